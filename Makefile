@@ -1,0 +1,85 @@
+# Every target sets up what it needs by itself, in .venv. Needed beforehand: make, Python >= 3.11
+# and, for whatever runs Spark, Java >= 17. With Maven, a real Pulsar broker can be started too.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+BACKEND ?= embedded
+# What `make test` leaves out; `make test MARK="not benchmark and not crash"` is quicker.
+MARK ?= not benchmark
+# Passed on: `make test ARGS="-k offsets -x"`, `make demo ARGS="--kills 5"`.
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# Spark starts a "python3" of its own choice to look for data sources unless it is told which.
+export PYSPARK_PYTHON := $(CURDIR)/$(PY)
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
+
+PROTO := pulsar_txn_spark/store/metadata.proto
+
+.PHONY: help
+help:
+	@echo "make demo [BACKEND=embedded|pulsar]  the flights, three kills, and the proof"
+	@echo "make test      all tests: the fast ones, then those against real servers"
+	@echo "make fast      the fast tests alone"
+	@echo "make crash     the crash suite alone: a kill at every protocol step"
+	@echo "make lint      ruff, mypy, import-linter"
+	@echo "make format    let ruff fix and format what it can"
+	@echo "make bench     throughput and latency, both backends"
+	@echo "make proto     generate the protobuf code again"
+	@echo "make clean     remove .venv and everything that was made"
+
+# The set-up is carried out again when the dependencies have changed; it takes no time otherwise.
+$(VENV)/%.stamp: pyproject.toml setup.cfg tools/setup-venv
+	@PYTHON="$(PYTHON)" tools/setup-venv $(VENV) $*
+	@touch $@
+
+.PHONY: java
+java:
+	@tools/check-java
+
+.PHONY: demo
+demo: java $(VENV)/demo.stamp
+	$(PY) -m pulsar_txn_spark.demo --backend $(BACKEND) $(ARGS)
+
+.PHONY: test
+test: java $(VENV)/dev.stamp
+	$(PY) -m pytest -m "$(MARK)" $(ARGS)
+
+.PHONY: fast
+fast: $(VENV)/dev.stamp
+	$(PY) -m pytest tests $(ARGS)
+
+.PHONY: crash
+crash: java $(VENV)/dev.stamp
+	$(PY) -m pytest -m crash $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/dev.stamp
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+.PHONY: format
+format: $(VENV)/dev.stamp
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+.PHONY: bench
+bench: java $(VENV)/dev.stamp
+	$(PY) -m benchmarks $(ARGS)
+
+.PHONY: proto
+proto: $(VENV)/dev.stamp
+	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTO)
+
+.PHONY: clean
+clean:
+	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	    .hypothesis .import_linter_cache spark-warehouse artifacts metastore_db derby.log
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,37 @@
+"""What both test folders share: the markers, the interpreter for Spark, the closing count."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+
+# Spark's JVM starts a "python3" of its own choice to look for data sources unless it is told which.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whatever lies under integration/, so that nobody can forget to."""
+    for item in items:
+        if item.path.is_relative_to(ROOT / "integration"):
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests ran against real servers: a skip must not pass for a success."""
+    counts = {
+        outcome: sum(
+            "integration" in report.keywords
+            for report in terminalreporter.stats.get(outcome, [])
+            if isinstance(report, pytest.TestReport)
+        )
+        for outcome in ("passed", "failed", "error", "skipped")
+    }
+    listed = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+    terminalreporter.write_line(f"integration tests: {listed}")

@@ -1,0 +1,45 @@
+"""Exactly-once Spark Structured Streaming on segmented topics of Apache Pulsar.
+
+``spark.readStream.format("pulsar_txn")`` and ``df.writeStream.format("pulsar_txn")`` need no import.
+This module holds what else a job may want.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pulsar_txn_spark.errors import PulsarTxnError
+from pulsar_txn_spark.topic_admin import (
+    create_topic,
+    delete_topic,
+    list_topics,
+    reset_subscription,
+)
+
+if TYPE_CHECKING:
+    from pulsar_txn_spark.spark.scope import BatchTransaction, TransactionalSink, transactional
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BatchTransaction",
+    "PulsarTxnError",
+    "TransactionalSink",
+    "__version__",
+    "create_topic",
+    "delete_topic",
+    "list_topics",
+    "reset_subscription",
+    "transactional",
+]
+
+_SPARK = frozenset({"BatchTransaction", "TransactionalSink", "transactional"})
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 — what a module's attribute is
+    # Spark's side is loaded when it is asked for: a topic can be created without PySpark.
+    if name in _SPARK:
+        from pulsar_txn_spark.spark import scope
+
+        return getattr(scope, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

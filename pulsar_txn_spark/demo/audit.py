@@ -1,0 +1,82 @@
+"""What physically lies in a segment's log, beside what a reader is shown of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef, Visible
+
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The contents of one or several segments' logs; counts of messages, and of entries.
+
+    Parameters
+    ----------
+    rows : int
+        Messages that lie in the log.
+    aborted_rows, aborted_entries : int
+        Those of them that no reader is ever shown.
+    aborted_writers : frozenset of str
+        Who left them behind.
+    """
+
+    rows: int = 0
+    aborted_rows: int = 0
+    aborted_entries: int = 0
+    aborted_writers: frozenset[str] = frozenset()
+
+    def __add__(self, other: Audit) -> Audit:
+        return Audit(
+            self.rows + other.rows,
+            self.aborted_rows + other.aborted_rows,
+            self.aborted_entries + other.aborted_entries,
+            self.aborted_writers | other.aborted_writers,
+        )
+
+
+def audit(log: SegmentLog, segment: SegmentRef, visible: Visible) -> Audit:
+    """Read all that lies in a segment, the invisible too, and sort it by what `visible` says.
+
+    Parameters
+    ----------
+    log : SegmentLog
+    segment : SegmentRef
+    visible : callable
+        What decides for a reader of this segment now.
+    """
+    writers: dict[Position, str] = {}
+
+    def note(writer: str, position: Position) -> bool:
+        writers[position] = writer
+        return True
+
+    rows: Counter[Position] = Counter()
+    for batch in log.read(
+        segment,
+        EARLIEST,
+        log.last_confirmed(segment),
+        visible=note,
+        columns=frozenset({"ledger", "entry"}),
+        max_rows=_BATCH_ROWS,
+    ):
+        counted = (
+            pa.Table.from_batches([batch])
+            .group_by(["ledger", "entry"])
+            .aggregate([([], "count_all")])
+        )
+        for row in counted.to_pylist():
+            rows[Position(row["ledger"], row["entry"])] += row["count_all"]
+    aborted = [position for position in rows if not visible(writers[position], position)]
+    return Audit(
+        rows.total(),
+        sum(rows[position] for position in aborted),
+        len(aborted),
+        frozenset(writers[position] for position in aborted),
+    )

@@ -1,0 +1,77 @@
+"""Reads the job's outputs as any reader would, and the raw logs below them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from pyspark.sql import SparkSession
+
+from pulsar_txn_spark.demo.audit import Audit, audit
+from pulsar_txn_spark.demo.child import Settings, begin, emit, spark_session
+from pulsar_txn_spark.demo.proof import Message, compare, expectation
+from pulsar_txn_spark.demo.topics import DELAYS, ON_TIME
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.runtime import runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
+
+_OUTPUTS = (DELAYS, ON_TIME)
+
+
+def read_committed(spark: SparkSession, settings: Settings, topic: str) -> Iterator[Message]:
+    """Read a whole topic through Spark."""
+    rows = (
+        spark.read.format("pulsar_txn")
+        .options(**settings.options)
+        .option("topic", topic)
+        .load()
+        .select("__key", "value")
+        .toArrow()
+    )
+    for key, value in zip(rows["__key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+        yield None if key is None else key.decode(), value
+
+
+def audit_outputs(settings: Settings) -> Audit:
+    """Read all that physically lies in the logs of the output topics."""
+    components = runtime(Options(settings.options, Use.CONNECT))
+    refs = {
+        segment.ref.id: segment.ref
+        for topic in _OUTPUTS
+        for segment in components.topics.require(TopicName.parse(topic)).segments
+    }
+    ranges = components.buffer.readable(
+        list(refs),
+        lambda segment: components.log.last_confirmed(refs[segment]),
+        [EARLIEST] * len(refs),
+    )
+    total = Audit()
+    for ref, readable in zip(refs.values(), ranges, strict=True):
+        assert not readable.blocked_by, f"{readable.blocked_by} is still open"
+        total += audit(components.log, ref, readable.visibility)
+    return total
+
+
+def main() -> None:
+    """Run as a process of its own."""
+    settings = begin()
+    spark = spark_session("read the outputs", settings)
+    outputs = {topic: read_committed(spark, settings, topic) for topic in _OUTPUTS}
+    verdict = compare(expectation(), outputs)
+    spark.stop()
+    found = audit_outputs(settings)
+    emit(
+        "findings",
+        verdict={**asdict(verdict), "exact": verdict.exact},
+        audit={
+            "rows": found.rows,
+            "aborted_rows": found.aborted_rows,
+            "aborted_entries": found.aborted_entries,
+            "aborted_writers": len(found.aborted_writers),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What the job must have produced, and how what it did produce differs from it.
+
+Nothing here uses Spark, Arrow or this package's own reading of the input: the expectation comes
+from the CSV file by plain Python, so that a mistake of the job's cannot be in the yardstick too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pulsar_txn_spark.demo.data import NOT_KNOWN, csv_airlines, csv_rows
+from pulsar_txn_spark.demo.topics import DELAYS, LATE_MINUTES, ON_TIME
+
+_EXAMPLES = 5  # of each kind of difference: enough to look into, few enough to read
+
+Message = tuple[str | None, bytes | None]
+"""Key and value, as they were read from a topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One flight, as it must come out: exactly once, in this topic, with this key and value."""
+
+    topic: str
+    key: str | None
+    value: Mapping[str, object]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """How the outputs differ from the expectation; counts of flights (or of messages)."""
+
+    expected: int = 0
+    read: Counter[str] = field(default_factory=Counter)
+    missing: int = 0
+    doubled: int = 0
+    wrong: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every flight came out once, in the right topic, with the right values."""
+        return (
+            not (self.missing or self.doubled or self.wrong) and self.read.total() == self.expected
+        )
+
+
+def expectation() -> dict[int, Expected]:
+    """Compute the job's result from the CSV file: number of the row → what becomes of it."""
+    names = csv_airlines()
+    result: dict[int, Expected] = {}
+    for number, row in enumerate(csv_rows()):
+        delay = None if row["dep_delay"] in NOT_KNOWN else int(row["dep_delay"])
+        tail = None if row["tailnum"] in NOT_KNOWN else row["tailnum"]
+        value = {
+            "id": number,
+            "carrier": row["carrier"],
+            "airline": names[row["carrier"]],
+            "flight": int(row["flight"]),
+            "tailnum": tail,
+            "origin": row["origin"],
+            "dest": row["dest"],
+            "dep_delay": delay,
+            "distance": int(row["distance"]),
+            "time_hour": row["time_hour"],
+        }
+        late = delay is None or delay > LATE_MINUTES
+        # JSON as Spark writes it leaves out what is null.
+        result[number] = Expected(
+            DELAYS if late else ON_TIME,
+            tail,
+            {name: content for name, content in value.items() if content is not None},
+        )
+    return result
+
+
+def compare(expected: Mapping[int, Expected], outputs: Mapping[str, Iterable[Message]]) -> Verdict:
+    """Hold what was read from the output topics against what had to be there.
+
+    Parameters
+    ----------
+    expected : Mapping[int, Expected]
+        From :func:`expectation`.
+    outputs : Mapping[str, Iterable[Message]]
+        Topic → its messages.
+    """
+    verdict = Verdict(expected=len(expected))
+    seen: Counter[int] = Counter()
+    for topic, messages in outputs.items():
+        for message in messages:
+            verdict.read[topic] += 1
+            number, complaint = _judge(expected, topic, message)
+            if number is not None:
+                seen[number] += 1
+            if complaint:
+                verdict.wrong += 1
+                _example(verdict, f"wrong in {topic}: {complaint}")
+    for number in expected:
+        if not seen[number]:
+            verdict.missing += 1
+            _example(verdict, f"missing: flight {number}")
+        elif seen[number] > 1:
+            verdict.doubled += 1
+            _example(verdict, f"doubled: flight {number} came out {seen[number]} times")
+    return verdict
+
+
+def _judge(
+    expected: Mapping[int, Expected], topic: str, message: Message
+) -> tuple[int | None, str | None]:
+    """Return the flight's number, and what is wrong with the message (None = nothing)."""
+    key, value = message
+    try:
+        row = json.loads(value) if value is not None else None
+    except ValueError:
+        row = None
+    number = row.get("id") if isinstance(row, dict) else None
+    if not isinstance(number, int) or number not in expected:
+        return None, f"{value!r:.200} is not one of the flights"
+    want = expected[number]
+    if topic != want.topic:
+        return number, f"flight {number} belongs to {want.topic}"
+    if key != want.key:
+        return number, f"flight {number} has the key {key!r}, expected {want.key!r}"
+    if row != want.value:
+        return number, f"flight {number} is {row}, expected {dict(want.value)}"
+    return number, None
+
+
+def _example(verdict: Verdict, text: str) -> None:
+    kind = text.split(maxsplit=1)[0].rstrip(":")
+    if sum(example.startswith(kind) for example in verdict.examples) < _EXAMPLES:
+        verdict.examples.append(text)

@@ -1,0 +1,482 @@
+"""Every option, once: the validator, the documentation page and ``--help`` come from this table."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any
+from urllib.parse import urlsplit
+
+from pulsar_txn_spark.config import PulsarConfig, StoreConfig, as_pairs
+from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.topic_name import TopicName
+
+
+class Use(Flag):
+    """Where an option means something."""
+
+    READ = auto()
+    WRITE = auto()
+    STREAM = auto()
+    BATCH = auto()
+    CONNECT = auto()
+
+
+READ_ANY = Use.READ | Use.STREAM | Use.BATCH
+WRITE_ANY = Use.WRITE | Use.STREAM | Use.BATCH
+ANYWHERE = READ_ANY | WRITE_ANY | Use.CONNECT
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Parameters
+    ----------
+    key : str
+        As documented; matched without regard to case, as Spark does.
+    parse : callable
+        Turns the text into a value, raises ValueError saying what was expected.
+    default : str or None
+        As text, for the documentation; None = no default.
+    use : Use
+    help : str
+    secret : bool
+        Never shown.
+    conflicts : tuple of str
+        Options that may not be given together with it.
+    """
+
+    key: str
+    parse: Callable[[str], Any]
+    default: str | None
+    use: Use
+    help: str
+    secret: bool = False
+    conflicts: tuple[str, ...] = ()
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("a text that is not empty")
+    return value.strip()
+
+
+def _boolean(value: str) -> bool:
+    if value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError("true or false")
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return number
+
+    return parse
+
+
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30}
+
+
+def _size(value: str) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]*)\s*", value)
+    unit = _SIZES.get(match[2].lower()) if match else None
+    if match is None or unit is None or int(match[1]) < 1:
+        raise ValueError("a size of at least one byte, such as 1048576, 512k, 64m or 1g")
+    return int(match[1]) * unit
+
+
+def _url(*schemes: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        text = value.strip()
+        parts = urlsplit(text)
+        if parts.scheme not in schemes or not (parts.netloc or parts.scheme == "unix"):
+            # The value may hold a password: it is not repeated.
+            raise ValueError("a URL that begins with " + " or ".join(f"{s}://" for s in schemes))
+        return text
+
+    return parse
+
+
+def _topic(value: str) -> TopicName:
+    return TopicName.parse(value.strip())
+
+
+def _topics(value: str) -> list[TopicName]:
+    names = [_topic(part) for part in value.split(",") if part.strip()]
+    if not names:
+        raise ValueError("topic names with commas between them")
+    if len(set(names)) != len(names):
+        raise ValueError("each topic once")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where to start or end: a word, or positions by topic and segment.
+
+    ``positions`` maps a topic's full name to a mapping of segment id (or its descriptor, the part
+    behind the last slash) to a position; a segment that is not named takes `word`.
+    """
+
+    word: str
+    positions: Mapping[str, Mapping[str, Position]]
+
+
+def _offsets(*words: str) -> Callable[[str], Offsets]:
+    expected = (
+        " or ".join(repr(word) for word in words)
+        + ' or JSON like {"topic://tenant/namespace/name": {"<segment>": "ledger:entry"}}'
+    )
+
+    def parse(value: str) -> Offsets:
+        text = value.strip()
+        if text.lower() in words:
+            return Offsets(text.lower(), {})
+        try:
+            tree = json.loads(text)
+            positions = {
+                str(TopicName.parse(topic)): {
+                    segment: _position(position) for segment, position in by_segment.items()
+                }
+                for topic, by_segment in tree.items()
+            }
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"{expected} ({error})") from error
+        return Offsets(words[0], positions)
+
+    return parse
+
+
+def _position(value: object) -> Position:
+    if value == "earliest":
+        return EARLIEST
+    if not isinstance(value, str):
+        raise ValueError(f"expected a position as text 'ledger:entry', found {value!r}")  # noqa: TRY004 — one error type for every malformed option
+    return Position.parse(value)
+
+
+_SUBSCRIPTION = re.compile(r"[^|/\s{}]{1,200}")
+
+
+def _subscription(value: str) -> str:
+    if not _SUBSCRIPTION.fullmatch(value):
+        raise ValueError("a name of 1 to 200 characters without space, '|', '/', '{' and '}'")
+    return value
+
+
+def _sink_id(value: str) -> str:
+    if not re.fullmatch(r"[^|\s{}]{1,200}", value):
+        raise ValueError("a name of 1 to 200 characters without space, '|', '{' and '}'")
+    return value
+
+
+MAX_INT = (1 << 31) - 1
+
+OPTIONS: tuple[Option, ...] = (
+    # the metadata store
+    Option(
+        "store.url",
+        _url("redis", "rediss", "unix", "redis+cluster", "rediss+cluster"),
+        None,
+        ANYWHERE,
+        "Redis that holds the transactions: redis://, rediss:// (TLS), unix://, redis+cluster:// or "
+        "rediss+cluster://. Without it an embedded server is started.",
+        secret=True,
+        conflicts=("store.path",),
+    ),
+    Option("store.path", _text, None, ANYWHERE, "Folder of the embedded server's data."),
+    Option("store.username", _text, None, ANYWHERE, "ACL user."),
+    Option("store.password", _text, None, ANYWHERE, "Password.", secret=True),
+    Option("store.tls.caFile", _text, None, ANYWHERE, "PEM file of the authority to trust."),
+    Option("store.tls.certFile", _text, None, ANYWHERE, "PEM file of the client's certificate."),
+    Option("store.tls.keyFile", _text, None, ANYWHERE, "PEM file of the client's key."),
+    Option(
+        "store.tls.verifyHost",
+        _boolean,
+        "true",
+        ANYWHERE,
+        "Whether the server's certificate must carry its host name.",
+    ),
+    Option(
+        "store.acceptDataLoss",
+        _boolean,
+        "false",
+        ANYWHERE,
+        "Accept a server that may lose acknowledged writes. Exactly-once then no longer holds.",
+    ),
+    Option(
+        "store.assumeDurable",
+        _boolean,
+        "false",
+        ANYWHERE,
+        "Vouch for the server's settings where CONFIG GET is not allowed.",
+    ),
+    Option(
+        "store.timeoutMs",
+        _whole(10, 600_000),
+        "5000",
+        ANYWHERE,
+        "Bound on one round trip to the store, and on connecting.",
+    ),
+    # Pulsar
+    Option(
+        "service.url",
+        _url("pulsar", "pulsar+ssl"),
+        None,
+        ANYWHERE,
+        "Pulsar's service URL. Without it the segments live in the embedded log.",
+    ),
+    Option("admin.url", _url("http", "https"), None, ANYWHERE, "Pulsar's admin URL."),
+    # what to read or write
+    Option(
+        "topic",
+        _topic,
+        None,
+        READ_ANY | WRITE_ANY,
+        "The topic to read, or the one to write rows without `__topic` to.",
+        conflicts=("topics", "topicsPattern"),
+    ),
+    Option(
+        "topics",
+        _topics,
+        None,
+        READ_ANY,
+        "Topics to read, with commas between them.",
+        conflicts=("topicsPattern",),
+    ),
+    Option(
+        "topicsPattern",
+        _text,
+        None,
+        READ_ANY,
+        "Regular expression of topics to read; new topics are found while the query runs.",
+    ),
+    # source
+    Option(
+        "subscription",
+        _subscription,
+        None,
+        Use.READ | Use.STREAM,
+        "Name under which what was read is acknowledged, in the transaction of the sink.",
+    ),
+    Option(
+        "startingOffsets",
+        _offsets("latest", "earliest", "subscription"),
+        "subscription if there is one, else latest (stream) or earliest (batch)",
+        READ_ANY,
+        "Where a new query starts: `earliest`, `latest`, `subscription` (at its cursor), or JSON.",
+    ),
+    Option(
+        "endingOffsets",
+        _offsets("latest"),
+        "latest",
+        Use.READ | Use.BATCH,
+        "Where a batch read ends: `latest` or JSON.",
+    ),
+    Option(
+        "maxMessagesPerTrigger",
+        _whole(1, 1 << 53),
+        None,
+        Use.READ | Use.STREAM,
+        "Most messages in a micro-batch, to the granularity of an entry; an estimate on Pulsar.",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        _size,
+        None,
+        Use.READ | Use.STREAM,
+        "Most bytes in a micro-batch, to the granularity of an entry.",
+    ),
+    Option(
+        "minPartitions",
+        _whole(1, 1 << 20),
+        None,
+        READ_ANY,
+        "Split long ranges so that about this many tasks read. Without it, one task reads a segment; "
+        "with it, two tasks may read (and write on) rows of one key in the same micro-batch, so "
+        "that their order is no longer kept.",
+    ),
+    Option(
+        "failOnDataLoss",
+        _boolean,
+        "true",
+        READ_ANY,
+        "Whether data that was trimmed before it was read is an error; else it is skipped, and logged.",
+    ),
+    # sink
+    Option(
+        "sinkId",
+        _sink_id,
+        None,
+        WRITE_ANY,
+        "Name of the sink in replay and fencing. Default: the query's id, which lives in the checkpoint.",
+    ),
+    Option(
+        "transactions",
+        _boolean,
+        "true",
+        WRITE_ANY,
+        "false = a plain at-least-once sink: rows are visible at once, and twice after a retry.",
+    ),
+    Option(
+        "txn.timeoutMs",
+        _whole(1000, 86_400_000),
+        "60000",
+        READ_ANY | WRITE_ANY,
+        "Lease of a transaction: how long readers wait for a driver that died. Living ones extend it.",
+    ),
+    # given by Spark or by this package, not by users
+    Option("checkpointlocation", _text, None, WRITE_ANY | READ_ANY, ""),
+    Option("path", _text, None, WRITE_ANY | READ_ANY, ""),
+    Option("__scope", _text, None, WRITE_ANY, ""),
+)
+
+PASSTHROUGH = ("pulsar.client.", "pulsar.producer.", "pulsar.reader.", "pulsar.admin.")
+
+_BY_KEY = {option.key.lower(): option for option in OPTIONS}
+_HIDDEN = frozenset({"checkpointlocation", "path", "__scope"})
+
+
+def documented() -> list[Option]:
+    """Return the options that users may set, in the order of the documentation."""
+    return [option for option in OPTIONS if option.key not in _HIDDEN]
+
+
+class Options:
+    """A validated set of options.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        Keys in any case.
+    use : Use
+        What they are for.
+
+    Raises
+    ------
+    OptionError
+        Naming the option, what was expected, and what to do.
+    """
+
+    def __init__(self, given: Mapping[str, str], use: Use) -> None:
+        self.given = {str(key).lower(): str(value) for key, value in given.items()}
+        self._values: dict[str, Any] = {}
+        for key, text in self.given.items():
+            if key.startswith(PASSTHROUGH):
+                continue
+            option = _BY_KEY.get(key)
+            if option is None:
+                raise OptionError(_unknown(key))
+            if not option.use & use or (use & ~Use.CONNECT and not _fits(option.use, use)):
+                raise OptionError(
+                    f"option {option.key!r} means nothing here ({_purpose(use)}): it is for "
+                    f"{_purpose(option.use)}"
+                )
+            try:
+                self._values[option.key] = option.parse(text)
+            except OptionError as error:
+                raise OptionError(f"option {option.key!r}: {error}") from error
+            except ValueError as error:
+                shown = "" if option.secret else f", found {text!r}"
+                raise OptionError(f"option {option.key!r}: expected {error}{shown}") from error
+        self._refuse_conflicts()
+
+    def _refuse_conflicts(self) -> None:
+        for key in self._values:
+            for other in _BY_KEY[key.lower()].conflicts:
+                if other in self._values:
+                    raise OptionError(f"options {key!r} and {other!r} may not be given together: drop one")
+        if "service.url" in self._values and "admin.url" not in self._values:
+            raise OptionError(
+                "option 'admin.url' is missing: 'service.url' needs it (seals, policies and deduplication "
+                "go over Pulsar's admin API), for example http://localhost:8080"
+            )
+        if "admin.url" in self._values and "service.url" not in self._values:
+            raise OptionError(
+                "option 'service.url' is missing: 'admin.url' alone does not say where Pulsar is, for "
+                "example pulsar://localhost:6650"
+            )
+        stray = [key for key in self.given if key.startswith(PASSTHROUGH)]
+        if stray and "service.url" not in self._values:
+            raise OptionError(
+                f"option {stray[0]!r} is for Pulsar, but 'service.url' is not given: give it, or drop the option"
+            )
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 — the table knows the type
+        """Return an option's value."""
+        return self._values.get(key, default)
+
+    def passthrough(self, kind: str) -> dict[str, str]:
+        """Return the ``pulsar.<kind>.*`` options without their prefix."""
+        prefix = f"pulsar.{kind}."
+        return {k.removeprefix(prefix): v for k, v in self.given.items() if k.startswith(prefix)}
+
+    def store_config(self) -> StoreConfig:
+        """Return how to reach the metadata store."""
+        return StoreConfig(
+            url=self.get("store.url"),
+            path=self.get("store.path"),
+            username=self.get("store.username"),
+            password=self.get("store.password"),
+            tls_ca_file=self.get("store.tls.caFile"),
+            tls_cert_file=self.get("store.tls.certFile"),
+            tls_key_file=self.get("store.tls.keyFile"),
+            tls_verify_host=self.get("store.tls.verifyHost", True),
+            accept_data_loss=self.get("store.acceptDataLoss", False),
+            assume_durable=self.get("store.assumeDurable", False),
+            timeout_ms=self.get("store.timeoutMs", 5000),
+        )
+
+    def pulsar_config(self) -> PulsarConfig | None:
+        """Return how to reach Pulsar, None for the embedded log."""
+        if "service.url" not in self._values:
+            return None
+        return PulsarConfig(
+            service_url=self.get("service.url"),
+            admin_url=self.get("admin.url"),
+            client=as_pairs(self.passthrough("client")),
+            producer=as_pairs(self.passthrough("producer")),
+            reader=as_pairs(self.passthrough("reader")),
+            admin=as_pairs(self.passthrough("admin")),
+        )
+
+    def __repr__(self) -> str:
+        shown = {
+            key: "***" if key.startswith(PASSTHROUGH) or _BY_KEY[key].secret else value
+            for key, value in self.given.items()
+        }
+        return f"Options({shown})"
+
+
+_WAYS = Use.READ | Use.WRITE
+_KINDS = Use.STREAM | Use.BATCH
+
+
+def _fits(option: Use, use: Use) -> bool:
+    way, kind = use & _WAYS, use & _KINDS
+    return (not way or bool(option & way)) and (not kind or bool(option & kind))
+
+
+def _purpose(use: Use) -> str:
+    ways = [text for flag, text in ((Use.READ, "reading"), (Use.WRITE, "writing")) if use & flag]
+    kinds = [text for flag, text in ((Use.STREAM, "streams"), (Use.BATCH, "batches")) if use & flag]
+    return " and ".join(ways or ["connecting"]) + (" " + " and ".join(kinds) if kinds else "")
+
+
+def _unknown(key: str) -> str:
+    known = {option.key.lower(): option.key for option in documented()}
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    hint = f": did you mean {known[near[0]]!r}?" if near else f". Known are {', '.join(known.values())}"
+    return f"unknown option {key!r}{hint}"

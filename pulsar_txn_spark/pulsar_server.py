@@ -1,0 +1,603 @@
+"""A real standalone Pulsar without Docker, for tests, the demo and trying things out.
+
+The broker and its dependencies come from Maven Central (about 235 MB once, kept in Maven's own
+local repository) and run on a plain ``java``. Data lives in a temporary folder and goes with the
+process that asked for the server, also when that process is killed.
+
+From a shell::
+
+    python -m pulsar_txn_spark.pulsar_server
+
+starts one in the foreground and prints its two URLs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pulsar_txn_spark.errors import EnvironmentTooOldError, PulsarTxnError
+
+DEFAULT_VERSION = "4.0.7"
+"""The LTS release that the tests run against."""
+
+SERVICE_URL_VARIABLE = "PULSAR_TXN_SPARK_TEST_SERVICE_URL"
+ADMIN_URL_VARIABLE = "PULSAR_TXN_SPARK_TEST_ADMIN_URL"
+CACHE_VARIABLE = "PULSAR_TXN_SPARK_CACHE"
+
+_HOST = "127.0.0.1"
+_STARTUP_SECONDS = 120.0  # about 10 s on two idle cores; the rest is for a busy machine
+_RESOLVE_SECONDS = 1800.0  # a first download of 235 MB over a slow line
+_STOP_SECONDS = 45.0  # above the supervisor's own bound on an orderly shutdown
+_REQUEST_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+_LOG_TAIL_LINES = 40
+_PORT_ATTEMPTS = 3  # somebody may take a free port between our look and the broker's bind
+_OLDEST_JAVA = 17
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>pulsar-txn-spark</groupId>
+  <artifactId>broker-classpath</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.pulsar</groupId>
+      <artifactId>pulsar-broker</artifactId>
+      <version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %-5p [%t] %c{1} %m%n
+logger.standalone.name = org.apache.pulsar.PulsarStandalone
+logger.standalone.level = info
+"""
+
+_SETTINGS: Mapping[str, str] = {
+    "clusterName": "standalone",
+    "bindAddress": _HOST,
+    "advertisedAddress": _HOST,
+    "allowLoopback": "true",
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
+    "loadBalancerEnabled": "false",
+    "functionsWorkerEnabled": "false",
+    "webSocketServiceEnabled": "false",
+    "transactionCoordinatorEnabled": "true",
+    "brokerDeduplicationEnabled": "true",
+    "systemTopicEnabled": "true",
+    "topicLevelPoliciesEnabled": "true",
+    # The bookie writes to its journal, so that what was acknowledged survives a kill of the
+    # process (not of the machine: there is no fsync, which would only make the tests slow).
+    "journalWriteData": "true",
+    "journalSyncData": "false",
+    "journalMaxGroupWaitMSec": "0",
+    "managedLedgerCacheSizeMB": "128",
+    "dbStorage_writeCacheMaxSizeMb": "64",
+    "dbStorage_readAheadCacheMaxSizeMb": "32",
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    "numIOThreads": "2",
+    "numHttpServerThreads": "8",
+    "diskUsageThreshold": "0.99",
+    "diskUsageWarnThreshold": "0.99",
+}
+
+_METADATA_DRIVERS = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
+_JVM_ARGUMENTS = (
+    "-Xms256m",
+    "-Xmx1g",
+    "-XX:MaxDirectMemorySize=768m",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:-UsePerfData",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.net=ALL-UNNAMED",
+    "--add-opens=java.management/sun.management=ALL-UNNAMED",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    f"-Dbookkeeper.metadata.bookie.drivers={_METADATA_DRIVERS}BookieDriver",
+    f"-Dbookkeeper.metadata.client.drivers={_METADATA_DRIVERS}ClientDriver",
+)
+
+
+class PulsarServerError(PulsarTxnError):
+    """The standalone broker could not be resolved, started or stopped."""
+
+
+class NoBrokerError(PulsarTxnError):
+    """There is neither a broker nor the means to start one; the message says what was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where a broker listens, and which of the choices of :func:`choose_broker` it is."""
+
+    service_url: str
+    admin_url: str
+    origin: str
+
+
+def cache_folder() -> Path:
+    """Return the folder that keeps what was resolved, created if it is not there."""
+    configured = os.environ.get(CACHE_VARIABLE)
+    if configured:
+        folder = Path(configured)
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder /= "pulsar_txn_spark"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def resolve_classpath(version: str = DEFAULT_VERSION) -> str:
+    """Return the broker's class path, downloaded through Maven the first time.
+
+    Parameters
+    ----------
+    version : str
+        Release of ``org.apache.pulsar:pulsar-broker``.
+
+    Raises
+    ------
+    PulsarServerError
+        If Maven is absent or fails.
+    """
+    folder = cache_folder() / f"pulsar-{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    # One process resolves, the others wait for it and find the result.
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = folder / "classpath"
+        if kept.exists():
+            classpath = kept.read_text()
+            # Maven's local repository may have been cleaned since.
+            if all(Path(jar).exists() for jar in classpath.split(os.pathsep)):
+                return classpath
+        classpath = _run_maven(folder, version)
+        kept.write_text(classpath)
+        return classpath
+
+
+def _run_maven(folder: Path, version: str) -> str:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise PulsarServerError(
+            "cannot fetch the Pulsar broker: expected the command 'mvn' on the PATH, found none; "
+            "install Apache Maven, or name a running broker by the environment variables "
+            f"{SERVICE_URL_VARIABLE} and {ADMIN_URL_VARIABLE}"
+        )
+    pom, output = folder / "pom.xml", folder / "resolved"
+    pom.write_text(_POM.format(version=version))
+    command = [maven, "-B", "-q", "-f", str(pom), "dependency:build-classpath"]
+    command += [f"-Dmdep.outputFile={output}", "-Dmdep.includeScope=runtime"]
+    try:
+        done = subprocess.run(  # noqa: S603 - no part of it comes from outside
+            command, capture_output=True, text=True, timeout=_RESOLVE_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        raise PulsarServerError(
+            f"Maven did not resolve pulsar-broker {version} within {_RESOLVE_SECONDS:.0f} s; "
+            "check the connection to the Maven repository and start again (it goes on where it "
+            "stopped)"
+        ) from late
+    if done.returncode != 0 or not output.exists():
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-_LOG_TAIL_LINES:])
+        raise PulsarServerError(
+            f"Maven could not resolve pulsar-broker {version} (exit code {done.returncode}); "
+            f"the end of its output:\n{tail}"
+        )
+    return output.read_text().strip()
+
+
+def find_java() -> str:
+    """Return the ``java`` command.
+
+    Raises
+    ------
+    PulsarServerError
+        If there is none.
+    EnvironmentTooOldError
+        If it is older than Java 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise PulsarServerError(
+            "cannot start the Pulsar broker: expected 'java' in JAVA_HOME or on the PATH, found "
+            f"{java or 'none'}; install a Java {_OLDEST_JAVA} or newer"
+        )
+    shown = subprocess.run(  # noqa: S603 - the user's own java
+        [java, "-version"], capture_output=True, text=True, timeout=_REQUEST_SECONDS, check=False
+    ).stderr
+    match = re.search(r'version "(\d+)', shown)
+    if match and int(match[1]) < _OLDEST_JAVA:
+        raise EnvironmentTooOldError(
+            f"the Pulsar broker needs Java {_OLDEST_JAVA} or newer, found {match[1]}; "
+            "point JAVA_HOME to a newer one"
+        )
+    return java
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((_HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class PulsarServer:
+    """A standalone broker in a process of its own; a context manager.
+
+    Parameters
+    ----------
+    version : str
+        Release of Pulsar.
+    settings : Mapping[str, str], optional
+        Broker settings over the defaults (``broker.conf`` names).
+    token : str, optional
+        Superuser token for the admin calls of the start, where `settings` switch
+        authentication on.
+    startup_timeout_s : float
+        Bound on the time from the start until the broker answers.
+
+    Attributes
+    ----------
+    service_url, admin_url : str
+        The same over restarts.
+    log_path : Path
+        The broker's log; it goes with the server.
+    """
+
+    def __init__(
+        self,
+        *,
+        version: str = DEFAULT_VERSION,
+        settings: Mapping[str, str] | None = None,
+        token: str | None = None,
+        startup_timeout_s: float = _STARTUP_SECONDS,
+    ) -> None:
+        self._version = version
+        self._settings = dict(settings or {})
+        self._token = token
+        self._startup_timeout_s = startup_timeout_s
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+        self._ports: list[int] = []
+        self._command: list[str] = []
+
+    @property
+    def service_url(self) -> str:
+        """Return the URL of the binary protocol."""
+        return f"pulsar://{_HOST}:{self._ports[0]}"
+
+    @property
+    def admin_url(self) -> str:
+        """Return the URL of the admin REST API."""
+        return f"http://{_HOST}:{self._ports[1]}"
+
+    @property
+    def log_path(self) -> Path:
+        """Return the path of the broker's log."""
+        if self._folder is None:
+            raise PulsarServerError("the server was not started or is stopped: there is no log")
+        return self._folder / "broker.log"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the broker and wait until it serves the namespace ``public/default``.
+
+        Raises
+        ------
+        PulsarServerError
+            If it ends or does not answer in time; with the end of its log.
+        """
+        classpath, java = resolve_classpath(self._version), find_java()
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self._folder = Path(tempfile.mkdtemp(prefix="pulsar-txn-spark-"))
+            self._ports = _free_ports(3)
+            self._write_files(java, classpath)
+            self._launch()
+            try:
+                self._await_ready()
+            except BaseException as failure:
+                taken = isinstance(failure, PulsarServerError) and "BindException" in str(failure)
+                self._request("discard")
+                if taken and attempt < _PORT_ATTEMPTS:
+                    continue
+                raise
+            return
+
+    def stop(self) -> None:
+        """Kill the broker and remove its data; again = no harm."""
+        # Nobody will look at the data any more: an orderly shutdown would only take time.
+        self._request("discard")
+        self._folder = None
+
+    def restart(self, *, crash: bool = False) -> None:
+        """Stop the broker and start it again with the same ports and data.
+
+        Parameters
+        ----------
+        crash : bool
+            Kill it instead of an orderly shutdown.
+        """
+        self.pause(crash=crash)
+        self.resume()
+
+    def pause(self, *, crash: bool = False) -> None:
+        """Stop the broker but keep its data, for :meth:`resume`."""
+        self._request("crash" if crash else "pause")
+
+    def resume(self) -> None:
+        """Start the broker again on the data and the ports that it had."""
+        self._launch()
+        try:
+            self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _write_files(self, java: str, classpath: str) -> None:
+        assert self._folder is not None
+        broker_port, web_port, bookie_port = self._ports
+        settings = dict(_SETTINGS)
+        settings |= {"brokerServicePort": str(broker_port), "webServicePort": str(web_port)}
+        settings |= self._settings
+        config = self._folder / "broker.conf"
+        config.touch(mode=0o600)  # the settings may hold a secret
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        (self._folder / "log4j2.properties").write_text(_LOGGING)
+        arguments = [
+            *_JVM_ARGUMENTS,
+            f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
+            f"-Djava.io.tmpdir={self._folder}",
+            "-cp",
+            classpath,
+            "org.apache.pulsar.PulsarStandaloneStarter",
+            *("--config", str(config), "-nss", "-nfw", "-a", _HOST),
+            *("--metadata-dir", str(self._folder / "metadata")),
+            *("--bookkeeper-dir", str(self._folder / "bookkeeper")),
+            *("--bookkeeper-port", str(bookie_port)),
+        ]
+        # An argument file: a class path of 317 jars makes every list of processes unreadable.
+        quoted = (argument.replace("\\", "\\\\").replace('"', '\\"') for argument in arguments)
+        (self._folder / "java.args").write_text("".join(f'"{one}"\n' for one in quoted))
+        self._command = [java, f"@{self._folder / 'java.args'}"]
+
+    def _launch(self) -> None:
+        if self._folder is None or self._supervisor is not None:
+            raise PulsarServerError("the server is not in a state in which it can be started")
+        supervisor = Path(__file__).with_name("_supervisor.py")
+        command = [sys.executable, "-I", str(supervisor), str(self._folder), *self._command]
+        with self.log_path.open("ab") as log:
+            self._supervisor = subprocess.Popen(  # noqa: S603 - our own file and java
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                # Ctrl-C in a terminal is for the tests: they stop the server.
+                start_new_session=True,
+            )
+
+    def _request(self, request: str) -> None:
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            if self._folder is not None and request == "discard":
+                shutil.rmtree(self._folder, ignore_errors=True)
+            return
+        assert supervisor.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended by itself
+            supervisor.stdin.write(f"{request}\n".encode())
+            supervisor.stdin.close()
+        try:
+            supervisor.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            supervisor.kill()  # the broker dies with it
+            supervisor.wait()
+        if request == "discard" and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + self._startup_timeout_s
+        last = "no answer yet"
+        while time.monotonic() < deadline:
+            assert self._supervisor is not None
+            code = self._supervisor.poll()
+            if code is not None:
+                raise PulsarServerError(
+                    f"the Pulsar broker ended while it was starting (exit code {code})"
+                    + self._log_tail()
+                )
+            try:
+                self._prepare()
+            except (OSError, ValueError) as not_yet:
+                last = str(not_yet)
+            else:
+                return
+            time.sleep(_POLL_SECONDS)
+        raise PulsarServerError(
+            f"the Pulsar broker did not answer within {self._startup_timeout_s:.0f} s ({last})"
+            + self._log_tail()
+        )
+
+    def _prepare(self) -> None:
+        """Set the namespace up and see that topics can be served; raises until it is so."""
+        if "public/default" not in json.loads(self._call("GET", "/admin/v2/namespaces/public")):
+            raise ValueError("the namespace public/default is not there yet")
+        forever = json.dumps({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}).encode()
+        self._call("POST", "/admin/v2/namespaces/public/default/retention", forever)
+        self._call("GET", "/lookup/v2/topic/persistent/public/default/ready")
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(  # noqa: S310 - always http to the loopback address
+            self.admin_url + path, data=body, method=method, headers=headers
+        )
+        # No proxy of the environment stands between us and the loopback address.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=_REQUEST_SECONDS) as answer:
+            content: bytes = answer.read()
+            return content
+
+    def _log_tail(self) -> str:
+        lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        return "; the end of its log:\n" + "\n".join(lines)
+
+
+@contextlib.contextmanager
+def choose_broker() -> Iterator[Broker]:
+    """Give a broker for tests: the environment's, one in Docker, or one from Maven.
+
+    Yields
+    ------
+    Broker
+        Its URLs; what was started for it stops at the end.
+
+    Raises
+    ------
+    NoBrokerError
+        If none of the three is possible; with Maven present, a failure is a failure.
+    """
+    service_url = os.environ.get(SERVICE_URL_VARIABLE)
+    admin_url = os.environ.get(ADMIN_URL_VARIABLE)
+    if bool(service_url) != bool(admin_url):
+        raise PulsarServerError(
+            f"expected both of {SERVICE_URL_VARIABLE} and {ADMIN_URL_VARIABLE}, found only one; "
+            "set the other one or unset this one"
+        )
+    if service_url and admin_url:
+        yield Broker(service_url, admin_url, "environment")
+        return
+    no_docker = _docker_absent()
+    if no_docker is None:
+        with _docker_broker() as broker:
+            yield broker
+        return
+    if shutil.which("mvn") is None:
+        raise NoBrokerError(
+            f"no Pulsar to test against: {SERVICE_URL_VARIABLE} is not set, {no_docker}, and there "
+            "is no 'mvn' on the PATH"
+        )
+    with PulsarServer() as server:
+        yield Broker(server.service_url, server.admin_url, "maven")
+
+
+def _docker_absent() -> str | None:
+    """Say why Docker cannot serve, None if it can."""
+    try:
+        import testcontainers.core.container  # noqa: F401, PLC0415 - optional
+    except ImportError:
+        return "testcontainers is not installed"
+    docker = shutil.which("docker")
+    if docker is None:
+        return "there is no 'docker' on the PATH"
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command
+            [docker, "info"], capture_output=True, timeout=_REQUEST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "'docker info' does not answer"
+    return None if done.returncode == 0 else "'docker info' finds no daemon"
+
+
+@contextlib.contextmanager
+def _docker_broker() -> Iterator[Broker]:
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - optional
+
+    # The broker tells clients its own port, so it must be the same inside and outside.
+    broker_port, web_port = _free_ports(2)
+    settings = {
+        name: value
+        for name, value in _SETTINGS.items()
+        if name not in {"bindAddress", "clusterName"}
+    }
+    settings |= {"brokerServicePort": str(broker_port), "webServicePort": str(web_port)}
+    container = DockerContainer(f"apachepulsar/pulsar:{DEFAULT_VERSION}")
+    for name, value in settings.items():
+        container = container.with_env(f"PULSAR_PREFIX_{name}", value)
+    container = (
+        container.with_bind_ports(broker_port, broker_port)
+        .with_bind_ports(web_port, web_port)
+        .with_command(
+            "sh -c 'bin/apply-config-from-env.py conf/standalone.conf "
+            "&& exec bin/pulsar standalone -nss -nfw'"
+        )
+    )
+    with container:
+        server = PulsarServer()
+        server._ports = [broker_port, web_port]
+        deadline = time.monotonic() + _STARTUP_SECONDS
+        while True:
+            try:
+                server._prepare()
+            except (OSError, ValueError) as not_yet:
+                if time.monotonic() > deadline:
+                    raise PulsarServerError(
+                        f"Pulsar in Docker did not answer within {_STARTUP_SECONDS:.0f} s: "
+                        f"{not_yet}"
+                    ) from not_yet
+                time.sleep(_POLL_SECONDS)
+            else:
+                break
+        yield Broker(server.service_url, server.admin_url, "docker")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a broker in the foreground until a signal comes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pulsar_txn_spark.pulsar_server",
+        description="Start a standalone Pulsar with throw-away data and print its URLs.",
+    )
+    parser.add_argument("--version", default=DEFAULT_VERSION, help="release of Pulsar")
+    chosen = parser.parse_args(arguments)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with PulsarServer(version=chosen.version) as server:
+        print(f"service.url={server.service_url}")  # noqa: T201 - what it is for
+        print(f"admin.url={server.admin_url}", flush=True)  # noqa: T201
+        ended.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Puts the layers together: from options to a store, a log and the transaction components."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+
+from pulsar_txn_spark.config import PulsarConfig, StoreConfig
+from pulsar_txn_spark.options import Options
+from pulsar_txn_spark.segments.log import SegmentLog
+from pulsar_txn_spark.segments.topics import Topics
+from pulsar_txn_spark.store.connection import connect
+from pulsar_txn_spark.store.redis_store import RedisStore
+from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Everything that works on one store and one log, in one process."""
+
+    store: RedisStore
+    log: SegmentLog
+    topics: Topics
+    coordinator: TransactionCoordinator
+    buffer: MetadataTransactionBuffer
+
+
+_Key = tuple[int, StoreConfig, PulsarConfig | None]
+_opened: dict[_Key, Runtime] = {}
+_lock = threading.Lock()
+
+
+def runtime(options: Options) -> Runtime:
+    """Return the components for these options; opened once per process.
+
+    Spark reuses its Python workers for many batches and queries, so the options are the key; a
+    forked worker never uses a connection of its parent.
+
+    Raises
+    ------
+    StoreUnavailableError, StoreUnsafeError, SegmentLogUnavailableError
+    """
+    store_config, pulsar_config = options.store_config(), options.pulsar_config()
+    key = (os.getpid(), store_config, pulsar_config)
+    with _lock:
+        found = _opened.get(key)
+        if found is None:
+            found = _opened[key] = _open(store_config, pulsar_config)
+    return found
+
+
+def _open(store_config: StoreConfig, pulsar_config: PulsarConfig | None) -> Runtime:
+    store = RedisStore(lambda: connect(store_config))
+    # Each backend is imported where it is chosen: a worker does not load the other one's library.
+    log: SegmentLog
+    if pulsar_config is None:
+        from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
+
+        log = EmbeddedSegmentLog(connect(store_config))
+    else:
+        from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
+
+        log = PulsarSegmentLog(pulsar_config)
+    coordinator = TransactionCoordinator(store)
+    return Runtime(
+        store, log, Topics(store, log), coordinator, MetadataTransactionBuffer(coordinator)
+    )

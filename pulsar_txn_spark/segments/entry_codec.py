@@ -1,0 +1,203 @@
+"""An entry's payload: rows as one Arrow IPC message.
+
+Format, version 1: byte 0 the version; byte 1 a bit for each column of ``ROW_SCHEMA`` that is
+there; six zero bytes, so that what follows is aligned for reading in place; then an encapsulated
+Arrow IPC record batch message of these columns. The schema is not stored: the bits say it, which
+saves some 400 bytes an entry. A column that is null in every row is left out.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_txn_spark.errors import MessageTooLargeError, SchemaError, SegmentLogError
+from pulsar_txn_spark.segments.log import READ_SCHEMA, ROW_SCHEMA
+
+MAX_MESSAGE_BYTES = 5 * 1024 * 1024
+"""Largest message, value, key and properties together: Pulsar's default ``maxMessageSize``."""
+
+ENTRY_BYTES = 1024 * 1024
+"""An entry is filled up to this; only a single message may be larger."""
+
+_VERSION = 1
+_HEADER_BYTES = 8
+_INDEXES = pa.array(range(16_384), pa.int32())  # sliced for batch_index instead of made anew
+
+
+def encode(rows: pa.RecordBatch) -> bytes:
+    """Return the payload of one entry."""
+    columns = 0
+    for name in rows.schema.names:
+        columns |= 1 << ROW_SCHEMA.get_field_index(name)
+    header = bytes((_VERSION, columns)).ljust(_HEADER_BYTES, b"\0")
+    return b"".join((header, rows.serialize()))
+
+
+def decode(payload: bytes, messages: int) -> pa.RecordBatch:
+    """Return the rows of an entry without copying them.
+
+    Raises
+    ------
+    SegmentLogError
+        If the payload is of another format version, or does not hold as many rows as it should.
+    """
+    if payload[0] != _VERSION:
+        raise SegmentLogError(
+            f"Expected an entry of format version {_VERSION}, found version {payload[0]}: it was "
+            "written by another release of pulsar-txn-spark. Upgrade this side."
+        )
+    fields = [field for i, field in enumerate(ROW_SCHEMA) if payload[1] >> i & 1]
+    if not fields:
+        empty = pa.nulls(messages, ROW_SCHEMA.field("value").type)
+        return pa.record_batch([empty], names=["value"])
+    message = pa.py_buffer(payload).slice(_HEADER_BYTES)
+    rows = pa.ipc.read_record_batch(message, pa.schema(fields))
+    if rows.num_rows != messages:
+        raise SegmentLogError(
+            f"Expected an entry of {messages} messages, found {rows.num_rows}: the payload does "
+            "not belong to its index record. The log is damaged."
+        )
+    return rows
+
+
+def present(
+    rows: pa.RecordBatch,
+    columns: frozenset[str],
+    *,
+    ledger: int,
+    entry: int,
+    publish_time_ms: int,
+) -> pa.RecordBatch:
+    """Return an entry's rows with the asked-for columns, in ``READ_SCHEMA``'s order."""
+    count = rows.num_rows
+    constants = {
+        "publish_time_ms": publish_time_ms,
+        "ledger": ledger,
+        "entry": entry,
+        "batch_size": count,
+    }
+    arrays: list[pa.Array] = []
+    fields = [field for field in READ_SCHEMA if field.name in columns]
+    for field in fields:
+        if field.name == "batch_index":
+            arrays.append(_indexes(count))
+        elif field.name in constants:
+            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), count))
+        elif field.name in rows.schema.names:
+            arrays.append(rows.column(field.name))
+        else:
+            arrays.append(pa.nulls(count, field.type))
+    if not fields:  # a batch without columns has to be made in this way to know its length
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _indexes(count: int) -> pa.Array:
+    if count <= len(_INDEXES):
+        return _INDEXES.slice(0, count)
+    return pa.array(range(count), pa.int32())
+
+
+def normalize(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Drop the columns that are null in every row, after checking names and types.
+
+    Raises
+    ------
+    SchemaError
+        If a column is not one of ``ROW_SCHEMA``.
+    """
+    kept = []
+    for field in rows.schema:
+        index = ROW_SCHEMA.get_field_index(field.name)
+        if index < 0 or ROW_SCHEMA.field(index).type != field.type:
+            raise SchemaError(
+                f"Expected columns out of {ROW_SCHEMA.names} with the types of ROW_SCHEMA, found "
+                f"{field.name!r} of type {field.type}."
+            )
+        if rows.column(field.name).null_count < rows.num_rows:
+            kept.append((index, field.name))
+    names = [name for _, name in sorted(kept)]
+    if names:
+        return rows.select(names)
+    return rows.select(["value"]) if "value" in rows.schema.names else _all_null(rows.num_rows)
+
+
+def _all_null(count: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.nulls(count, pa.binary())], names=["value"])
+
+
+def combine(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of normalized batches as one; missing columns become null."""
+    if len(batches) == 1:
+        return batches[0]
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    joined = pa.concat_tables(tables, promote_options="default")
+    names = [name for name in ROW_SCHEMA.names if name in joined.schema.names]
+    (batch,) = joined.select(names).combine_chunks().to_batches()
+    return batch
+
+
+def split(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a normalized batch into slices of equal size, each of :data:`ENTRY_BYTES` at most.
+
+    Raises
+    ------
+    MessageTooLargeError
+        If one message is larger than :data:`MAX_MESSAGE_BYTES`; before the first slice.
+    """
+    if rows.nbytes <= ENTRY_BYTES:
+        yield rows
+        return
+    ends = _cumulative_sizes(rows)
+    _check_largest(rows, ends)
+    total = ends[-1].as_py()
+    parts = -(-total // ENTRY_BYTES)
+    start = 0
+    for part in range(1, parts + 1):
+        stop = rows.num_rows
+        if part < parts:
+            share = total * part // parts
+            stop = bisect.bisect_right(ends, share, key=lambda size: size.as_py())
+        if stop > start:
+            yield rows.slice(start, stop - start)
+            start = stop
+
+
+def _cumulative_sizes(rows: pa.RecordBatch) -> pa.Array:
+    """Return, for each row, the bytes of all messages up to and including it."""
+    sizes = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+    for name in ("value", "key"):
+        if name in rows.schema.names:
+            lengths = pc.fill_null(pc.binary_length(rows.column(name)), 0)
+            sizes = pc.add(sizes, lengths.cast(pa.int64()))
+    if "properties" in rows.schema.names:
+        sizes = pc.add(sizes, _property_sizes(rows.column("properties")))
+    return pc.cumulative_sum(sizes)
+
+
+def _property_sizes(properties: pa.MapArray) -> pa.Array:
+    # keys and items are those of the whole array, also where this is a slice of it: offsets fit.
+    keys = pc.fill_null(pc.binary_length(properties.keys), 0)
+    items = pc.fill_null(pc.binary_length(properties.items), 0)
+    pairs = pc.add(keys, items).cast(pa.int64())
+    totals = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(pairs)])
+    ends = totals.take(properties.offsets)
+    return pc.subtract(ends.slice(1), ends.slice(0, len(properties)))
+
+
+def _check_largest(rows: pa.RecordBatch, ends: pa.Array) -> None:
+    if rows.nbytes <= MAX_MESSAGE_BYTES:
+        return
+    zero = pa.array([0], pa.int64())
+    sizes = pc.subtract(ends, pa.concat_arrays([zero, ends.slice(0, len(ends) - 1)]))
+    largest = pc.max(sizes).as_py()
+    if largest > MAX_MESSAGE_BYTES:
+        raise MessageTooLargeError(
+            f"A message of {largest} bytes (value, key and properties) was to be written; the "
+            f"limit is {MAX_MESSAGE_BYTES} bytes, Pulsar's default. Store large values elsewhere "
+            "and write a reference to them, or split them."
+        )

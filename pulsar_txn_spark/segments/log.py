@@ -1,0 +1,209 @@
+"""The segment log: what a backend has to offer. It speaks in entries and Arrow batches.
+
+A *row batch* is a :class:`pyarrow.RecordBatch` with columns out of :data:`ROW_SCHEMA`; ``value``
+is always there, an absent column means "null in every row". A backend turns row batches into
+entries (many messages each) and back; nobody above it handles single rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from pulsar_txn_spark.position import Position
+
+ROW_SCHEMA = pa.schema(
+    [
+        pa.field("value", pa.binary()),
+        pa.field("key", pa.binary()),
+        pa.field("event_time_ms", pa.int64()),
+        pa.field("properties", pa.map_(pa.string(), pa.string())),
+    ]
+)
+"""Columns of a row batch on its way in. All are nullable."""
+
+READ_SCHEMA = pa.schema(
+    [
+        *ROW_SCHEMA,
+        pa.field("publish_time_ms", pa.int64(), nullable=False),
+        pa.field("ledger", pa.int64(), nullable=False),
+        pa.field("entry", pa.int64(), nullable=False),
+        pa.field("batch_index", pa.int32(), nullable=False),
+        pa.field("batch_size", pa.int32(), nullable=False),
+    ]
+)
+"""Columns of a row batch on its way out; a reader produces those that were asked for, in this order.
+
+``batch_index`` is -1 and ``batch_size`` 0 for a message that is not part of a batch entry.
+"""
+
+Visible = Callable[[str, Position], bool]
+"""``visible(writer, position)``: whether the entry that `writer` put at `position` may be read.
+
+`writer` is the entry's producer name. A backend asks once per entry, not once per row.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRef:
+    """A segment, as a log needs to know it.
+
+    Parameters
+    ----------
+    id : str
+        Unique for ever in one metadata store; the name of its ``{seg:<id>}`` tag.
+    topic : str
+        Full name of the segmented topic, ``topic://tenant/namespace/name``.
+    log_name : str
+        What the backend calls it (for Pulsar ``persistent://tenant/namespace/...``).
+    """
+
+    id: str
+    topic: str
+    log_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the log has acknowledged of one writer since its previous flush.
+
+    ``first`` and ``last`` are the positions of the lowest and highest acknowledged entry (both
+    included), None where nothing was written.
+    """
+
+    first: Position | None
+    last: Position | None
+    entries: int
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSize:
+    """How much a range holds: counts are upper bounds where entries of others are in between.
+
+    ``exact`` says whether messages and bytes were counted or estimated from averages.
+    """
+
+    entries: int
+    messages: int
+    bytes: int
+    exact: bool
+
+
+class SegmentWriter(Protocol):
+    """Appends row batches of one writer to one segment, in order."""
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Queue rows; may block while too much is in flight.
+
+        Raises
+        ------
+        SegmentSealedError, MessageTooLargeError, SegmentLogUnavailableError, UnverifiedReceiptError
+            Of these rows or of earlier ones. The writer is of no use afterwards.
+        """
+        ...
+
+    def flush(self) -> Receipt:
+        """Wait until every queued row is acknowledged, check every receipt, and sum them up.
+
+        Raises the same errors as :meth:`append`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection; rows that were not flushed may or may not be in the log."""
+        ...
+
+
+class SegmentLog(Protocol):
+    """One backend of the segment log. Safe to use from several threads, not across a fork."""
+
+    backend: str
+
+    def create(self, segment: SegmentRef) -> None:
+        """Create the segment's log, ready for transactional writes; again = no harm."""
+        ...
+
+    def delete(self, segment: SegmentRef) -> None:
+        """Remove the segment's log and all that is in it; absent = no harm."""
+        ...
+
+    def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
+        """Open a writer; every entry carries `name` as its producer name.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentSealedError, SegmentLogUnavailableError
+        """
+        ...
+
+    def last_confirmed(self, segment: SegmentRef) -> Position:
+        """Return the position of the last acknowledged entry (LAC), EARLIEST if there is none."""
+        ...
+
+    def trimmed_to(self, segment: SegmentRef) -> Position:
+        """Return the highest position that is certainly gone (trimmed), EARLIEST if none is.
+
+        A range ``(start, end]`` is whole if ``start >= trimmed_to``.
+        """
+        ...
+
+    def measure(self, segment: SegmentRef, start: Position, end: Position) -> RangeSize:
+        """Count what is in ``(start, end]``."""
+        ...
+
+    def limit(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        max_messages: int | None,
+        max_bytes: int | None,
+    ) -> Position:
+        """Return the furthest position in ``(start, end]`` that keeps within both limits.
+
+        Limits hold to the granularity of an entry; at least one entry is always taken, so that a
+        reader gets on. Returns `end` itself if all of it fits.
+        """
+        ...
+
+    def split(
+        self, segment: SegmentRef, start: Position, end: Position, parts: int
+    ) -> list[Position]:
+        """Return the ascending ends of up to `parts` sub-ranges that tile ``(start, end]``.
+
+        The last one is `end`; none is empty.
+        """
+        ...
+
+    def read(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        *,
+        visible: Visible,
+        columns: frozenset[str],
+        max_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the visible rows of ``(start, end]`` in log order, at most `max_rows` a batch.
+
+        Returns when the entry at `end` was passed; it must not block on entries that are not
+        there (everything up to `end` is acknowledged). Columns come in READ_SCHEMA's order.
+
+        Raises
+        ------
+        DataLossError
+            If ``start`` lies below what is still there.
+        SegmentLogUnavailableError
+            If the log did not answer in time.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close every connection."""
+        ...

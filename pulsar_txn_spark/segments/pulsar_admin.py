@@ -1,0 +1,424 @@
+"""A lean client of Pulsar's admin REST API: what the segment log needs, and no more.
+
+Every call is idempotent (or made so here), is bounded in time, and is repeated a few times where
+the broker asks for patience: a topic that moves between brokers answers 503 for a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import quote, urlsplit
+
+import urllib3
+
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import (
+    OptionError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+)
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.pulsar_layout import Layout
+from pulsar_txn_spark.segments.pulsar_options import Credentials, parse_passthrough
+
+_T = TypeVar("_T")
+
+_CONNECT_SECONDS = 10.0  # a broker that does not accept within that is not there
+_READ_SECONDS = 30.0  # loading a topic with many ledgers may take that long
+_ATTEMPTS = 4  # an unloaded topic is served again within a second or two
+_SETTLE_SECONDS = 30.0  # topic policies travel through a system topic: usually 1 to 2 s
+_SETTLE_POLL_SECONDS = 0.05
+_BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
+_BATCH_SIZE_HEADER = "X-Pulsar-batch-size"
+DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
+"""What a broker takes in one message unless ``maxMessageSize`` says otherwise."""
+
+KEEP_ALL_POLICIES: tuple[tuple[str, str, Any, str], ...] = (
+    ("messageTTL", "messageTTL?messageTTL=0", None, "message TTL"),
+    (
+        "retention",
+        "retention",
+        {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+        "retention",
+    ),
+    (
+        "inactiveTopicPolicies",
+        "inactiveTopicPolicies",
+        {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+            "maxInactiveDurationSeconds": 2**31 - 1,
+            "deleteWhileInactive": False,
+        },
+        "deletion of inactive topics",
+    ),
+)
+"""Policy -> (name, how it is set, body, what it is): with these no unread data is ever dropped."""
+
+_QUOTA = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
+_QUOTA_TYPES = ("destination_storage", "message_age")
+
+
+class PulsarAdmin:
+    """Admin API of one cluster; safe to use from several threads.
+
+    Parameters
+    ----------
+    config : PulsarConfig
+        ``admin_url`` and the options ``pulsar.admin.*``; where those say nothing about
+        authentication and TLS, ``pulsar.client.*`` does.
+
+    Raises
+    ------
+    OptionError
+        If an option is wrong, or the authentication is one that works for the binary protocol
+        only.
+    """
+
+    def __init__(self, config: PulsarConfig) -> None:
+        client = parse_passthrough("client", dict(config.client))
+        own = parse_passthrough("admin", dict(config.admin))
+        settings = client | {
+            name: value
+            for name, value in own.items()
+            if name != "credentials" or value.method != "none"
+        }
+        self._url = config.admin_url.rstrip("/")
+        self._credentials: Credentials = settings["credentials"]
+        if self._credentials.method in {"athenz", "oauth2"}:
+            raise OptionError(
+                f"the admin API takes a token, basic or TLS authentication, found "
+                f"{self._credentials.method}; set pulsar.admin.authPluginClassName and "
+                "pulsar.admin.authParams to one of those"
+            )
+        connect_ms = own.get("connection_timeout_ms", _CONNECT_SECONDS * 1000)
+        read_ms = own.get("read_timeout_ms", _READ_SECONDS * 1000)
+        self._pool = urllib3.PoolManager(
+            timeout=urllib3.Timeout(connect=connect_ms / 1000, read=read_ms / 1000),
+            retries=urllib3.Retry(
+                total=_ATTEMPTS,
+                redirect=_ATTEMPTS,
+                status_forcelist=(502, 503, 504),
+                allowed_methods=None,
+                backoff_factor=0.2,
+                raise_on_status=False,
+                # A broker sends us on to the one that serves the topic: the same cluster.
+                remove_headers_on_redirect=(),
+            ),
+            maxsize=4,
+            **_tls(self._url, settings, self._credentials),
+        )
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._pool.clear()
+
+    # --- topics -------------------------------------------------------------------------------
+
+    def create_topic(self, topic: str) -> None:
+        """Create a non-partitioned topic; there already = no harm."""
+        self._call("PUT", _path(topic), "create the topic", topic, accept=(409,))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its subscriptions; absent = no harm."""
+        self._call("DELETE", f"{_path(topic)}?force=true", "delete the topic", topic, accept=(404,))
+
+    def terminate(self, topic: str) -> Position:
+        """Seal a topic; again = no harm.
+
+        Returns
+        -------
+        Position
+            Its last entry, EARLIEST if it has none.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such topic.
+        """
+        self._call("POST", f"{_path(topic)}/terminate", "seal the topic", topic)
+        # What `terminate` itself returns may name an entry of a last ledger that is empty.
+        return self.layout(topic).last
+
+    def layout(self, topic: str) -> Layout:
+        """Return where the topic's entries are.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such topic.
+        """
+        return Layout.of(self._get(f"{_path(topic)}/internalStats", "read the state of", topic))
+
+    def messages_since_load(self, topic: str) -> tuple[int, int]:
+        """Return how many messages and bytes came in since the broker loaded the topic."""
+        found = self._stats(topic)
+        return int(found["msgInCounter"]), int(found["bytesInCounter"])
+
+    def entry_size(self, topic: str, position: Position) -> tuple[int, int] | None:
+        """Return the messages and payload bytes of one entry, None if it is not there."""
+        answer = self._call(
+            "HEAD",
+            f"{_path(topic)}/ledger/{position.ledger}/entry/{position.entry}",
+            "look at an entry of",
+            topic,
+            accept=(404, 500),
+        )
+        if answer.status != 200:
+            return None
+        headers = answer.headers
+        size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
+        return int(headers.get(_BATCH_COUNT_HEADER, "1")), int(size)
+
+    def properties(self, topic: str) -> dict[str, str] | None:
+        """Return the topic's properties, None if there is no such topic."""
+        answer = self._call(
+            "GET", f"{_path(topic)}/properties", "read the properties of", topic, accept=(404,)
+        )
+        if answer.status == 404:
+            return None
+        found: dict[str, str] = json.loads(answer.data or b"{}") or {}
+        return found
+
+    def set_properties(self, topic: str, properties: Mapping[str, str]) -> None:
+        """Set some properties of a topic and leave the others as they are."""
+        self._call(
+            "PUT", f"{_path(topic)}/properties", "set properties of", topic, body=dict(properties)
+        )
+
+    def create_subscription(self, topic: str, name: str) -> None:
+        """Create a durable subscription that stands before the first entry; again = no harm."""
+        self._call(
+            "PUT",
+            f"{_path(topic)}/subscription/{quote(name, safe='')}",
+            "create a subscription of",
+            topic,
+            body={"ledgerId": -1, "entryId": -1, "partitionIndex": -1},
+            accept=(409,),
+        )
+
+    def subscriptions(self, topic: str) -> list[str]:
+        """Return the names of the topic's durable subscriptions."""
+        found: list[str] = self._get(f"{_path(topic)}/subscriptions", "list subscriptions", topic)
+        return found
+
+    # --- policies -----------------------------------------------------------------------------
+
+    def keep_all_data(self, topic: str) -> None:
+        """Set topic-level policies by which the broker drops nothing, and wait until they hold.
+
+        Raises
+        ------
+        SegmentLogError
+            If the broker refuses topic-level policies or does not apply them.
+        """
+        base = _path(topic)
+        for name, setter, body, what in KEEP_ALL_POLICIES:
+            self._set_policy(topic, f"{base}/{setter}", body, what)
+            wanted = 0 if body is None else body
+            self._await(
+                lambda name=name: self._get(  # type: ignore[misc]
+                    f"{base}/{name}?applied=true", "read policies of", topic
+                ),
+                lambda found, wanted=wanted: found == wanted,  # type: ignore[misc]
+                f"the policy {what} of {topic} to be {wanted}",
+            )
+        for kind in _QUOTA_TYPES:
+            self._set_policy(
+                topic, f"{base}/backlogQuota?backlogQuotaType={kind}", _QUOTA, "backlog quota"
+            )
+        self._await(
+            lambda: self._get(f"{base}/backlogQuotaMap?applied=true", "read policies of", topic),
+            _no_quota,
+            f"the backlog quotas of {topic} to be unlimited",
+        )
+        self._check_subscription_expiry(topic)
+
+    def deduplicate(self, topic: str) -> None:
+        """Switch broker deduplication on, and wait until the broker says that it works.
+
+        A known producer's first message was accepted twice before the status said so.
+        """
+        self._set_policy(topic, f"{_path(topic)}/deduplicationEnabled", True, "deduplication")
+        self._await(
+            lambda: self._stats(topic).get("deduplicationStatus"),
+            lambda found: found == "Enabled",
+            f"deduplication of {topic} to be Enabled",
+        )
+
+    def max_message_bytes(self) -> int:
+        """Return the broker's ``maxMessageSize``, or its default where we may not ask."""
+        try:
+            found = self._get("/brokers/configuration/runtime", "read the configuration", "")
+            return int(found.get("maxMessageSize", DEFAULT_MAX_MESSAGE_BYTES))
+        except SegmentLogError:
+            return DEFAULT_MAX_MESSAGE_BYTES
+
+    def _set_policy(self, topic: str, path: str, body: Any, what: str) -> None:
+        answer = self._call("POST", path, "set policies of", topic, body=body, accept=(405, 412))
+        if answer.status in {405, 412}:
+            raise SegmentLogError(
+                f"the broker refused the topic-level policy {what} for {topic} "
+                f"({_reason(answer)}): without it the broker may drop data that was not read; set "
+                "systemTopicEnabled=true and topicLevelPoliciesEnabled=true on the brokers"
+            )
+
+    def _check_subscription_expiry(self, topic: str) -> None:
+        """Refuse namespaces that expire subscriptions: there is no topic-level policy for it."""
+        tenant, namespace, _ = _parts(topic)
+        answer = self._call(
+            "GET",
+            f"/namespaces/{tenant}/{namespace}/subscriptionExpirationTime",
+            "read policies of the namespace of",
+            topic,
+            accept=(401, 403),
+        )
+        minutes = answer.data.decode().strip() if answer.status == 200 else ""
+        if minutes and int(minutes) > 0:
+            raise SegmentLogError(
+                f"the namespace {tenant}/{namespace} expires subscriptions after {minutes} "
+                "minutes: the internal subscription, which keeps data that was not read, would "
+                f"vanish; run 'pulsar-admin namespaces set-subscription-expiration-time -t 0 "
+                f"{tenant}/{namespace}' or use another namespace"
+            )
+
+    # --- plumbing -----------------------------------------------------------------------------
+
+    def _stats(self, topic: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._get(
+            f"{_path(topic)}/stats?excludePublishers=true&excludeConsumers=true",
+            "read statistics of",
+            topic,
+        )
+        return found
+
+    def _await(self, read: Callable[[], _T], good: Callable[[_T], bool], what: str) -> None:
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while not good(found := read()):
+            if time.monotonic() > deadline:
+                raise SegmentLogError(
+                    f"expected {what} within {_SETTLE_SECONDS:.0f} s, found {found!r}: writing "
+                    "would not be safe; check that systemTopicEnabled and "
+                    "topicLevelPoliciesEnabled are true on the brokers and that no other tool "
+                    "sets that policy"
+                )
+            time.sleep(_SETTLE_POLL_SECONDS)
+
+    def _get(self, path: str, action: str, topic: str) -> Any:
+        data = self._call("GET", path, action, topic).data
+        return json.loads(data) if data else None
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        action: str,
+        topic: str,
+        *,
+        body: Any = None,
+        accept: tuple[int, ...] = (),
+    ) -> urllib3.BaseHTTPResponse:
+        headers = {"Content-Type": "application/json"} | self._authorization()
+        content = None if body is None else json.dumps(body).encode()
+        try:
+            answer = self._pool.request(
+                method, f"{self._url}/admin/v2{path}", body=content, headers=headers
+            )
+        except urllib3.exceptions.HTTPError as failed:
+            raise SegmentLogUnavailableError(
+                f"cannot {action} {topic}: the admin API at {self._url} does not answer "
+                f"({_cause(failed)}); check admin.url, and for https the TLS options"
+            ) from None
+        if answer.status < 300 or answer.status in accept:
+            return answer
+        self._fail(answer, action, topic)
+
+    def _fail(self, answer: urllib3.BaseHTTPResponse, action: str, topic: str) -> NoReturn:
+        reason = _reason(answer)
+        if answer.status in {401, 403}:
+            raise SegmentLogUnavailableError(
+                f"cannot {action} {topic}: the admin API refuses us ({answer.status}: {reason}); "
+                "check pulsar.admin.authPluginClassName and pulsar.admin.authParams (or those of "
+                "pulsar.client) and the role's permission on the namespace"
+            )
+        if answer.status == 404:
+            raise SegmentNotFoundError(
+                f"cannot {action} {topic}: it is not there ({reason}); check the tenant, the "
+                "namespace and whether the segment was deleted"
+            )
+        if answer.status >= 500:
+            raise SegmentLogUnavailableError(
+                f"cannot {action} {topic}: the broker answers {answer.status} ({reason}); look "
+                "into the broker's log and try again"
+            )
+        raise SegmentLogError(f"cannot {action} {topic}: the broker answers {answer.status} ({reason})")
+
+    def _authorization(self) -> dict[str, str]:
+        if self._credentials.method == "token":
+            return {"Authorization": f"Bearer {self._credentials.token()}"}
+        if self._credentials.method == "basic":
+            pair = f"{self._credentials['userId']}:{self._credentials['password']}"
+            return urllib3.make_headers(basic_auth=pair)
+        return {}
+
+
+def _tls(url: str, settings: Mapping[str, Any], credentials: Credentials) -> dict[str, Any]:
+    if urlsplit(url).scheme != "https":
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=settings.get("tls_trust_certs_file_path"))
+        if not settings.get("tls_validate_hostname", True):
+            context.check_hostname = False
+        if settings.get("tls_allow_insecure_connection", False):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        certificate = settings.get("tls_certificate_file_path")
+        key = settings.get("tls_private_key_file_path")
+        if credentials.method == "tls":
+            certificate, key = credentials["tlsCertFile"], credentials["tlsKeyFile"]
+        if certificate:
+            context.load_cert_chain(certificate, key)
+    except OSError as failed:  # ssl.SSLError is one
+        raise OptionError(
+            f"cannot read the certificates for the admin API ({failed}); check the options "
+            "tlsTrustCertsFilePath, tlsCertificateFilePath and tlsKeyFilePath"
+        ) from None
+    return {"ssl_context": context}
+
+
+def _parts(topic: str) -> tuple[str, str, str]:
+    domain, separator, rest = topic.partition("://")
+    parts = rest.split("/", 2)
+    if domain != "persistent" or not separator or len(parts) != 3 or not all(parts):
+        raise OptionError(f"expected persistent://tenant/namespace/name, found {topic!r}")
+    tenant, namespace, name = (quote(part, safe="") for part in parts)
+    return tenant, namespace, name
+
+
+def _path(topic: str) -> str:
+    return "/persistent/" + "/".join(_parts(topic))
+
+
+def _no_quota(found: Mapping[str, Mapping[str, Any]] | None) -> bool:
+    quotas = found or {}
+    return all(
+        kind in quotas and quotas[kind]["limitSize"] < 0 and quotas[kind]["limitTime"] < 0
+        for kind in _QUOTA_TYPES
+    )
+
+
+def _reason(answer: urllib3.BaseHTTPResponse) -> str:
+    text = answer.data.decode(errors="replace")
+    try:
+        return str(json.loads(text)["reason"])[:500]
+    except (ValueError, KeyError, TypeError):
+        return answer.reason or f"status {answer.status}"
+
+
+def _cause(failed: urllib3.exceptions.HTTPError) -> str:
+    reason = getattr(failed, "reason", None) or failed
+    return f"{type(reason).__name__}: {reason}"[:300]

@@ -1,0 +1,171 @@
+"""Where a Pulsar topic's entries are: arithmetic on its ledgers, without any I/O.
+
+Entries are numbered from 0 without holes within a ledger, and ledgers are ordered by id. So the
+entries of a range are countable from the ledgers' lengths; their bytes are estimated by each
+ledger's mean, their messages by a mean that the caller supplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pulsar_txn_spark.position import EARLIEST, Position
+
+
+class Ledger(NamedTuple):
+    """A ledger that holds entries: how many, and their bytes as stored."""
+
+    id: int
+    entries: int
+    bytes: int
+
+
+class Piece(NamedTuple):
+    """Entries `first` to `last` (both included) of one ledger, and their estimated bytes."""
+
+    ledger: int
+    first: int
+    last: int
+    bytes: float
+
+    @property
+    def entries(self) -> int:
+        """Return how many they are."""
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The ledgers of a topic at one moment.
+
+    Parameters
+    ----------
+    first_ledger : int
+        Lowest ledger that is still there, also when it holds nothing; -1 if there is none.
+    ledgers : tuple of Ledger
+        Those that hold entries, ascending.
+    last : Position
+        The last entry that was ever acknowledged, EARLIEST if there was none.
+    added_since_load : int
+        Entries added since the broker loaded the topic.
+    """
+
+    first_ledger: int
+    ledgers: tuple[Ledger, ...]
+    last: Position
+    added_since_load: int
+
+    @classmethod
+    def of(cls, stats: Mapping[str, Any]) -> Layout:
+        """Read the answer of the admin API's ``internalStats``."""
+        lac = Position.parse(stats["lastConfirmedEntry"])
+        found = {
+            int(ledger["ledgerId"]): Ledger(
+                int(ledger["ledgerId"]), int(ledger["entries"]), int(ledger["size"])
+            )
+            for ledger in stats["ledgers"]
+        }
+        # The open ledger is listed with 0 entries until it is closed.
+        listed = found.get(lac.ledger)
+        if listed is not None and listed.entries <= lac.entry:
+            size = max(listed.bytes, int(stats["currentLedgerSize"]))
+            found[lac.ledger] = Ledger(lac.ledger, lac.entry + 1, size)
+        ledgers = tuple(found[number] for number in sorted(found) if found[number].entries)
+        if lac.entry < 0:
+            # In a new ledger that is still empty: the last entry is in one before it.
+            lac = Position(ledgers[-1].id, ledgers[-1].entries - 1) if ledgers else EARLIEST
+        return cls(
+            first_ledger=min(found, default=-1),
+            ledgers=ledgers,
+            last=lac,
+            added_since_load=int(stats["entriesAddedCounter"]),
+        )
+
+    @property
+    def entries(self) -> int:
+        """Return how many entries there are."""
+        return sum(ledger.entries for ledger in self.ledgers)
+
+    def pieces(self, start: Position, end: Position) -> list[Piece]:
+        """Return what is in ``(start, end]``, ledger by ledger, empty pieces left out."""
+        found = []
+        for ledger in self.ledgers:
+            if not start.ledger <= ledger.id <= end.ledger:
+                continue
+            first = start.entry + 1 if ledger.id == start.ledger else 0
+            last = ledger.entries - 1
+            if ledger.id == end.ledger:
+                last = min(last, end.entry)
+            if first <= last:
+                share = (last - first + 1) / ledger.entries
+                found.append(Piece(ledger.id, first, last, ledger.bytes * share))
+        return found
+
+
+def positions(pieces: Sequence[Piece]) -> Iterator[Position]:
+    """Yield every entry's position, ascending."""
+    for piece in pieces:
+        for entry in range(piece.first, piece.last + 1):
+            yield Position(piece.ledger, entry)
+
+
+def nth(pieces: Sequence[Piece], number: int) -> Position:
+    """Return the position of the entry that is `number`-th (from 1) in the pieces."""
+    assert number >= 1, number
+    for piece in pieces:
+        if number <= piece.entries:
+            return Position(piece.ledger, piece.first + number - 1)
+        number -= piece.entries
+    raise AssertionError(f"{number} entries beyond the last piece")
+
+
+def take(
+    pieces: Sequence[Piece],
+    messages_per_entry: float,
+    max_messages: int | None,
+    max_bytes: int | None,
+) -> int:
+    """Return how many entries keep within both limits by the estimates, at least 1."""
+    messages_left = float("inf") if max_messages is None else float(max_messages)
+    bytes_left = float("inf") if max_bytes is None else float(max_bytes)
+    taken = 0
+    for piece in pieces:
+        per_entry = piece.bytes / piece.entries
+        fits = float(piece.entries)
+        if messages_per_entry > 0:
+            fits = min(fits, messages_left // messages_per_entry)
+        if per_entry > 0:
+            fits = min(fits, bytes_left // per_entry)
+        taken += int(fits)
+        if fits < piece.entries:
+            break
+        messages_left -= fits * messages_per_entry
+        bytes_left -= fits * per_entry
+    return max(taken, 1)
+
+
+def cut(pieces: Sequence[Piece], parts: int) -> list[int]:
+    """Return ascending entry counts that cut the pieces into parts of about equal bytes.
+
+    The last one is the number of entries; each part holds at least one.
+    """
+    entries = sum(piece.entries for piece in pieces)
+    parts = min(parts, entries)
+    # Bytes may be 0 in a topic whose size is not known yet: then entries stand for them.
+    weight = 1.0 if any(piece.bytes <= 0 for piece in pieces) else None
+    weights = [weight or piece.bytes / piece.entries for piece in pieces]
+    total = sum(one * piece.entries for one, piece in zip(weights, pieces, strict=True))
+    ends: list[int] = []
+    before_bytes, before_entries, index = 0.0, 0, 0
+    for part in range(1, parts):
+        goal = total * part / parts
+        while before_bytes + weights[index] * pieces[index].entries < goal:
+            before_bytes += weights[index] * pieces[index].entries
+            before_entries += pieces[index].entries
+            index += 1
+        ideal = before_entries + round((goal - before_bytes) / weights[index])
+        lowest = (ends[-1] if ends else 0) + 1
+        ends.append(max(lowest, min(ideal, entries - (parts - part))))
+    return [*ends, entries]

@@ -1,0 +1,247 @@
+"""Rows between Spark's columns and a segment log's, in Arrow, without a Python object per row.
+
+Column names follow the pulsar-spark connector, so that moving over is a change of the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pulsar_txn_spark.errors import SchemaError
+
+VALUE = "value"
+KEY = "__key"
+TOPIC = "__topic"
+MESSAGE_ID = "__messageId"
+PUBLISH_TIME = "__publishTime"
+EVENT_TIME = "__eventTime"
+PROPERTIES = "__messageProperties"
+
+READ_SCHEMA = StructType(
+    [
+        StructField(VALUE, BinaryType()),
+        StructField(KEY, BinaryType()),
+        StructField(TOPIC, StringType()),
+        StructField(MESSAGE_ID, BinaryType()),
+        StructField(PUBLISH_TIME, TimestampType()),
+        StructField(EVENT_TIME, TimestampType()),
+        StructField(PROPERTIES, MapType(StringType(), StringType())),
+    ]
+)
+"""What a source yields: value and metadata, as the columns of the pulsar-spark connector."""
+
+_WRITABLE: dict[str, tuple[type[DataType], ...]] = {
+    VALUE: (StringType, BinaryType),
+    KEY: (StringType, BinaryType),
+    TOPIC: (StringType,),
+    EVENT_TIME: (TimestampType, TimestampNTZType, LongType),
+    PROPERTIES: (MapType,),
+}
+
+_NEEDED = {
+    VALUE: frozenset({"value"}),
+    KEY: frozenset({"key"}),
+    TOPIC: frozenset[str](),
+    MESSAGE_ID: frozenset({"ledger", "entry", "batch_index", "batch_size"}),
+    PUBLISH_TIME: frozenset({"publish_time_ms"}),
+    EVENT_TIME: frozenset({"event_time_ms"}),
+    PROPERTIES: frozenset({"properties"}),
+}
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def check_writable(schema: StructType, *, default_topic: bool) -> None:
+    """Refuse a DataFrame that cannot be written, before the first row.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column, its type and what was expected.
+    """
+    names = [field.name for field in schema.fields]
+    if VALUE not in names:
+        raise SchemaError(
+            f"the DataFrame has no column 'value' (found: {', '.join(names) or 'none'}): expected the "
+            "message in 'value' as string or binary, for example with "
+            "selectExpr('to_json(struct(*)) AS value')"
+        )
+    for field in schema.fields:
+        expected = _WRITABLE.get(field.name)
+        if expected is None:
+            raise SchemaError(
+                f"the DataFrame has a column {field.name!r} that has no place in a message: expected "
+                f"some of {', '.join(_WRITABLE)}. Drop it or put it into 'value'"
+            )
+        fits = isinstance(field.dataType, expected)
+        if isinstance(field.dataType, MapType):
+            fits = isinstance(field.dataType.keyType, StringType) and isinstance(
+                field.dataType.valueType, StringType
+            )
+        if not fits:
+            wanted = " or ".join(kind.typeName() for kind in expected)
+            if field.name == PROPERTIES:
+                wanted = "map<string,string>"
+            raise SchemaError(
+                f"column {field.name!r} is of type {field.dataType.simpleString()}, expected {wanted}"
+            )
+    if not default_topic and TOPIC not in names:
+        raise SchemaError(
+            "no topic to write to: give the option 'topic', or a column '__topic' that names each row's"
+        )
+
+
+def to_row_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Turn a batch of a checked DataFrame into a row batch of the segment log."""
+    names = batch.schema.names
+    arrays = [_binary(batch.column(names.index(VALUE)))]
+    fields = ["value"]
+    if KEY in names:
+        arrays.append(_binary(batch.column(names.index(KEY))))
+        fields.append("key")
+    if EVENT_TIME in names:
+        arrays.append(_milliseconds(batch.column(names.index(EVENT_TIME))))
+        fields.append("event_time_ms")
+    if PROPERTIES in names:
+        arrays.append(batch.column(names.index(PROPERTIES)).cast(pa.map_(pa.string(), pa.string())))
+        fields.append("properties")
+    return pa.RecordBatch.from_arrays(arrays, names=fields)
+
+
+def topics_of(batch: pa.RecordBatch) -> pa.Array | None:
+    """Return the batch's column of topics, if it has one."""
+    names = batch.schema.names
+    if TOPIC not in names:
+        return None
+    return batch.column(names.index(TOPIC)).cast(pa.string())
+
+
+def _binary(array: pa.Array) -> pa.Array:
+    return array if array.type == pa.binary() else array.cast(pa.binary())
+
+
+def _milliseconds(array: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(array.type):
+        # Times before the millisecond are cut off: a message's event time has no more.
+        return array.cast(pa.timestamp("ms", tz=array.type.tz), safe=False).cast(pa.int64())
+    return array.cast(pa.int64())
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def check_readable(schema: StructType) -> None:
+    """Refuse a schema that is no selection of the source's own columns.
+
+    Raises
+    ------
+    SchemaError
+    """
+    own = {field.name: field.dataType for field in READ_SCHEMA.fields}
+    for field in schema.fields:
+        if own.get(field.name) != field.dataType:
+            wanted = ", ".join(f"{name} {kind.simpleString()}" for name, kind in own.items())
+            raise SchemaError(
+                f"the source has no column {field.name!r} of type {field.dataType.simpleString()}: "
+                f"a schema given to it may only select among {wanted}. Parse 'value' with from_json "
+                "or from_avro after reading"
+            )
+
+
+def needed_columns(schema: StructType) -> frozenset[str]:
+    """Return the segment log's columns that a schema needs."""
+    needed = frozenset[str]().union(*(_NEEDED[field.name] for field in schema.fields))
+    # A count alone needs no column, but a batch needs one to have rows.
+    return needed or frozenset({"batch_index"})
+
+
+def to_spark_batches(
+    batches: Iterator[pa.RecordBatch], schema: StructType, arrow_schema: pa.Schema, topic: str
+) -> Iterator[pa.RecordBatch]:
+    """Turn row batches of the segment log into batches of the source's schema."""
+    for batch in batches:
+        arrays = [
+            _column(field.name, batch, topic).cast(arrow_schema.field(field.name).type)
+            for field in schema.fields
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
+
+
+def _column(name: str, batch: pa.RecordBatch, topic: str) -> pa.Array:
+    if name == TOPIC:
+        return pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
+    if name == MESSAGE_ID:
+        return message_ids(
+            *(
+                batch.column(column).to_numpy(zero_copy_only=False)
+                for column in ("ledger", "entry", "batch_index", "batch_size")
+            )
+        )
+    if name == PUBLISH_TIME:
+        return _timestamps(batch.column("publish_time_ms"))
+    if name == EVENT_TIME:
+        return _timestamps(batch.column("event_time_ms"))
+    return batch.column({VALUE: "value", KEY: "key", PROPERTIES: "properties"}[name])
+
+
+def _timestamps(milliseconds: pa.Array) -> pa.Array:
+    return milliseconds.cast(pa.timestamp("ms", tz="UTC"))
+
+
+def message_ids(
+    ledgers: np.ndarray, entries: np.ndarray, indices: np.ndarray, sizes: np.ndarray
+) -> pa.Array:
+    """Return serialized message ids, as Pulsar's clients read them.
+
+    The form is Pulsar's ``MessageIdData`` (PulsarApi.proto): ledgerId = 1, entryId = 2,
+    batch_index = 4, batch_size = 6.
+    """
+    rows = len(ledgers)
+    if rows == 0:
+        return pa.array([], pa.binary())
+    new = np.flatnonzero((np.diff(ledgers) != 0) | (np.diff(entries) != 0)) + 1
+    starts = [0, *new.tolist()]
+    ends = [*new.tolist(), rows]
+    ids: list[bytes] = []
+    for start, end in zip(starts, ends, strict=True):
+        head = b"\x08" + _varint(int(ledgers[start])) + b"\x10" + _varint(int(entries[start]))
+        size = int(sizes[start])
+        if size <= 0:
+            ids += [head] * (end - start)
+            continue
+        tail = b"\x30" + _varint(size)
+        ids += [head + _batch_index(index) + tail for index in indices[start:end].tolist()]
+    return pa.array(ids, pa.binary())
+
+
+@cache
+def _batch_index(index: int) -> bytes:
+    return b"\x20" + _varint(index)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+

@@ -1,0 +1,279 @@
+"""Several writes, one transaction: ``foreachBatch`` sinks.
+
+A scope has a nonce of its own and named *slots*, one for each write. A slot is declared before its
+write runs and each run of it has a number, so that the commit names exactly the runs whose success
+this code saw; what a user's code saw fail is never committed. The transaction itself is begun by the
+first task that writes: it knows the query's id without py4j, so this works under Spark Connect.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from pyspark.sql import DataFrame
+
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    TransactionConflictError,
+)
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.spark.context import QUERY_ID
+from pulsar_txn_spark.spark.datasource import FORMAT
+from pulsar_txn_spark.spark.sink import SCOPE_OPTION, SlotRun
+from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
+from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnId
+from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
+from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
+
+_LOG = logging.getLogger(__name__)
+_BEATS_PER_LEASE = 4
+
+
+class BatchTransaction:
+    """The transaction of one micro-batch in ``foreachBatch``, as a context manager.
+
+    Leaving it normally commits every write, together with the acknowledgement of what the batch
+    has read; leaving it by an exception aborts them all.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        Options of the sink; those given to :meth:`write` come on top.
+    batch_id : int
+        As Spark gave it to the function.
+    session_of : DataFrame
+        The micro-batch; tells the query, where Spark Classic knows it.
+    name : str
+        Tells several transactions of one batch apart, unless ``sinkId`` is given.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], batch_id: int, session_of: DataFrame, name: str
+    ) -> None:
+        self._given = dict(options)
+        parsed = Options({k: v for k, v in self._given.items() if k != "topic"}, Use.WRITE | Use.BATCH)
+        if not parsed.get("transactions", True):
+            raise OptionError(
+                "transactions=false has no meaning in a transaction of several writes: use "
+                "df.write.format('pulsar_txn') without it"
+            )
+        self._run: Runtime = runtime(parsed)
+        self._batch = batch_id
+        self._nonce = new_nonce()
+        self._shard = self._run.coordinator.shard(self._nonce)
+        self._sink: str | None = parsed.get("sinkId")
+        self._name = name
+        self._query = _query_of(session_of)
+        self._timeout_ms: int = parsed.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+        self._runs: dict[str, int] = {}
+        self._succeeded: dict[str, int] = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="pulsar-txn-lease", daemon=True)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def write(self, df: DataFrame, topic: str | None = None, *, slot: str | None = None) -> None:
+        """Write a DataFrame as part of the transaction.
+
+        Parameters
+        ----------
+        df : DataFrame
+            With the columns of the sink.
+        topic : str, optional
+            Topic of rows without ``__topic``; the option `topic` by default.
+        slot : str, optional
+            Name of this write, for code that tries one again: of several runs of a slot the last
+            counts. By default every call is a slot of its own.
+
+        Raises
+        ------
+        Exception
+            What Spark raises if the write fails. Unless the slot is run again, the transaction
+            can then not commit.
+        """
+        name = slot if slot is not None else f"write-{len(self._runs)}"
+        run = self._runs.get(name, 0) + 1
+        # Declared before it runs: a commit misses it if it does not succeed.
+        self._runs[name] = run
+        self._succeeded.pop(name, None)
+        self._run.store.declare_run(self._shard, self._nonce, name, run)
+        slot_run = SlotRun(
+            nonce=self._nonce,
+            slot=name,
+            run=run,
+            sink=self._sink,
+            sink_kind=self._name,
+            query=self._query,
+            batch=self._batch,
+        )
+        options = dict(self._given)
+        if topic is not None:
+            options["topic"] = str(TopicName.parse(topic))
+        options[SCOPE_OPTION] = slot_run.to_option()
+        df.write.format(FORMAT).mode("append").options(**options).save()
+        self._succeeded[name] = run
+
+    # -- ending ------------------------------------------------------------------------------
+
+    def __enter__(self) -> BatchTransaction:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._commit()
+            else:
+                self._abort(f"its function raised {type(error).__name__}")
+        finally:
+            self._done.set()
+            self._thread.join()
+
+    def _commit(self) -> None:
+        if not self._runs:
+            return  # nothing was written: the source acknowledges the batch once it is through
+        failed = sorted(self._runs.keys() - self._succeeded.keys())
+        if failed:
+            self._abort(f"write {failed[0]!r} failed")
+            raise TransactionConflictError(
+                f"the transaction cannot commit: write {failed[0]!r} was declared but did not succeed, and its "
+                "error was swallowed. Nothing became visible; let the error through, or run the "
+                "same slot again"
+            )
+        staged = self._run.store.staged(self._shard, self._nonce)
+        writes = []
+        for name, run in self._succeeded.items():
+            record = staged.get(f"{name}/{run}")
+            if record is None:
+                raise TransactionConflictError(
+                    f"write {name!r} (run {run}) succeeded, but its result is not in the store: nothing was committed"
+                )
+            writes.append(StagedWrite.FromString(record))
+        found = {(write.txn_id, write.replay, write.query) for write in writes}
+        if len(found) != 1:
+            raise TransactionConflictError(
+                f"the writes of one transaction ended up in several: {sorted(found)}; nothing was committed"
+            )
+        txn_key, replay, query = found.pop()
+        sink = self._sink or f"{query}/{self._name}"
+        key = BatchKey(sink, query, self._batch)
+        attempt = Attempt(key, self._nonce, TxnId.parse(txn_key), replay)
+        slots: list[list[TaskWrite]] = [list(write.tasks) for write in writes]
+        BatchTransactions(self._run.coordinator, self._timeout_ms).commit(
+            attempt, slots, writes[0].run_id, acknowledge=True
+        )
+
+    def _abort(self, cause: str) -> None:
+        try:
+            txn = self._run.store.txn_of_nonce(self._shard, self._nonce)
+            if txn is not None:
+                self._run.coordinator.abort(txn, EndedBy.OWNER, nonce=self._nonce, cause=cause)
+        except PulsarTxnError as error:
+            # The user's own error is what matters; the next attempt or the lease ends this one.
+            _LOG.warning("the transaction of batch %s was not aborted now: %s", self._batch, error)
+
+    def _beat(self) -> None:
+        """Extend the lease between writes, too: only this process knows that it is alive."""
+        while not self._done.wait(self._timeout_ms / 1000 / _BEATS_PER_LEASE):
+            try:
+                txn = self._run.store.txn_of_nonce(self._shard, self._nonce)
+                if txn is None:
+                    continue
+                answer = self._run.store.intend(txn, self._nonce, self._timeout_ms, ())
+            except PulsarTxnError:
+                continue
+            if answer.code is not Code.OK:
+                return
+
+
+def _query_of(df: DataFrame) -> str | None:
+    """Return the query's id as the driver's thread knows it; None under Spark Connect."""
+    context = getattr(df.sparkSession, "_sc", None)
+    if context is None:
+        return None
+    found: str | None = context.getLocalProperty(QUERY_ID)
+    return found
+
+
+class TransactionalSink:
+    """A ``foreachBatch`` sink: each micro-batch is one transaction.
+
+    Works in every output mode, update mode included.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        Options of the sink, as for ``format("pulsar_txn")``.
+
+    Raises
+    ------
+    OptionError
+        If an option is wrong, before the query starts.
+
+    Examples
+    --------
+    >>> sink = TransactionalSink({"topic": "topic://public/default/out"})  # doctest: +SKIP
+    >>> df.writeStream.foreachBatch(sink).start()  # doctest: +SKIP
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        parsed = Options(options, Use.WRITE | Use.BATCH)
+        self._given = parsed.given
+        self._name = f"foreachBatch/{parsed.get('topic') or '*'}"
+        topic = parsed.get("topic")
+        if topic is not None:
+            runtime(parsed).topics.require(topic)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch."""
+        with BatchTransaction(self._given, batch_id, df, self._name) as txn:
+            txn.write(df)
+
+
+Function = Callable[[DataFrame, int, BatchTransaction], None]
+
+
+def transactional(options: Mapping[str, str]) -> Callable[[Function], Callable[[DataFrame, int], None]]:
+    """Turn a function into a ``foreachBatch`` function whose writes are one transaction.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        Options of the sink.
+
+    Returns
+    -------
+    callable
+        Decorator of a function ``(df, batch_id, txn)``, which calls ``txn.write(df, topic=...)``
+        for each of its outputs.
+
+    Raises
+    ------
+    OptionError
+        If an option is wrong, before the query starts.
+    """
+    given = Options(options, Use.WRITE | Use.BATCH).given
+
+    def decorate(function: Function) -> Callable[[DataFrame, int], None]:
+        name = f"function/{function.__qualname__}".replace("<locals>", "locals")
+
+        @functools.wraps(function)
+        def process(df: DataFrame, batch_id: int) -> None:
+            with BatchTransaction(given, batch_id, df, name) as txn:
+                function(df, batch_id, txn)
+
+        return process
+
+    return decorate

@@ -1,0 +1,617 @@
+"""The source: read-committed, from segmented topics, for streams and for batches."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.errors import DataLossError, OptionError
+from pulsar_txn_spark.options import Offsets, Options, Use
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.offsets import SegmentOffset, SourceOffset, TopicOffset
+from pulsar_txn_spark.spark.rows import needed_columns, to_spark_batches
+from pulsar_txn_spark.steps import Phase, Step
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.protocol import AckRequest, Cursor
+from pulsar_txn_spark.txn.batch import new_nonce
+from pulsar_txn_spark.txn.buffer import ReadableRange, Visibility
+from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
+from pulsar_txn_spark.txn.pending_ack import (
+    MetadataPendingAckStore,
+    PlannedRange,
+    ReadPlan,
+    require_claimed,
+)
+
+_LOG = logging.getLogger(__name__)
+_MAX_ROWS = 16_384  # rows of an Arrow batch: Spark's own default is 10 000
+_Key = tuple[str, str]  # topic, descriptor
+
+
+def descriptor_of(segment: SegmentRef) -> str:
+    """Return what names a segment within its topic."""
+    return segment.id.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class SegmentPartition(InputPartition):  # type: ignore[misc]
+    """A part of one segment's range, with all that a task needs to read it.
+
+    Executors need the store only to say what they read, not to know what they may read.
+    """
+
+    given: tuple[tuple[str, str], ...]
+    use: int
+    segment: SegmentRef
+    start: Position
+    end: Position
+    visibility: Visibility
+    columns: frozenset[str]
+    fail_on_data_loss: bool
+    store_uuid: str
+    plan: ReadPlan | None
+
+
+def require_options(given: Mapping[str, str], use: Use) -> Options:
+    """Check the options of a source.
+
+    Raises
+    ------
+    OptionError
+    """
+    options = Options(given, use)
+    if not any(options.get(key) for key in ("topic", "topics", "topicsPattern")):
+        raise OptionError(
+            "no topic to read: give the option 'topic', 'topics' or 'topicsPattern', for example "
+            "topic://public/default/flights"
+        )
+    return options
+
+
+def check_source(given: Mapping[str, str]) -> None:
+    """Check a source when it is loaded: options, connections, topics.
+
+    Raises
+    ------
+    OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
+    """
+    _SegmentReader(given, StructType(), Use.READ)
+
+
+class _SegmentReader:
+    """What the stream and the batch source have in common: topics, ends, ranges, partitions."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, use: Use) -> None:
+        self.options = require_options(given, use)
+        self.run: Runtime = runtime(self.options)
+        self._use = use
+        self._columns = needed_columns(schema)
+        self.topologies()  # a topic that is not there is an error now, not in the first batch
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def topologies(self) -> dict[str, Topology]:
+        """Return the topics as they are now."""
+        pattern = self.options.get("topicsPattern")
+        names: list[TopicName]
+        if pattern is not None:
+            names = self.run.topics.matching(pattern)
+        else:
+            names = self.options.get("topics") or [self.options.get("topic")]
+        return {str(name): self.run.topics.require(name) for name in names}
+
+    def segments(self, topologies: Mapping[str, Topology]) -> dict[_Key, SegmentRef]:
+        """Return the segments of topics by topic and descriptor."""
+        return {
+            (name, descriptor_of(segment.ref)): segment.ref
+            for name, topology in topologies.items()
+            for segment in topology.segments
+        }
+
+    # -- positions ---------------------------------------------------------------------------
+
+    def readable(
+        self, segments: Mapping[_Key, SegmentRef], starts: Mapping[_Key, Position]
+    ) -> dict[_Key, ReadableRange]:
+        """Tell how far each segment may be read."""
+        by_id = {ref.id: ref for ref in segments.values()}
+
+        def last_confirmed(segment_id: str) -> Position:
+            return self.run.log.last_confirmed(by_id[segment_id])
+
+        ranges = self.run.buffer.readable(
+            [ref.id for ref in segments.values()],
+            last_confirmed,
+            [starts.get(key, EARLIEST) for key in segments],
+        )
+        return dict(zip(segments, ranges, strict=True))
+
+    def resolve(
+        self,
+        offsets: Offsets,
+        segments: Mapping[_Key, SegmentRef],
+        unnamed: Callable[[_Key], Position],
+    ) -> dict[_Key, Position]:
+        """Turn an option's offsets into positions.
+
+        Raises
+        ------
+        OptionError
+            If it names a topic or segment that is not read.
+        """
+        positions: dict[_Key, Position] = {}
+        for topic, by_segment in offsets.positions.items():
+            for name, position in by_segment.items():
+                key = (topic, name.rpartition("/")[2])
+                if key not in segments:
+                    known = ", ".join(sorted(d for t, d in segments if t == topic)) or "none"
+                    raise OptionError(
+                        f"the offsets name segment {name!r} of {topic}, which is not read here (its segments: "
+                        f"{known})"
+                    )
+                positions[key] = position
+        return {key: positions.get(key) or unnamed(key) for key in segments}
+
+    # -- partitions --------------------------------------------------------------------------
+
+    def plan_partitions(
+        self,
+        segments: Mapping[_Key, SegmentRef],
+        ranges: Mapping[_Key, tuple[Position, Position]],
+        plan: Callable[[tuple[PlannedRange, ...]], ReadPlan | None],
+    ) -> list[SegmentPartition]:
+        """Plan tasks that read ``(start, end]`` of each segment."""
+        ranges = {key: (start, end) for key, (start, end) in ranges.items() if start < end}
+        if not ranges:
+            return []
+        fail = self.options.get("failOnDataLoss", True)
+        for key, (start, end) in ranges.items():
+            self._refuse_trimmed(segments[key], start, end, fail=fail)
+        read_plan = plan(
+            tuple(PlannedRange(segments[k].id, start, end) for k, (start, end) in ranges.items())
+        )
+        gates = self.run.store.gates([segments[key].id for key in ranges])
+        parts = self._parts(segments, ranges)
+        partitions = []
+        for (key, (start, _)), gate in zip(ranges.items(), gates, strict=True):
+            visibility = Visibility(gate.dropped, gate.floor)
+            low = start
+            for high in parts[key]:
+                partitions.append(
+                    SegmentPartition(
+                        given=tuple(self.options.given.items()),
+                        use=self._use.value,
+                        segment=segments[key],
+                        start=low,
+                        end=high,
+                        visibility=visibility,
+                        columns=self._columns,
+                        fail_on_data_loss=fail,
+                        store_uuid=self.run.store.identity.uuid,
+                        plan=read_plan,
+                    )
+                )
+                low = high
+        return partitions
+
+    def _parts(
+        self,
+        segments: Mapping[_Key, SegmentRef],
+        ranges: Mapping[_Key, tuple[Position, Position]],
+    ) -> dict[_Key, list[Position]]:
+        wanted = self.options.get("minPartitions") or 0
+        if wanted <= len(ranges):
+            return {key: [end] for key, (_, end) in ranges.items()}
+        log = self.run.log
+        sizes = {k: log.measure(segments[k], s, e).bytes for k, (s, e) in ranges.items()}
+        total = sum(sizes.values()) or 1
+        return {
+            key: log.split(
+                segments[key], start, end, max(1, round(wanted * sizes[key] / total))
+            )
+            for key, (start, end) in ranges.items()
+        }
+
+    def _refuse_trimmed(
+        self, segment: SegmentRef, start: Position, end: Position, *, fail: bool
+    ) -> None:
+        trimmed = self.run.log.trimmed_to(segment)
+        if start >= trimmed:
+            return
+        message = (
+            f"segment {segment.id} of {segment.topic}: data from {start} on was to be read (to {end}), but "
+            f"everything up to {trimmed} has been deleted. It is lost for this query"
+        )
+        if fail:
+            raise DataLossError(
+                f"{message}. Nothing was skipped: set failOnDataLoss=false to go on with what is "
+                "left, or start with a new checkpoint; then raise the topic's retention"
+            )
+        _LOG.warning("%s; skipped, as failOnDataLoss is false", message)
+
+
+def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Read one partition in a task; register first what is read, so that a sink can acknowledge it."""
+    options = Options(dict(partition.given), Use(partition.use))
+    run = runtime(options)
+    if run.store.identity.uuid != partition.store_uuid:
+        raise DataLossError(
+            f"this executor reaches metadata store {run.store.identity.uuid}, the driver {partition.store_uuid}: "
+            "give store.url a server that all of them reach"
+        )
+    if partition.plan is not None:
+        _register(run, partition, TaskFacts.of_task())
+    start = partition.start
+    if not partition.fail_on_data_loss:
+        start = max(start, min(run.log.trimmed_to(partition.segment), partition.end))
+    batches = run.log.read(
+        partition.segment,
+        start,
+        partition.end,
+        visible=partition.visibility,
+        columns=partition.columns,
+        max_rows=_MAX_ROWS,
+    )
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    return to_spark_batches(batches, schema, arrow_schema, partition.segment.topic)
+
+
+def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> None:
+    plan = partition.plan
+    assert plan is not None
+    if not facts.query or facts.batch < 0:
+        return  # a thread of the user's: the source's commit(end) acknowledges what was read
+    if plan.subscription:
+        answer = run.store.claim_cursor(
+            partition.segment.id,
+            plan.subscription,
+            facts.query,
+            plan.incarnation,
+            next(r.start for r in plan.ranges if r.segment == partition.segment.id),
+        )
+        require_claimed(plan.subscription, facts.query, answer)
+    registered = ReadPlan(
+        plan.source, plan.incarnation, plan.subscription, facts.run, plan.ranges
+    )
+    run.store.register_plan(facts.query, str(facts.batch), plan.source, registered.serialize())
+
+
+class PulsarTxnReader(DataSourceReader):  # type: ignore[misc]
+    """``read.format("pulsar_txn")``: what is committed now, once."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read of everything between the starting and the ending offsets."""
+        reader = _SegmentReader(self._given, self._schema, Use.READ | Use.BATCH)
+        options = reader.options
+        segments = reader.segments(reader.topologies())
+        starting: Offsets = options.get("startingOffsets") or Offsets("earliest", {})
+        ending: Offsets = options.get("endingOffsets") or Offsets("latest", {})
+        if starting.word == "subscription":
+            raise OptionError(
+                "startingOffsets='subscription' is for streams: a batch read acknowledges nothing. Use "
+                "'earliest' or JSON"
+            )
+        readable = reader.readable(segments, {})
+        latest = {key: found.end for key, found in readable.items()}
+        from_start = starting.word == "earliest" or bool(starting.positions)
+        starts = reader.resolve(
+            starting, segments, lambda key: EARLIEST if from_start else latest[key]
+        )
+        ends = reader.resolve(ending, segments, lambda key: latest[key])
+        for key, end in ends.items():
+            if end > latest[key]:
+                raise OptionError(
+                    f"endingOffsets name {end} in segment {key[1]} of {key[0]}, but only up to {latest[key]} "
+                    "anything is committed and readable now"
+                )
+        explicit = starting.positions
+        ranges = {}
+        for key, start in starts.items():
+            named = key[1] in explicit.get(key[0], {})
+            first = start if named else max(start, reader.run.log.trimmed_to(segments[key]))
+            ranges[key] = (first, ends[key])
+        # Spark refuses an empty list by a partition of its own, which read() answers with nothing.
+        return list(reader.plan_partitions(segments, ranges, lambda _: None))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition."""
+        if not isinstance(partition, SegmentPartition):
+            return iter(())
+        return read_partition(partition, self._schema)
+
+
+class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """``readStream.format("pulsar_txn")``.
+
+    Its driver side is one long-lived process for each query; ``read`` runs in tasks.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
+        self._schema = schema
+        # Checked when the query is planned, connected when it runs: planning makes one as well.
+        self._options = require_options(given, Use.READ | Use.STREAM)
+        self._reader: _SegmentReader | None = None
+        self._source = secrets.token_hex(8)
+        self._incarnation = 0
+        self._available: dict[_Key, Position] | None = None
+        self._latest: SourceOffset | None = None
+
+    @property
+    def _segments(self) -> _SegmentReader:
+        if self._reader is None:
+            self._reader = _SegmentReader(self._given, self._schema, Use.READ | Use.STREAM)
+            self._incarnation = self._reader.run.store.next_source_incarnation()
+        return self._reader
+
+    # -- offsets -----------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a new query starts."""
+        reader = self._segments
+        topologies = reader.topologies()
+        segments = reader.segments(topologies)
+        cursors = self._cursors(segments)
+        starting = self._starting(any(cursors.values()))
+        latest: dict[_Key, Position] = {}
+        if starting.word == "latest":
+            readable = reader.readable(segments, {})
+            latest = {key: found.end for key, found in readable.items()}
+
+        def unnamed(key: _Key) -> Position:
+            cursor = cursors.get(key)
+            if starting.word == "subscription":
+                return cursor.position if cursor else reader.run.log.trimmed_to(segments[key])
+            if starting.word == "latest":
+                return latest[key]
+            return reader.run.log.trimmed_to(segments[key])
+
+        positions = reader.resolve(starting, segments, unnamed)
+        return self._offset(topologies, positions).to_json()
+
+    def _starting(self, subscribed: bool) -> Offsets:
+        given: Offsets | None = self._options.get("startingOffsets")
+        if given is None:
+            return Offsets("subscription" if subscribed else "latest", {})
+        if subscribed and given.word != "subscription":
+            raise OptionError(
+                f"subscription {self._options.get('subscription')!r} exists and says where to go on, but "
+                "startingOffsets asks for another place: use startingOffsets='subscription', or reset "
+                "the subscription (pulsar_txn_spark.reset_subscription), or use a new one"
+            )
+        if given.word == "subscription" and not self._options.get("subscription"):
+            raise OptionError("startingOffsets='subscription' needs the option 'subscription'")
+        return given
+
+    def _cursors(self, segments: Mapping[_Key, SegmentRef]) -> dict[_Key, Cursor | None]:
+        subscription = self._options.get("subscription")
+        if not subscription:
+            return {}
+        store = self._segments.run.store
+        found = store.read_cursors([ref.id for ref in segments.values()], subscription)
+        return dict(zip(segments, found, strict=True))
+
+    def _offset(
+        self, topologies: Mapping[str, Topology], positions: Mapping[_Key, Position]
+    ) -> SourceOffset:
+        store = self._segments.run.store
+        topics = {}
+        for name, topology in topologies.items():
+            segments = {}
+            for segment in topology.segments:
+                position = positions.get((name, descriptor_of(segment.ref)))
+                if position is not None:
+                    seq = store.witness(f"seg:{segment.ref.id}")
+                    segments[descriptor_of(segment.ref)] = SegmentOffset(position, seq)
+            topics[name] = TopicOffset(topology.incarnation, segments)
+        return SourceOffset(store.identity.uuid, store.identity.epoch, topics)
+
+    def _understood(
+        self, tree: Mapping[str, Any], topologies: Mapping[str, Topology]
+    ) -> SourceOffset:
+        """Read an offset, and refuse one that belongs elsewhere.
+
+        Raises
+        ------
+        StoreRolledBackError, DataLossError
+        """
+        offset = SourceOffset.from_json(tree)
+        store = self._segments.run.store
+        offset.require_store(store.identity)
+        for name, topic in offset.topics.items():
+            topology = topologies.get(name)
+            if topology is None:
+                raise DataLossError(
+                    f"the checkpoint has read topic {name}, which these options do not read "
+                    f"({', '.join(topologies) or 'none'}): the checkpoint belongs to another query, or the "
+                    "topic was deleted. Use the checkpoint's own options, or a new checkpoint"
+                )
+            if topology.incarnation != topic.incarnation:
+                raise DataLossError(
+                    f"topic {name} was deleted and created again since the checkpoint was written "
+                    f"(incarnation {topic.incarnation}, now {topology.incarnation}): what was not read then is "
+                    "gone. Start with a new checkpoint"
+                )
+            known = {descriptor_of(segment.ref): segment.ref for segment in topology.segments}
+            for descriptor in topic.segments:
+                if descriptor not in known:
+                    raise DataLossError(
+                        f"the checkpoint has read segment {descriptor} of {name}, which is not in its topology: "
+                        "the metadata store is older than the checkpoint. Restore the store"
+                    )
+            store.bear_witness(
+                {f"seg:{known[d].id}": item.seq for d, item in topic.segments.items()}
+            )
+        return offset
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return how far the next micro-batch reads: committed data, within the limits."""
+        reader = self._segments
+        topologies = reader.topologies()
+        segments = reader.segments(topologies)
+        starts = self._understood(start, topologies).positions()
+        readable = reader.readable(segments, starts)
+        # A segment that the checkpoint does not know is new: it starts at its beginning (INV-10).
+        lows = {key: starts.get(key, EARLIEST) for key in segments}
+        ends = {key: found.end for key, found in readable.items()}
+        self._latest = self._offset(topologies, ends)
+        if self._available is not None:
+            ends = {
+                key: max(lows[key], min(end, self._available.get(key, lows[key])))
+                for key, end in ends.items()
+            }
+        # Spark takes one limit only, so it asks with that one or with none: both options hold then.
+        bounded = not isinstance(limit, ReadAllAvailable)
+        max_rows = self._options.get("maxMessagesPerTrigger") if bounded else None
+        max_bytes = self._options.get("maxBytesPerTrigger") if bounded else None
+        if max_rows is not None or max_bytes is not None:
+            ends = self._limited(segments, lows, ends, max_rows, max_bytes)
+        # Equal positions must give the equal offset, or Spark would run empty micro-batches for ever.
+        if all(starts.get(key) == end or end == EARLIEST for key, end in ends.items()):
+            return start
+        return self._offset(topologies, ends).to_json()
+
+    def _limited(
+        self,
+        segments: Mapping[_Key, SegmentRef],
+        lows: Mapping[_Key, Position],
+        ends: Mapping[_Key, Position],
+        max_rows: int | None,
+        max_bytes: int | None,
+    ) -> dict[_Key, Position]:
+        """Share the limits out in proportion to what each segment has waiting."""
+        log = self._segments.run.log
+        waiting = {
+            key: log.measure(segments[key], lows[key], end)
+            for key, end in ends.items()
+            if lows[key] < end
+        }
+        rows = sum(size.messages for size in waiting.values())
+        size = sum(size.bytes for size in waiting.values())
+        if (max_rows is None or rows <= max_rows) and (max_bytes is None or size <= max_bytes):
+            return dict(ends)
+        limited = dict(ends)
+        for key, own in waiting.items():
+            limited[key] = log.limit(
+                segments[key],
+                lows[key],
+                ends[key],
+                None if max_rows is None else max(1, max_rows * own.messages // max(rows, 1)),
+                None if max_bytes is None else max(1, max_bytes * own.bytes // max(size, 1)),
+            )
+        return limited
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limits that the options ask for."""
+        if self._options.get("maxMessagesPerTrigger"):
+            return ReadMaxRows(self._options.get("maxMessagesPerTrigger"))
+        if self._options.get("maxBytesPerTrigger"):
+            return ReadMaxBytes(self._options.get("maxBytesPerTrigger"))
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there now: the query ends when that is read."""
+        reader = self._segments
+        segments = reader.segments(reader.topologies())
+        readable = reader.readable(segments, {})
+        self._available = {key: found.end for key, found in readable.items()}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the latest readable offset without limits: progress minus this is the lag."""
+        return self._latest.to_json() if self._latest else None
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan the tasks of a micro-batch."""
+        reader = self._segments
+        topologies = reader.topologies()
+        segments = reader.segments(topologies)
+        lows = self._understood(start, topologies).positions()
+        highs = self._understood(end, topologies).positions()
+        ranges = {key: (lows.get(key, EARLIEST), high) for key, high in highs.items()}
+        backwards = [f"{k[1]} of {k[0]}" for k, (low, high) in ranges.items() if low > high]
+        if backwards:
+            raise DataLossError(
+                f"the checkpoint's offsets run backwards in segment {backwards[0]}: restore the checkpoint"
+            )
+        return list(reader.plan_partitions(segments, ranges, self._plan))
+
+    def _plan(self, ranges: tuple[PlannedRange, ...]) -> ReadPlan:
+        subscription = self._options.get("subscription") or ""
+        return ReadPlan(self._source, self._incarnation, subscription, "", ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition, in a task."""
+        assert isinstance(partition, SegmentPartition)
+        return read_partition(partition, self._schema)
+
+    # -- acknowledging what no transaction of ours did -----------------------------------------
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Move the subscription's cursor to `end`, where the sink's transaction has not.
+
+        Spark has written its commit log: it will not ask for anything up to `end` again.
+        """
+        steps.reach(Step.SPARK_COMMIT_LOG, Phase.AFTER)
+        subscription = self._options.get("subscription")
+        if not subscription:
+            return
+        reader = self._segments
+        topologies = reader.topologies()
+        segments = reader.segments(topologies)
+        ends = self._understood(end, topologies).positions()
+        behind: list[AckRequest] = []
+        for key, cursor in self._cursors(segments).items():
+            target = ends.get(key)
+            if cursor is None or target is None or cursor.position >= target or not cursor.query:
+                continue
+            behind.append(
+                AckRequest(
+                    segment=segments[key].id,
+                    subscription=subscription,
+                    query=cursor.query,
+                    source_incarnation=self._incarnation,
+                    start=cursor.position,
+                    end=target,
+                    sink="",
+                    batch="",
+                )
+            )
+        if not behind:
+            return
+        coordinator = reader.run.coordinator
+        timeout_ms = self._options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+        nonce = new_nonce()
+        txn = coordinator.new_txn(nonce, timeout_ms=timeout_ms, query=behind[0].query)
+        MetadataPendingAckStore(coordinator).acknowledge(txn, nonce, timeout_ms, behind)
+        coordinator.commit(txn, nonce, Outcome())

@@ -1,0 +1,349 @@
+"""What one task of a sink does: begin or join, route, append, prove, report."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SchemaError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Router
+from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.rows import to_row_batch, topics_of
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.metadata_pb2 import OpRecord, TaskWrite, Winner
+from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions
+from pulsar_txn_spark.txn.buffer import writer_name
+from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS, as_record
+
+_BEATS_PER_LEASE = 4  # so many heartbeats in a lease: three may be late before it ends
+
+
+@dataclass(frozen=True)
+class WriteResult(WriterCommitMessage):  # type: ignore[misc]
+    """What a task tells the driver. Only that of the attempt that Spark took counts.
+
+    Parameters
+    ----------
+    attempt : Attempt or None
+        None without transactions.
+    record : bytes
+        A serialized ``TaskWrite``.
+    run : str
+        The job group that the task ran under.
+    """
+
+    attempt: Attempt | None
+    record: bytes
+    run: str
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """Where and on whose behalf tasks write; made on the driver, pickled to the tasks.
+
+    Parameters
+    ----------
+    given : tuple of (str, str)
+        The options.
+    use : int
+        What they are for (:class:`~pulsar_txn_spark.options.Use`).
+    nonce : str
+        The attempt's nonce, made once per batch attempt.
+    sink : str or None
+        Sink id; None = the default.
+    query : str or None
+        Query id, where the driver knows it; None = the task's.
+    batch : int or None
+        Batch id, where the driver knows it; None = the task's.
+    driver : str
+        Names the driver's process, as part of the header's owner.
+    once : bool
+        Whether one run may write a batch to the sink only once.
+    sink_kind : str
+        Tells the default sink ids of several writes in one batch apart.
+    """
+
+    given: tuple[tuple[str, str], ...]
+    use: int
+    nonce: str
+    sink: str | None
+    query: str | None = None
+    batch: int | None = None
+    driver: str = ""
+    once: bool = False
+    sink_kind: str = ""
+
+    def key(self, facts: TaskFacts) -> BatchKey:
+        """Return the key of the batch that a task belongs to.
+
+        Raises
+        ------
+        OptionError
+            If the write belongs to a transaction of a micro-batch that cannot be told.
+        """
+        query = facts.query or self.query or ""
+        batch = self.batch if self.batch is not None else facts.batch
+        if query and batch < 0:
+            raise OptionError(
+                "the write runs in a thread in which Spark has lost the id of the micro-batch (a thread "
+                "pool in foreachBatch): write in foreachBatch's own thread, or with "
+                "pulsar_txn_spark.transactional, which knows the batch"
+            )
+        if self.batch is not None and not query:
+            raise OptionError(
+                "the query's id cannot be told in this thread (a thread pool in foreachBatch under "
+                "Spark Connect): write in foreachBatch's own thread"
+            )
+        if not query:
+            return BatchKey("", "", 0)
+        default = f"{query}/{self.sink_kind}" if self.sink_kind else query
+        return BatchKey(self.sink or default, query, batch)
+
+
+def driver_process() -> str:
+    """Name the process that stands behind this Python worker, for as long as it lives.
+
+    Workers of one Spark driver have one parent (PySpark's daemon). On Linux its start time is part
+    of the name, as process ids are used again.
+    """
+    parent = os.getppid()
+    try:
+        stat = Path(f"/proc/{parent}/stat").read_text(encoding="utf-8")
+        started = stat.rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        started = ""
+    return f"{os.uname().nodename}/{parent}/{started}"
+
+
+class _Heartbeat:
+    """Extends the lease from a thread of its own, until the task is done."""
+
+    def __init__(self, run: Runtime, attempt: Attempt, timeout_ms: int) -> None:
+        self._run, self._attempt, self._timeout_ms = run, attempt, timeout_ms
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="pulsar-txn-lease", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._done.wait(self._timeout_ms / 1000 / _BEATS_PER_LEASE):
+            try:
+                self._run.coordinator.heartbeat(
+                    self._attempt.txn, self._attempt.nonce, self._timeout_ms
+                )
+            except PulsarTxnError:
+                # The next step of the task, or its commit, meets the same error and reports it.
+                return
+
+
+class _Output:
+    """One topic's side of a task: a router, and a writer for each segment that gets rows."""
+
+    def __init__(self, writers: _Writers, topic: TopicName, turn: int) -> None:
+        self._writers = writers
+        self._router = Router(writers.run.topics.require(topic), turn)
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        names = rows.schema.names
+        keys = rows.column(names.index("key")) if "key" in names else None
+        routed = self._router.route(keys, rows.num_rows)
+        segments = self._router.segments
+        used = np.unique(routed)
+        self._writers.admit([segments[i].ref for i in used])
+        if len(used) == 1:
+            self._writers.append(segments[used[0]].ref, rows)
+            return
+        # One stable sort, then slices: rows of a segment stay in order and are copied once.
+        order = np.argsort(routed, kind="stable")
+        ordered = rows.take(pa.array(order))
+        bounds = np.searchsorted(routed[order], used, side="left").tolist()
+        for index, start, end in zip(used, bounds, [*bounds[1:], rows.num_rows], strict=True):
+            self._writers.append(segments[index].ref, ordered.slice(start, end - start))
+
+
+class _Writers:
+    """The segment writers of one task, all under one name."""
+
+    def __init__(self, run: Runtime, name: str, attempt: Attempt | None, timeout_ms: int) -> None:
+        self.run = run
+        self._name = name
+        self._attempt = attempt
+        self._timeout_ms = timeout_ms
+        self._open: dict[SegmentRef, SegmentWriter] = {}
+
+    def admit(self, segments: list[SegmentRef]) -> None:
+        """Register intents and pins for segments that are new to this task, then connect."""
+        new = [segment for segment in segments if segment not in self._open]
+        if not new:
+            return
+        if self._attempt is not None:
+            self.run.buffer.admit(
+                self._attempt.txn,
+                self._attempt.nonce,
+                self._timeout_ms,
+                self._name,
+                [segment.id for segment in new],
+            )
+        for segment in new:
+            self._open[segment] = self.run.log.writer(segment, self._name)
+
+    def append(self, segment: SegmentRef, rows: pa.RecordBatch) -> None:
+        self._open[segment].append(rows)
+
+    def finish(self) -> dict[SegmentRef, Receipt]:
+        """Wait for every receipt."""
+        return {segment: writer.flush() for segment, writer in self._open.items()}
+
+    def close(self) -> None:
+        for writer in self._open.values():
+            writer.close()
+
+
+def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> WriteResult:
+    """Write a task's rows and return what the driver needs to commit them.
+
+    Steps: 1. begin or join the transaction; 2. intents and pins (INV-2); 3. append; 4. wait for
+    every receipt; 5. operation records. In a replay the rows are consumed and nothing is written.
+    """
+    options = Options(dict(target.given), Use(target.use))
+    run = runtime(options)
+    facts = TaskFacts.of_task()
+    random = secrets.token_hex(6)
+    if not options.get("transactions", True):
+        writers = _Writers(run, f"ptxs-{facts.attempt}-{random}", None, 0)
+        receipts = _write(writers, options, batches, facts.partition)
+        for segment, receipt in receipts.items():
+            if receipt.last is not None:
+                run.store.raise_high(segment.id, receipt.last)
+        return WriteResult(None, _task_write(facts, None, "", receipts), facts.run)
+    timeout_ms = options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+    transactions = BatchTransactions(run.coordinator, timeout_ms)
+    # Step 1.
+    attempt = transactions.begin(
+        target.key(facts), target.nonce, f"{target.driver}|{facts.run}", once=target.once
+    )
+    if attempt.replay:
+        # A stateful query needs its rows consumed, or its state stores would not commit.
+        for _ in batches:
+            pass
+        return WriteResult(attempt, _task_write(facts, attempt, "", {}), facts.run)
+    name = writer_name(attempt.txn, facts.attempt, random)
+    with _Heartbeat(run, attempt, timeout_ms):
+        writers = _Writers(run, name, attempt, timeout_ms)
+        # Steps 2 to 4.
+        receipts = _write(writers, options, batches, facts.partition)
+        # Step 5.
+        ops = {f"{name}/{s.id}": _op_record(s, name, r) for s, r in receipts.items() if r.entries}
+        if ops:
+            with steps.at(Step.OP_RECORD):
+                run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)
+    return WriteResult(attempt, _task_write(facts, attempt, name, receipts), facts.run)
+
+
+
+
+def _write(
+    writers: _Writers, options: Options, batches: Iterator[pa.RecordBatch], turn: int
+) -> dict[SegmentRef, Receipt]:
+    default: TopicName | None = options.get("topic")
+    outputs: dict[TopicName, _Output] = {}
+    parsed: dict[str, TopicName] = {}
+
+    def output(topic: TopicName) -> _Output:
+        found = outputs.get(topic)
+        if found is None:
+            found = outputs[topic] = _Output(writers, topic, turn)
+        return found
+
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            rows = to_row_batch(batch)
+            topics = topics_of(batch)
+            if topics is None:
+                assert default is not None  # checked with the schema
+                output(default).append(rows)
+                continue
+            for text, part in _by_topic(topics, rows):
+                if text is None and default is None:
+                    raise SchemaError(
+                        "a row's '__topic' is null and there is no default: give the option 'topic', or "
+                        "fill the column. Nothing of this batch becomes visible"
+                    )
+                if text is None:
+                    topic = default
+                else:
+                    topic = parsed.get(text) or parsed.setdefault(text, TopicName.parse(text))
+                assert topic is not None
+                output(topic).append(part)
+        with steps.at(Step.APPEND):
+            receipts = writers.finish()
+    finally:
+        writers.close()
+    return receipts
+
+
+def _by_topic(
+    topics: pa.Array, rows: pa.RecordBatch
+) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    encoded = pc.dictionary_encode(topics, null_encoding="encode")
+    names = encoded.dictionary.to_pylist()
+    if len(names) == 1:
+        yield names[0], rows
+        return
+    for index, name in enumerate(names):
+        yield name, rows.filter(pc.equal(encoded.indices, index))
+
+
+def _op_record(segment: SegmentRef, writer: str, receipt: Receipt) -> bytes:
+    record = OpRecord(
+        kind=OpRecord.WRITE,
+        segment=segment.id,
+        writer=writer,
+        messages=receipt.messages,
+        bytes=receipt.bytes,
+    )
+    if receipt.first is not None and receipt.last is not None:
+        record.first.CopyFrom(as_record(receipt.first))
+        record.last.CopyFrom(as_record(receipt.last))
+    return record.SerializeToString(deterministic=True)
+
+
+def _task_write(
+    facts: TaskFacts,
+    attempt: Attempt | None,
+    writer: str,
+    receipts: dict[SegmentRef, Receipt],
+) -> bytes:
+    result = TaskWrite(
+        partition=facts.partition,
+        txn_id=attempt.txn.key if attempt else "",
+        messages=sum(receipt.messages for receipt in receipts.values()),
+        bytes=sum(receipt.bytes for receipt in receipts.values()),
+    )
+    for segment, receipt in receipts.items():
+        if receipt.last is not None:
+            result.winners.append(
+                Winner(segment=segment.id, writer=writer, last=as_record(receipt.last))
+            )
+    return result.SerializeToString(deterministic=True)

@@ -1,0 +1,114 @@
+"""The numbered steps of the protocol, and the hook by which tests stop a process at one of them.
+
+The crash suites walk through :class:`Step`; a new step is added here and nowhere else, so it
+cannot be forgotten. Without ``PULSAR_TXN_SPARK_FAULT`` in the environment the hook costs one
+attribute read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class Step(StrEnum):
+    """One step of a transaction's way, in the order in which a batch goes through them."""
+
+    BEGIN = "begin"
+    INTENT = "intent"
+    PIN = "pin"
+    APPEND = "append"
+    OP_RECORD = "op-record"
+    PENDING_ACK = "pending-ack"
+    DECIDE = "header-cas"
+    MATERIALIZE = "materialize"
+    SPARK_COMMIT_LOG = "spark-commit-log"
+
+
+class Phase(StrEnum):
+    """When a fault strikes: before the step, after it, or after it with its reply lost."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    REPLY_LOST = "reply-lost"
+
+
+FAULT = "PULSAR_TXN_SPARK_FAULT"
+"""Environment: ``<step>:<phase>:<n>``, strike at the n-th (1-based) time, over all processes."""
+FAULT_FILE = "PULSAR_TXN_SPARK_FAULT_FILE"
+"""Environment: path prefix of the marker (``.fired``) and of the counter over all processes."""
+FAULT_PGID = "PULSAR_TXN_SPARK_FAULT_PGID"
+"""Environment: the process group to kill; without it only the striking process dies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Where, when and how often a test wants the process stopped."""
+
+    step: Step
+    phase: Phase
+    nth: int
+    file: Path
+
+    @classmethod
+    def from_environment(cls) -> Fault | None:
+        """Read the fault that the environment asks for, if any.
+
+        Raises
+        ------
+        ValueError
+            If it is malformed: a misspelt fault would make a crash test pass for nothing.
+        """
+        text = os.environ.get(FAULT)
+        if not text:
+            return None
+        step, phase, nth = text.split(":")
+        return cls(Step(step), Phase(phase), int(nth), Path(os.environ[FAULT_FILE]))
+
+    def strikes(self, step: Step, phase: Phase) -> bool:
+        """Count one arrival and tell whether it is the one; true at most once in all processes."""
+        if step is not self.step or phase is not self.phase:
+            return False
+        counter = os.open(f"{self.file}.count", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(counter, b".")
+            arrivals = os.lseek(counter, 0, os.SEEK_CUR)
+        finally:
+            os.close(counter)
+        if arrivals != self.nth:
+            return False
+        Path(f"{self.file}.fired").write_text(f"{step}:{phase}:{arrivals}", encoding="utf-8")
+        return True
+
+
+_fault = Fault.from_environment()
+
+
+def reach(step: Step, phase: Phase) -> None:
+    """Die here by SIGKILL if the environment asks for it."""
+    if _fault is not None and phase is not Phase.REPLY_LOST and _fault.strikes(step, phase):
+        group = os.environ.get(FAULT_PGID)
+        if group:
+            os.killpg(int(group), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def reply_is_lost(step: Step) -> bool:
+    """Tell whether the reply of this step, which has taken effect, is to be thrown away."""
+    return _fault is not None and _fault.strikes(step, Phase.REPLY_LOST)
+
+
+@contextmanager
+def at(step: Step) -> Iterator[None]:
+    """Run the body as one step of the protocol."""
+    if _fault is None:
+        yield
+        return
+    reach(step, Phase.BEFORE)
+    yield
+    reach(step, Phase.AFTER)

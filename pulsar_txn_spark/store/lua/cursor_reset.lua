@@ -1,0 +1,14 @@
+-- Put a subscription's cursor somewhere else: a new generation, owned by nobody.
+-- KEYS[2]  {seg:<id>}:cursor:<subscription>, KEYS[3] {seg:<id>}:pending-acks:<subscription>
+-- KEYS[4]  {seg:<id>}:subscriptions
+-- ARGV[4]  position, ARGV[5] name
+-- -> {seq, 'OK', generation} | {seq, 'PENDING', TxnId}
+local pending = redis.call('HKEYS', KEYS[3])
+if #pending > 0 then
+  return {seq, 'PENDING', pending[1]}
+end
+local generation = redis.call('HINCRBY', KEYS[2], 'generation', 1)
+redis.call('HSET', KEYS[2], 'query', '', 'source', '0', 'position', ARGV[4])
+redis.call('HDEL', KEYS[2], 'txn', 'sink', 'batch')
+redis.call('SADD', KEYS[4], ARGV[5])
+return {changed(), 'OK', text(generation)}

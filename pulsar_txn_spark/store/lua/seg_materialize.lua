@@ -1,0 +1,69 @@
+-- Carry a decision out in one segment, in one step: drop what the writers lost, remove their pins,
+-- apply or drop the pending acks, raise high-position (INV-3, INV-9). Again = no harm.
+-- KEYS[2]  {seg:<id>}:pins, KEYS[3] {seg:<id>}:pin-order, KEYS[4] {seg:<id>}:dropped
+-- KEYS[5]  {seg:<id>}:closed, KEYS[6] {seg:<id>}:resolved, KEYS[7] {seg:<id>}:state
+-- KEYS[8]  {seg:<id>}:events (stream)
+-- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] COMMITTED | ABORTED
+-- ARGV[8]  highest position that a winner has a receipt for, or ''
+-- ARGV[9]  number of writers W, then W pairs: writer, 'WON' | bound from which on it is dropped
+-- then     number of subscriptions S, then S triples: key of the cursor, key of the pending acks, name
+-- -> {seq, 'OK', writers dropped, cursors moved} | {seq, 'ALREADY'} | {seq, 'CLOSED'}
+local closed = redis.call('HGET', KEYS[5], ARGV[5])
+if closed and tonumber(ARGV[6]) < tonumber(closed) then
+  return {seq, 'CLOSED'}
+end
+local done = 0
+local dropped = 0
+local moved = 0
+local at = 10
+for _ = 1, tonumber(ARGV[9]) do
+  local writer = ARGV[at]
+  local fate = ARGV[at + 1]
+  at = at + 2
+  local pin = redis.call('HGET', KEYS[2], writer)
+  -- Without its pin the writer has been resolved already, or never came to append.
+  if pin then
+    local bound = string.sub(pin, 1, string.find(pin, '|', 1, true) - 1)
+    if fate ~= 'WON' then
+      redis.call('HSET', KEYS[4], writer, fate .. '|' .. ARGV[4])
+      dropped = dropped + 1
+    end
+    redis.call('HDEL', KEYS[2], writer)
+    redis.call('ZREM', KEYS[3], bound .. '|' .. writer)
+    done = done + 1
+  end
+end
+local subscriptions = tonumber(ARGV[at])
+at = at + 1
+for _ = 1, subscriptions do
+  local cursor_key = ARGV[at]
+  local pending_key = ARGV[at + 1]
+  at = at + 3
+  local pending = redis.call('HGET', pending_key, ARGV[4])
+  -- A cursor moves only from a pending ack that is still there.
+  if pending then
+    redis.call('HDEL', pending_key, ARGV[4])
+    done = done + 1
+    if ARGV[7] == 'COMMITTED' then
+      local ack = cjson.decode(pending)
+      if redis.call('HGET', cursor_key, 'generation') == ack.generation then
+        redis.call('HSET', cursor_key, 'position', ack.last, 'txn', ARGV[4], 'sink', ack.sink,
+          'batch', ack.batch)
+        moved = moved + 1
+      end
+    end
+  end
+end
+local fresh = redis.call('HSETNX', KEYS[6], ARGV[4], ARGV[7])
+if done == 0 and fresh == 0 then
+  return {seq, 'ALREADY'}
+end
+if ARGV[7] == 'COMMITTED' and ARGV[8] ~= '' then
+  local high = redis.call('HGET', KEYS[7], 'high-position')
+  if not high or high < ARGV[8] then
+    redis.call('HSET', KEYS[7], 'high-position', ARGV[8])
+  end
+end
+redis.call('XADD', KEYS[8], 'MAXLEN', '~', '1024', '*', 'type', 'resolved', 'txn', ARGV[4],
+  'decision', ARGV[7])
+return {changed(), 'OK', dropped, moved}

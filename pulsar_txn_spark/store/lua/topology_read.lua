@@ -1,0 +1,8 @@
+-- Read a topic's topology.
+-- KEYS[2]  {topic:<name>}:topology  hash {version, record}
+-- -> {seq, 'OK', version, record} | {seq, 'ABSENT'}
+local found = redis.call('HMGET', KEYS[2], 'version', 'record')
+if not found[1] then
+  return {seq, 'ABSENT'}
+end
+return {seq, 'OK', found[1], found[2]}

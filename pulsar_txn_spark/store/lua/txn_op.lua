@@ -1,0 +1,18 @@
+-- Append operation records. A record has a name, so that a repeated request adds nothing.
+-- KEYS[2]  {tc<N>}:txn:<TxnId>, KEYS[3] {tc<N>}:txn-op:<TxnId>  hash name -> record
+-- ARGV[4]  nonce, ARGV[5], ARGV[6] name and record, and so on
+-- -> {seq, 'OK'} | {seq, 'FENCED'} | {seq, 'DECIDED', state} | {seq, 'ABSENT'}
+local header = redis.call('HMGET', KEYS[2], 'state', 'nonce')
+if not header[1] then
+  return {seq, 'ABSENT'}
+end
+if header[2] ~= ARGV[4] then
+  return {seq, 'FENCED'}
+end
+if header[1] ~= 'OPEN' then
+  return {seq, 'DECIDED', header[1]}
+end
+for i = 5, #ARGV, 2 do
+  redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
+end
+return {changed(), 'OK'}

@@ -1,0 +1,201 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Position(_message.Message):
+    __slots__ = ("ledger", "entry")
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    ledger: int
+    entry: int
+    def __init__(self, ledger: _Optional[int] = ..., entry: _Optional[int] = ...) -> None: ...
+
+class Range(_message.Message):
+    __slots__ = ("segment", "start", "end")
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    segment: str
+    start: Position
+    end: Position
+    def __init__(self, segment: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., end: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+
+class Winner(_message.Message):
+    __slots__ = ("segment", "writer", "bound", "last")
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    segment: str
+    writer: str
+    bound: Position
+    last: Position
+    def __init__(self, segment: _Optional[str] = ..., writer: _Optional[str] = ..., bound: _Optional[_Union[Position, _Mapping]] = ..., last: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("winners", "witnesses", "cause", "messages", "bytes", "digest")
+    class WitnessesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    WINNERS_FIELD_NUMBER: _ClassVar[int]
+    WITNESSES_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    winners: _containers.RepeatedCompositeFieldContainer[Winner]
+    witnesses: _containers.ScalarMap[str, int]
+    cause: str
+    messages: int
+    bytes: int
+    digest: bytes
+    def __init__(self, winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., witnesses: _Optional[_Mapping[str, int]] = ..., cause: _Optional[str] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class OpRecord(_message.Message):
+    __slots__ = ("kind", "segment", "subscription", "writer", "first", "last", "messages", "bytes")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[OpRecord.Kind]
+        WRITE: _ClassVar[OpRecord.Kind]
+        ACK: _ClassVar[OpRecord.Kind]
+    KIND_UNSPECIFIED: OpRecord.Kind
+    WRITE: OpRecord.Kind
+    ACK: OpRecord.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    kind: OpRecord.Kind
+    segment: str
+    subscription: str
+    writer: str
+    first: Position
+    last: Position
+    messages: int
+    bytes: int
+    def __init__(self, kind: _Optional[_Union[OpRecord.Kind, str]] = ..., segment: _Optional[str] = ..., subscription: _Optional[str] = ..., writer: _Optional[str] = ..., first: _Optional[_Union[Position, _Mapping]] = ..., last: _Optional[_Union[Position, _Mapping]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class Pointer(_message.Message):
+    __slots__ = ("batch_id", "txn_id", "nonce", "digest", "decision", "retired_nonces")
+    class Decision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNDECIDED: _ClassVar[Pointer.Decision]
+        COMMITTED: _ClassVar[Pointer.Decision]
+        ABORTED: _ClassVar[Pointer.Decision]
+    UNDECIDED: Pointer.Decision
+    COMMITTED: Pointer.Decision
+    ABORTED: Pointer.Decision
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    TXN_ID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_NONCES_FIELD_NUMBER: _ClassVar[int]
+    batch_id: int
+    txn_id: str
+    nonce: str
+    digest: bytes
+    decision: Pointer.Decision
+    retired_nonces: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, batch_id: _Optional[int] = ..., txn_id: _Optional[str] = ..., nonce: _Optional[str] = ..., digest: _Optional[bytes] = ..., decision: _Optional[_Union[Pointer.Decision, str]] = ..., retired_nonces: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Segment(_message.Message):
+    __slots__ = ("id", "log_name", "hash_start", "hash_end", "parents", "children", "state", "sealed_at")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[Segment.State]
+        ACTIVE: _ClassVar[Segment.State]
+        SEALED: _ClassVar[Segment.State]
+        DRAINED: _ClassVar[Segment.State]
+        DELETED: _ClassVar[Segment.State]
+    STATE_UNSPECIFIED: Segment.State
+    ACTIVE: Segment.State
+    SEALED: Segment.State
+    DRAINED: Segment.State
+    DELETED: Segment.State
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_NAME_FIELD_NUMBER: _ClassVar[int]
+    HASH_START_FIELD_NUMBER: _ClassVar[int]
+    HASH_END_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SEALED_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    log_name: str
+    hash_start: int
+    hash_end: int
+    parents: _containers.RepeatedScalarFieldContainer[str]
+    children: _containers.RepeatedScalarFieldContainer[str]
+    state: Segment.State
+    sealed_at: Position
+    def __init__(self, id: _Optional[str] = ..., log_name: _Optional[str] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., children: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[Segment.State, str]] = ..., sealed_at: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+
+class Topology(_message.Message):
+    __slots__ = ("topic", "incarnation", "segments", "next_segment", "backend")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    incarnation: str
+    segments: _containers.RepeatedCompositeFieldContainer[Segment]
+    next_segment: int
+    backend: str
+    def __init__(self, topic: _Optional[str] = ..., incarnation: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., next_segment: _Optional[int] = ..., backend: _Optional[str] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("source", "subscription", "run_id", "ranges", "incarnation")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    subscription: str
+    run_id: str
+    ranges: _containers.RepeatedCompositeFieldContainer[Range]
+    incarnation: int
+    def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., run_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class TaskWrite(_message.Message):
+    __slots__ = ("partition", "txn_id", "winners", "messages", "bytes")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TXN_ID_FIELD_NUMBER: _ClassVar[int]
+    WINNERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    txn_id: str
+    winners: _containers.RepeatedCompositeFieldContainer[Winner]
+    messages: int
+    bytes: int
+    def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class StagedWrite(_message.Message):
+    __slots__ = ("tasks", "txn_id", "replay", "query", "run_id")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    TXN_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskWrite]
+    txn_id: str
+    replay: bool
+    query: str
+    run_id: str
+    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskWrite, _Mapping]]] = ..., txn_id: _Optional[str] = ..., replay: bool = ..., query: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,397 @@
+"""What the transaction layer asks of a metadata store.
+
+Every method is one atomic step on one tag (``{tc<N>}``, ``{seg:<id>}``, ``{topic:<name>}``,
+``{sink:<id>}``, ``{query:<id>}``, ``{meta}``); nothing is atomic across tags. Every method may be
+repeated: a lost reply is answered by asking again. Every method raises
+
+- :class:`~pulsar_txn_spark.errors.StoreUnavailableError` if no reply came (for :meth:`end_txn` the
+  state is then unknown),
+- :class:`~pulsar_txn_spark.errors.StoreRolledBackError` if the tag is lost, foreign or too old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from pulsar_txn_spark.position import Position
+
+
+class TxnState(StrEnum):
+    """State of a header. OPEN is left once, to one of the two others (INV-1)."""
+
+    OPEN = "OPEN"
+    COMMITTED = "COMMITTED"
+    ABORTED = "ABORTED"
+
+
+TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
+    TxnState.OPEN: frozenset({TxnState.COMMITTED, TxnState.ABORTED}),
+    TxnState.COMMITTED: frozenset(),
+    TxnState.ABORTED: frozenset(),
+}
+"""The state machine of a header: the only legal moves. ``txn_end.lua`` is tested against it."""
+
+
+class EndedBy(StrEnum):
+    """On what ground a transaction is ended."""
+
+    OWNER = "nonce"
+    FENCE = "fence"
+    EXPIRED = "expired"
+
+
+class Code(StrEnum):
+    """What a step answered; each script's header comment says which can come."""
+
+    OK = "OK"
+    ABSENT = "ABSENT"
+    ALIVE = "ALIVE"
+    ALREADY = "ALREADY"
+    CLOSED = "CLOSED"
+    CONFLICT = "CONFLICT"
+    CURSOR = "CURSOR"
+    DECIDED = "DECIDED"
+    DROPPED = "DROPPED"
+    EXISTS = "EXISTS"
+    FENCED = "FENCED"
+    ILLEGAL = "ILLEGAL"
+    OPEN = "OPEN"
+    OWNED = "OWNED"
+    PENDING = "PENDING"
+    PINNED = "PINNED"
+    PLAIN = "PLAIN"
+    RESOLVED = "RESOLVED"
+    STALE = "STALE"
+    UNCLAIMED = "UNCLAIMED"
+
+
+class TxnId(NamedTuple):
+    """128-bit transaction id: 16 bit of TC id and a counter that is never reused (PIP-31)."""
+
+    tc: int
+    counter: int
+
+    def __str__(self) -> str:
+        return f"({self.tc},{self.counter})"
+
+    @property
+    def key(self) -> str:
+        """The form in which it stands in the store."""
+        return f"{self.tc}:{self.counter}"
+
+    @classmethod
+    def parse(cls, key: str) -> TxnId:
+        """Read the form of :attr:`key`.
+
+        Raises
+        ------
+        ValueError
+            If the text is not of that form.
+        """
+        tc, _, counter = key.partition(":")
+        return cls(int(tc), int(counter))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreIdentity:
+    """Which store this is: its uuid, its epoch (raised by whoever restores it) and its TC shards."""
+
+    uuid: str
+    epoch: str
+    coordinators: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer of a step: a code, and text values as the script's header comment lists them."""
+
+    code: Code
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TxnHeader:
+    """A header as it was read together with its intents.
+
+    ``outcome`` is the serialized ``Outcome`` of a decided transaction. The times are the store's,
+    in milliseconds since the epoch; ``now_ms`` is the store's clock at the reading.
+    """
+
+    txn: TxnId
+    state: TxnState
+    nonce: str
+    owner: str
+    sink: str
+    query: str
+    batch: str
+    deadline_ms: int
+    created_ms: int
+    finalized_ms: int | None
+    outcome: bytes
+    materialized: bool
+    now_ms: int
+    intents: frozenset[str]
+
+    @property
+    def expired(self) -> bool:
+        """Whether the lease was over when the header was read."""
+        return self.deadline_ms <= self.now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A writer's registered lower bound in a segment."""
+
+    bound: Position
+    writer: str
+    txn: TxnId
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What decides which entries of a segment may be read, read in one step (INV-4).
+
+    Parameters
+    ----------
+    pins : tuple of Pin
+        The lowest pins, ascending.
+    dropped : mapping of str to Position
+        Writer → the last position up to which its entries count (EARLIEST = none).
+    floor : mapping of int to int
+        TC → transactions with a lower counter are never read.
+    """
+
+    pins: tuple[Pin, ...] = ()
+    dropped: Mapping[str, Position] = field(default_factory=dict)
+    floor: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A subscription's position in a segment, and who moved it there."""
+
+    position: Position
+    query: str
+    generation: int
+    txn: str
+    sink: str
+    batch: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriterFate:
+    """What becomes of a writer at the materialization.
+
+    ``kept_to`` is None if all its entries count, else the last position up to which they do.
+    """
+
+    writer: str
+    kept_to: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDecision:
+    """What a decision means for one segment.
+
+    ``high`` is the highest position that a winner has a receipt for.
+    """
+
+    segment: str
+    fates: tuple[WriterFate, ...] = ()
+    subscriptions: tuple[str, ...] = ()
+    high: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PointerRead:
+    """A sink's pointers as read: the raw values are what a compare-and-set compares."""
+
+    current_query: str
+    own: bytes
+    current: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AckRequest:
+    """An acknowledgement of ``(start, end]`` of a segment for a subscription."""
+
+    segment: str
+    subscription: str
+    query: str
+    source_incarnation: int
+    start: Position
+    end: Position
+    sink: str
+    batch: str
+
+
+class MetadataStore(Protocol):
+    """The metadata store. Safe to use from several threads, not across a fork."""
+
+    @property
+    def identity(self) -> StoreIdentity:
+        """The store's identity, read when it was opened."""
+        ...
+
+    @property
+    def round_trips(self) -> int:
+        """How many round trips this process has made so far."""
+        ...
+
+    def witness(self, tag: str) -> int:
+        """Return the highest sequence number of a tag that this process has seen, 0 if none."""
+        ...
+
+    def bear_witness(self, witnesses: Mapping[str, int]) -> None:
+        """Refuse from now on any tag that is older than what others have seen of it."""
+        ...
+
+    # topics
+
+    def read_topology(self, topic: str) -> tuple[int, bytes] | None:
+        """Return version and record of a topology, None if there is none."""
+        ...
+
+    def swap_topology(self, topic: str, expected: int, record: bytes) -> int | None:
+        """Replace version `expected` (0 = absent); return the new version, None on a conflict."""
+        ...
+
+    def delete_topology(self, topic: str, expected: int) -> bool:
+        """Delete version `expected`; False on a conflict."""
+        ...
+
+    def list_topics(self) -> list[str]:
+        """Return the full names of all segmented topics, sorted."""
+        ...
+
+    def catalogue(self, topic: str, *, listed: bool) -> None:
+        """Put a topic into the catalogue or take it out."""
+        ...
+
+    # transactions
+
+    def create_txn(
+        self,
+        *,
+        tc: int,
+        nonce: str,
+        owner: str,
+        sink: str,
+        query: str,
+        batch: str,
+        timeout_ms: int,
+        intents: Sequence[str],
+    ) -> TxnId:
+        """Create the header of a nonce's transaction, OPEN; again = the same one."""
+        ...
+
+    def txn_of_nonce(self, tc: int, nonce: str) -> TxnId | None:
+        """Find the transaction of an attempt nonce."""
+        ...
+
+    def intend(self, txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> Answer:
+        """Record participants (none = a heartbeat) and extend the lease (``txn_intend.lua``)."""
+        ...
+
+    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> Answer:
+        """Append named operation records (``txn_op.lua``)."""
+        ...
+
+    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
+        """Make `run` the current run of a slot (``txn_stage.lua``)."""
+        ...
+
+    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> Answer:
+        """Stage the result of a slot's current run (``txn_stage.lua``)."""
+        ...
+
+    def staged(self, tc: int, nonce: str) -> dict[str, bytes]:
+        """Read everything staged under a nonce."""
+        ...
+
+    def end_txn(
+        self, txn: TxnId, state: TxnState, outcome: bytes, by: EndedBy, nonce: str = ""
+    ) -> Answer:
+        """Decide a transaction by one compare-and-set (``txn_end.lua``).
+
+        The one method that is not repeated by itself: no reply is
+        :class:`~pulsar_txn_spark.errors.CommitStateUnknownError`.
+        """
+        ...
+
+    def read_txn(self, txn: TxnId) -> TxnHeader | None:
+        """Read a header and its intents in one step."""
+        ...
+
+    def forget_ops(self, txn: TxnId, nonce: str) -> Answer:
+        """Delete the operation records of a transaction that every participant has materialized."""
+        ...
+
+    def list_open(self, tc: int, *, deadline_ms: int | None, limit: int) -> list[tuple[TxnId, int]]:
+        """List OPEN transactions with their deadlines, earliest first, due by `deadline_ms`."""
+        ...
+
+    # segments
+
+    def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[Answer]:
+        """Pin a writer in each segment (``seg_pin.lua``)."""
+        ...
+
+    def gates(self, segments: Sequence[str]) -> list[Gate]:
+        """Read the gate of each segment. Read the LAC before."""
+        ...
+
+    def materialize(
+        self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
+    ) -> list[Answer]:
+        """Carry a decision out, in one step for each segment (``seg_materialize.lua``)."""
+        ...
+
+    def raise_high(self, segment: str, position: Position) -> None:
+        """Note an acknowledged position of a write outside of transactions."""
+        ...
+
+    # subscriptions
+
+    def read_cursors(self, segments: Sequence[str], subscription: str) -> list[Cursor | None]:
+        """Read a subscription's cursor in each segment."""
+        ...
+
+    def claim_cursor(
+        self, segment: str, subscription: str, query: str, source_incarnation: int, start: Position
+    ) -> Answer:
+        """Claim a subscription for a query (``cursor_claim.lua``)."""
+        ...
+
+    def reset_cursor(self, segment: str, subscription: str, position: Position) -> Answer:
+        """Put a cursor elsewhere, owned by nobody (``cursor_reset.lua``)."""
+        ...
+
+    def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[Answer]:
+        """Place pending acknowledgements (``ack_place.lua``)."""
+        ...
+
+    # sinks and sources
+
+    def read_pointer(self, sink: str, query: str) -> PointerRead:
+        """Read a sink's pointers."""
+        ...
+
+    def swap_pointer(self, sink: str, query: str, expected: PointerRead, pointer: bytes) -> bool:
+        """Write a sink's pointer if it is still what was read; False on a conflict."""
+        ...
+
+    def next_source_incarnation(self) -> int:
+        """Count one start of a source."""
+        ...
+
+    def register_plan(self, query: str, batch: str, source: str, plan: bytes) -> None:
+        """Register what a source reads in a micro-batch."""
+        ...
+
+    def read_plans(self, query: str, batch: str) -> dict[str, bytes]:
+        """Read what was registered for a micro-batch."""
+        ...

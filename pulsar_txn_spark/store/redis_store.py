@@ -1,0 +1,613 @@
+"""The metadata store on Redis: one Lua script per operation, one hash tag per script."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+import uuid as uuid_module
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+
+import redis
+from redis.exceptions import (
+    ClusterError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.errors import (
+    CommitStateUnknownError,
+    StoreCorruptError,
+    StoreError,
+    StoreRolledBackError,
+    StoreUnavailableError,
+)
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.protocol import (
+    AckRequest,
+    Answer,
+    Code,
+    Cursor,
+    EndedBy,
+    Gate,
+    Pin,
+    PointerRead,
+    SegmentDecision,
+    StoreIdentity,
+    TxnHeader,
+    TxnId,
+    TxnState,
+)
+
+SCHEMA_VERSION = "1"
+COORDINATORS = 4
+"""TC shards of a new store: enough that four drivers rarely meet, few enough that closing stays cheap."""
+
+_LOST_REPLY_TRIES = 4  # a step is repeated so often after a lost reply before the store is called away
+_LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
+_PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these and reads again
+_PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
+_OWN_PRELUDE = frozenset({"birth", "store_identity"})
+
+Redis = redis.Redis | redis.RedisCluster
+_Connect = Callable[[], Redis]
+
+
+@cache
+def _script(name: str) -> tuple[str, str]:
+    """Return a script's text and SHA1."""
+    folder = resources.files("pulsar_txn_spark.store") / "lua"
+    body = (folder / f"{name}.lua").read_text(encoding="utf-8")
+    if name not in _OWN_PRELUDE:
+        body = (folder / "_prelude.lua").read_text(encoding="utf-8") + body
+    return body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
+
+
+class _Call:
+    """One script call: name, tag, keys after the birth record, arguments after the identity."""
+
+    __slots__ = ("args", "keys", "name", "step", "tag")
+
+    def __init__(
+        self,
+        name: str,
+        tag: str,
+        keys: Sequence[str],
+        args: Sequence[str | bytes | int],
+        step: Step | None = None,
+    ) -> None:
+        self.name = name
+        self.tag = tag
+        self.keys = [f"{{{tag}}}:{key}" for key in keys]
+        self.args = list(args)
+        self.step = step
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _pairs(values: Sequence[bytes]) -> list[tuple[str, bytes]]:
+    return [(_text(values[i]), values[i + 1]) for i in range(0, len(values), 2)]
+
+
+def _split_bound(value: bytes) -> tuple[Position, str]:
+    bound, _, rest = _text(value).partition("|")
+    return Position.from_padded(bound), rest
+
+
+class RedisStore:
+    """The metadata store on one Redis, or on a Redis Cluster.
+
+    Parameters
+    ----------
+    connect : callable
+        Returns a verified client; called again when the process was forked.
+
+    Raises
+    ------
+    StoreUnavailableError
+        If the server cannot be reached.
+    StoreError
+        If the store was made by a version of this package with another schema.
+    """
+
+    def __init__(self, connect: _Connect) -> None:
+        self._connect = connect
+        self._client = connect()
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._witnesses: dict[str, int] = {}
+        self.round_trips = 0
+        self._identity = self._read_identity()
+
+    @property
+    def identity(self) -> StoreIdentity:
+        """The store's identity, read when it was opened."""
+        return self._identity
+
+    def witness(self, tag: str) -> int:
+        """Return the highest sequence number of a tag that this process has seen, 0 if none."""
+        return self._witnesses.get(tag, 0)
+
+    def bear_witness(self, witnesses: Mapping[str, int]) -> None:
+        """Refuse from now on any tag that is older than what others have seen of it."""
+        with self._lock:
+            for tag, seq in witnesses.items():
+                if seq > self._witnesses.get(tag, 0):
+                    self._witnesses[tag] = seq
+
+    # -- running scripts ---------------------------------------------------------------------
+
+    def _read_identity(self) -> StoreIdentity:
+        body, sha = _script("store_identity")
+        reply = self._send(
+            sha, body, ["{meta}:birth"], [uuid_module.uuid4().hex, SCHEMA_VERSION, COORDINATORS]
+        )
+        uuid, epoch, seq, schema, coordinators = (_text(value) for value in reply)
+        if schema != SCHEMA_VERSION:
+            raise StoreError(
+                f"the metadata store has schema version {schema}, this package needs "
+                f"{SCHEMA_VERSION}: use the version of pulsar_txn_spark that made the store"
+            )
+        self._witnesses["meta"] = int(seq)
+        return StoreIdentity(uuid, epoch, int(coordinators))
+
+    def _send(
+        self, sha: str, body: str, keys: list[str], args: Sequence[str | bytes | int]
+    ) -> list[Any]:
+        """Run one script; a lost reply is answered by asking again (every script allows it)."""
+        pause_s = _LOST_REPLY_PAUSE_S
+        for attempt in range(1, _LOST_REPLY_TRIES + 1):
+            try:
+                return self._send_once(sha, body, keys, args)
+            except (RedisConnectionError, RedisTimeoutError, ClusterError) as error:
+                if attempt == _LOST_REPLY_TRIES:
+                    raise _unavailable(error, attempt) from error
+            time.sleep(pause_s)
+            pause_s *= 2
+        raise AssertionError("unreachable")
+
+    def _send_once(
+        self, sha: str, body: str, keys: list[str], args: Sequence[str | bytes | int]
+    ) -> list[Any]:
+        client = cast("Any", self._client)
+        self.round_trips += 1
+        try:
+            return cast("list[Any]", client.evalsha(sha, len(keys), *keys, *args))
+        except NoScriptError:
+            self.round_trips += 1
+            return cast("list[Any]", client.eval(body, len(keys), *keys, *args))
+        except ResponseError as error:
+            raise StoreError(f"the metadata store refused a step: {error}") from error
+
+    def _args(self, call: _Call) -> list[str | bytes | int]:
+        seen = self._witnesses.get(call.tag, 0)
+        return [self._identity.uuid, self._identity.epoch, seen, *call.args]
+
+    def _run(self, call: _Call, unborn: list[Any] | None = None) -> list[Any]:
+        """Run one call; a tag that was never used is born now, or `unborn` is the reply."""
+        body, sha = _script(call.name)
+        keys = [f"{{{call.tag}}}:birth", *call.keys]
+        reply = self._send(sha, body, keys, self._args(call))
+        if call.step is not None and steps.reply_is_lost(call.step):
+            reply = self._send(sha, body, keys, self._args(call))
+        return self._checked(call, reply, unborn)
+
+    def _checked(
+        self, call: _Call, reply: list[Any], unborn: list[Any] | None = None
+    ) -> list[Any]:
+        seq, code = int(reply[0]), _text(reply[1])
+        if code == "NO_BIRTH":
+            self._refuse_lost(call.tag)
+            if unborn is not None:
+                return unborn
+            self._give_birth(call.tag)
+            return self._run(call)
+        if code == "OTHER_STORE":
+            raise StoreRolledBackError(
+                f"tag {{{call.tag}}} belongs to store {_text(reply[2])} epoch {_text(reply[3])}, "
+                f"expected {self._identity.uuid} epoch {self._identity.epoch}: part of the metadata "
+                "store was replaced. Nothing was read or written; restore the store that the "
+                "checkpoint knew, or start with a new checkpoint and new topics"
+            )
+        if code == "BEHIND":
+            raise StoreRolledBackError(
+                f"tag {{{call.tag}}} is at step {seq}, but step {self._witnesses.get(call.tag)} of it "
+                "was seen before: the metadata store lost acknowledged writes (a restored backup, "
+                "or a failover to a replica that lagged). Nothing was read or written; restore "
+                "the newest state of the store"
+            )
+        with self._lock:
+            if seq > self._witnesses.get(call.tag, 0):
+                self._witnesses[call.tag] = seq
+        return reply
+
+    def _run_all(self, calls: Sequence[_Call]) -> list[list[Any]]:
+        """Run calls on several tags in one round trip where the server allows it."""
+        if len(calls) < 2 or isinstance(self._client, redis.RedisCluster):
+            return [self._run(call) for call in calls]
+        pipe = self._client.pipeline(transaction=False)
+        for call in calls:
+            _, sha = _script(call.name)
+            keys = [f"{{{call.tag}}}:birth", *call.keys]
+            pipe.evalsha(sha, len(keys), *keys, *self._args(call))  # type: ignore[arg-type]
+        self.round_trips += 1
+        try:
+            replies = pipe.execute(raise_on_error=False)
+        except (RedisConnectionError, RedisTimeoutError):
+            replies = [None] * len(calls)
+        results = []
+        for call, reply in zip(calls, replies, strict=True):
+            lost = call.step is not None and steps.reply_is_lost(call.step)
+            # No script there yet, or no reply: one by one, as every script may be repeated.
+            if not isinstance(reply, list) or lost:
+                results.append(self._run(call))
+            else:
+                results.append(self._checked(call, reply))
+        return results
+
+    def _refuse_lost(self, tag: str) -> None:
+        """Fail for a tag that is not there although it was once."""
+        if tag in self._witnesses or self._tag_state(tag, "") == "born":
+            raise StoreRolledBackError(
+                f"tag {{{tag}}} is gone, although the metadata store knows that it was there: a "
+                "shard was wiped or keys were deleted or evicted. Nothing was read or written; "
+                "restore the store"
+            )
+
+    def _give_birth(self, tag: str) -> None:
+        """Create the birth record of a tag that was never used."""
+        self._tag_state(tag, "creating")
+        body, sha = _script("birth")
+        reply = self._send(
+            sha, body, [f"{{{tag}}}:birth"], [self._identity.uuid, self._identity.epoch]
+        )
+        self._checked(_Call("birth", tag, [], []), reply)
+        self._tag_state(tag, "born")
+
+    def _tag_state(self, tag: str, state: str) -> str:
+        call = _Call("tag_state", "meta", ["tags"], [tag, state])
+        body, sha = _script(call.name)
+        reply = self._send(sha, body, ["{meta}:birth", *call.keys], self._args(call))
+        if _text(reply[1]) == "NO_BIRTH":
+            raise StoreRolledBackError(
+                "the metadata store's own identity is gone: the server was wiped while in use. "
+                "Nothing was read or written; restore the store"
+            )
+        return _text(self._checked(call, reply)[2])
+
+    def _answer(self, call: _Call) -> Answer:
+        return _as_answer(self._run(call))
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def read_topology(self, topic: str) -> tuple[int, bytes] | None:
+        """Return version and record of a topology, None if there is none."""
+        reply = self._run(_Call("topology_read", f"topic:{topic}", ["topology"], []), [0, "ABSENT"])
+        if _text(reply[1]) == Code.ABSENT:
+            return None
+        return int(reply[2]), reply[3]
+
+    def swap_topology(self, topic: str, expected: int, record: bytes) -> int | None:
+        """Replace version `expected` (0 = absent); return the new version, None on a conflict."""
+        call = _Call("topology_cas", f"topic:{topic}", ["topology"], [str(expected), record])
+        reply = self._run(call)
+        if _text(reply[1]) == Code.OK:
+            return int(reply[2])
+        # The own write of a request whose reply was lost is no conflict.
+        if int(reply[2]) == expected + 1 and reply[3] == record:
+            return int(reply[2])
+        return None
+
+    def delete_topology(self, topic: str, expected: int) -> bool:
+        """Delete version `expected`; False on a conflict."""
+        call = _Call("topology_cas", f"topic:{topic}", ["topology"], [str(expected), ""])
+        reply = self._run(call)
+        return _text(reply[1]) == Code.OK or _text(reply[2]) == "0"
+
+    def list_topics(self) -> list[str]:
+        """Return the full names of all segmented topics, sorted."""
+        reply = self._run(_Call("catalog_list", "meta", ["topics"], []))
+        return sorted(_text(value) for value in reply[2:])
+
+    def catalogue(self, topic: str, *, listed: bool) -> None:
+        """Put a topic into the catalogue or take it out."""
+        self._run(_Call("catalog_add", "meta", ["topics"], [topic, "add" if listed else "remove"]))
+
+    # -- transactions ------------------------------------------------------------------------
+
+    def create_txn(
+        self,
+        *,
+        tc: int,
+        nonce: str,
+        owner: str,
+        sink: str,
+        query: str,
+        batch: str,
+        timeout_ms: int,
+        intents: Sequence[str],
+    ) -> TxnId:
+        """Create the header of a nonce's transaction, OPEN; again = the same one."""
+        tag = f"tc{tc}"
+        keys = ["txn-counter", "nonces", "idx:txn-by-deadline", "idx:txn-open"]
+        args = [f"{{{tag}}}:txn:", f"{{{tag}}}:intents:", tc, nonce, owner, sink, query, batch]
+        call = _Call("txn_create", tag, keys, [*args, timeout_ms, *intents], Step.BEGIN)
+        return TxnId.parse(_text(self._run(call)[2]))
+
+    def txn_of_nonce(self, tc: int, nonce: str) -> TxnId | None:
+        """Find the transaction of an attempt nonce."""
+        answer = self._answer(_Call("txn_of_nonce", f"tc{tc}", ["nonces"], [nonce]))
+        return TxnId.parse(answer.values[0]) if answer.code is Code.OK else None
+
+    def intend(self, txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> Answer:
+        """Record participants (none = a heartbeat) and extend the lease (``txn_intend.lua``)."""
+        keys = [f"txn:{txn.key}", f"intents:{txn.key}", "idx:txn-by-deadline"]
+        args = [nonce, txn.key, timeout_ms, *intents]
+        step = Step.INTENT if intents else None
+        return self._answer(_Call("txn_intend", f"tc{txn.tc}", keys, args, step))
+
+    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> Answer:
+        """Append named operation records (``txn_op.lua``)."""
+        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}"]
+        args: list[str | bytes | int] = [nonce]
+        for name, record in ops.items():
+            args += [name, record]
+        return self._answer(_Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD))
+
+    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
+        """Make `run` the current run of a slot (``txn_stage.lua``)."""
+        args = ["declare", slot, run]
+        return self._answer(_Call("txn_stage", f"tc{tc}", [f"stage:{nonce}"], args))
+
+    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> Answer:
+        """Stage the result of a slot's current run (``txn_stage.lua``)."""
+        args: list[str | bytes | int] = ["stage", slot, run, write]
+        return self._answer(_Call("txn_stage", f"tc{tc}", [f"stage:{nonce}"], args))
+
+    def staged(self, tc: int, nonce: str) -> dict[str, bytes]:
+        """Read everything staged under a nonce."""
+        reply = self._run(_Call("txn_staged", f"tc{tc}", [f"stage:{nonce}"], []))
+        return dict(_pairs(reply[2:]))
+
+    def end_txn(
+        self, txn: TxnId, state: TxnState, outcome: bytes, by: EndedBy, nonce: str = ""
+    ) -> Answer:
+        """Decide a transaction by one compare-and-set (``txn_end.lua``), not repeated by itself."""
+        keys = [
+            f"txn:{txn.key}",
+            "idx:txn-by-deadline",
+            "idx:txn-open",
+            "idx:txn-by-final-state",
+        ]
+        call = _Call("txn_end", f"tc{txn.tc}", keys, [txn.key, state, outcome, by, nonce])
+        body, sha = _script(call.name)
+        try:
+            reply = self._send_once(
+                sha, body, [f"{{{call.tag}}}:birth", *call.keys], self._args(call)
+            )
+        except (RedisConnectionError, RedisTimeoutError, ClusterError) as error:
+            raise _unknown(txn, error) from error
+        if state is TxnState.COMMITTED and steps.reply_is_lost(Step.DECIDE):
+            raise _unknown(txn, RedisTimeoutError("the reply was lost on purpose"))
+        reply = self._checked(call, reply)
+        # What a header holds is bytes; its readers get it from read_txn.
+        return Answer(Code(_text(reply[1])), tuple(_text(v) for v in reply[2:3]))
+
+    def read_txn(self, txn: TxnId) -> TxnHeader | None:
+        """Read a header and its intents in one step."""
+        keys = [f"txn:{txn.key}", f"intents:{txn.key}"]
+        reply = self._run(_Call("txn_read", f"tc{txn.tc}", keys, []))
+        if _text(reply[1]) == Code.ABSENT:
+            return None
+        fields = dict(_pairs(reply[3]))
+        finalized = fields.get("finalized_ms")
+        return TxnHeader(
+            txn=txn,
+            state=TxnState(_text(fields["state"])),
+            nonce=_text(fields["nonce"]),
+            owner=_text(fields["owner"]),
+            sink=_text(fields["sink"]),
+            query=_text(fields["query"]),
+            batch=_text(fields["batch"]),
+            deadline_ms=int(fields["deadline_ms"]),
+            created_ms=int(fields["created_ms"]),
+            finalized_ms=int(finalized) if finalized else None,
+            outcome=fields.get("outcome", b""),
+            materialized="materialized" in fields,
+            now_ms=int(reply[2]),
+            intents=frozenset(_text(value) for value in reply[4]),
+        )
+
+    def forget_ops(self, txn: TxnId, nonce: str) -> Answer:
+        """Delete the operation records of a transaction that every participant has materialized."""
+        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", f"stage:{nonce}"]
+        return self._answer(_Call("txn_forget_ops", f"tc{txn.tc}", keys, ["materialized"]))
+
+    def list_open(self, tc: int, *, deadline_ms: int | None, limit: int) -> list[tuple[TxnId, int]]:
+        """List OPEN transactions with their deadlines, earliest first, due by `deadline_ms`."""
+        due = "+inf" if deadline_ms is None else str(deadline_ms)
+        reply = self._run(_Call("txn_list", f"tc{tc}", ["idx:txn-by-deadline"], [due, limit]))
+        return [(TxnId.parse(txn), int(deadline)) for txn, deadline in _pairs(reply[3:])]
+
+    # -- segments ----------------------------------------------------------------------------
+
+    def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[Answer]:
+        """Pin a writer in each segment (``seg_pin.lua``)."""
+        keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state"]
+        args = [writer, txn.key, txn.tc, txn.counter, EARLIEST.padded()]
+        calls = [_Call("seg_pin", f"seg:{segment}", keys, args, Step.PIN) for segment in segments]
+        return [_as_answer(reply) for reply in self._run_all(calls)]
+
+    def gates(self, segments: Sequence[str]) -> list[Gate]:
+        """Read the gate of each segment. Read the LAC before."""
+        keys = ["pins", "pin-order", "dropped", "floor", "state"]
+        calls = [_Call("seg_gate", f"seg:{segment}", keys, [_PINS_READ]) for segment in segments]
+        return [_as_gate(reply) for reply in self._run_all(calls)]
+
+    def materialize(
+        self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
+    ) -> list[Answer]:
+        """Carry a decision out, in one step for each segment (``seg_materialize.lua``)."""
+        keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state", "events"]
+        calls = []
+        for decision in decisions:
+            tag = f"seg:{decision.segment}"
+            args: list[str | bytes | int] = [txn.key, txn.tc, txn.counter, state]
+            args += [decision.high.padded() if decision.high else "", len(decision.fates)]
+            for fate in decision.fates:
+                args += [fate.writer, "WON" if fate.kept_to is None else fate.kept_to.padded()]
+            args.append(len(decision.subscriptions))
+            for name in decision.subscriptions:
+                args += [f"{{{tag}}}:cursor:{name}", f"{{{tag}}}:pending-acks:{name}", name]
+            calls.append(_Call("seg_materialize", tag, keys, args, Step.MATERIALIZE))
+        return [_as_answer(reply) for reply in self._run_all(calls)]
+
+    def raise_high(self, segment: str, position: Position) -> None:
+        """Note an acknowledged position of a write outside of transactions."""
+        self._run(_Call("seg_raise", f"seg:{segment}", ["state", "events"], [position.padded()]))
+
+    # -- subscriptions -----------------------------------------------------------------------
+
+    def read_cursors(self, segments: Sequence[str], subscription: str) -> list[Cursor | None]:
+        """Read a subscription's cursor in each segment."""
+        calls = [
+            _Call("cursor_read", f"seg:{segment}", [f"cursor:{subscription}"], [])
+            for segment in segments
+        ]
+        return [_as_cursor(reply[2:]) for reply in self._run_all(calls)]
+
+    def claim_cursor(
+        self, segment: str, subscription: str, query: str, source_incarnation: int, start: Position
+    ) -> Answer:
+        """Claim a subscription for a query (``cursor_claim.lua``)."""
+        keys = [f"cursor:{subscription}", "subscriptions"]
+        args = [query, source_incarnation, start.padded(), subscription]
+        return self._answer(_Call("cursor_claim", f"seg:{segment}", keys, args))
+
+    def reset_cursor(self, segment: str, subscription: str, position: Position) -> Answer:
+        """Put a cursor elsewhere, owned by nobody (``cursor_reset.lua``)."""
+        keys = [f"cursor:{subscription}", f"pending-acks:{subscription}", "subscriptions"]
+        args = [position.padded(), subscription]
+        return self._answer(_Call("cursor_reset", f"seg:{segment}", keys, args))
+
+    def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[Answer]:
+        """Place pending acknowledgements (``ack_place.lua``)."""
+        calls = [
+            _Call(
+                "ack_place",
+                f"seg:{ack.segment}",
+                [
+                    f"cursor:{ack.subscription}",
+                    f"pending-acks:{ack.subscription}",
+                    "closed",
+                    "resolved",
+                ],
+                [
+                    txn.key,
+                    txn.tc,
+                    txn.counter,
+                    ack.query,
+                    ack.start.padded(),
+                    ack.end.padded(),
+                    ack.sink,
+                    ack.batch,
+                    ack.source_incarnation,
+                ],
+                Step.PENDING_ACK,
+            )
+            for ack in acks
+        ]
+        return [_as_answer(reply) for reply in self._run_all(calls)]
+
+    # -- sinks and sources -------------------------------------------------------------------
+
+    def read_pointer(self, sink: str, query: str) -> PointerRead:
+        """Read a sink's pointers."""
+        reply = self._run(_Call("pointer_read", f"sink:{sink}", ["pointers", "current"], [query]))
+        return PointerRead(_text(reply[2]), reply[3], reply[4])
+
+    def swap_pointer(self, sink: str, query: str, expected: PointerRead, pointer: bytes) -> bool:
+        """Write a sink's pointer if it is still what was read; False on a conflict."""
+        args = [query, expected.current_query, expected.own, pointer]
+        call = _Call("pointer_cas", f"sink:{sink}", ["pointers", "current"], args, Step.BEGIN)
+        reply = self._run(call)
+        if _text(reply[1]) == Code.OK:
+            return True
+        # The own write of a request whose reply was lost is no conflict.
+        return _text(reply[2]) == query and reply[3] == pointer
+
+    def next_source_incarnation(self) -> int:
+        """Count one start of a source."""
+        return int(self._run(_Call("source_incarnation", "meta", ["source-counter"], []))[2])
+
+    def register_plan(self, query: str, batch: str, source: str, plan: bytes) -> None:
+        """Register what a source reads in a micro-batch."""
+        tag = f"query:{query}"
+        args: list[str | bytes | int] = [source, plan, batch, f"{{{tag}}}:plans:", _PLANS_KEPT]
+        self._run(_Call("plan_register", tag, [f"plans:{batch}", "batches"], args))
+
+    def read_plans(self, query: str, batch: str) -> dict[str, bytes]:
+        """Read what was registered for a micro-batch."""
+        call = _Call("plan_read", f"query:{query}", [f"plans:{batch}"], [])
+        reply = self._run(call, [0, "OK"])
+        return dict(_pairs(reply[2:]))
+
+
+def _as_answer(reply: list[Any]) -> Answer:
+    return Answer(Code(_text(reply[1])), tuple(_text(value) for value in reply[2:]))
+
+
+def _as_gate(reply: list[Any]) -> Gate:
+    if _text(reply[1]) == Code.PLAIN:
+        return Gate()
+    flat = [_text(value) for value in reply[2]]
+    pins = tuple(
+        Pin(Position.from_padded(flat[i]), flat[i + 1], TxnId.parse(flat[i + 2]))
+        for i in range(0, len(flat), 3)
+    )
+    dropped = {writer: _split_bound(value)[0] for writer, value in _pairs(reply[3])}
+    floor = {int(tc): int(counter) for tc, counter in _pairs(reply[4])}
+    return Gate(pins, dropped, floor)
+
+
+def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
+    fields = {name: _text(value) for name, value in _pairs(flat)}
+    if not fields:
+        return None
+    try:
+        return Cursor(
+            position=Position.from_padded(fields["position"]),
+            query=fields["query"],
+            generation=int(fields["generation"]),
+            txn=fields.get("txn", ""),
+            sink=fields.get("sink", ""),
+            batch=fields.get("batch", ""),
+        )
+    except KeyError as error:
+        raise StoreCorruptError(f"a cursor lacks its field {error}") from error
+
+
+def _unavailable(error: RedisError, attempts: int) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"no reply from the metadata store after {attempts} tries ({type(error).__name__}: {error}). "
+        "Check that the Redis server runs and can be reached; the step is repeated when the "
+        "query starts again, nothing is lost"
+    )
+
+
+def _unknown(txn: TxnId, error: RedisError) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"no reply to the decision of transaction {txn} ({type(error).__name__}: {error}): it may or "
+        "may not have taken effect"
+    )

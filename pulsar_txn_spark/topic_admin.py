@@ -1,0 +1,101 @@
+"""Creating and looking after topics and subscriptions, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pulsar_txn_spark.errors import AcknowledgementConflictError, OptionError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.store.protocol import Code
+
+
+def _open(options: Mapping[str, str]) -> Runtime:
+    return runtime(Options(options, Use.CONNECT))
+
+
+def create_topic(
+    options: Mapping[str, str], topic: str, *, segments: int = 4, exist_ok: bool = False
+) -> Topology:
+    """Create a segmented topic.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        How to reach the store and Pulsar, as for ``format("pulsar_txn")``; empty = all embedded.
+    topic : str
+        ``topic://tenant/namespace/name``, or the name alone (in ``public/default``).
+    segments : int
+        How many; they tile the 16-bit hash space.
+    exist_ok : bool
+        Take a topic that is there, if it has as many active segments.
+
+    Raises
+    ------
+    TopicExistsError
+        If it is there.
+    OptionError, StoreUnavailableError, SegmentLogUnavailableError
+    """
+    return _open(options).topics.create(TopicName.parse(topic), segments, exist_ok=exist_ok)
+
+
+def delete_topic(options: Mapping[str, str], topic: str) -> None:
+    """Delete a segmented topic with all its data.
+
+    Raises
+    ------
+    TopicNotFoundError
+        If there is none.
+    """
+    _open(options).topics.delete(TopicName.parse(topic))
+
+
+def list_topics(options: Mapping[str, str]) -> list[str]:
+    """Return the full names of all segmented topics, sorted."""
+    return _open(options).store.list_topics()
+
+
+def reset_subscription(
+    options: Mapping[str, str], topic: str, subscription: str, to: str = "earliest"
+) -> None:
+    """Put a subscription elsewhere and free it, so that another query can take it.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+    topic : str
+    subscription : str
+    to : str
+        ``earliest``, ``latest`` (all that is committed now), or ``here`` (only free it).
+
+    Raises
+    ------
+    AcknowledgementConflictError
+        If a transaction has acknowledged something there and is not decided yet.
+    OptionError
+        If `to` is none of the three.
+    """
+    if to not in ("earliest", "latest", "here"):
+        raise OptionError(f"expected 'earliest', 'latest' or 'here', found {to!r}")
+    run = _open(options)
+    topology = run.topics.require(TopicName.parse(topic))
+    for segment in topology.segments:
+        ref = segment.ref
+        cursor = run.store.read_cursors([ref.id], subscription)[0]
+        if to == "latest":
+            position = run.buffer.readable(
+                [ref.id], lambda _, ref=ref: run.log.last_confirmed(ref), [EARLIEST]
+            )[0].end
+        elif to == "earliest" or cursor is None:
+            position = run.log.trimmed_to(ref)
+        else:
+            position = cursor.position
+        answer = run.store.reset_cursor(ref.id, subscription, position)
+        if answer.code is Code.PENDING:
+            raise AcknowledgementConflictError(
+                f"subscription {subscription!r} of {topic} has an acknowledgement pending in transaction "
+                f"({answer.values[0].replace(':', ',')}): stop its query and wait for the lease to end"
+            )

@@ -1,0 +1,162 @@
+"""The transaction buffer of segments: who may append, and how far a reader may read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.errors import FencedError, StoreCorruptError, TransactionConflictError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.protocol import Code, Gate, TxnId
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+from pulsar_txn_spark.txn.participants import write_intent
+
+_WRITER_PREFIX = "ptxn"
+_HELP_ROUNDS = 16  # each round gets at least one transaction out of the way; then reading goes on
+
+
+def writer_name(txn: TxnId, task_attempt: int, random: str) -> str:
+    """Return the name of a writer: one task attempt's identity within a transaction.
+
+    It is the producer name of every entry that the writer appends, so that a reader can tell from
+    the log alone which transaction an entry belongs to.
+    """
+    return f"{_WRITER_PREFIX}-{txn.tc}-{txn.counter}-{task_attempt}-{random}"
+
+
+def txn_of_writer(writer: str) -> TxnId | None:
+    """Return the transaction of a writer, None for a producer outside of transactions."""
+    parts = writer.split("-")
+    if len(parts) != 5 or parts[0] != _WRITER_PREFIX:
+        return None
+    try:
+        return TxnId(int(parts[1]), int(parts[2]))
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """Which entries of a segment a reader skips. A value: executors need no store to apply it.
+
+    Parameters
+    ----------
+    dropped : mapping of str to Position
+        Writer → the last position up to which its entries count (EARLIEST = none).
+    floor : mapping of int to int
+        TC → transactions with a lower counter are never read.
+    """
+
+    dropped: Mapping[str, Position] = field(default_factory=dict)
+    floor: Mapping[int, int] = field(default_factory=dict)
+
+    def __call__(self, writer: str, position: Position) -> bool:
+        """Tell whether the entry that `writer` put at `position` may be read."""
+        kept_to = self.dropped.get(writer)
+        if kept_to is not None and position > kept_to:
+            return False
+        if not self.floor:
+            return True
+        txn = txn_of_writer(writer)
+        return txn is None or txn.counter >= self.floor.get(txn.tc, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableRange:
+    """How far a segment may be read now, and what to skip on the way."""
+
+    end: Position
+    visibility: Visibility
+    blocked_by: tuple[TxnId, ...] = ()
+
+
+class MetadataTransactionBuffer:
+    """The transaction buffers of all segments, on the metadata store.
+
+    Parameters
+    ----------
+    coordinator : TransactionCoordinator
+        Carries decisions out for those that are held up.
+    """
+
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+        self._store = coordinator.store
+
+    def admit(
+        self, txn: TxnId, nonce: str, timeout_ms: int, writer: str, segments: Sequence[str]
+    ) -> None:
+        """Let a writer append to segments: intents first, then pins (INV-2).
+
+        Raises
+        ------
+        TransactionAbortedError, TransactionConflictError, FencedError, TransactionNotFoundError
+            If the transaction is not OPEN under this nonce, or the segment is closed to it.
+        """
+        # Step 1: the intents are durable before the segments are touched.
+        with steps.at(Step.INTENT):
+            intents = [write_intent(segment, writer) for segment in segments]
+            self._coordinator.intend(txn, nonce, timeout_ms, intents)
+        # Step 2: the pins; from here on no reader passes what is about to be appended.
+        with steps.at(Step.PIN):
+            answers = self._store.pin(txn, writer, segments)
+        for segment, answer in zip(segments, answers, strict=True):
+            if answer.code in (Code.OK, Code.PINNED):
+                continue
+            if answer.code is Code.DROPPED:
+                raise FencedError(f"writer {writer} was dropped from segment {segment}")
+            raise TransactionConflictError(
+                f"segment {segment} takes no more writes of transaction {txn} "
+                f"({answer.code.lower()} there): the transaction is over"
+            )
+
+    def readable(
+        self,
+        segments: Sequence[str],
+        last_confirmed: Callable[[str], Position],
+        starts: Sequence[Position],
+    ) -> list[ReadableRange]:
+        """Tell how far each segment may be read from `starts` on, helping whoever holds it up.
+
+        Parameters
+        ----------
+        segments : sequence of str
+            Segment ids.
+        last_confirmed : callable
+            Asks the log for a segment's LAC.
+        starts : sequence of Position
+            What was read before: an end never falls below it.
+        """
+        for _ in range(_HELP_ROUNDS):
+            # INV-4: LAC first, then pins, dropped and floor together; neither is ever cached.
+            confirmed = [last_confirmed(segment) for segment in segments]
+            gates = self._store.gates(segments)
+            held = [
+                pin
+                for gate, lac in zip(gates, confirmed, strict=True)
+                for pin in gate.pins
+                if pin.bound < lac
+            ]
+            if not held or not self._coordinator.help_pins(held):
+                break
+        return [
+            _readable(gate, lac, start)
+            for gate, lac, start in zip(gates, confirmed, starts, strict=True)
+        ]
+
+
+def _readable(gate: Gate, lac: Position, start: Position) -> ReadableRange:
+    end = lac
+    blocked: tuple[TxnId, ...] = ()
+    if gate.pins:
+        lowest = gate.pins[0].bound
+        if any(pin.bound < lowest for pin in gate.pins):
+            raise StoreCorruptError(f"pins are not in order: {gate.pins}")
+        if lowest < lac:
+            end = lowest
+            blocked = tuple(sorted({pin.txn for pin in gate.pins if pin.bound < lac}))
+    return ReadableRange(max(start, end), Visibility(gate.dropped, gate.floor), blocked)
+
+

@@ -1,0 +1,310 @@
+"""The transaction coordinator: opens, extends, decides and carries out transactions.
+
+A TC is a shard of the store, not a process: any driver, reader or sweeper may carry out any step
+of any transaction, and every step may be repeated. What is decided is decided by one
+compare-and-set on the header (INV-1); everything after it only carries that decision out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.errors import (
+    CommitStateUnknownError,
+    FencedError,
+    StoreCorruptError,
+    StoreUnavailableError,
+    TransactionAbortedError,
+    TransactionConflictError,
+    TransactionNotFoundError,
+)
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.metadata_pb2 import Position as PositionRecord
+from pulsar_txn_spark.store.protocol import (
+    Answer,
+    Code,
+    EndedBy,
+    MetadataStore,
+    Pin,
+    SegmentDecision,
+    TxnHeader,
+    TxnId,
+    TxnState,
+    WriterFate,
+)
+from pulsar_txn_spark.txn.participants import Participants
+
+DEFAULT_TIMEOUT_MS = 60_000
+"""Lease of a transaction: how long the others wait for a driver that died (DESIGN's default)."""
+
+_DECISION_TRIES = 3  # the compare-and-set is repeated so often when its reply stays unknown
+
+
+def as_position(record: PositionRecord) -> Position:
+    """Return the position that a record stands for."""
+    return Position(record.ledger, record.entry)
+
+
+def as_record(position: Position) -> PositionRecord:
+    """Return the record that stands for a position."""
+    return PositionRecord(ledger=position.ledger, entry=position.entry)
+
+
+class TransactionCoordinator:
+    """Runs transactions on a metadata store.
+
+    Parameters
+    ----------
+    store : MetadataStore
+        Where headers, intents, pins and cursors live.
+    """
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+
+    def shard(self, nonce: str) -> int:
+        """Return the TC id that a nonce's transaction belongs to."""
+        return zlib.crc32(nonce.encode()) % self.store.identity.coordinators
+
+    def new_txn(
+        self,
+        nonce: str,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        owner: str = "",
+        sink: str = "",
+        query: str = "",
+        batch: str = "",
+        intents: Sequence[str] = (),
+    ) -> TxnId:
+        """Open the transaction of an attempt nonce; again = the same one."""
+        return self.store.create_txn(
+            tc=self.shard(nonce),
+            nonce=nonce,
+            owner=owner,
+            sink=sink,
+            query=query,
+            batch=batch,
+            timeout_ms=timeout_ms,
+            intents=intents,
+        )
+
+    def intend(self, txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> None:
+        """Record participants of an OPEN transaction, and extend its lease.
+
+        Raises
+        ------
+        TransactionAbortedError, TransactionConflictError, FencedError, TransactionNotFoundError
+            If the transaction is not OPEN under this nonce.
+        """
+        require_open(txn, self.store.intend(txn, nonce, timeout_ms, intents))
+
+    def heartbeat(self, txn: TxnId, nonce: str, timeout_ms: int) -> None:
+        """Extend the lease; same errors as :meth:`intend`."""
+        self.intend(txn, nonce, timeout_ms, ())
+
+    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> None:
+        """Append named operation records; same errors as :meth:`intend`."""
+        require_open(txn, self.store.append_ops(txn, nonce, ops))
+
+    # -- the decision ------------------------------------------------------------------------
+
+    def commit(self, txn: TxnId, nonce: str, outcome: Outcome) -> None:
+        """Decide for COMMITTED, winners and bounds included, and carry it out.
+
+        Raises
+        ------
+        TransactionAbortedError
+            If the transaction was aborted before (lease over, newer attempt).
+        FencedError, TransactionConflictError, TransactionNotFoundError
+            If it is not this owner's, was decided with another outcome, or is not there.
+        CommitStateUnknownError
+            If the store did not answer: read the header once it does.
+        """
+        record = outcome.SerializeToString(deterministic=True)
+        with steps.at(Step.DECIDE):
+            answer = self._decide(txn, TxnState.COMMITTED, record, EndedBy.OWNER, nonce)
+        if answer.code is Code.FENCED:
+            raise FencedError(
+                f"transaction {txn} belongs to another attempt: this one may not commit it"
+            )
+        header = self._header(txn)
+        if header.state is TxnState.ABORTED:
+            raise TransactionAbortedError(
+                f"transaction {txn} was aborted before its commit ({_cause(header)}): nothing of it "
+                "is visible. Start the query again to write the batch anew"
+            )
+        # INV-1: a retry under the same nonce of its own decision succeeds, any other does not.
+        if header.nonce != nonce or header.outcome != record:
+            raise TransactionConflictError(
+                f"transaction {txn} was committed already, with other writers than those named now"
+            )
+        self.materialize(header)
+
+    def abort(self, txn: TxnId, by: EndedBy, *, nonce: str = "", cause: str) -> TxnState:
+        """Decide for ABORTED unless it is decided, carry the decision out, and return it.
+
+        Raises
+        ------
+        TransactionConflictError
+            If `by` is EXPIRED and the lease is not over.
+        FencedError
+            If `by` is OWNER and the nonce is not the owner's.
+        TransactionNotFoundError
+            If there is no header.
+        """
+        record = Outcome(cause=cause).SerializeToString(deterministic=True)
+        answer = self._decide(txn, TxnState.ABORTED, record, by, nonce)
+        if answer.code is Code.ALIVE:
+            raise TransactionConflictError(
+                f"transaction {txn} is alive until {answer.values[0]} ms: only its owner may end it"
+            )
+        if answer.code is Code.FENCED:
+            raise FencedError(f"transaction {txn} belongs to another attempt")
+        header = self._header(txn)
+        self.materialize(header)
+        return header.state
+
+    def _decide(
+        self, txn: TxnId, state: TxnState, record: bytes, by: EndedBy, nonce: str
+    ) -> Answer:
+        """Run the compare-and-set; where its reply is lost, read the header before anything else."""
+        last: CommitStateUnknownError | None = None
+        for _ in range(_DECISION_TRIES):
+            try:
+                answer = self.store.end_txn(txn, state, record, by, nonce)
+            except CommitStateUnknownError as error:
+                last = error
+                try:
+                    header = self.store.read_txn(txn)
+                except StoreUnavailableError:
+                    raise error from None
+                if header is not None and header.state is not TxnState.OPEN:
+                    return Answer(Code.DECIDED, (header.state,))
+                continue
+            if answer.code is Code.ABSENT:
+                raise _no_header(txn)
+            if answer.code is Code.ILLEGAL:
+                raise StoreCorruptError(f"illegal end of transaction {txn}: {state} by {by}")
+            return answer
+        assert last is not None
+        raise last
+
+    def _header(self, txn: TxnId) -> TxnHeader:
+        header = self.store.read_txn(txn)
+        if header is None:
+            raise _no_header(txn)
+        return header
+
+    # -- carrying it out ---------------------------------------------------------------------
+
+    def materialize(self, header: TxnHeader, *, again: bool = False) -> None:
+        """Carry a decision out everywhere: segment by segment, each in one step (INV-3).
+
+        The header must have been read after the decision, so that its intents are all there are.
+        `again` does it even where the header says that it was done.
+        """
+        if header.state is TxnState.OPEN:
+            raise StoreCorruptError(f"transaction {header.txn} is not decided: nothing to carry out")
+        if header.materialized and not again:
+            return
+        outcome = Outcome.FromString(header.outcome)
+        self.store.bear_witness(outcome.witnesses)
+        participants = Participants.of(header.intents)
+        committed = header.state is TxnState.COMMITTED
+        won = {(w.segment, w.writer): w for w in outcome.winners} if committed else {}
+        decisions = []
+        for segment in participants.segments:
+            fates = []
+            high: Position | None = None
+            for writer in participants.writers.get(segment, ()):
+                winner = won.get((segment, writer))
+                if winner is None:
+                    fates.append(WriterFate(writer, EARLIEST))
+                    continue
+                bound = as_position(winner.bound) if winner.HasField("bound") else None
+                fates.append(WriterFate(writer, bound))
+                if winner.HasField("last"):
+                    last = as_position(winner.last)
+                    high = last if high is None else max(high, last)
+            decisions.append(
+                SegmentDecision(
+                    segment,
+                    tuple(fates),
+                    tuple(participants.subscriptions.get(segment, ())),
+                    high,
+                )
+            )
+        with steps.at(Step.MATERIALIZE):
+            self.store.materialize(header.txn, header.state, decisions)
+            self.store.forget_ops(header.txn, header.nonce)
+
+    def help(self, txns: Iterable[TxnId]) -> bool:
+        """Get transactions that hold somebody up out of the way, where that is allowed.
+
+        Returns
+        -------
+        bool
+            Whether anything was carried out, so that looking again is worth it.
+
+        Raises
+        ------
+        StoreCorruptError
+            If a pin or a pending acknowledgement has no header: INV-6 is broken.
+        """
+        helped = False
+        for txn in sorted(set(txns)):
+            header = self.store.read_txn(txn)
+            if header is None:
+                raise StoreCorruptError(
+                    f"transaction {txn} holds a pin or a pending acknowledgement, but has no header: "
+                    "its outcome cannot be known, and is not guessed. Restore the metadata store"
+                )
+            if header.state is TxnState.OPEN:
+                if not header.expired:
+                    continue
+                try:
+                    self.abort(txn, EndedBy.EXPIRED, cause="its lease was over")
+                except TransactionConflictError:
+                    continue  # its owner came back with a heartbeat in between
+            else:
+                # The flag says that all is done; whoever is still held proves that it is not.
+                self.materialize(header, again=True)
+            helped = True
+        return helped
+
+    def help_pins(self, pins: Iterable[Pin]) -> bool:
+        """Like :meth:`help`, for the transactions of pins."""
+        return self.help(pin.txn for pin in pins)
+
+
+def require_open(txn: TxnId, answer: Answer) -> None:
+    """Raise unless a step found the transaction OPEN under the caller's nonce."""
+    if answer.code is Code.OK:
+        return
+    if answer.code is Code.FENCED:
+        raise FencedError(f"transaction {txn} belongs to another attempt: a newer one took over")
+    if answer.code is Code.ABSENT:
+        raise _no_header(txn)
+    if answer.values[:1] == (TxnState.ABORTED,):
+        raise TransactionAbortedError(
+            f"transaction {txn} was aborted (a newer attempt took over, or its lease ended because "
+            "its driver was silent for too long): this attempt can write nothing more"
+        )
+    raise TransactionConflictError(
+        f"transaction {txn} is {' '.join(answer.values)} already: it takes no more writes"
+    )
+
+
+def _no_header(txn: TxnId) -> TransactionNotFoundError:
+    return TransactionNotFoundError(
+        f"transaction {txn} has no header: it never existed, or was collected after its decision"
+    )
+
+
+def _cause(header: TxnHeader) -> str:
+    return Outcome.FromString(header.outcome).cause or "no cause given"

@@ -1,0 +1,57 @@
+"""Intents: what a header knows of its participants, durable before they are touched (INV-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+def write_intent(segment: str, writer: str) -> str:
+    """Return the intent of a writer in a segment."""
+    return f"W|{segment}|{writer}"
+
+
+def ack_intent(segment: str, subscription: str) -> str:
+    """Return the intent of an acknowledgement for a subscription in a segment."""
+    return f"A|{segment}|{subscription}"
+
+
+def pointer_intent(query: str, sink: str) -> str:
+    """Return the intent of a sink's pointer."""
+    return f"P|{query}|{sink}"
+
+
+@dataclass(slots=True)
+class Participants:
+    """The intents of one transaction, by segment."""
+
+    writers: dict[str, list[str]] = field(default_factory=dict)
+    subscriptions: dict[str, list[str]] = field(default_factory=dict)
+    pointer: tuple[str, str] | None = None
+
+    @property
+    def segments(self) -> list[str]:
+        """All segments that take part, sorted."""
+        return sorted(self.writers.keys() | self.subscriptions.keys())
+
+    @classmethod
+    def of(cls, intents: Iterable[str]) -> Participants:
+        """Sort intents out.
+
+        Raises
+        ------
+        ValueError
+            If one of them is of no known kind.
+        """
+        found = cls()
+        for intent in sorted(intents):
+            kind, first, second = intent.split("|", 2)
+            if kind == "W":
+                found.writers.setdefault(first, []).append(second)
+            elif kind == "A":
+                found.subscriptions.setdefault(first, []).append(second)
+            elif kind == "P":
+                found.pointer = (first, second)
+            else:
+                raise ValueError(f"unknown kind of intent: {intent!r}")
+        return found
