@@ -36,7 +36,7 @@ __all__ = [
 _SPARK = frozenset({"BatchTransaction", "TransactionalSink", "transactional"})
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 — what a module's attribute is
+def __getattr__(name: str) -> Any:
     # Spark's side is loaded when it is asked for: a topic can be created without PySpark.
     if name in _SPARK:
         from pulsar_txn_spark.spark import scope

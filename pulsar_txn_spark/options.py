@@ -397,7 +397,9 @@ class Options:
         for key in self._values:
             for other in _BY_KEY[key.lower()].conflicts:
                 if other in self._values:
-                    raise OptionError(f"options {key!r} and {other!r} may not be given together: drop one")
+                    raise OptionError(
+                        f"options {key!r} and {other!r} may not be given together: drop one"
+                    )
         if "service.url" in self._values and "admin.url" not in self._values:
             raise OptionError(
                 "option 'admin.url' is missing: 'service.url' needs it (seals, policies and deduplication "
@@ -414,7 +416,7 @@ class Options:
                 f"option {stray[0]!r} is for Pulsar, but 'service.url' is not given: give it, or drop the option"
             )
 
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 — the table knows the type
+    def get(self, key: str, default: Any = None) -> Any:
         """Return an option's value."""
         return self._values.get(key, default)
 
@@ -478,5 +480,9 @@ def _purpose(use: Use) -> str:
 def _unknown(key: str) -> str:
     known = {option.key.lower(): option.key for option in documented()}
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    hint = f": did you mean {known[near[0]]!r}?" if near else f". Known are {', '.join(known.values())}"
+    hint = (
+        f": did you mean {known[near[0]]!r}?"
+        if near
+        else f". Known are {', '.join(known.values())}"
+    )
     return f"unknown option {key!r}{hint}"

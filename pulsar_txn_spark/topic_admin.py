@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from pulsar_txn_spark.errors import AcknowledgementConflictError, OptionError
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.protocol import Code
@@ -15,6 +16,13 @@ from pulsar_txn_spark.store.protocol import Code
 
 def _open(options: Mapping[str, str]) -> Runtime:
     return runtime(Options(options, Use.CONNECT))
+
+
+def _committed_end(run: Runtime, segment: SegmentRef) -> Position:
+    def last_confirmed(_: str) -> Position:
+        return run.log.last_confirmed(segment)
+
+    return run.buffer.readable([segment.id], last_confirmed, [EARLIEST])[0].end
 
 
 def create_topic(
@@ -86,9 +94,7 @@ def reset_subscription(
         ref = segment.ref
         cursor = run.store.read_cursors([ref.id], subscription)[0]
         if to == "latest":
-            position = run.buffer.readable(
-                [ref.id], lambda _, ref=ref: run.log.last_confirmed(ref), [EARLIEST]
-            )[0].end
+            position = _committed_end(run, ref)
         elif to == "earliest" or cursor is None:
             position = run.log.trimmed_to(ref)
         else:

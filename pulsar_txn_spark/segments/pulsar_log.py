@@ -238,12 +238,8 @@ class _Tally:
         self._pending = 0
         self._pending_bytes = 0
         self._failure: tuple[str, _Entry] | None = None
-        self._reset()
-
-    def _reset(self) -> None:
-        self._first: Position | None = None
-        self._last: Position | None = None
-        self._entries = self._messages = self._bytes = 0
+        self._highest = EARLIEST
+        self._sum = Receipt(None, None, 0, 0, 0)
 
     def expect(self, entry: _Entry) -> Callable[[Any, Any], None]:
         """Note an entry as sent; returns the callback for its last row."""
@@ -271,11 +267,14 @@ class _Tally:
             if fault is not None:
                 self._failure = self._failure or (fault, entry)
             elif self._failure is None:
-                self._first = position if self._first is None else min(self._first, position)
-                self._last = position
-                self._entries += 1
-                self._messages += entry.rows
-                self._bytes += entry.payload_bytes
+                self._highest = position
+                self._sum = Receipt(
+                    self._sum.first or position,
+                    position,
+                    self._sum.entries + 1,
+                    self._sum.messages + entry.rows,
+                    self._sum.bytes + entry.payload_bytes,
+                )
             self._changed.notify_all()
 
     def _fault(self, entry: _Entry, position: Position, index: int) -> str | None:
@@ -285,8 +284,8 @@ class _Tally:
         # -1: a client that sends a batch of one row without the batch's envelope.
         if index != entry.rows - 1 and not (entry.rows == 1 and index == -1):
             return f"unverified: expected a batch of {entry.rows} rows, found {index + 1}"
-        if self._last is not None and position <= self._last:
-            return f"unverified: expected a position after {self._last}, found {position}"
+        if position <= self._highest:
+            return f"unverified: expected a position after {self._highest}, found {position}"
         return None
 
     @property
@@ -309,13 +308,7 @@ class _Tally:
         with self._changed:
             assert not self._pending, self._pending
             assert self._failure is None, self._failure
-            receipt = Receipt(
-                self._first, self._last, self._entries, self._messages, self._bytes
-            )
-            last = self._last
-            self._reset()
-            self._last = None
-            self._floor = last
+            receipt, self._sum = self._sum, Receipt(None, None, 0, 0, 0)
             return receipt
 
 
@@ -637,6 +630,7 @@ class _Columns:
         for name, found in self._lists.items():
             if name == "value":
                 values = [message.data() for message in messages]
+                self._bytes += sum(map(len, values))
                 if b"" in values:  # an empty value, or none at all
                     values = [
                         None if value == b"" and messages[row].has_null_value() else value
@@ -663,9 +657,6 @@ class _Columns:
             else:
                 found += [batch_size] * count
         self._rows += count
-        self._bytes += sum(message.length() for message in messages[:: max(1, count // 8)]) * min(
-            count, max(1, count // 8)
-        )
 
     def batches(self, *, everything: bool) -> Iterator[pa.RecordBatch]:
         """Yield full batches, and with `everything` the rest too."""
@@ -713,12 +704,20 @@ class _Feed:
 
     def rest(self, count: int) -> list[Any]:
         """Return the next `count` messages, which belong to an entry that has begun."""
-        read = self._next
+        read, found = self._next, []
         try:
-            return [read(_READ_POLL_MS) for _ in range(count)]
+            while len(found) < count:
+                found.append(read(_READ_POLL_MS))
+        except pulsar.Timeout:
+            # The client lost its connection in the middle of the entry and fetches it again.
+            while len(found) < count:
+                message = self.next()
+                if message is None:
+                    raise _error("Timeout", "read", self._segment) from None
+                found.append(message)
         except pulsar.PulsarException as failed:
-            # They came in one piece: there is nothing to wait for.
             raise _error(type(failed).__name__, "read", self._segment) from failed
+        return found
 
     def _patiently(self) -> Any:
         deadline = time.monotonic() + _PROGRESS_SECONDS

@@ -98,7 +98,9 @@ class Topics:
         try:
             compiled = re.compile(pattern)
         except re.error as error:
-            raise OptionError(f"topicsPattern {pattern!r} is no regular expression: {error}") from error
+            raise OptionError(
+                f"topicsPattern {pattern!r} is no regular expression: {error}"
+            ) from error
         names = [TopicName.parse(name) for name in self._store.list_topics()]
         return [n for n in names if compiled.fullmatch(str(n)) or compiled.fullmatch(n.path)]
 

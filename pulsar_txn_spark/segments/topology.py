@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 import mmh3
 import numpy as np
@@ -121,7 +122,9 @@ class Topology:
             )
             for item in record.segments
         )
-        return cls(topic, record.incarnation, segments, record.next_segment, record.backend, version)
+        return cls(
+            topic, record.incarnation, segments, record.next_segment, record.backend, version
+        )
 
     @classmethod
     def plan(cls, topic: TopicName, segments: int, backend: str) -> Topology:
@@ -138,12 +141,14 @@ class Topology:
         bounds = [HASH_SPACE * i // segments for i in range(segments + 1)]
         laid = tuple(
             Segment(segment_ref(topic, incarnation, lo, hi - 1, number), lo, hi - 1)
-            for number, (lo, hi) in enumerate(zip(bounds, bounds[1:], strict=False))
+            for number, (lo, hi) in enumerate(pairwise(bounds))
         )
         return cls(topic, incarnation, laid, segments, backend)
 
 
-def segment_ref(topic: TopicName, incarnation: str, start: int, end: int, number: int) -> SegmentRef:
+def segment_ref(
+    topic: TopicName, incarnation: str, start: int, end: int, number: int
+) -> SegmentRef:
     """Name a segment. Ids are never used twice, also when a topic is deleted and made again."""
     descriptor = f"{start:04x}-{end:04x}-{number}"
     return SegmentRef(
@@ -195,16 +200,19 @@ class Router:
         # Keys repeat: each distinct one is hashed once.
         encoded = pc.dictionary_encode(keys)
         hashes = np.fromiter(
-            (hash_of(k if isinstance(k, bytes) else k.encode()) for k in encoded.dictionary.to_pylist()),
+            (
+                hash_of(k if isinstance(k, bytes) else k.encode())
+                for k in encoded.dictionary.to_pylist()
+            ),
             dtype=np.int64,
             count=len(encoded.dictionary),
         )
         owners = np.searchsorted(self._ends, hashes)
         indices = encoded.indices
         if not indices.null_count:
-            return owners[indices.to_numpy()]
+            return np.asarray(owners[indices.to_numpy()], dtype=np.int64)
         missing = indices.is_null().to_numpy(zero_copy_only=False)
-        routed = owners[indices.fill_null(0).to_numpy()]
+        routed = np.array(owners[indices.fill_null(0).to_numpy()], dtype=np.int64)
         routed[missing] = self._round(int(missing.sum()))
         return routed
 

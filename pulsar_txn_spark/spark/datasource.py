@@ -16,7 +16,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.errors import EnvironmentTooOldError
-from pulsar_txn_spark.options import Use
 
 FORMAT = "pulsar_txn"
 _LEAST_SPARK = (4, 2)  # latestOffset(start, limit), admission control and AvailableNow came with it
@@ -42,7 +41,7 @@ def require_environment() -> None:
         )
 
 
-class PulsarTxnDataSource(DataSource):  # type: ignore[misc]
+class PulsarTxnDataSource(DataSource):
     """``format("pulsar_txn")``: exactly-once on segmented topics."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -78,13 +77,13 @@ class PulsarTxnDataSource(DataSource):  # type: ignore[misc]
         check_readable(schema)
         return PulsarTxnStreamReader(self.options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer."""
         from pulsar_txn_spark.spark.sink import PulsarTxnWriter
 
         return PulsarTxnWriter(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a stream writer."""
         from pulsar_txn_spark.spark.sink import PulsarTxnStreamWriter
 

@@ -58,7 +58,9 @@ class BatchTransaction:
         self, options: Mapping[str, str], batch_id: int, session_of: DataFrame, name: str
     ) -> None:
         self._given = dict(options)
-        parsed = Options({k: v for k, v in self._given.items() if k != "topic"}, Use.WRITE | Use.BATCH)
+        parsed = Options(
+            {k: v for k, v in self._given.items() if k != "topic"}, Use.WRITE | Use.BATCH
+        )
         if not parsed.get("transactions", True):
             raise OptionError(
                 "transactions=false has no meaning in a transaction of several writes: use "
@@ -245,7 +247,9 @@ class TransactionalSink:
 Function = Callable[[DataFrame, int, BatchTransaction], None]
 
 
-def transactional(options: Mapping[str, str]) -> Callable[[Function], Callable[[DataFrame, int], None]]:
+def transactional(
+    options: Mapping[str, str],
+) -> Callable[[Function], Callable[[DataFrame, int], None]]:
     """Turn a function into a ``foreachBatch`` function whose writes are one transaction.
 
     Parameters

@@ -87,7 +87,7 @@ def checked_options(
     return options
 
 
-class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
     """``writeStream.format("pulsar_txn")``.
 
     Made anew for each batch attempt on the driver, so its nonce stands for the attempt; and made
@@ -123,7 +123,7 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         _abort(self._target, messages)
 
 
-class PulsarTxnWriter(DataSourceArrowWriter):  # type: ignore[misc]
+class PulsarTxnWriter(DataSourceArrowWriter):
     """``write.format("pulsar_txn")``: one transaction, or one slot of a scope's transaction."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:

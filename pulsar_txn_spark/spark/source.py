@@ -59,7 +59,7 @@ def descriptor_of(segment: SegmentRef) -> str:
 
 
 @dataclass(frozen=True)
-class SegmentPartition(InputPartition):  # type: ignore[misc]
+class SegmentPartition(InputPartition):
     """A part of one segment's range, with all that a task needs to read it.
 
     Executors need the store only to say what they read, not to know what they may read.
@@ -231,9 +231,7 @@ class _SegmentReader:
         sizes = {k: log.measure(segments[k], s, e).bytes for k, (s, e) in ranges.items()}
         total = sum(sizes.values()) or 1
         return {
-            key: log.split(
-                segments[key], start, end, max(1, round(wanted * sizes[key] / total))
-            )
+            key: log.split(segments[key], start, end, max(1, round(wanted * sizes[key] / total)))
             for key, (start, end) in ranges.items()
         }
 
@@ -295,13 +293,11 @@ def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> No
             next(r.start for r in plan.ranges if r.segment == partition.segment.id),
         )
         require_claimed(plan.subscription, facts.query, answer)
-    registered = ReadPlan(
-        plan.source, plan.incarnation, plan.subscription, facts.run, plan.ranges
-    )
+    registered = ReadPlan(plan.source, plan.incarnation, plan.subscription, facts.run, plan.ranges)
     run.store.register_plan(facts.query, str(facts.batch), plan.source, registered.serialize())
 
 
-class PulsarTxnReader(DataSourceReader):  # type: ignore[misc]
+class PulsarTxnReader(DataSourceReader):
     """``read.format("pulsar_txn")``: what is committed now, once."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
@@ -349,7 +345,7 @@ class PulsarTxnReader(DataSourceReader):  # type: ignore[misc]
         return read_partition(partition, self._schema)
 
 
-class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``readStream.format("pulsar_txn")``.
 
     Its driver side is one long-lived process for each query; ``read`` runs in tasks.

@@ -33,7 +33,7 @@ _BEATS_PER_LEASE = 4  # so many heartbeats in a lease: three may be late before 
 
 
 @dataclass(frozen=True)
-class WriteResult(WriterCommitMessage):  # type: ignore[misc]
+class WriteResult(WriterCommitMessage):
     """What a task tells the driver. Only that of the attempt that Spark took counts.
 
     Parameters
@@ -257,8 +257,6 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
             with steps.at(Step.OP_RECORD):
                 run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)
     return WriteResult(attempt, _task_write(facts, attempt, name, receipts), facts.run)
-
-
 
 
 def _write(

@@ -52,13 +52,16 @@ SCHEMA_VERSION = "1"
 COORDINATORS = 4
 """TC shards of a new store: enough that four drivers rarely meet, few enough that closing stays cheap."""
 
-_LOST_REPLY_TRIES = 4  # a step is repeated so often after a lost reply before the store is called away
+_LOST_REPLY_TRIES = (
+    4  # a step is repeated so often after a lost reply before the store is called away
+)
 _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
 _PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these and reads again
 _PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
 _OWN_PRELUDE = frozenset({"birth", "store_identity"})
 
 Redis = redis.Redis | redis.RedisCluster
+_Arg = str | bytes | int
 _Connect = Callable[[], Redis]
 
 
@@ -82,7 +85,7 @@ class _Call:
         name: str,
         tag: str,
         keys: Sequence[str],
-        args: Sequence[str | bytes | int],
+        args: Sequence[_Arg],
         step: Step | None = None,
     ) -> None:
         self.name = name
@@ -163,7 +166,7 @@ class RedisStore:
         return StoreIdentity(uuid, epoch, int(coordinators))
 
     def _send(
-        self, sha: str, body: str, keys: list[str], args: Sequence[str | bytes | int]
+        self, sha: str, body: str, keys: list[str], args: Sequence[_Arg]
     ) -> list[Any]:
         """Run one script; a lost reply is answered by asking again (every script allows it)."""
         pause_s = _LOST_REPLY_PAUSE_S
@@ -178,7 +181,7 @@ class RedisStore:
         raise AssertionError("unreachable")
 
     def _send_once(
-        self, sha: str, body: str, keys: list[str], args: Sequence[str | bytes | int]
+        self, sha: str, body: str, keys: list[str], args: Sequence[_Arg]
     ) -> list[Any]:
         client = cast("Any", self._client)
         self.round_trips += 1
@@ -190,7 +193,7 @@ class RedisStore:
         except ResponseError as error:
             raise StoreError(f"the metadata store refused a step: {error}") from error
 
-    def _args(self, call: _Call) -> list[str | bytes | int]:
+    def _args(self, call: _Call) -> list[_Arg]:
         seen = self._witnesses.get(call.tag, 0)
         return [self._identity.uuid, self._identity.epoch, seen, *call.args]
 
@@ -203,9 +206,7 @@ class RedisStore:
             reply = self._send(sha, body, keys, self._args(call))
         return self._checked(call, reply, unborn)
 
-    def _checked(
-        self, call: _Call, reply: list[Any], unborn: list[Any] | None = None
-    ) -> list[Any]:
+    def _checked(self, call: _Call, reply: list[Any], unborn: list[Any] | None = None) -> list[Any]:
         seq, code = int(reply[0]), _text(reply[1])
         if code == "NO_BIRTH":
             self._refuse_lost(call.tag)
@@ -240,7 +241,7 @@ class RedisStore:
         for call in calls:
             _, sha = _script(call.name)
             keys = [f"{{{call.tag}}}:birth", *call.keys]
-            pipe.evalsha(sha, len(keys), *keys, *self._args(call))  # type: ignore[arg-type]
+            pipe.evalsha(sha, len(keys), *keys, *self._args(call))
         self.round_trips += 1
         try:
             replies = pipe.execute(raise_on_error=False)
@@ -341,7 +342,7 @@ class RedisStore:
         """Create the header of a nonce's transaction, OPEN; again = the same one."""
         tag = f"tc{tc}"
         keys = ["txn-counter", "nonces", "idx:txn-by-deadline", "idx:txn-open"]
-        args = [f"{{{tag}}}:txn:", f"{{{tag}}}:intents:", tc, nonce, owner, sink, query, batch]
+        args: list[_Arg] = [f"{{{tag}}}:txn:", f"{{{tag}}}:intents:", tc, nonce, owner, sink, query, batch]
         call = _Call("txn_create", tag, keys, [*args, timeout_ms, *intents], Step.BEGIN)
         return TxnId.parse(_text(self._run(call)[2]))
 
@@ -353,26 +354,26 @@ class RedisStore:
     def intend(self, txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> Answer:
         """Record participants (none = a heartbeat) and extend the lease (``txn_intend.lua``)."""
         keys = [f"txn:{txn.key}", f"intents:{txn.key}", "idx:txn-by-deadline"]
-        args = [nonce, txn.key, timeout_ms, *intents]
+        args: list[_Arg] = [nonce, txn.key, timeout_ms, *intents]
         step = Step.INTENT if intents else None
         return self._answer(_Call("txn_intend", f"tc{txn.tc}", keys, args, step))
 
     def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> Answer:
         """Append named operation records (``txn_op.lua``)."""
         keys = [f"txn:{txn.key}", f"txn-op:{txn.key}"]
-        args: list[str | bytes | int] = [nonce]
+        args: list[_Arg] = [nonce]
         for name, record in ops.items():
             args += [name, record]
         return self._answer(_Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD))
 
     def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
         """Make `run` the current run of a slot (``txn_stage.lua``)."""
-        args = ["declare", slot, run]
+        args: list[_Arg] = ["declare", slot, run]
         return self._answer(_Call("txn_stage", f"tc{tc}", [f"stage:{nonce}"], args))
 
     def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> Answer:
         """Stage the result of a slot's current run (``txn_stage.lua``)."""
-        args: list[str | bytes | int] = ["stage", slot, run, write]
+        args: list[_Arg] = ["stage", slot, run, write]
         return self._answer(_Call("txn_stage", f"tc{tc}", [f"stage:{nonce}"], args))
 
     def staged(self, tc: int, nonce: str) -> dict[str, bytes]:
@@ -445,7 +446,7 @@ class RedisStore:
     def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[Answer]:
         """Pin a writer in each segment (``seg_pin.lua``)."""
         keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state"]
-        args = [writer, txn.key, txn.tc, txn.counter, EARLIEST.padded()]
+        args: list[_Arg] = [writer, txn.key, txn.tc, txn.counter, EARLIEST.padded()]
         calls = [_Call("seg_pin", f"seg:{segment}", keys, args, Step.PIN) for segment in segments]
         return [_as_answer(reply) for reply in self._run_all(calls)]
 
@@ -463,7 +464,7 @@ class RedisStore:
         calls = []
         for decision in decisions:
             tag = f"seg:{decision.segment}"
-            args: list[str | bytes | int] = [txn.key, txn.tc, txn.counter, state]
+            args: list[_Arg] = [txn.key, txn.tc, txn.counter, state]
             args += [decision.high.padded() if decision.high else "", len(decision.fates)]
             for fate in decision.fates:
                 args += [fate.writer, "WON" if fate.kept_to is None else fate.kept_to.padded()]
@@ -492,7 +493,7 @@ class RedisStore:
     ) -> Answer:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
         keys = [f"cursor:{subscription}", "subscriptions"]
-        args = [query, source_incarnation, start.padded(), subscription]
+        args: list[_Arg] = [query, source_incarnation, start.padded(), subscription]
         return self._answer(_Call("cursor_claim", f"seg:{segment}", keys, args))
 
     def reset_cursor(self, segment: str, subscription: str, position: Position) -> Answer:
@@ -539,7 +540,7 @@ class RedisStore:
 
     def swap_pointer(self, sink: str, query: str, expected: PointerRead, pointer: bytes) -> bool:
         """Write a sink's pointer if it is still what was read; False on a conflict."""
-        args = [query, expected.current_query, expected.own, pointer]
+        args: list[_Arg] = [query, expected.current_query, expected.own, pointer]
         call = _Call("pointer_cas", f"sink:{sink}", ["pointers", "current"], args, Step.BEGIN)
         reply = self._run(call)
         if _text(reply[1]) == Code.OK:
@@ -554,7 +555,7 @@ class RedisStore:
     def register_plan(self, query: str, batch: str, source: str, plan: bytes) -> None:
         """Register what a source reads in a micro-batch."""
         tag = f"query:{query}"
-        args: list[str | bytes | int] = [source, plan, batch, f"{{{tag}}}:plans:", _PLANS_KEPT]
+        args: list[_Arg] = [source, plan, batch, f"{{{tag}}}:plans:", _PLANS_KEPT]
         self._run(_Call("plan_register", tag, [f"plans:{batch}", "batches"], args))
 
     def read_plans(self, query: str, batch: str) -> dict[str, bytes]:

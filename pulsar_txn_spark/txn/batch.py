@@ -312,9 +312,7 @@ class BatchTransactions:
     def abort(self, attempt: Attempt, cause: str) -> None:
         """Abort an attempt's transaction; nothing happens where it is decided or was a replay."""
         if not attempt.replay:
-            self._coordinator.abort(
-                attempt.txn, EndedBy.OWNER, nonce=attempt.nonce, cause=cause
-            )
+            self._coordinator.abort(attempt.txn, EndedBy.OWNER, nonce=attempt.nonce, cause=cause)
 
 
 def _require_whole(attempt: Attempt, tasks: Sequence[TaskWrite]) -> None:

@@ -158,5 +158,3 @@ def _readable(gate: Gate, lac: Position, start: Position) -> ReadableRange:
             end = lowest
             blocked = tuple(sorted({pin.txn for pin in gate.pins if pin.bound < lac}))
     return ReadableRange(max(start, end), Visibility(gate.dropped, gate.floor), blocked)
-
-

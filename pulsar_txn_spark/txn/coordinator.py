@@ -209,7 +209,9 @@ class TransactionCoordinator:
         `again` does it even where the header says that it was done.
         """
         if header.state is TxnState.OPEN:
-            raise StoreCorruptError(f"transaction {header.txn} is not decided: nothing to carry out")
+            raise StoreCorruptError(
+                f"transaction {header.txn} is not decided: nothing to carry out"
+            )
         if header.materialized and not again:
             return
         outcome = Outcome.FromString(header.outcome)

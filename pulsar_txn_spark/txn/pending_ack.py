@@ -221,7 +221,9 @@ def _refused(txn: TxnId, ack: AckRequest, answer: Answer) -> Exception:
     where = f"subscription {ack.subscription!r} of segment {ack.segment}"
     if answer.code is Code.CURSOR:
         cursor = Position.from_padded(answer.values[0])
-        what = "was acknowledged already" if cursor > ack.start else "leaves a gap behind the cursor"
+        what = (
+            "was acknowledged already" if cursor > ack.start else "leaves a gap behind the cursor"
+        )
         return AcknowledgementConflictError(
             f"{where}: the range ({ack.start}, {ack.end}] {what}, which stands at {cursor}. The "
             "checkpoint and the subscription do not fit (a restored checkpoint, or a subscription "

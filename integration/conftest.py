@@ -1,0 +1,23 @@
+"""Servers that the integration tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pulsar_txn_spark.pulsar_server import Broker, NoBrokerError, choose_broker
+
+
+@pytest.fixture(scope="session")
+def pulsar() -> Iterator[Broker]:
+    """Give a real broker with `service_url` and `admin_url`; see `choose_broker` for which."""
+    try:
+        chosen = choose_broker()
+        broker = chosen.__enter__()
+    except NoBrokerError as none:
+        pytest.skip(str(none))
+    try:
+        yield broker
+    finally:
+        chosen.__exit__(None, None, None)
