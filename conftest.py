@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_txn_spark.store.server import OWNER_VARIABLE
+
 ROOT = Path(__file__).parent
 
 # Spark's JVM starts a "python3" of its own choice to look for data sources unless it is told which.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+# An embedded server that a test leaves behind ends with the test run.
+os.environ[OWNER_VARIABLE] = str(os.getpid())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from integration.spark_support import any_lab, embedded, lab, spark  # noqa: F401 — fixtures
 from pulsar_txn_spark.pulsar_server import Broker, NoBrokerError, choose_broker
+
+pytest.register_assert_rewrite("integration.contract_segment_log")
 
 
 @pytest.fixture(scope="session")

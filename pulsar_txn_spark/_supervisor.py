@@ -60,7 +60,9 @@ def main(folder: str, command: list[str]) -> int:
     """Run `command` until it ends, a request comes, or the parent is gone."""
     parent = os.getppid()
     server = subprocess.Popen(  # noqa: S603 - the command comes from this package
-        command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent
+        command,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here
     )
     request = _await_request(server, parent)
     if request is None:

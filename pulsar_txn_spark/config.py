@@ -31,7 +31,7 @@ class StoreConfig:
         Bound on one round trip, and on connecting.
     """
 
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)  # it may carry a password
     path: str | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)

@@ -446,7 +446,7 @@ class PulsarServer:
                     + self._log_tail()
                 )
             try:
-                self._prepare()
+                _prepare(self.admin_url, self._token)
             except (OSError, ValueError) as not_yet:
                 last = str(not_yet)
             else:
@@ -457,20 +457,20 @@ class PulsarServer:
             + self._log_tail()
         )
 
-    def _prepare(self) -> None:
-        """Set the namespace up and see that topics can be served; raises until it is so."""
-        if "public/default" not in json.loads(self._call("GET", "/admin/v2/namespaces/public")):
-            raise ValueError("the namespace public/default is not there yet")
-        forever = json.dumps({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}).encode()
-        self._call("POST", "/admin/v2/namespaces/public/default/retention", forever)
-        self._call("GET", "/lookup/v2/topic/persistent/public/default/ready")
+    def _log_tail(self) -> str:
+        lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        return "; the end of its log:\n" + "\n".join(lines)
 
-    def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
+
+def _prepare(admin_url: str, token: str | None = None) -> None:
+    """Set the namespace up and see that topics can be served; raises until it is so."""
+
+    def call(method: str, path: str, body: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         request = urllib.request.Request(  # noqa: S310 - always http to the loopback address
-            self.admin_url + path, data=body, method=method, headers=headers
+            admin_url + path, data=body, method=method, headers=headers
         )
         # No proxy of the environment stands between us and the loopback address.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -478,9 +478,11 @@ class PulsarServer:
             content: bytes = answer.read()
             return content
 
-    def _log_tail(self) -> str:
-        lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        return "; the end of its log:\n" + "\n".join(lines)
+    if "public/default" not in json.loads(call("GET", "/admin/v2/namespaces/public")):
+        raise ValueError("the namespace public/default is not there yet")
+    forever = json.dumps({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}).encode()
+    call("POST", "/admin/v2/namespaces/public/default/retention", forever)
+    call("GET", "/lookup/v2/topic/persistent/public/default/ready")
 
 
 @contextlib.contextmanager
@@ -562,13 +564,12 @@ def _docker_broker() -> Iterator[Broker]:
             "&& exec bin/pulsar standalone -nss -nfw'"
         )
     )
+    broker = Broker(f"pulsar://{_HOST}:{broker_port}", f"http://{_HOST}:{web_port}", "docker")
     with container:
-        server = PulsarServer()
-        server._ports = [broker_port, web_port]
         deadline = time.monotonic() + _STARTUP_SECONDS
         while True:
             try:
-                server._prepare()
+                _prepare(broker.admin_url)
             except (OSError, ValueError) as not_yet:
                 if time.monotonic() > deadline:
                     raise PulsarServerError(
@@ -578,7 +579,7 @@ def _docker_broker() -> Iterator[Broker]:
                 time.sleep(_POLL_SECONDS)
             else:
                 break
-        yield Broker(server.service_url, server.admin_url, "docker")
+        yield broker
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,8 +1,8 @@
 """The numbered steps of the protocol, and the hook by which tests stop a process at one of them.
 
 The crash suites walk through :class:`Step`; a new step is added here and nowhere else, so it
-cannot be forgotten. Without ``PULSAR_TXN_SPARK_FAULT`` in the environment the hook costs one
-attribute read.
+cannot be forgotten. Without ``PULSAR_TXN_SPARK_FAULT`` in the environment the hook costs an empty
+loop.
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ class Phase(StrEnum):
 
 
 FAULT = "PULSAR_TXN_SPARK_FAULT"
-"""Environment: ``<step>:<phase>:<n>``, strike at the n-th (1-based) time, over all processes."""
+"""Environment: ``<step>:<phase>:<n>``, strike at the n-th (1-based) time, over all processes.
+
+Several of them have commas between.
+"""
 FAULT_FILE = "PULSAR_TXN_SPARK_FAULT_FILE"
-"""Environment: path prefix of the marker (``.fired``) and of the counter over all processes."""
+"""Environment: path prefix of the files ``<prefix>.<step>-<phase>.fired`` and ``.count``."""
 FAULT_PGID = "PULSAR_TXN_SPARK_FAULT_PGID"
 """Environment: the process group to kill; without it only the striking process dies."""
 
@@ -56,19 +59,20 @@ class Fault:
     file: Path
 
     @classmethod
-    def from_environment(cls) -> Fault | None:
-        """Read the fault that the environment asks for, if any.
+    def all_from_environment(cls) -> tuple[Fault, ...]:
+        """Read the faults that the environment asks for.
 
         Raises
         ------
         ValueError
-            If it is malformed: a misspelt fault would make a crash test pass for nothing.
+            If one is malformed: a misspelt fault would make a crash test pass for nothing.
         """
-        text = os.environ.get(FAULT)
-        if not text:
-            return None
-        step, phase, nth = text.split(":")
-        return cls(Step(step), Phase(phase), int(nth), Path(os.environ[FAULT_FILE]))
+        faults = []
+        for text in filter(None, os.environ.get(FAULT, "").split(",")):
+            step, phase, nth = text.split(":")
+            file = Path(f"{os.environ[FAULT_FILE]}.{step}-{phase}")
+            faults.append(cls(Step(step), Phase(phase), int(nth), file))
+        return tuple(faults)
 
     def strikes(self, step: Step, phase: Phase) -> bool:
         """Count one arrival and tell whether it is the one; true at most once in all processes."""
@@ -86,29 +90,27 @@ class Fault:
         return True
 
 
-_fault = Fault.from_environment()
+_faults = Fault.all_from_environment()
 
 
 def reach(step: Step, phase: Phase) -> None:
     """Die here by SIGKILL if the environment asks for it."""
-    if _fault is not None and phase is not Phase.REPLY_LOST and _fault.strikes(step, phase):
-        group = os.environ.get(FAULT_PGID)
-        if group:
-            os.killpg(int(group), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+    for fault in _faults:
+        if phase is not Phase.REPLY_LOST and fault.strikes(step, phase):
+            group = os.environ.get(FAULT_PGID)
+            if group:
+                os.killpg(int(group), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def reply_is_lost(step: Step) -> bool:
     """Tell whether the reply of this step, which has taken effect, is to be thrown away."""
-    return _fault is not None and _fault.strikes(step, Phase.REPLY_LOST)
+    return any(fault.strikes(step, Phase.REPLY_LOST) for fault in _faults)
 
 
 @contextmanager
 def at(step: Step) -> Iterator[None]:
     """Run the body as one step of the protocol."""
-    if _fault is None:
-        yield
-        return
     reach(step, Phase.BEFORE)
     yield
     reach(step, Phase.AFTER)

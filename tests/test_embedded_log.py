@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 import redis
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_txn_spark.errors import (
@@ -486,6 +486,7 @@ def test_measuring_is_exact_between_any_two_positions(log: EmbeddedSegmentLog) -
             )
 
 
+@settings(deadline=None, max_examples=50)  # each example waits for some syncs of the disk
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=12),
     start=st.integers(-1, 12),

@@ -17,7 +17,7 @@ import redis
 
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, StoreUnavailableError
-from pulsar_txn_spark.store import connection, server
+from pulsar_txn_spark.store import connection, server, watch
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,7 +35,7 @@ def pid_of(folder: str) -> int:
 
 
 def starts(folder: str) -> int:
-    return (Path(folder) / "redis.log").read_text().count("Ready to accept connections")
+    return (Path(folder) / "redis.log").read_text().count("Server initialized")
 
 
 def wait_until_gone(pid: int) -> None:
@@ -218,13 +218,13 @@ def test_a_server_ends_with_the_process_that_owns_it(
     wait_until_gone(pid)
 
 
-def test_a_watcher_ends_with_its_server(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watcher_ends_with_its_server(folder: str) -> None:
     server.ensure_server(folder)
-    pid_file = str(Path(folder) / "redis.pid")
-    script = str(ROOT / "pulsar_txn_spark" / "store" / "watch.py")
-    watcher = subprocess.Popen([sys.executable, "-I", "-S", script, str(os.getpid()), pid_file])
+    watcher = threading.Thread(target=watch.watch, args=(os.getpid(), pid_of(folder)))
+    watcher.start()
     server.stop_server(folder)
-    assert watcher.wait(timeout=30) == 0
+    watcher.join(timeout=30)
+    assert not watcher.is_alive()
 
 
 def test_a_folder_too_long_for_a_socket_gets_a_short_one_that_all_agree_on(tmp_path: Path) -> None:

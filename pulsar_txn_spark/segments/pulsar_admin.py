@@ -10,7 +10,8 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar
+from http import HTTPStatus
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import urllib3
@@ -168,7 +169,7 @@ class PulsarAdmin:
             topic,
             accept=(404, 500),
         )
-        if answer.status != 200:
+        if answer.status != HTTPStatus.OK:
             return None
         headers = answer.headers
         size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
@@ -179,7 +180,7 @@ class PulsarAdmin:
         answer = self._call(
             "GET", f"{_path(topic)}/properties", "read the properties of", topic, accept=(404,)
         )
-        if answer.status == 404:
+        if answer.status == HTTPStatus.NOT_FOUND:
             return None
         found: dict[str, str] = json.loads(answer.data or b"{}") or {}
         return found
@@ -277,7 +278,7 @@ class PulsarAdmin:
             topic,
             accept=(401, 403),
         )
-        minutes = answer.data.decode().strip() if answer.status == 200 else ""
+        minutes = answer.data.decode().strip() if answer.status == HTTPStatus.OK else ""
         if minutes and int(minutes) > 0:
             raise SegmentLogError(
                 f"the namespace {tenant}/{namespace} expires subscriptions after {minutes} "
@@ -333,29 +334,31 @@ class PulsarAdmin:
                 f"cannot {action} {topic}: the admin API at {self._url} does not answer "
                 f"({_cause(failed)}); check admin.url, and for https the TLS options"
             ) from None
-        if answer.status < 300 or answer.status in accept:
+        if answer.status < HTTPStatus.MULTIPLE_CHOICES or answer.status in accept:
             return answer
-        self._fail(answer, action, topic)
+        raise self._error(answer, action, topic)
 
-    def _fail(self, answer: urllib3.BaseHTTPResponse, action: str, topic: str) -> NoReturn:
+    def _error(self, answer: urllib3.BaseHTTPResponse, action: str, topic: str) -> SegmentLogError:
         reason = _reason(answer)
         if answer.status in {401, 403}:
-            raise SegmentLogUnavailableError(
+            return SegmentLogUnavailableError(
                 f"cannot {action} {topic}: the admin API refuses us ({answer.status}: {reason}); "
                 "check pulsar.admin.authPluginClassName and pulsar.admin.authParams (or those of "
                 "pulsar.client) and the role's permission on the namespace"
             )
-        if answer.status == 404:
-            raise SegmentNotFoundError(
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return SegmentNotFoundError(
                 f"cannot {action} {topic}: it is not there ({reason}); check the tenant, the "
                 "namespace and whether the segment was deleted"
             )
-        if answer.status >= 500:
-            raise SegmentLogUnavailableError(
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return SegmentLogUnavailableError(
                 f"cannot {action} {topic}: the broker answers {answer.status} ({reason}); look "
                 "into the broker's log and try again"
             )
-        raise SegmentLogError(f"cannot {action} {topic}: the broker answers {answer.status} ({reason})")
+        return SegmentLogError(
+            f"cannot {action} {topic}: the broker answers {answer.status} ({reason})"
+        )
 
     def _authorization(self) -> dict[str, str]:
         if self._credentials.method == "token":
@@ -392,11 +395,11 @@ def _tls(url: str, settings: Mapping[str, Any], credentials: Credentials) -> dic
 
 def _parts(topic: str) -> tuple[str, str, str]:
     domain, separator, rest = topic.partition("://")
-    parts = rest.split("/", 2)
-    if domain != "persistent" or not separator or len(parts) != 3 or not all(parts):
+    tenant, _, rest = rest.partition("/")
+    namespace, _, name = rest.partition("/")
+    if domain != "persistent" or not (separator and tenant and namespace and name):
         raise OptionError(f"expected persistent://tenant/namespace/name, found {topic!r}")
-    tenant, namespace, name = (quote(part, safe="") for part in parts)
-    return tenant, namespace, name
+    return quote(tenant, safe=""), quote(namespace, safe=""), quote(name, safe="")
 
 
 def _path(topic: str) -> str:

@@ -1,4 +1,4 @@
-"""The ``pulsar.client.*``, ``pulsar.producer.*``, ``pulsar.reader.*`` and ``pulsar.admin.*`` options.
+"""The options ``pulsar.client.*``, ``pulsar.producer.*``, ``pulsar.reader.*``, ``pulsar.admin.*``.
 
 They carry the names of Pulsar's own Java configuration, which users of the pulsar-spark connector
 know, and are translated for ``pulsar-client`` and for the admin API. Spark hands option keys over
@@ -126,7 +126,9 @@ PASS_THROUGH: Mapping[str, tuple[PassThrough, ...]] = {
 """Kind -> the options that ``pulsar.<kind>.`` takes."""
 
 _BY_RANGE = "what is read is decided by the offsets of the micro-batch"
-_BY_WRITER = "each task attempt writes under a name of its own, by which readers tell what committed"
+_BY_WRITER = (
+    "each task attempt writes under a name of its own, by which readers tell what committed"
+)
 _BY_SIZE = "an entry is sent when its rows are complete, never by a timer"
 
 REFUSED: Mapping[str, Mapping[str, str]] = {
@@ -231,8 +233,10 @@ def validate_passthrough(kind: str, options: Mapping[str, str]) -> None:
 def _unknown(kind: str, name: str) -> OptionError:
     names = {option.name.lower(): option.name for option in PASS_THROUGH[kind]}
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
-    hint = f"did you mean pulsar.{kind}.{names[near[0]]}?" if near else "known are: " + ", ".join(
-        sorted(names.values())
+    hint = (
+        f"did you mean pulsar.{kind}.{names[near[0]]}?"
+        if near
+        else "known are: " + ", ".join(sorted(names.values()))
     )
     return OptionError(f"there is no option pulsar.{kind}.{name}; {hint}")
 
@@ -313,7 +317,8 @@ def parse_credentials(kind: str, plugin: str | None, params: str | None) -> Cred
         return Credentials("none")
     if params is None:
         raise OptionError(
-            f"the option pulsar.{kind}.authPluginClassName ({method}) needs pulsar.{kind}.authParams"
+            f"the option pulsar.{kind}.authPluginClassName ({method}) needs "
+            f"pulsar.{kind}.authParams"
         )
     parsed = _AUTH_PARAMS[method](params)
     if parsed is None:
@@ -377,7 +382,9 @@ def _json_object(params: str) -> dict[str, str]:
         found = json.loads(params)
     except ValueError:
         return {}
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return (
+        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    )
 
 
 _AUTH_PARAMS: Mapping[str, Callable[[str], dict[str, str] | None]] = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -27,6 +28,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import QUERY_ID
 from pulsar_txn_spark.spark.datasource import FORMAT
 from pulsar_txn_spark.spark.sink import SCOPE_OPTION, SlotRun
+from pulsar_txn_spark.spark.write_task import process_name
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
 from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnId
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
@@ -114,6 +116,7 @@ class BatchTransaction:
             sink_kind=self._name,
             query=self._query,
             batch=self._batch,
+            driver=process_name(os.getpid()),
         )
         options = dict(self._given)
         if topic is not None:

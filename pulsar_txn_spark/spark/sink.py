@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from pulsar_txn_spark.spark.rows import check_writable
 from pulsar_txn_spark.spark.write_task import (
     WriteResult,
     WriteTarget,
-    driver_process,
+    process_name,
     run_write_task,
 )
 from pulsar_txn_spark.steps import Phase, Step
@@ -54,6 +55,7 @@ class SlotRun:
     sink_kind: str
     query: str | None
     batch: int
+    driver: str
 
     def to_option(self) -> str:
         """Return the option's text."""
@@ -102,7 +104,7 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
             use=use.value,
             nonce=new_nonce(),
             sink=options.get("sinkId"),
-            driver=driver_process(),
+            driver=process_name(os.getppid()),
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
@@ -139,7 +141,8 @@ class PulsarTxnWriter(DataSourceArrowWriter):
             sink=self._slot.sink if self._slot else options.get("sinkId"),
             query=self._slot.query if self._slot else None,
             batch=self._slot.batch if self._slot else None,
-            driver=driver_process() if self._slot is None else "",
+            # Workers of one Spark driver have one parent, PySpark's daemon.
+            driver=self._slot.driver if self._slot else process_name(os.getppid()),
             once=True,
             sink_kind=self._slot.sink_kind if self._slot else f"write/{topic or '*'}",
         )

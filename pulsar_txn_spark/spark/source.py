@@ -377,7 +377,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         topologies = reader.topologies()
         segments = reader.segments(topologies)
         cursors = self._cursors(segments)
-        starting = self._starting(any(cursors.values()))
+        starting = self._starting([cursor for cursor in cursors.values() if cursor])
         latest: dict[_Key, Position] = {}
         if starting.word == "latest":
             readable = reader.readable(segments, {})
@@ -394,11 +394,14 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         positions = reader.resolve(starting, segments, unnamed)
         return self._offset(topologies, positions).to_json()
 
-    def _starting(self, subscribed: bool) -> Offsets:
+    def _starting(self, cursors: Sequence[Cursor]) -> Offsets:
         given: Offsets | None = self._options.get("startingOffsets")
         if given is None:
-            return Offsets("subscription" if subscribed else "latest", {})
-        if subscribed and given.word != "subscription":
+            return Offsets("subscription" if cursors else "latest", {})
+        # A subscription that a query owns is this one's (Spark asks again after a restart, and takes
+        # the checkpoint's offset), or another's: then the tasks that claim it report that.
+        free = any(not cursor.query for cursor in cursors)
+        if free and given.word != "subscription":
             raise OptionError(
                 f"subscription {self._options.get('subscription')!r} exists and says where to go on, but "
                 "startingOffsets asks for another place: use startingOffsets='subscription', or reset "

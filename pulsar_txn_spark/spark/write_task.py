@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import platform
 import secrets
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,12 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SchemaError
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    SchemaError,
+    SegmentLogUnavailableError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
@@ -114,19 +119,14 @@ class WriteTarget:
         return BatchKey(self.sink or default, query, batch)
 
 
-def driver_process() -> str:
-    """Name the process that stands behind this Python worker, for as long as it lives.
-
-    Workers of one Spark driver have one parent (PySpark's daemon). On Linux its start time is part
-    of the name, as process ids are used again.
-    """
-    parent = os.getppid()
+def process_name(pid: int) -> str:
+    """Name a process so that the name is not used again: on Linux with its start time."""
     try:
-        stat = Path(f"/proc/{parent}/stat").read_text(encoding="utf-8")
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
         started = stat.rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         started = ""
-    return f"{os.uname().nodename}/{parent}/{started}"
+    return f"{platform.node()}/{pid}/{started}"
 
 
 class _Heartbeat:
@@ -296,6 +296,8 @@ def _write(
                 output(topic).append(part)
         with steps.at(Step.APPEND):
             receipts = writers.finish()
+        if steps.reply_is_lost(Step.APPEND):
+            raise SegmentLogUnavailableError("the receipts were lost on purpose")
     finally:
         writers.close()
     return receipts

@@ -197,11 +197,11 @@ os.register_at_fork(after_in_child=_forget_parent)
 def connect(config: StoreConfig) -> Client:
     """Return this process's client for a configuration; the first call connects and verifies.
 
-    Replies are bytes, RESP is 2, nothing is repeated by redis-py (a cluster's redirections
-    excepted: a redirected command was not run). The embedded server is started if need be, also
-    later, by the first connection that finds nobody listening. Redirections aside, what fails
-    raises redis-py's errors: ``RedisError``, and for a cluster ``RedisClusterException``, which is
-    not one; and on reconnecting also those below.
+    Replies are bytes, RESP is 2, and redis-py repeats nothing by itself (it follows a cluster's
+    redirections: a redirected command was not run). The embedded server is started if need be,
+    also later, by the first connection that finds nobody listening. Commands raise redis-py's
+    errors: ``RedisError``, and for a cluster ``RedisClusterException``, which is not one; where
+    they have to connect anew, those below as well.
 
     Parameters
     ----------

@@ -13,13 +13,8 @@ from importlib import resources
 from typing import Any, cast
 
 import redis
-from redis.exceptions import (
-    ClusterError,
-    NoScriptError,
-    RedisError,
-    ResponseError,
-)
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisClusterException, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark import steps
@@ -63,6 +58,7 @@ _OWN_PRELUDE = frozenset({"birth", "store_identity"})
 Redis = redis.Redis | redis.RedisCluster
 _Arg = str | bytes | int
 _Connect = Callable[[], Redis]
+_NO_REPLY = (RedisConnectionError, RedisTimeoutError, RedisClusterException)
 
 
 @cache
@@ -173,7 +169,7 @@ class RedisStore:
         for attempt in range(1, _LOST_REPLY_TRIES + 1):
             try:
                 return self._send_once(sha, body, keys, args)
-            except (RedisConnectionError, RedisTimeoutError, ClusterError) as error:
+            except (*_NO_REPLY, StoreUnavailableError) as error:
                 if attempt == _LOST_REPLY_TRIES:
                     raise _unavailable(error, attempt) from error
             time.sleep(pause_s)
@@ -245,7 +241,7 @@ class RedisStore:
         self.round_trips += 1
         try:
             replies = pipe.execute(raise_on_error=False)
-        except (RedisConnectionError, RedisTimeoutError):
+        except (*_NO_REPLY, StoreUnavailableError):
             replies = [None] * len(calls)
         results = []
         for call, reply in zip(calls, replies, strict=True):
@@ -397,7 +393,7 @@ class RedisStore:
             reply = self._send_once(
                 sha, body, [f"{{{call.tag}}}:birth", *call.keys], self._args(call)
             )
-        except (RedisConnectionError, RedisTimeoutError, ClusterError) as error:
+        except _NO_REPLY as error:
             raise _unknown(txn, error) from error
         if state is TxnState.COMMITTED and steps.reply_is_lost(Step.DECIDE):
             raise _unknown(txn, RedisTimeoutError("the reply was lost on purpose"))
@@ -599,7 +595,7 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
         raise StoreCorruptError(f"a cursor lacks its field {error}") from error
 
 
-def _unavailable(error: RedisError, attempts: int) -> StoreUnavailableError:
+def _unavailable(error: Exception, attempts: int) -> StoreUnavailableError:
     return StoreUnavailableError(
         f"no reply from the metadata store after {attempts} tries ({type(error).__name__}: {error}). "
         "Check that the Redis server runs and can be reached; the step is repeated when the "
@@ -607,7 +603,7 @@ def _unavailable(error: RedisError, attempts: int) -> StoreUnavailableError:
     )
 
 
-def _unknown(txn: TxnId, error: RedisError) -> CommitStateUnknownError:
+def _unknown(txn: TxnId, error: Exception) -> CommitStateUnknownError:
     return CommitStateUnknownError(
         f"no reply to the decision of transaction {txn} ({type(error).__name__}: {error}): it may or "
         "may not have taken effect"

@@ -229,10 +229,10 @@ def _command(address: str, command: bytes) -> bytes | None:
         connection.settimeout(_PROBE_TIMEOUT_S)
         try:
             connection.connect(address)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return None
+        except (TimeoutError, BlockingIOError):
+            return b""  # somebody listens but does not accept: its backlog is full
         except OSError:
-            return b""  # somebody listens but does not accept (its backlog is full)
+            return None
         try:
             connection.sendall(command)
             return connection.recv(512)

@@ -25,12 +25,13 @@ from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import FencedError, StoreCorruptError, TransactionConflictError
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
-from pulsar_txn_spark.store.protocol import AckRequest, EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.store.protocol import EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import (
     MetadataPendingAckStore,
     ReadPlan,
+    acknowledgements,
     digest_of,
     plans_of_attempt,
 )
@@ -257,22 +258,10 @@ class BatchTransactions:
         if attempt.replay:
             self._compare(attempt, digest_of(plans))
             return
-        acks = [
-            AckRequest(
-                segment=item.segment,
-                subscription=plan.subscription,
-                query=attempt.key.query,
-                source_incarnation=plan.incarnation,
-                start=item.start,
-                end=item.end,
-                sink=attempt.key.sink,
-                batch=str(attempt.key.batch),
-            )
-            for plan in plans
-            if plan.subscription and acknowledge
-            for item in plan.ranges
-            if item.start < item.end
-        ]
+        acks = []
+        if acknowledge:
+            key = attempt.key
+            acks = acknowledgements(plans, query=key.query, sink=key.sink, batch=str(key.batch))
         self._pending_acks.acknowledge(attempt.txn, attempt.nonce, self._timeout_ms, acks)
         outcome = Outcome(
             winners=[winner for task in tasks for winner in task.winners],

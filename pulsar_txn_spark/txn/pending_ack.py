@@ -89,31 +89,48 @@ def plans_of_attempt(plans: Iterable[ReadPlan], run_id: str) -> list[ReadPlan]:
     """Choose, of all plans that were registered for a batch, those that this attempt has read.
 
     Plans of other runs (a driver that died, a second one on the same checkpoint) do not count where
-    the run can be told; where a user's ``setJobGroup`` hides it, the newest source of a
-    subscription counts.
+    the run can be told. Where a user's ``setJobGroup`` hides it, all count: a replay reads the same
+    ranges again, so that they do not differ.
 
     Raises
     ------
     FencedError
-        If two sources of one run have read different ranges for one subscription.
+        If a segment was read over different ranges for one subscription.
     """
     everything = list(plans)
     own = [plan for plan in everything if plan.run_id == run_id] or everything
-    newest: dict[str, ReadPlan] = {}
-    chosen: list[ReadPlan] = []
-    for plan in sorted(own, key=lambda p: p.incarnation):
-        if not plan.subscription:
-            chosen.append(plan)
-            continue
-        other = newest.get(plan.subscription)
-        if other is not None and other.content != plan.content:
-            raise FencedError(
-                f"subscription {plan.subscription!r} was read twice in one micro-batch, over different "
-                "ranges: it is used twice in one query (a self-join: give each side its own "
-                "subscription), or two drivers run on one checkpoint. Nothing was committed"
+    seen: dict[tuple[str, str], PlannedRange] = {}
+    for plan in own:
+        for item in plan.ranges if plan.subscription else ():
+            other = seen.setdefault((plan.subscription, item.segment), item)
+            if other != item:
+                raise FencedError(
+                    f"subscription {plan.subscription!r} was read twice in one micro-batch, over "
+                    "different ranges: it is used twice in one query (a self-join: give each side "
+                    "its own subscription), or two drivers run on one checkpoint. Nothing was "
+                    "committed"
+                )
+    return own
+
+
+def acknowledgements(
+    plans: Iterable[ReadPlan], *, query: str, sink: str, batch: str
+) -> list[AckRequest]:
+    """Return what plans acknowledge: each segment of a subscription once, by its newest source."""
+    newest: dict[tuple[str, str], AckRequest] = {}
+    for plan in sorted(plans, key=lambda p: p.incarnation):
+        for item in plan.ranges if plan.subscription else ():
+            newest[plan.subscription, item.segment] = AckRequest(
+                segment=item.segment,
+                subscription=plan.subscription,
+                query=query,
+                source_incarnation=plan.incarnation,
+                start=item.start,
+                end=item.end,
+                sink=sink,
+                batch=batch,
             )
-        newest[plan.subscription] = plan
-    return [*chosen, *newest.values()]
+    return list(newest.values())
 
 
 def digest_of(plans: Iterable[ReadPlan]) -> bytes:

@@ -1,0 +1,349 @@
+"""What the tests at the level of Spark share: one session, backends, and a `Lab` to work in."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import pulsar_txn_spark
+from pulsar_txn_spark.demo.audit import Audit, audit
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.pulsar_server import Broker
+from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store import connection, server
+
+FORMAT = "pulsar_txn"
+MASTER = "local[2,2]"  # two cores; a task that failed once is tried again
+QUERY_SECONDS = 120  # far above what any query here takes, below the time limit of a test
+
+_EVERY_COLUMN = frozenset({"value", "key", "event_time_ms", "properties"})
+_numbers = itertools.count()
+
+
+def spark_settings(folder: Path) -> dict[str, str]:
+    """Return the settings of a session that keeps to itself."""
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(folder / "scratch"),
+        "spark.log.level": "OFF",  # many tests make queries fail on purpose
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.stopActiveRunOnRestart": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def open_session(folder: Path, master: str = MASTER, **settings: str) -> SparkSession:
+    """Start Spark."""
+    builder = SparkSession.builder.appName("pulsar_txn_spark tests").master(master)
+    for key, value in {**spark_settings(folder), **settings}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    assert isinstance(session, SparkSession)
+    return session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Give the one session of this process."""
+    # Inherited by every worker: whoever starts the embedded server again, it ends with this process.
+    os.environ[server.OWNER_VARIABLE] = str(os.getpid())
+    session = open_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Give the options of an embedded server, which keeps data and metadata."""
+    os.environ[server.OWNER_VARIABLE] = str(os.getpid())
+    path = str(tmp_path_factory.mktemp("store"))
+    server.ensure_server(path)
+    yield {"store.path": path}
+    connection.close_all()
+    server.stop_server(path)
+
+
+@pytest.fixture
+def lab(spark: SparkSession, embedded: dict[str, str], tmp_path: Path) -> Lab:
+    """Give topics and queries on the embedded backend."""
+    return Lab(spark, embedded, tmp_path)
+
+
+@pytest.fixture(params=["embedded", "pulsar"])
+def any_lab(
+    request: pytest.FixtureRequest, spark: SparkSession, embedded: dict[str, str], tmp_path: Path
+) -> Lab:
+    """Give topics and queries on each backend in turn."""
+    options = dict(embedded)
+    if request.param == "pulsar":
+        broker: Broker = request.getfixturevalue("pulsar")
+        options |= {"service.url": broker.service_url, "admin.url": broker.admin_url}
+    return Lab(spark, options, tmp_path)
+
+
+def failure(action: Callable[[], object]) -> str:
+    """Return the message of the error that Spark raises for an action, on one line."""
+    with pytest.raises(PySparkException) as caught:
+        action()
+    return " ".join(str(caught.value).split())
+
+
+@dataclass
+class Lab:
+    """Topics, rows and queries on one backend.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    options : dict of str to str
+        How to reach the backend.
+    folder : Path
+        For checkpoints and marks.
+    """
+
+    spark: SparkSession
+    options: dict[str, str]
+    folder: Path
+    _queries: list[StreamingQuery] = field(default_factory=list)
+
+    # -- topics and what lies in them ----------------------------------------------------------
+
+    @property
+    def run(self) -> Runtime:
+        """The library's own components in this process."""
+        return runtime(Options(self.options, Use.CONNECT))
+
+    def topic(self, segments: int = 1, *, name: str = "t") -> str:
+        """Create a topic that no other test has."""
+        topic = f"topic://public/default/{name}-{os.getpid()}-{next(_numbers)}"
+        pulsar_txn_spark.create_topic(self.options, topic, segments=segments)
+        return topic
+
+    def segments(self, topic: str) -> list[SegmentRef]:
+        """Return the topic's segments in the order of their hash ranges."""
+        return [s.ref for s in self.run.topics.require(TopicName.parse(topic)).active]
+
+    def produce(self, topic: str, *values: str, segment: int = 0) -> None:
+        """Write one entry without Spark; visible at once."""
+        ref = self.segments(topic)[segment]
+        writer = self.run.log.writer(ref, f"produce-{next(_numbers)}")
+        writer.append(pa.record_batch([pa.array([v.encode() for v in values])], names=["value"]))
+        last = writer.flush().last
+        writer.close()
+        assert last is not None
+        self.run.store.raise_high(ref.id, last)
+
+    def produce_each(self, topic: str, *values: str, segment: int = 0) -> None:
+        """Write each value as an entry of its own: admission control counts in entries."""
+        for value in values:
+            self.produce(topic, value, segment=segment)
+
+    def rows(self, topic: str) -> list[dict[str, Any]]:
+        """Return what a reader sees now, with metadata, segment by segment in log order."""
+        refs = self.segments(topic)
+        by_id = {ref.id: ref for ref in refs}
+        found = self.run.buffer.readable(
+            list(by_id), lambda i: self.run.log.last_confirmed(by_id[i]), [EARLIEST] * len(refs)
+        )
+        return [
+            row
+            for ref, part in zip(refs, found, strict=True)
+            for batch in self.run.log.read(
+                ref,
+                EARLIEST,
+                part.end,
+                visible=part.visibility,
+                columns=_EVERY_COLUMN,
+                max_rows=10_000,
+            )
+            for row in batch.to_pylist()
+        ]
+
+    def visible(self, topic: str) -> list[str]:
+        """Return the values that a reader sees now, sorted."""
+        return sorted(row["value"].decode() for row in self.rows(topic))
+
+    def physical(self, topic: str) -> Audit:
+        """Count what lies in the topic's log, the invisible too."""
+        refs = self.segments(topic)
+        gates = self.run.buffer.readable([r.id for r in refs], lambda _: EARLIEST, [EARLIEST] * len(refs))
+        return sum(
+            (audit(self.run.log, ref, g.visibility) for ref, g in zip(refs, gates, strict=True)),
+            Audit(),
+        )
+
+    def cursor(self, topic: str, subscription: str) -> Position | None:
+        """Return where a subscription stands in the topic's first segment."""
+        found = self.run.store.read_cursors([self.segments(topic)[0].id], subscription)[0]
+        return found.position if found else None
+
+    def end(self, topic: str) -> Position:
+        """Return the last position of the topic's first segment."""
+        return self.run.log.last_confirmed(self.segments(topic)[0])
+
+    # -- Spark ---------------------------------------------------------------------------------
+
+    def frame(self, *values: str, partitions: int = 1) -> DataFrame:
+        """Return a DataFrame of values."""
+        rows = [(value,) for value in values]
+        return self.spark.createDataFrame(rows, "value string").coalesce(partitions)
+
+    def write(self, df: DataFrame, topic: str | None = None, **options: object) -> None:
+        """Write a batch."""
+        self._with(df.write.format(FORMAT).mode("append"), topic, options).save()
+
+    def read(self, topic: str | None = None, **options: object) -> DataFrame:
+        """Read a batch."""
+        loaded: DataFrame = self._with(self.spark.read.format(FORMAT), topic, options).load()
+        return loaded
+
+    def values(self, topic: str | None = None, **options: object) -> list[str]:
+        """Read a batch and return its values, sorted."""
+        return sorted(r[0] for r in self.read(topic, **options).selectExpr("string(value)").collect())
+
+    def source(self, topic: str | None = None, **options: object) -> DataFrame:
+        """Return a stream of values as text; from the earliest on unless told otherwise."""
+        settings = {"startingOffsets": "earliest", **options}
+        loaded = self._with(self.spark.readStream.format(FORMAT), topic, settings).load()
+        values: DataFrame = loaded.selectExpr("string(value) AS value")
+        return values
+
+    def _with(self, builder: Any, topic: str | None, options: Mapping[str, object]) -> Any:
+        builder = builder.options(**self.options)
+        if topic is not None:
+            builder = builder.option("topic", topic)
+        # Python knows no keyword with a dot in it: txn__timeoutMs stands for txn.timeoutMs.
+        return builder.options(**{key.replace("__", "."): str(v) for key, v in options.items()})
+
+    def sink(self, df: DataFrame, topic: str | None, checkpoint: Path, **options: object) -> Any:
+        """Return a writer of the sink's format, for `drain` or `start`."""
+        return self._with(
+            df.writeStream.format(FORMAT).option("checkpointLocation", str(checkpoint)),
+            topic,
+            options,
+        )
+
+    def checkpoint(self, name: str = "checkpoint") -> Path:
+        """Return a checkpoint's path."""
+        return self.folder / name
+
+    def drain(self, writer: Any) -> StreamingQuery:
+        """Run a query until it has read what is there now; raises what made it fail."""
+        query: StreamingQuery = writer.trigger(availableNow=True).start()
+        return ended(query)
+
+
+def ended(query: StreamingQuery) -> StreamingQuery:
+    """Wait for a query's end; raises what made it fail."""
+    try:
+        assert query.awaitTermination(QUERY_SECONDS), "the query did not end"
+    finally:
+        query.stop()
+    return query
+
+
+def forget_last_commit(checkpoint: Path) -> int:
+    """Delete the last entry of Spark's commit log, as if the driver had died before writing it."""
+    commits = checkpoint / "commits"
+    last = max(int(entry.name) for entry in commits.iterdir() if entry.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    return last
+
+
+def copied(checkpoint: Path, to: Path) -> Path:
+    """Copy a checkpoint."""
+    shutil.copytree(checkpoint, to)
+    return to
+
+
+def restored(checkpoint: Path, copy: Path) -> None:
+    """Put an older copy in a checkpoint's place."""
+    shutil.rmtree(checkpoint)
+    shutil.copytree(copy, checkpoint)
+
+
+def fails_once(mark: Path) -> Callable[[], None]:
+    """Return a function for tasks that raises when it is called for the first time."""
+    path = str(mark)
+
+    # Nested, so that it is pickled by value: a worker need not find this module.
+    def fail() -> None:
+        import os  # noqa: PLC0415
+
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            return
+        raise RuntimeError("failed once, on purpose")
+
+    return fail
+
+
+class Meeting:
+    """A task waits here, once, until the test lets it go; both sides block on named pipes."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._arrived, self._go, self._mark = (folder / name for name in ("arrived", "go", "mark"))
+        os.mkfifo(self._arrived)
+        os.mkfifo(self._go)
+
+    def point(self) -> Callable[[], None]:
+        """Return the function that a task calls."""
+        arrived, go, mark = str(self._arrived), str(self._go), str(self._mark)
+
+        def meet() -> None:
+            import os  # noqa: PLC0415
+
+            try:
+                os.mkdir(mark)
+            except FileExistsError:
+                return
+            with open(arrived, "wb"), open(go, "rb") as gate:  # noqa: PTH123
+                gate.read()
+
+        return meet
+
+    def wait(self) -> None:
+        """Wait until the task has come."""
+        self._arrived.read_bytes()
+
+    def release(self) -> None:
+        """Let the task go on."""
+        self._go.write_bytes(b"")
+
+
+def on_value(df: DataFrame, trigger: str, action: Callable[[], None]) -> DataFrame:
+    """Run an action in the task that meets a value, after all rows before it were passed on."""
+
+    def watch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            values = batch.column("value").to_pylist()
+            if trigger not in values:
+                yield batch
+                continue
+            at = values.index(trigger)
+            if at:
+                yield batch.slice(0, at)
+            action()
+            yield batch.slice(at)
+
+    return df.mapInArrow(watch, df.schema)

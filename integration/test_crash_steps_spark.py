@@ -1,0 +1,170 @@
+"""The Spark driver is killed at every step of the protocol; the output is exact all the same.
+
+One chain of runs for each sink: every run recovers from the kill of the run before and dies at the
+next step of the list, so each kill costs one start of Spark. The steps come from the enumeration
+that the product itself uses.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import pulsar_txn_spark
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Router
+from pulsar_txn_spark.steps import Phase, Step
+from pulsar_txn_spark.store.server import stop_server
+
+ENTRIES = 120
+ROWS_AN_ENTRY = 5
+JOB = Path(__file__).with_name("crash_job.py")
+PER_TASK = {Step.BEGIN, Step.INTENT, Step.PIN, Step.APPEND, Step.OP_RECORD}
+RUN_TIMEOUT_S = 120
+
+KILLS = [
+    (step, phase, nth)
+    for step in Step
+    for phase, nth in (
+        # The second time of a task's step is in the other task, the second of a driver's step in
+        # the batch after the one that is recovered; the first is in the recovery itself.
+        (Phase.BEFORE, 2),
+        (Phase.AFTER, 1),
+    )
+]
+# Spark's own commit log has no reply that we could lose: the replay without its last entry is a
+# test of its own.
+LOST_REPLIES = [step for step in Step if step is not Step.SPARK_COMMIT_LOG]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    stop_server(str(tmp_path / "store"))
+
+
+def load(run: Runtime) -> Counter[str]:
+    """Fill the input with many small entries, so that a micro-batch takes few of them."""
+    router = Router(run.topics.require(TopicName.parse("crash-in")))
+    writers = {s.ref: run.log.writer(s.ref, "loader") for s in router.segments}
+    expected: Counter[str] = Counter()
+    for entry in range(ENTRIES):
+        segment = router.segments[entry % len(router.segments)]
+        values = [f"row-{entry:04d}-{i}" for i in range(ROWS_AN_ENTRY)]
+        expected.update(value.upper() for value in values)
+        keys = [f"key-{entry % 7}".encode()] * ROWS_AN_ENTRY
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array([v.encode() for v in values]), pa.array(keys)], names=["value", "key"]
+        )
+        writers[segment.ref].append(rows)
+        writers[segment.ref].flush()
+    for writer in writers.values():
+        writer.close()
+    return expected
+
+
+def read(run: Runtime, topic: str, *, committed: bool = True) -> Counter[str]:
+    """Read an output straight from the log: what a reader sees now, or all that is there."""
+    found: Counter[str] = Counter()
+    for segment in run.topics.require(TopicName.parse(topic)).segments:
+        lac = run.log.last_confirmed(segment.ref)
+        readable = run.buffer.readable([segment.ref.id], lambda _, lac=lac: lac, [EARLIEST])[0]
+        for batch in run.log.read(
+            segment.ref,
+            EARLIEST,
+            readable.end if committed else lac,
+            visible=readable.visibility if committed else (lambda *_: True),
+            columns=frozenset({"value"}),
+            max_rows=10_000,
+        ):
+            found.update(value.decode() for value in batch.column(0).to_pylist())
+    return found
+
+
+def start(folder: Path, sink: str, limit: int, faults: str = "") -> tuple[int, str]:
+    """Run the job to its end or its death; return its exit code and its last output."""
+    log = folder / "job.log"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(JOB.parent.parent),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    with log.open("wb") as output:
+        job = subprocess.Popen(
+            # The shell becomes the job; its process group is known before, for the fault to kill.
+            [
+                "/bin/sh",
+                "-c",
+                f'{steps.FAULT_PGID}=$$ exec "$0" "$@"',
+                sys.executable,
+                str(JOB),
+                str(folder),
+                sink,
+                str(limit),
+            ],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**environment, steps.FAULT: faults, steps.FAULT_FILE: str(folder / "fault")},
+        )
+        try:
+            code = job.wait(timeout=RUN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+            code = -1000
+    return code, log.read_text(errors="replace")[-4000:]
+
+
+def fired(folder: Path, step: Step, phase: Phase) -> bool:
+    marker = Path(f"{folder / 'fault'}.{step}-{phase}.fired")
+    found = marker.exists()
+    for file in folder.glob("fault.*"):
+        file.unlink()
+    return found
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("sink", ["format", "foreachBatch"])
+def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
+    folder: Path, sink: str
+) -> None:
+    options = {"store.path": str(folder / "store")}
+    out = f"crash-out-{sink}"
+    pulsar_txn_spark.create_topic(options, "crash-in", segments=2)
+    pulsar_txn_spark.create_topic(options, out, segments=2)
+    run = runtime(Options(options, Use.CONNECT))
+    expected = load(run)
+
+    for step, phase, nth in KILLS:
+        code, output = start(folder, sink, 10, f"{step}:{phase}:{nth}")
+        assert code == -signal.SIGKILL, f"{step} {phase}: exit code {code}\n{output}"
+        assert fired(folder, step, phase), f"{step} {phase} was not reached"
+        # Whatever is visible in between is a part of the whole, and nothing is doubled.
+        doubled = {v: n for v, n in read(run, out).items() if n > 1}
+        assert not doubled, f"after the kill at {step} {phase}: {doubled}"
+
+    faults = ",".join(f"{step}:{Phase.REPLY_LOST}:1" for step in LOST_REPLIES)
+    code, output = start(folder, sink, 10_000, faults)
+    assert code == 0, output
+    for step in LOST_REPLIES:
+        assert Path(f"{folder / 'fault'}.{step}-{Phase.REPLY_LOST}.fired").exists(), step
+
+    assert read(run, out) == expected
+    physical = read(run, out, committed=False)
+    assert physical.total() > expected.total(), "no attempt was aborted: the kills came too early"
+

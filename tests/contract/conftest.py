@@ -1,0 +1,7 @@
+"""Makes pytest explain failed assertions of the shared suite."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite("integration.contract_segment_log")
