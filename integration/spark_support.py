@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,9 @@ from pulsar_txn_spark.store import connection, server
 FORMAT = "pulsar_txn"
 MASTER = "local[2,2]"  # two cores; a task that failed once is tried again
 QUERY_SECONDS = 120  # far above what any query here takes, below the time limit of a test
+
+# PySpark 4.3 says of pandas 3 that some features may not work; none that these tests use.
+NO_PANDAS_3 = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
 _EVERY_COLUMN = frozenset({"value", "key", "event_time_ms", "properties"})
 _numbers = itertools.count()
@@ -121,7 +126,6 @@ class Lab:
     spark: SparkSession
     options: dict[str, str]
     folder: Path
-    _queries: list[StreamingQuery] = field(default_factory=list)
 
     # -- topics and what lies in them ----------------------------------------------------------
 
@@ -196,7 +200,11 @@ class Lab:
 
     def end(self, topic: str) -> Position:
         """Return the last position of the topic's first segment."""
-        return self.run.log.last_confirmed(self.segments(topic)[0])
+        return self.end_of(self.segments(topic)[0])
+
+    def end_of(self, segment: SegmentRef) -> Position:
+        """Return the last position of a segment."""
+        return self.run.log.last_confirmed(segment)
 
     # -- Spark ---------------------------------------------------------------------------------
 
@@ -240,6 +248,16 @@ class Lab:
             options,
         )
 
+    @contextmanager
+    def setting(self, key: str, value: object) -> Iterator[None]:
+        """Change a setting of the session for a while."""
+        before = self.spark.conf.get(key)
+        self.spark.conf.set(key, str(value))
+        try:
+            yield
+        finally:
+            self.spark.conf.set(key, str(before))
+
     def checkpoint(self, name: str = "checkpoint") -> Path:
         """Return a checkpoint's path."""
         return self.folder / name
@@ -257,6 +275,14 @@ def ended(query: StreamingQuery) -> StreamingQuery:
     finally:
         query.stop()
     return query
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until something holds that nobody announces."""
+    deadline = time.monotonic() + QUERY_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
 
 
 def forget_last_commit(checkpoint: Path) -> int:

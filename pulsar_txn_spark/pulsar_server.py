@@ -247,7 +247,8 @@ def find_java() -> str:
     return java
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback address that nobody listens on just now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -330,14 +331,14 @@ class PulsarServer:
         classpath, java = resolve_classpath(self._version), find_java()
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._folder = Path(tempfile.mkdtemp(prefix="pulsar-txn-spark-"))
-            self._ports = _free_ports(3)
+            self._ports = free_ports(3)
             self._write_files(java, classpath)
             self._launch()
             try:
                 self._await_ready()
             except BaseException as failure:
                 taken = isinstance(failure, PulsarServerError) and "BindException" in str(failure)
-                self._request("discard")
+                self.stop()
                 if taken and attempt < _PORT_ATTEMPTS:
                     continue
                 raise
@@ -546,7 +547,7 @@ def _docker_broker() -> Iterator[Broker]:
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - optional
 
     # The broker tells clients its own port, so it must be the same inside and outside.
-    broker_port, web_port = _free_ports(2)
+    broker_port, web_port = free_ports(2)
     settings = {
         name: value
         for name, value in _SETTINGS.items()

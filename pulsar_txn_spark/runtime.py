@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
+from functools import partial
 
 from pulsar_txn_spark.config import PulsarConfig, StoreConfig
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.segments.log import SegmentLog
+from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topics import Topics
 from pulsar_txn_spark.store.connection import connect
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+from pulsar_txn_spark.txn.sweeper import BackgroundSweeper, SegmentEnds, Sweeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Runtime:
     topics: Topics
     coordinator: TransactionCoordinator
     buffer: MetadataTransactionBuffer
+    sweeps: BackgroundSweeper
 
 
 _Key = tuple[int, StoreConfig, PulsarConfig | None]
@@ -63,7 +67,21 @@ def _open(store_config: StoreConfig, pulsar_config: PulsarConfig | None) -> Runt
         from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
 
         log = PulsarSegmentLog(pulsar_config)
+    topics = Topics(store, log)
     coordinator = TransactionCoordinator(store)
     return Runtime(
-        store, log, Topics(store, log), coordinator, MetadataTransactionBuffer(coordinator)
+        store,
+        log,
+        topics,
+        coordinator,
+        MetadataTransactionBuffer(coordinator),
+        BackgroundSweeper(Sweeper(coordinator, partial(_segment_ends, topics, log))),
     )
+
+
+def _segment_ends(topics: Topics, log: SegmentLog, segment_id: str) -> SegmentEnds | None:
+    topology = topics.find(TopicName.parse(segment_id.rsplit("/", 2)[0]))
+    for segment in topology.segments if topology else ():
+        if segment.ref.id == segment_id:
+            return SegmentEnds(log.last_confirmed(segment.ref), log.trimmed_to(segment.ref))
+    return None

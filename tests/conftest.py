@@ -10,6 +10,7 @@ import redis
 
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.store import connection, server
+from tests.scenario import World
 
 # Inherited by everything that a test starts, so that a server which some worker starts again is
 # covered too, and also when pytest is killed without a chance to clean up.
@@ -33,3 +34,9 @@ def redis_client(redis_path: str) -> redis.Redis:
     assert isinstance(client, redis.Redis)
     client.flushall()
     return client
+
+
+@pytest.fixture
+def world(redis_path: str, redis_client: redis.Redis) -> World:
+    """Return what a process sees of an empty store and an empty log in memory."""
+    return World(redis_path)

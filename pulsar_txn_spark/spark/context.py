@@ -8,7 +8,8 @@ from pyspark import TaskContext
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-JOB_GROUP = "spark.jobGroup.id"
+_APPLICATION = "spark.app.id"
+_ROOT_EXECUTION = "spark.sql.execution.root.id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,9 @@ class TaskFacts:
     batch : int
         Spark's batch id, -1 where there is none.
     run : str
-        The job group: Spark's run id, unless the user's ``setJobGroup`` replaced it.
+        Names one attempt at a micro-batch, for every read and write in it: Spark's application and
+        the SQL execution that all others are part of. Not the job group, which is Spark's run id
+        only until the user's ``setJobGroup`` replaces it. Empty where Spark does not tell.
     partition : int
         Index of the task's partition.
     attempt : int
@@ -48,10 +51,12 @@ class TaskFacts:
         if context is None:
             raise RuntimeError("no Spark task runs in this process")
         batch = context.getLocalProperty(BATCH_ID)
+        application = context.getLocalProperty(_APPLICATION)
+        root = context.getLocalProperty(_ROOT_EXECUTION)
         return cls(
             query=context.getLocalProperty(QUERY_ID) or "",
             batch=int(batch) if batch else -1,
-            run=context.getLocalProperty(JOB_GROUP) or "",
+            run=f"{application}/{root}" if application and root else "",
             partition=context.partitionId(),
             attempt=context.taskAttemptId(),
         )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import MutableMapping
 
-import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -15,37 +13,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.errors import EnvironmentTooOldError
+from pulsar_txn_spark.environment import require_python_and_pyspark
 
 FORMAT = "pulsar_txn"
-_LEAST_SPARK = (4, 2)  # latestOffset(start, limit), admission control and AvailableNow came with it
-_LEAST_PYTHON = (3, 11)
-
-
-def require_environment() -> None:
-    """Refuse a PySpark or Python that is too old.
-
-    Raises
-    ------
-    EnvironmentTooOldError
-    """
-    found = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    if found < _LEAST_SPARK:
-        raise EnvironmentTooOldError(
-            f"PySpark {pyspark.__version__} is too old: pulsar_txn needs 4.2 or newer (the source's admission "
-            "control came with it). Run: pip install 'pyspark>=4.2'"
-        )
-    if sys.version_info[:2] < _LEAST_PYTHON:
-        raise EnvironmentTooOldError(
-            f"Python {sys.version.split()[0]} is too old: pulsar_txn needs 3.11 or newer"
-        )
 
 
 class PulsarTxnDataSource(DataSource):
     """``format("pulsar_txn")``: exactly-once on segmented topics."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        require_environment()
+        require_python_and_pyspark()
         super().__init__(options)
 
     @classmethod

@@ -113,7 +113,8 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit the micro-batch together with what it has read."""
-        _commit(self._target, messages, acknowledge=True)
+        run = _commit(self._target, messages, acknowledge=True)
+        run.sweeps.nudge()
         # The last step is Spark's: its commit log. What dies from here on is replayed.
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
 
@@ -214,10 +215,10 @@ def _one_attempt(results: Sequence[WriteResult]) -> Attempt:
 
 def _commit(
     target: WriteTarget, messages: Sequence[WriterCommitMessage | None], *, acknowledge: bool
-) -> None:
+) -> Runtime:
     run, results = _results(target, messages)
     if all(result.attempt is None for result in results):
-        return  # transactions=false: the rows are visible already
+        return run  # transactions=false: the rows are visible already
     attempt = _one_attempt(results)
     options = Options(dict(target.given), Use(target.use))
     transactions = BatchTransactions(
@@ -225,6 +226,7 @@ def _commit(
     )
     tasks = [TaskWrite.FromString(result.record) for result in results]
     transactions.commit(attempt, [tasks], results[0].run, acknowledge=acknowledge)
+    return run
 
 
 def _abort(target: WriteTarget, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -583,9 +583,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.AFTER)
         subscription = self._options.get("subscription")
+        reader = self._segments
+        reader.run.sweeps.nudge()
         if not subscription:
             return
-        reader = self._segments
         topologies = reader.topologies()
         segments = reader.segments(topologies)
         ends = self._understood(end, topologies).positions()

@@ -48,7 +48,7 @@ class WriteResult(WriterCommitMessage):
     record : bytes
         A serialized ``TaskWrite``.
     run : str
-        The job group that the task ran under.
+        Names the attempt at the micro-batch that the task ran in; empty if unknown.
     """
 
     attempt: Attempt | None

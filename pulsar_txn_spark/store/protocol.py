@@ -334,7 +334,29 @@ class MetadataStore(Protocol):
         """List OPEN transactions with their deadlines, earliest first, due by `deadline_ms`."""
         ...
 
+    def list_final(self, tc: int, *, limit: int) -> list[tuple[TxnId, int]]:
+        """List decided transactions that still have a header, with finalized_ms, oldest first."""
+        ...
+
+    def lowest_open(self, tc: int) -> tuple[int, int]:
+        """Return the lowest counter that may still be open in a TC, and the store's clock in ms."""
+        ...
+
+    def remove_txn(self, txn: TxnId) -> Answer:
+        """Remove the header of a transaction that every participant is through with."""
+        ...
+
     # segments
+
+    def close_segment(self, segment: str, tc: int, below: int) -> Answer:
+        """Close a segment for transactions of a TC below a counter (``seg_close.lua``)."""
+        ...
+
+    def raise_floor(
+        self, segment: str, tc: int, below: int, confirmed: Position, deleted: Position
+    ) -> Answer:
+        """Let dropped writers go that nothing can be left of (``seg_floor.lua``)."""
+        ...
 
     def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[Answer]:
         """Pin a writer in each segment (``seg_pin.lua``)."""
@@ -380,8 +402,13 @@ class MetadataStore(Protocol):
         """Read a sink's pointers."""
         ...
 
-    def swap_pointer(self, sink: str, query: str, expected: PointerRead, pointer: bytes) -> bool:
-        """Write a sink's pointer if it is still what was read; False on a conflict."""
+    def swap_pointer(
+        self, sink: str, query: str, expected: PointerRead, pointer: bytes, *, current: str
+    ) -> bool:
+        """Write a query's pointer, and which query is alive, if both still are what was read.
+
+        Returns False on a conflict.
+        """
         ...
 
     def next_source_incarnation(self) -> int:

@@ -437,6 +437,31 @@ class RedisStore:
         reply = self._run(_Call("txn_list", f"tc{tc}", ["idx:txn-by-deadline"], [due, limit]))
         return [(TxnId.parse(txn), int(deadline)) for txn, deadline in _pairs(reply[3:])]
 
+    def list_final(self, tc: int, *, limit: int) -> list[tuple[TxnId, int]]:
+        """List decided transactions that still have a header, with finalized_ms, oldest first."""
+        call = _Call("txn_list", f"tc{tc}", ["idx:txn-by-final-state"], ["+inf", limit])
+        return [
+            (TxnId.parse(member.partition("|")[2]), int(finalized))
+            for member, finalized in _pairs(self._run(call)[3:])
+        ]
+
+    def lowest_open(self, tc: int) -> tuple[int, int]:
+        """Return the lowest counter that may still be open in a TC, and the store's clock in ms."""
+        keys = ["idx:txn-open", "txn-counter"]
+        reply = self._run(_Call("txn_lowest_open", f"tc{tc}", keys, []))
+        return int(reply[2]), int(reply[3])
+
+    def remove_txn(self, txn: TxnId) -> Answer:
+        """Remove the header of a transaction that every participant is through with."""
+        keys = [
+            f"txn:{txn.key}",
+            f"intents:{txn.key}",
+            f"txn-op:{txn.key}",
+            "nonces",
+            "idx:txn-by-final-state",
+        ]
+        return self._answer(_Call("txn_remove", f"tc{txn.tc}", keys, [txn.key]))
+
     # -- segments ----------------------------------------------------------------------------
 
     def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[Answer]:
@@ -469,6 +494,21 @@ class RedisStore:
                 args += [f"{{{tag}}}:cursor:{name}", f"{{{tag}}}:pending-acks:{name}", name]
             calls.append(_Call("seg_materialize", tag, keys, args, Step.MATERIALIZE))
         return [_as_answer(reply) for reply in self._run_all(calls)]
+
+    def close_segment(self, segment: str, tc: int, below: int) -> Answer:
+        """Close a segment for transactions of a TC below a counter (``seg_close.lua``)."""
+        tag = f"seg:{segment}"
+        args: list[_Arg] = [tc, below, f"{{{tag}}}:pending-acks:"]
+        keys = ["pins", "closed", "resolved", "subscriptions"]
+        return self._answer(_Call("seg_close", tag, keys, args))
+
+    def raise_floor(
+        self, segment: str, tc: int, below: int, confirmed: Position, deleted: Position
+    ) -> Answer:
+        """Let dropped writers go that nothing can be left of (``seg_floor.lua``)."""
+        args: list[_Arg] = [tc, below, confirmed.padded(), deleted.padded()]
+        keys = ["closed", "floor", "floor-pair", "dropped"]
+        return self._answer(_Call("seg_floor", f"seg:{segment}", keys, args))
 
     def raise_high(self, segment: str, position: Position) -> None:
         """Note an acknowledged position of a write outside of transactions."""
@@ -534,15 +574,17 @@ class RedisStore:
         reply = self._run(_Call("pointer_read", f"sink:{sink}", ["pointers", "current"], [query]))
         return PointerRead(_text(reply[2]), reply[3], reply[4])
 
-    def swap_pointer(self, sink: str, query: str, expected: PointerRead, pointer: bytes) -> bool:
-        """Write a sink's pointer if it is still what was read; False on a conflict."""
-        args: list[_Arg] = [query, expected.current_query, expected.own, pointer]
+    def swap_pointer(
+        self, sink: str, query: str, expected: PointerRead, pointer: bytes, *, current: str
+    ) -> bool:
+        """Write a query's pointer, and which query is alive, if both still are what was read."""
+        args: list[_Arg] = [query, expected.current_query, expected.own, pointer, current]
         call = _Call("pointer_cas", f"sink:{sink}", ["pointers", "current"], args, Step.BEGIN)
         reply = self._run(call)
         if _text(reply[1]) == Code.OK:
             return True
         # The own write of a request whose reply was lost is no conflict.
-        return _text(reply[2]) == query and reply[3] == pointer
+        return _text(reply[2]) == current and reply[3] == pointer
 
     def next_source_incarnation(self) -> int:
         """Count one start of a source."""

@@ -104,7 +104,8 @@ class BatchTransactions:
         key : BatchKey
         nonce : str
         owner : str
-            Names the run of the driver; stands in the header.
+            ``<process>|<attempt>``, stands in the header: who may be asked about it, and the attempt
+            at the micro-batch, which is the same for all of its writes.
         once : bool
             Whether one run may write the batch to this sink only once. Where a user's function
             writes, the same sink id twice in a batch would look like a replay and lose rows.
@@ -150,7 +151,7 @@ class BatchTransactions:
         if pointer is not None and pointer.batch_id == key.batch:
             pointer_now.retired_nonces.extend([*pointer.retired_nonces, pointer.nonce])
         record = pointer_now.SerializeToString(deterministic=True)
-        if self._store.swap_pointer(key.sink, key.query, read, record):
+        if self._store.swap_pointer(key.sink, key.query, read, record, current=key.query):
             return Attempt(key, nonce, txn, replay=False)
         return None
 
@@ -167,7 +168,7 @@ class BatchTransactions:
 
     def _refuse_second_write(self, attempt: Attempt, owner: str) -> None:
         header = self._store.read_txn(attempt.txn)
-        if header is not None and header.owner == owner:
+        if header is not None and _attempt_of(header.owner) == _attempt_of(owner):
             raise TransactionConflictError(
                 f"sink {attempt.key.sink!r} was written already in batch {attempt.key.batch} of this run: a "
                 "second write to it would be taken for a replay and dropped. Give each write of "
@@ -238,7 +239,7 @@ class BatchTransactions:
         slots : sequence of sequence of TaskWrite
             For each write of the transaction, one for each task whose success the driver saw.
         run_id : str
-            The job group under which the tasks ran.
+            Names the attempt at the micro-batch that the tasks ran in; empty if unknown.
         acknowledge : bool
             Whether this transaction acknowledges what the batch read.
 
@@ -302,6 +303,11 @@ class BatchTransactions:
         """Abort an attempt's transaction; nothing happens where it is decided or was a replay."""
         if not attempt.replay:
             self._coordinator.abort(attempt.txn, EndedBy.OWNER, nonce=attempt.nonce, cause=cause)
+
+
+def _attempt_of(owner: str) -> str:
+    # The process does not count where the attempt is known: Spark may start its workers' anew.
+    return owner.rpartition("|")[2] or owner
 
 
 def _require_whole(attempt: Attempt, tasks: Sequence[TaskWrite]) -> None:

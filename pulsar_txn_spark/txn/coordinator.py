@@ -186,6 +186,11 @@ class TransactionCoordinator:
                 if header is not None and header.state is not TxnState.OPEN:
                     return Answer(Code.DECIDED, (header.state,))
                 continue
+            except StoreUnavailableError:
+                # This try was never sent, but an earlier one may still take effect.
+                if last is not None:
+                    raise last from None
+                raise
             if answer.code is Code.ABSENT:
                 raise _no_header(txn)
             if answer.code is Code.ILLEGAL:

@@ -44,7 +44,7 @@ class ReadPlan:
     subscription : str
         Empty if the source acknowledges nothing.
     run_id : str
-        The job group of the task that registered the plan: Spark's run id unless a user replaced it.
+        Names the attempt at the micro-batch in which a task registered the plan; empty if unknown.
     ranges : tuple of PlannedRange
     """
 
@@ -89,26 +89,28 @@ def plans_of_attempt(plans: Iterable[ReadPlan], run_id: str) -> list[ReadPlan]:
     """Choose, of all plans that were registered for a batch, those that this attempt has read.
 
     Plans of other runs (a driver that died, a second one on the same checkpoint) do not count where
-    the run can be told. Where a user's ``setJobGroup`` hides it, all count: a replay reads the same
-    ranges again, so that they do not differ.
+    the run can be told. Where it cannot, all count: a replay reads the same ranges again, so that
+    they do not differ.
 
     Raises
     ------
     FencedError
-        If a segment was read over different ranges for one subscription.
+        If a segment was read by two sources, or over different ranges, for one subscription.
     """
     everything = list(plans)
-    own = [plan for plan in everything if plan.run_id == run_id] or everything
-    seen: dict[tuple[str, str], PlannedRange] = {}
+    own = [plan for plan in everything if run_id and plan.run_id == run_id]
+    source_counts = bool(own)
+    own = own or everything
+    seen: dict[tuple[str, str], tuple[PlannedRange, str]] = {}
     for plan in own:
+        source = plan.source if source_counts else ""
         for item in plan.ranges if plan.subscription else ():
-            other = seen.setdefault((plan.subscription, item.segment), item)
-            if other != item:
+            other = seen.setdefault((plan.subscription, item.segment), (item, source))
+            if other != (item, source):
                 raise FencedError(
-                    f"subscription {plan.subscription!r} was read twice in one micro-batch, over "
-                    "different ranges: it is used twice in one query (a self-join: give each side "
-                    "its own subscription), or two drivers run on one checkpoint. Nothing was "
-                    "committed"
+                    f"subscription {plan.subscription!r} was read twice in one micro-batch: it is "
+                    "used twice in one query (a self-join or a union: give each side its own "
+                    "subscription), or two drivers run on one checkpoint. Nothing was committed"
                 )
     return own
 

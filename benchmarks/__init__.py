@@ -1,0 +1,1 @@
+"""Measures throughput, the cost of transactions and latency: ``python -m benchmarks``."""

@@ -1,0 +1,110 @@
+"""The segment logs alone, without Spark and without transactions: what a backend can give."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.data import BATCH_ROWS, load
+from benchmarks.place import Place
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Router, Topology
+from pulsar_txn_spark.txn.buffer import Visibility
+
+_MAX_ROWS = 16_384
+
+
+@cache
+def _routed(path: str, segments: int) -> tuple[tuple[pa.RecordBatch, ...], ...]:
+    """Return a process's rows, batch by batch as Spark gives them, cut up by segment."""
+    table = load(path)
+    router = Router(Topology.plan(TopicName.parse("any"), segments, "embedded"))
+    batches = []
+    for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+        owners = router.route(batch.column("key"), batch.num_rows)
+        batches.append(
+            tuple(batch.take(pa.array(np.flatnonzero(owners == s))) for s in range(segments))
+        )
+    return tuple(batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append one process's rows, which are routed beforehand."""
+
+    place: Place
+    segments: tuple[SegmentRef, ...]
+    path: str
+
+    def prepare(self) -> Callable[[], int]:
+        """Load and route the rows, and connect."""
+        log, batches = self.place.run.log, _routed(self.path, len(self.segments))
+
+        def measured() -> int:
+            name = f"bench-{secrets.token_hex(6)}"
+            writers = [log.writer(segment, name) for segment in self.segments]
+            for batch in batches:
+                for writer, rows in zip(writers, batch, strict=True):
+                    writer.append(rows)
+            messages = sum(writer.flush().messages for writer in writers)
+            for writer in writers:
+                writer.close()
+            return messages
+
+        return measured
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read some segments from their beginning to their end."""
+
+    place: Place
+    segments: tuple[SegmentRef, ...]
+    columns: frozenset[str]
+
+    def prepare(self) -> Callable[[], int]:
+        """Connect."""
+        log = self.place.run.log
+        return lambda: sum(
+            batch.num_rows
+            for segment in self.segments
+            for batch in log.read(
+                segment,
+                EARLIEST,
+                log.last_confirmed(segment),
+                visible=Visibility(),
+                columns=self.columns,
+                max_rows=_MAX_ROWS,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOne:
+    """Append one row to each of some segments at once; for the parent process, no job."""
+
+    place: Place
+    segments: tuple[SegmentRef, ...]
+
+    def __call__(self) -> list[Position]:
+        """Append, and return where."""
+        log, name = self.place.run.log, f"bench-{secrets.token_hex(6)}"
+        row = pa.record_batch(
+            [pa.array([b"v" * 100]), pa.array([b"key-00000000"])], names=["value", "key"]
+        )
+        ends = []
+        for segment in self.segments:
+            writer = log.writer(segment, name)
+            writer.append(row)
+            last = writer.flush().last
+            writer.close()
+            assert last is not None
+            ends.append(last)
+        return ends

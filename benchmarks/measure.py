@@ -1,0 +1,140 @@
+"""Runs of a benchmark, interleaved so that a drift of the machine cancels, and their results."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class Series:
+    """What one side of a case measured; the first run, which is a cold one, apart."""
+
+    unit: str
+    first: float | None = None
+    runs: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The median of all runs but the first."""
+        return statistics.median(self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One row of the results: a side of a case, and perhaps its ratio to another side.
+
+    Parameters
+    ----------
+    case, side, unit : str
+    median : float
+    runs : tuple of float
+        Without the first one.
+    ratio_to : str or None
+        Another side of the same case.
+    ratio : float or None
+        This median divided by that one's.
+    first : float or None
+        The first run; a row of its own in JSON, with ``/first-run`` behind the side.
+    """
+
+    case: str
+    side: str
+    unit: str
+    median: float
+    runs: tuple[float, ...]
+    ratio_to: str | None = None
+    ratio: float | None = None
+    first: float | None = None
+
+
+def interleave(
+    sides: Mapping[str, Callable[[], float]],
+    repetitions: int,
+    unit: str,
+    report: Callable[[str, float], None],
+) -> dict[str, Series]:
+    """Run each side once cold and then `repetitions` times, as A B, B A, A B and so on.
+
+    Parameters
+    ----------
+    sides : mapping of str to callable
+        Each returns its figure.
+    repetitions : int
+    unit : str
+        Of the figures.
+    report : callable
+        Gets side and figure after each run.
+    """
+    series = {side: Series(unit) for side in sides}
+    for turn in range(repetitions + 1):
+        order = list(sides) if turn % 2 == 0 else list(reversed(sides))
+        for side in order:
+            figure = sides[side]()
+            report(side, figure)
+            if turn == 0:
+                series[side].first = figure
+            else:
+                series[side].runs.append(figure)
+    return series
+
+
+def compare(
+    case: str, series: Mapping[str, Series], ratios: Mapping[str, tuple[str, ...]]
+) -> list[Result]:
+    """Turn the series of a case into rows.
+
+    Parameters
+    ----------
+    case : str
+    series : mapping of str to Series
+        By side.
+    ratios : mapping of str to tuple of str
+        Side -> the sides that it is compared with, a row each; those not measured are left out.
+    """
+    rows = []
+    for side, own in series.items():
+        others = [other for other in ratios.get(side, ()) if other in series]
+        for other in others or [None]:
+            rows.append(
+                Result(
+                    case=case,
+                    side=side,
+                    unit=own.unit,
+                    median=own.median,
+                    runs=tuple(own.runs),
+                    ratio_to=other,
+                    ratio=own.median / series[other].median if other else None,
+                    first=own.first,
+                )
+            )
+    return rows
+
+
+def write_json(path: Path, results: list[Result]) -> None:
+    """Write rows of {case, side, unit, median, runs, ratio_to, ratio}."""
+    rows: list[dict[str, object]] = []
+    seen: set[tuple[str, str]] = set()
+    for result in results:
+        rows.append(_row(result))
+        if result.first is not None and (result.case, result.side) not in seen:
+            side = f"{result.side}/first-run"
+            once = (result.first,)
+            rows.append(_row(Result(result.case, side, result.unit, result.first, once)))
+        seen.add((result.case, result.side))
+    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def _row(result: Result) -> dict[str, object]:
+    return {
+        "case": result.case,
+        "side": result.side,
+        "unit": result.unit,
+        "median": result.median,
+        "runs": list(result.runs),
+        "ratio_to": result.ratio_to,
+        "ratio": result.ratio,
+    }

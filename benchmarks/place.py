@@ -1,0 +1,77 @@
+"""One backend under measurement: its options, its topics, and how to leave it quiet."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pulsar_txn_spark
+from benchmarks.data import SEGMENTS
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store import connection
+
+_QUIET_SECONDS = 60.0  # a rewrite of the append-only file takes some seconds for each GB
+_numbers = itertools.count()
+
+
+@dataclass(slots=True)
+class Place:
+    """Where one backend's topics live.
+
+    Parameters
+    ----------
+    name : str
+        ``embedded`` or ``pulsar``.
+    options : dict of str to str
+        As for ``format("pulsar_txn")``.
+    """
+
+    name: str
+    options: dict[str, str]
+    _topics: list[str] = field(default_factory=list)
+
+    @property
+    def run(self) -> Runtime:
+        """The library's own components in this process."""
+        return runtime(Options(self.options, Use.CONNECT))
+
+    @property
+    def service_url(self) -> str:
+        """Pulsar's URL; empty for the embedded backend."""
+        return self.options.get("service.url", "")
+
+    def side(self, kind: str) -> str:
+        """Name a side of a case."""
+        return f"{self.name}/{kind}"
+
+    @contextmanager
+    def topic(self) -> Iterator[str]:
+        """Give an empty topic and delete it afterwards: the embedded log lives in memory."""
+        name = f"topic://public/default/bench-{next(_numbers)}"
+        pulsar_txn_spark.create_topic(self.options, name, segments=SEGMENTS)
+        self.settle()
+        try:
+            yield name
+        finally:
+            pulsar_txn_spark.delete_topic(self.options, name)
+
+    def segments(self, topic: str) -> tuple[SegmentRef, ...]:
+        """Return a topic's segments in the order of their hash ranges."""
+        return tuple(s.ref for s in self.run.topics.require(TopicName.parse(topic)).active)
+
+    def settle(self) -> None:
+        """Wait until the store's server does not rewrite its append-only file."""
+        client = connection.connect(Options(self.options, Use.CONNECT).store_config())
+        deadline = time.monotonic() + _QUIET_SECONDS
+        while time.monotonic() < deadline:
+            facts = client.info("persistence")
+            busy = facts["aof_rewrite_in_progress"] or facts["aof_rewrite_scheduled"]
+            if not busy:
+                return
+            time.sleep(0.05)  # the server tells nobody when it is done

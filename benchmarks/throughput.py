@@ -1,0 +1,354 @@
+"""Rows per second of the source, of each kind of sink, and of consume-transform-produce."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks import bare_log, bare_pulsar, null
+from benchmarks.data import PROCESSES
+from benchmarks.measure import Result, compare, interleave
+from benchmarks.place import Place
+from benchmarks.processes import Crew, Job
+from pulsar_txn_spark import TransactionalSink
+from pulsar_txn_spark.segments.log import READ_SCHEMA, SegmentRef
+from pulsar_txn_spark.spark.datasource import FORMAT
+
+ROWS_PER_SECOND = "rows/s"
+TRANSACTIONAL = "exactly-once"
+PLAIN = "at-least-once"
+LOG = "segment-log"
+CLIENT = "pulsar-client"
+NULL = "spark-null"
+_TWO_COLUMNS = "value BINARY, __key BINARY"
+_SUBSCRIPTION = "bench"
+Report = Callable[[str, str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every case needs.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    crew : Crew
+        The processes of what runs without Spark.
+    folder : Path
+        For checkpoints.
+    input_folder : Path
+    parts : list of Path
+        The input, a file for each process.
+    rows, repetitions : int
+    report : callable
+        Gets case, side and figure after each run.
+    """
+
+    spark: SparkSession
+    crew: Crew
+    folder: Path
+    input_folder: Path
+    parts: Sequence[Path]
+    rows: int
+    repetitions: int
+    report: Report
+
+    def rate(self, seconds: float, rows: int) -> float:
+        """Return rows per second, after checking that it was all of them.
+
+        Raises
+        ------
+        RuntimeError
+            If it was not.
+        """
+        if rows != self.rows:
+            raise RuntimeError(f"a benchmark lost or doubled rows: expected {self.rows}, found {rows}")
+        return rows / seconds
+
+    def crew_rate(self, jobs: Sequence[Job]) -> float:
+        """Run jobs in the processes."""
+        return self.rate(*self.crew.time(jobs))
+
+    def checkpoint(self) -> str:
+        """Return a new folder."""
+        return tempfile.mkdtemp(prefix="checkpoint-", dir=self.folder)
+
+    def run_case(
+        self,
+        case: str,
+        sides: Mapping[str, Callable[[], float]],
+        ratios: Mapping[str, tuple[str, ...]],
+    ) -> list[Result]:
+        """Measure the sides of a case in turn."""
+        series = interleave(
+            sides,
+            self.repetitions,
+            ROWS_PER_SECOND,
+            lambda side, figure: self.report(case, side, figure),
+        )
+        return compare(case, series, ratios)
+
+
+def ratios_of(place: Place) -> dict[str, tuple[str, ...]]:
+    """Return which side is compared with which."""
+    ours = place.side(TRANSACTIONAL)
+    return {
+        ours: (place.side(PLAIN), CLIENT, place.side(LOG)),
+        place.side(PLAIN): (CLIENT, place.side(LOG)),
+        place.side(LOG): (CLIENT,),
+    }
+
+
+def _shares(segments: tuple[SegmentRef, ...]) -> list[tuple[SegmentRef, ...]]:
+    return [segments[process::PROCESSES] for process in range(PROCESSES)]
+
+
+def _topics(segments: Sequence[SegmentRef]) -> tuple[str, ...]:
+    return tuple(segment.log_name for segment in segments)
+
+
+# -- sinks -------------------------------------------------------------------------------------
+
+
+def sinks(bench: Bench, place: Place) -> Iterator[list[Result]]:
+    """Measure each kind of sink, with and without transactions, and what goes without Spark."""
+    kinds: dict[str, Callable[[Bench, dict[str, str]], float]] = {
+        "sink_batch": _sink_batch,
+        "sink_stream": _sink_stream,
+        "sink_foreach_batch": _sink_foreach_batch,
+    }
+    for case, write in kinds.items():
+        sides: dict[str, Callable[[], float]] = {
+            place.side(TRANSACTIONAL): _into_topic(bench, place, write, "true"),
+            place.side(PLAIN): _into_topic(bench, place, write, "false"),
+        }
+        if case == "sink_batch":
+            sides[NULL] = lambda: _timed(bench, lambda: _input(bench).write, null.FORMAT, {})
+            sides[place.side(LOG)] = lambda: _appended(bench, place)
+        if place.service_url:
+            # With each kind, so that the ratio is of figures of the same minutes.
+            sides[CLIENT] = lambda: _sent(bench, place)
+        yield bench.run_case(case, sides, ratios_of(place))
+
+
+def _into_topic(
+    bench: Bench,
+    place: Place,
+    write: Callable[[Bench, dict[str, str]], float],
+    transactions: str,
+) -> Callable[[], float]:
+    checked = False
+
+    def run() -> float:
+        nonlocal checked
+        with place.topic() as topic:
+            seconds = write(
+                bench, {**place.options, "topic": topic, "transactions": transactions}
+            )
+            rows = bench.rows
+            if not checked:  # once is enough, and reading takes its time
+                rows, checked = _read(bench, place, topic, _TWO_COLUMNS).count(), True
+            return bench.rate(seconds, rows)
+
+    return run
+
+
+def _input(bench: Bench) -> DataFrame:
+    return bench.spark.read.schema(_TWO_COLUMNS).parquet(str(bench.input_folder))
+
+
+def _input_stream(bench: Bench) -> DataFrame:
+    return bench.spark.readStream.schema(_TWO_COLUMNS).parquet(str(bench.input_folder))
+
+
+def _timed(
+    bench: Bench, writer: Callable[[], object], name: str, options: Mapping[str, str]
+) -> float:
+    began = time.perf_counter()
+    writer().format(name).options(**options).mode("append").save()  # type: ignore[attr-defined]
+    return bench.rate(time.perf_counter() - began, bench.rows)
+
+
+def _sink_batch(bench: Bench, options: dict[str, str]) -> float:
+    began = time.perf_counter()
+    _input(bench).write.format(FORMAT).options(**options).mode("append").save()
+    return time.perf_counter() - began
+
+
+def _sink_stream(bench: Bench, options: dict[str, str]) -> float:
+    return _busy_seconds(
+        _input_stream(bench)
+        .writeStream.format(FORMAT)
+        .options(**options)
+        .option("checkpointLocation", bench.checkpoint())
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def _sink_foreach_batch(bench: Bench, options: dict[str, str]) -> float:
+    def plain(df: DataFrame, _: int) -> None:
+        df.write.format(FORMAT).options(**options).mode("append").save()
+
+    transactional = options["transactions"] == "true"
+    return _busy_seconds(
+        _input_stream(bench)
+        .writeStream.foreachBatch(TransactionalSink(options) if transactional else plain)
+        .option("checkpointLocation", bench.checkpoint())
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def _busy_seconds(query: StreamingQuery) -> float:
+    """Wait for a query's end, and return the time of its micro-batches that had rows."""
+    query.awaitTermination()
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    return sum(progress["durationMs"]["triggerExecution"] for progress in batches) / 1000
+
+
+def _appended(bench: Bench, place: Place) -> float:
+    with place.topic() as topic:
+        segments = place.segments(topic)
+        return bench.crew_rate(
+            [bare_log.Append(place, segments, str(part)) for part in bench.parts]
+        )
+
+
+def _sent(bench: Bench, place: Place) -> float:
+    with place.topic() as topic:
+        topics = _topics(place.segments(topic))
+        return bench.crew_rate(
+            [bare_pulsar.Send(place.service_url, topics, str(part)) for part in bench.parts]
+        )
+
+
+# -- source ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def filled(bench: Bench, place: Place) -> Iterator[str]:
+    """Give a topic with all rows of the input, committed in one transaction."""
+    with place.topic() as topic:
+        _sink_batch(bench, {**place.options, "topic": topic})
+        yield topic
+
+
+def source(bench: Bench, place: Place, topic: str) -> Iterator[list[Result]]:
+    """Measure the batch source with two columns, with all of them, and with none (a count)."""
+    segments = place.segments(topic)
+    shares = _shares(segments)
+
+    def consumed(schema: str | None) -> float:
+        began = time.perf_counter()
+        _read(bench, place, topic, schema).write.format("noop").mode("overwrite").save()
+        return bench.rate(time.perf_counter() - began, bench.rows)
+
+    def counted() -> float:
+        began = time.perf_counter()
+        rows = _read(bench, place, topic, _TWO_COLUMNS).count()
+        return bench.rate(time.perf_counter() - began, rows)
+
+    def from_log(columns: frozenset[str]) -> float:
+        return bench.crew_rate([bare_log.Read(place, share, columns) for share in shares])
+
+    def from_nothing() -> float:
+        began = time.perf_counter()
+        empty = bench.spark.read.format(null.FORMAT).option("rows", bench.rows).load()
+        empty.write.format("noop").mode("overwrite").save()
+        return bench.rate(time.perf_counter() - began, bench.rows)
+
+    def received() -> float:
+        return bench.crew_rate(
+            [bare_pulsar.Receive(place.service_url, _topics(share)) for share in shares]
+        )
+
+    ours, log = place.side(TRANSACTIONAL), place.side(LOG)
+    sides: dict[str, Callable[[], float]] = {
+        ours: lambda: consumed(_TWO_COLUMNS),
+        NULL: from_nothing,
+        log: lambda: from_log(frozenset({"value", "key"})),
+    }
+    if place.service_url:
+        sides[CLIENT] = received
+    yield bench.run_case("source", sides, ratios_of(place))
+    everything = frozenset(READ_SCHEMA.names)
+    sides = {ours: lambda: consumed(None), log: lambda: from_log(everything)}
+    yield bench.run_case("source_all_columns", sides, ratios_of(place))
+    yield bench.run_case("source_count", {ours: counted}, ratios_of(place))
+
+
+def _read(bench: Bench, place: Place, topic: str, schema: str | None) -> DataFrame:
+    reader = bench.spark.read.format(FORMAT).options(**place.options).option("topic", topic)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+# -- consume, transform, produce ----------------------------------------------------------------
+
+
+def pipeline(bench: Bench, place: Place, topic: str) -> Iterator[list[Result]]:
+    """Measure a stream from topic to topic; input and output are one transaction."""
+    inputs = place.segments(topic)
+
+    def passed(transactions: str) -> Callable[[], float]:
+        def run() -> float:
+            with place.topic() as output:
+                options = {**place.options, "topic": output, "transactions": transactions}
+                seconds = _busy_seconds(
+                    turned(_read_stream(bench, place, topic))
+                    .writeStream.format(FORMAT)
+                    .options(**options)
+                    .option("checkpointLocation", bench.checkpoint())
+                    .trigger(availableNow=True)
+                    .start()
+                )
+                return bench.rate(seconds, bench.rows)
+
+        return run
+
+    def bare() -> float:
+        with place.topic() as output:
+            outputs = _topics(place.segments(output))
+            return bench.crew_rate(
+                [
+                    bare_pulsar.Pass(place.service_url, _topics(share), outputs)
+                    for share in _shares(inputs)
+                ]
+            )
+
+    sides: dict[str, Callable[[], float]] = {
+        place.side(TRANSACTIONAL): passed("true"),
+        place.side(PLAIN): passed("false"),
+    }
+    if place.service_url:
+        sides[CLIENT] = bare
+    yield bench.run_case("consume_transform_produce", sides, ratios_of(place))
+
+
+def turned(messages: DataFrame) -> DataFrame:
+    """Change every value: its first byte goes to its end."""
+    value = f.col("value")
+    return messages.select(
+        f.concat(f.substring(value, 2, 1 << 30), f.substring(value, 1, 1)).alias("value"), "__key"
+    )
+
+
+def _read_stream(bench: Bench, place: Place, topic: str) -> DataFrame:
+    return (
+        bench.spark.readStream.schema(_TWO_COLUMNS)
+        .format(FORMAT)
+        .options(**place.options)
+        .option("topic", topic)
+        .option("startingOffsets", "earliest")
+        # A name of its own each time: a subscription serves one query.
+        .option("subscription", f"{_SUBSCRIPTION}-{time.monotonic_ns()}")
+        .load()
+    )

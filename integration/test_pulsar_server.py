@@ -1,0 +1,337 @@
+"""A broker of our own: its life, its crashes, and one that asks for authentication and TLS."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+from urllib3.exceptions import InsecureRequestWarning
+
+from integration.contract_segment_log import numbered, read_values, values, write
+from pulsar_txn_spark.config import PulsarConfig, as_pairs
+from pulsar_txn_spark.errors import PulsarTxnError, SegmentLogUnavailableError
+from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.pulsar_server import PulsarServer, PulsarServerError, free_ports
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
+)
+ROOT = Path(__file__).parents[1]
+
+
+def new_segment() -> SegmentRef:
+    name = uuid.uuid4().hex
+    return SegmentRef(name, "topic://public/default/t", f"persistent://public/default/{name}")
+
+
+def listens(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+# --- life -----------------------------------------------------------------------------------------
+
+
+def test_a_broker_from_the_command_line_dies_with_its_parent_that_was_killed(
+    tmp_path: Path,
+) -> None:
+    started = subprocess.Popen(
+        [sys.executable, "-m", "pulsar_txn_spark.pulsar_server"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    with started:
+        assert started.stdout is not None
+        urls = dict(started.stdout.readline().strip().split("=", 1) for _ in range(2))
+        assert listens(urls["service.url"])
+        assert list(tmp_path.iterdir())
+        started.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while listens(urls["service.url"]) or list(tmp_path.iterdir()):
+        assert time.monotonic() < deadline, list(tmp_path.iterdir())
+        time.sleep(0.1)
+
+
+def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
+    server = PulsarServer(settings={"brokerServicePort": "no number"})
+    with pytest.raises(PulsarServerError, match=r"(?s)ended while it was starting.*no number"):
+        server.start()
+    with pytest.raises(PulsarServerError):
+        _ = server.log_path
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PulsarServer]:
+    with PulsarServer() as server:
+        yield server
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
+def test_acknowledged_rows_survive_a_restart_and_the_same_log_goes_on(
+    own_server: PulsarServer, crash: bool
+) -> None:
+    log = PulsarSegmentLog(PulsarConfig(own_server.service_url, own_server.admin_url))
+    segment = new_segment()
+    log.create(segment)
+    receipt = write(log, segment, "before", numbered(0, 10_000))
+    own_server.restart(crash=crash)
+    assert log.last_confirmed(segment) == receipt.last
+    write(log, segment, "after", numbered(10_000, 11_000))
+    expected = [b"%d" % number for number in range(11_000)]
+    assert read_values(log, segment) == expected
+    assert log.trimmed_to(segment) == EARLIEST
+    log.close()
+
+
+@pytest.mark.crash
+def test_a_crash_amid_writing_loses_and_doubles_nothing_that_was_acknowledged(
+    own_server: PulsarServer,
+) -> None:
+    log = PulsarSegmentLog(PulsarConfig(own_server.service_url, own_server.admin_url))
+    segment = new_segment()
+    log.create(segment)
+    acknowledged: list[int] = []
+    stop, under_way = threading.Event(), threading.Event()
+    failures: list[PulsarTxnError] = []
+
+    def keep_writing() -> None:
+        number, attempt = 0, 0
+        while not stop.is_set():
+            attempt += 1
+            try:
+                writer = log.writer(segment, f"attempt-{attempt}")
+                while not stop.is_set():
+                    # A name per thousand rows tells what a failed attempt has left behind.
+                    tag = b"%d " % attempt
+                    batch = [tag + b"%d" % one for one in range(number, number + 1000)]
+                    writer.append(pa.record_batch({"value": pa.array(batch)}))
+                    writer.flush()
+                    acknowledged.extend(range(number, number + 1000))
+                    number += 1000
+                    under_way.set()
+            except PulsarTxnError as failure:
+                failures.append(failure)
+
+    thread = threading.Thread(target=keep_writing)
+    thread.start()
+    assert under_way.wait(60)
+    own_server.restart(crash=True)
+    before = len(acknowledged)
+    deadline = time.monotonic() + 90
+    while len(acknowledged) < before + 5000:
+        assert time.monotonic() < deadline, failures
+        assert thread.is_alive()
+        time.sleep(0.05)
+    stop.set()
+    thread.join(60)
+    assert not thread.is_alive()
+
+    found: dict[bytes, list[int]] = {}
+    for value in read_values(log, segment):
+        attempt, number = value.split(b" ")
+        found.setdefault(attempt, []).append(int(number))
+    for numbers in found.values():  # one writer's rows: in order, without holes, none twice
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert set(acknowledged) <= {number for numbers in found.values() for number in numbers}
+    log.close()
+
+
+@pytest.mark.crash
+def test_a_reader_goes_on_when_the_broker_comes_back(own_server: PulsarServer) -> None:
+    log = PulsarSegmentLog(
+        PulsarConfig(
+            own_server.service_url,
+            own_server.admin_url,
+            reader=as_pairs({"receiverQueueSize": "100"}),
+        )
+    )
+    segment = new_segment()
+    log.create(segment)
+    write(log, segment, "w", *(numbered(part * 1000, part * 1000 + 1000) for part in range(30)))
+    batches = log.read(
+        segment,
+        EARLIEST,
+        log.last_confirmed(segment),
+        visible=lambda _writer, _position: True,
+        columns=frozenset({"value"}),
+        max_rows=1000,
+    )
+    found = next(batches).column(0).to_pylist()
+    own_server.restart(crash=True)
+    for batch in batches:
+        found += batch.column(0).to_pylist()
+    assert found == [b"%d" % number for number in range(30_000)]
+    log.close()
+
+
+# --- authentication and TLS -----------------------------------------------------------------------
+
+SECRET = b"only for this test, thirty-two bytes or more"
+
+
+def token_of(role: str) -> str:
+    def encode(part: bytes) -> str:
+        return base64.urlsafe_b64encode(part).decode().rstrip("=")
+
+    parts = ({"alg": "HS256"}, {"sub": role})
+    head = ".".join(encode(json.dumps(part).encode()) for part in parts)
+    return f"{head}.{encode(hmac.digest(SECRET, head.encode(), hashlib.sha256))}"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no 'openssl' on the PATH to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=pulsar.test"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)
+    return certificate, key
+
+
+@pytest.fixture(scope="module")
+def secured(certificate: tuple[Path, Path]) -> Iterator[dict[str, str]]:
+    """Give URLs of a broker that wants tokens and speaks TLS; one port each does without TLS."""
+    broker_tls, web_tls = free_ports(2)
+    root = token_of("root")
+    plugin = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
+    settings = {
+        "authenticationEnabled": "true",
+        "authenticationProviders": plugin,
+        "authorizationEnabled": "true",
+        "superUserRoles": "root",
+        "tokenSecretKey": "data:;base64," + base64.b64encode(SECRET).decode(),
+        "brokerClientAuthenticationPlugin": (
+            "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+        ),
+        "brokerClientAuthenticationParameters": json.dumps({"token": root}),
+        "brokerServicePortTls": str(broker_tls),
+        "webServicePortTls": str(web_tls),
+        "tlsCertificateFilePath": str(certificate[0]),
+        "tlsKeyFilePath": str(certificate[1]),
+        "tlsTrustCertsFilePath": str(certificate[0]),
+    }
+    with PulsarServer(settings=settings, token=root) as server:
+        yield {
+            "service": server.service_url,
+            "admin": server.admin_url,
+            "service_tls": f"pulsar+ssl://127.0.0.1:{broker_tls}",
+            "admin_tls": f"https://127.0.0.1:{web_tls}",
+            "trust": str(certificate[0]),
+        }
+
+
+def secured_log(urls: dict[str, str], tls: str = "", **client: str) -> PulsarSegmentLog:
+    return PulsarSegmentLog(
+        PulsarConfig(urls["service" + tls], urls["admin" + tls], client=as_pairs(client))
+    )
+
+
+def test_a_token_opens_a_secured_broker(secured: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(token_of("root") + "\n")
+    for plugin, params in (
+        ("org.apache.pulsar.client.impl.auth.AuthenticationToken", f"token:{token_of('root')}"),
+        ("token", f"file://{file}"),
+    ):
+        log = secured_log(secured, authPluginClassName=plugin, authParams=params)
+        segment = new_segment()
+        log.create(segment)
+        write(log, segment, "w", values(b"secret"))
+        assert read_values(log, segment) == [b"secret"]
+        log.delete(segment)
+        log.close()
+
+
+def test_a_refused_token_is_reported_without_showing_it(secured: dict[str, str]) -> None:
+    segment = new_segment()
+    wrong = token_of("root")[:-6] + "abcdef"
+    for params in (wrong, token_of("nobody")):
+        log = secured_log(secured, authPluginClassName="token", authParams=params)
+        with pytest.raises(SegmentLogUnavailableError, match="authParams") as refused:
+            log.create(segment)
+        with pytest.raises(SegmentLogUnavailableError):
+            log.writer(segment, "w")
+        assert params not in str(refused.value)
+        assert params not in repr(log._config)
+        log.close()
+    anonymous = secured_log(secured)
+    with pytest.raises(SegmentLogUnavailableError, match="authPluginClassName"):
+        anonymous.create(segment)
+    anonymous.close()
+
+
+def test_a_role_that_may_only_administrate_elsewhere_is_refused_by_the_broker_too(
+    secured: dict[str, str],
+) -> None:
+    """The admin API may know us while the binary protocol does not."""
+    segment = new_segment()
+    config = PulsarConfig(
+        secured["service"],
+        secured["admin"],
+        client=as_pairs({"authPluginClassName": "token", "authParams": token_of("nobody")}),
+        admin=as_pairs({"authPluginClassName": "token", "authParams": token_of("root")}),
+    )
+    log = PulsarSegmentLog(config)
+    log.create(segment)
+    with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
+        log.writer(segment, "w")
+    log.delete(segment)
+    log.close()
+
+
+def test_tls_works_and_verifies_the_broker(secured: dict[str, str]) -> None:
+    login = {"authPluginClassName": "token", "authParams": token_of("root")}
+    segment = new_segment()
+    log = secured_log(secured, "_tls", tlsTrustCertsFilePath=secured["trust"], **login)
+    log.create(segment)
+    write(log, segment, "w", values(b"over TLS"))
+    assert read_values(log, segment) == [b"over TLS"]
+    log.close()
+
+    untrusting = secured_log(secured, "_tls", **login)
+    with pytest.raises(SegmentLogUnavailableError, match="TLS options"):
+        untrusting.last_confirmed(segment)
+    untrusting.close()
+    careless = secured_log(
+        secured,
+        "_tls",
+        tlsAllowInsecureConnection="true",
+        tlsHostnameVerificationEnable="false",
+        **login,
+    )
+    with pytest.warns(InsecureRequestWarning):
+        found = read_values(careless, segment)
+    assert found == [b"over TLS"]
+    careless.close()

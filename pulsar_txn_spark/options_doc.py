@@ -1,0 +1,145 @@
+"""The page of all options, docs/options.md, made from the tables that the validator works with.
+
+Run ``python -m pulsar_txn_spark.options_doc docs/options.md``; without a file it is printed. A test
+holds the file against the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+from pulsar_txn_spark.options import Option, Use, documented
+from pulsar_txn_spark.segments.pulsar_options import PASS_THROUGH, REFUSED
+
+_INTRODUCTION = """\
+# Options
+
+This page is generated: `python -m pulsar_txn_spark.options_doc docs/options.md`.
+
+Keys are matched without regard to case. An option that is unknown, malformed, or means nothing
+where it is given is refused before the query starts. *Where* says what it is for: `read` and `write`,
+each as `stream` or `batch`, and `connect`, which is every function of `pulsar_txn_spark` that takes
+options (`create_topic` and the like). A *secret* is never shown in messages, logs or `repr`.
+"""
+
+_PASS_THROUGH_INTRODUCTION = """\
+## Passed on to Pulsar
+
+`pulsar.client.*`, `pulsar.producer.*`, `pulsar.reader.*` and `pulsar.admin.*` carry the names of
+Pulsar's own Java configuration and need `service.url`. `pulsar.admin.*` falls back on
+`pulsar.client.*` for authentication and TLS. Names that are in neither of these lists are refused.
+"""
+
+_WAYS = ((Use.READ, "read"), (Use.WRITE, "write"))
+_KINDS = ((Use.STREAM, "stream"), (Use.BATCH, "batch"))
+
+
+def _where(use: Use) -> str:
+    """Say where an option means something."""
+    ways = [text for flag, text in _WAYS if use & flag]
+    kinds = [text for flag, text in _KINDS if use & flag]
+    parts = [", ".join(ways)]
+    if len(kinds) == 1:
+        parts = [f"{parts[0]} ({kinds[0]})"]
+    if use & Use.CONNECT:
+        parts.append("connect")
+    return ", ".join(parts)
+
+
+def _cell(text: str) -> str:
+    # A bar would end the cell, also within a code span.
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _default(option: Option) -> str:
+    if option.default is None:
+        return ""
+    # A default that needs a sentence is no literal value.
+    return option.default if " " in option.default else f"`{option.default}`"
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    titles = list(header)
+    yield f"| {' | '.join(titles)} |"
+    yield f"|{'---|' * len(titles)}"
+    for row in rows:
+        yield f"| {' | '.join(_cell(cell) for cell in row)} |"
+
+
+def _own_options() -> Iterator[str]:
+    excluded: dict[str, set[str]] = {}
+    for option in documented():
+        for other in option.conflicts:
+            excluded.setdefault(option.key, set()).add(other)
+            excluded.setdefault(other, set()).add(option.key)
+    for group, options in groupby(documented(), key=_group):
+        yield f"## {group}"
+        yield ""
+        rows = []
+        for option in options:
+            notes = [option.help]
+            if option.key in excluded:
+                others = " and ".join(f"`{key}`" for key in sorted(excluded[option.key]))
+                notes.append(f"Not together with {others}.")
+            if option.secret:
+                notes.append("*Secret.*")
+            rows.append((f"`{option.key}`", _default(option), _where(option.use), " ".join(notes)))
+        yield from _table(("Option", "Default", "Where", "Meaning"), rows)
+        yield ""
+
+
+def _group(option: Option) -> str:
+    if option.key.startswith("store."):
+        return "The metadata store"
+    if option.key in {"service.url", "admin.url"}:
+        return "Pulsar"
+    if option.use & Use.READ and option.use & Use.WRITE:
+        return "Source and sink"
+    return "Source" if option.use & Use.READ else "Sink"
+
+
+def _passed_on() -> Iterator[str]:
+    yield _PASS_THROUGH_INTRODUCTION
+    taken = [
+        (
+            f"`pulsar.{kind}.*`",
+            ", ".join(f"`{one.name}`{' (*secret*)' if one.secret else ''}" for one in options),
+        )
+        for kind, options in PASS_THROUGH.items()
+    ]
+    yield from _table(("Prefix", "Taken"), taken)
+    yield ""
+    refused = [
+        (f"`pulsar.{kind}.{name}`", why)
+        for kind, reasons in REFUSED.items()
+        for name, why in reasons.items()
+    ]
+    yield from _table(("Refused", "Why, or what instead"), refused)
+
+
+def page() -> str:
+    """Return the page."""
+    return "\n".join([_INTRODUCTION, *_own_options(), *_passed_on(), ""])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the page to a file, or print it; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pulsar_txn_spark.options_doc",
+        description="Write the documentation page of all options.",
+    )
+    parser.add_argument("file", nargs="?", type=Path, help="where to; without it, print the page")
+    file: Path | None = parser.parse_args(arguments).file
+    if file is None:
+        sys.stdout.write(page())
+    else:
+        file.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

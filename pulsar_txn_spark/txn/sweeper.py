@@ -1,0 +1,220 @@
+"""Sweeps: abort what expired, carry out what was decided, collect what nobody needs.
+
+No progress depends on a sweep: whoever is held up helps (see ``coordinator.help``). Sweeps keep the
+metadata small. Any number may run at once, in any driver; every step may be repeated.
+
+What goes, and when:
+
+- *operation records* go when every segment of the transaction has materialized it;
+- a *header* goes after the retention, when moreover each of its segments is closed for it and the
+  sink's pointer knows its decision (INV-6). However slow a participant: no header is forced out;
+- *resolved marks* of a segment go when it is closed for them;
+- *dropped writers* go when the log has deleted everything that was there when the segment was
+  closed for them: the floor then keeps out what a zombie may append later (INV-5).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pulsar_txn_spark.errors import PulsarTxnError, TransactionConflictError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
+from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+from pulsar_txn_spark.txn.participants import Participants
+
+_LOG = logging.getLogger(__name__)
+
+DEFAULT_RETENTION_MS = 60_000
+"""How long a decided header stays at least (PIP-471's example of a retention window)."""
+
+DEFAULT_INTERVAL_S = 30.0
+"""Least time between two sweeps of one process: half of the retention, so that headers go in time."""
+
+_AT_A_TIME = 500  # transactions that one sweep of a TC looks at: bounds its time and memory
+_POINTER_TRIES = 4
+
+
+@dataclass(slots=True)
+class SweepReport:
+    """What a sweep has done.
+
+    ``stuck`` names transactions whose header is past its retention but could not go, and why.
+    """
+
+    aborted: int = 0
+    materialized: int = 0
+    headers_removed: int = 0
+    segments_closed: int = 0
+    dropped_removed: int = 0
+    stuck: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEnds:
+    """What the log says of a segment: its LAC, and the highest position that was deleted."""
+
+    confirmed: Position
+    deleted: Position
+
+
+class Sweeper:
+    """Runs sweeps over all TCs of a store.
+
+    Parameters
+    ----------
+    coordinator : TransactionCoordinator
+    ends : callable
+        Asks the log for a segment's ends, None if the segment is not known (any more).
+    retention_ms : int
+        How long a decided header stays at least.
+    """
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        ends: Callable[[str], SegmentEnds | None],
+        retention_ms: int = DEFAULT_RETENTION_MS,
+    ) -> None:
+        self._coordinator = coordinator
+        self._store = coordinator.store
+        self._ends = ends
+        self._retention_ms = retention_ms
+
+    def sweep(self) -> SweepReport:
+        """Sweep every TC once."""
+        report = SweepReport()
+        for tc in range(self._store.identity.coordinators):
+            self._abort_expired(tc, report)
+            self._collect(tc, report)
+        return report
+
+    def _abort_expired(self, tc: int, report: SweepReport) -> None:
+        _, now_ms = self._store.lowest_open(tc)
+        for txn, _ in self._store.list_open(tc, deadline_ms=now_ms, limit=_AT_A_TIME):
+            try:
+                self._coordinator.abort(txn, EndedBy.EXPIRED, cause="its lease was over")
+            except TransactionConflictError:
+                continue  # its owner came back in between
+            report.aborted += 1
+
+    def _collect(self, tc: int, report: SweepReport) -> None:
+        # Step 1: F, below which everything is decided.
+        below, now_ms = self._store.lowest_open(tc)
+        # Step 2: carry out what is decided.
+        headers = []
+        for txn, finalized_ms in self._store.list_final(tc, limit=_AT_A_TIME):
+            header = self._store.read_txn(txn)
+            if header is None:
+                continue
+            if not header.materialized:
+                self._coordinator.materialize(header)
+                report.materialized += 1
+            headers.append((header, finalized_ms))
+        # Step 3: close the segments, so that nobody registers anything below F there again. The
+        # script refuses while anything below F is still registered.
+        due = [
+            header
+            for header, finalized_ms in headers
+            if finalized_ms + self._retention_ms <= now_ms and header.txn.counter < below
+        ]
+        segments = {s for header in due for s in Participants.of(header.intents).segments}
+        closed = {
+            segment for segment in sorted(segments) if self._close(segment, tc, below, report)
+        }
+        # Step 4: headers go whose every participant is through.
+        stuck = []
+        for header in due:
+            why = self._held_by(header, closed)
+            if why is None:
+                self._store.remove_txn(header.txn)
+                report.headers_removed += 1
+            else:
+                stuck.append(f"{header.txn}: {why}")
+        report.stuck = (*report.stuck, *stuck)
+
+    def _close(self, segment: str, tc: int, below: int, report: SweepReport) -> bool:
+        answer = self._store.close_segment(segment, tc, below)
+        if answer.code is Code.PENDING:
+            # A pin of a transaction below F: it is decided, so helping removes it.
+            self._coordinator.help([TxnId.parse(answer.values[0])])
+            answer = self._store.close_segment(segment, tc, below)
+        if answer.code is Code.PENDING:
+            return False
+        report.segments_closed += answer.code is Code.OK
+        # The LAC is read after everything below F was decided and closed here: see seg_floor.lua.
+        ends = self._ends(segment)
+        if ends is not None:
+            floor = self._store.raise_floor(segment, tc, below, ends.confirmed, ends.deleted)
+            if floor.code is Code.OK:
+                report.dropped_removed += int(floor.values[1])
+        return True
+
+    def _held_by(self, header: TxnHeader, closed: set[str]) -> str | None:
+        """Return who still needs a header, None if nobody does."""
+        participants = Participants.of(header.intents)
+        for segment in participants.segments:
+            if segment not in closed:
+                return f"segment {segment} is not closed for it"
+        if participants.pointer is not None and not self._teach(participants.pointer, header):
+            return f"the pointer of sink {participants.pointer[1]} changes all the time"
+        return None
+
+    def _teach(self, pointed: tuple[str, str], header: TxnHeader) -> bool:
+        """Write a decision into the sink's pointer, if that still names the transaction."""
+        query, sink = pointed
+        for _ in range(_POINTER_TRIES):
+            read = self._store.read_pointer(sink, query)
+            pointer = Pointer.FromString(read.own) if read.own else None
+            if pointer is None or pointer.txn_id != header.txn.key:
+                return True  # it has moved on, or never came to name it
+            if pointer.decision != Pointer.UNDECIDED:
+                return True
+            committed = header.state is TxnState.COMMITTED
+            pointer.decision = Pointer.COMMITTED if committed else Pointer.ABORTED
+            pointer.digest = Outcome.FromString(header.outcome).digest
+            record = pointer.SerializeToString(deterministic=True)
+            if self._store.swap_pointer(sink, query, read, record, current=read.current_query):
+                return True
+        return False
+
+
+class BackgroundSweeper:
+    """Sweeps in a thread of its own, at most once in a while, where a driver happens to be.
+
+    Parameters
+    ----------
+    sweeper : Sweeper
+    interval_s : float
+        Least time between two sweeps of this process.
+    """
+
+    def __init__(self, sweeper: Sweeper, interval_s: float = DEFAULT_INTERVAL_S) -> None:
+        self._sweeper = sweeper
+        self._interval_s = interval_s
+        self._thread: threading.Thread | None = None
+        self._next = time.monotonic() + interval_s
+
+    def nudge(self) -> None:
+        """Start a sweep if it is time for one and none runs. Returns at once."""
+        now = time.monotonic()
+        if now < self._next or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._next = now + self._interval_s
+        self._thread = threading.Thread(target=self._sweep, name="pulsar-txn-sweep", daemon=True)
+        self._thread.start()
+
+    def _sweep(self) -> None:
+        try:
+            report = self._sweeper.sweep()
+        except PulsarTxnError as error:
+            # A failed sweep must not end a query: the next one goes on where this one stopped.
+            _LOG.warning("the sweep did not finish: %s", error)
+            return
+        for stuck in report.stuck:
+            _LOG.warning("header past its retention: %s", stuck)

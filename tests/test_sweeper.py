@@ -1,0 +1,233 @@
+"""Sweeps keep the metadata small, and never take what somebody still needs (INV-5, INV-6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_txn_spark.errors import TransactionNotFoundError
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.store.protocol import Code, TxnState
+from pulsar_txn_spark.txn.batch import BatchKey
+from pulsar_txn_spark.txn.buffer import writer_name
+from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper, SweepReport
+from tests.scenario import SEGMENT, TIMEOUT_MS, World, ack
+
+DELETED: dict[str, Position] = {}
+
+
+@pytest.fixture(autouse=True)
+def nothing_deleted() -> None:
+    DELETED.clear()
+
+
+def sweep(world: World, retention_ms: int = 0) -> SweepReport:
+    def ends(segment: str) -> SegmentEnds:
+        return SegmentEnds(world.log.last_confirmed(segment), DELETED.get(segment, EARLIEST))
+
+    return Sweeper(world.coordinator, ends, retention_ms).sweep()
+
+
+def headers(world: World) -> list[str]:
+    return sorted(key.decode() for key in world.client.keys("*:txn:*"))
+
+
+def test_an_expired_transaction_is_aborted_and_its_rows_stay_invisible(world: World) -> None:
+    txn = world.open()
+    world.write(txn, "a")
+    world.expire(txn)
+    assert sweep(world, retention_ms=60_000).aborted == 1
+    assert world.state(txn) is TxnState.ABORTED
+    assert world.visible() == []
+    assert world.pinned() == []
+
+
+def test_a_transaction_that_is_alive_is_left_alone(world: World) -> None:
+    txn = world.open()
+    world.write(txn, "a")
+    report = sweep(world)
+    assert (report.aborted, report.headers_removed) == (0, 0)
+    assert world.state(txn) is TxnState.OPEN
+
+
+def test_a_decided_header_goes_with_its_intents_nonce_and_indexes(world: World) -> None:
+    txn = world.open()
+    world.commit(txn, world.write(txn, "a"))
+    assert sweep(world).headers_removed == 1
+    left = {key.decode().partition(":")[2] for key in world.client.keys("{tc*")}
+    assert left <= {"birth", "txn-counter"}
+    assert world.visible() == ["a"]
+
+
+def test_a_header_stays_for_its_retention(world: World) -> None:
+    txn = world.open()
+    world.commit(txn, world.write(txn, "a"))
+    assert sweep(world, retention_ms=60_000).headers_removed == 0
+    assert world.state(txn) is TxnState.COMMITTED
+
+
+def test_a_decision_that_nobody_carried_out_is_carried_out_first(world: World) -> None:
+    txn = world.open()
+    world.decide(txn, world.write(txn, "a"))
+    report = sweep(world)
+    assert (report.materialized, report.headers_removed) == (1, 1)
+    assert world.pinned() == []
+    assert world.visible() == ["a"]
+
+
+def test_a_header_stays_while_an_older_transaction_of_its_tc_is_open(world: World) -> None:
+    older = world.open("nonce-0")
+    tc = world.coordinator.shard("nonce-0")
+    same = next(n for n in (f"n{i}" for i in range(99)) if world.coordinator.shard(n) == tc)
+    younger = world.open(same)
+    world.commit(younger, world.write(younger, "a"))
+    assert sweep(world).headers_removed == 0
+    world.abort(older)
+    assert sweep(world).headers_removed == 2
+
+
+def test_a_pin_request_that_arrives_after_the_header_went_is_refused(world: World) -> None:
+    txn = world.open()
+    world.commit(txn, world.write(txn, "a"))
+    sweep(world)
+    late = writer_name(txn.id, 7, "late")
+    assert [a.code for a in world.store.pin(txn.id, late, [SEGMENT])] == [Code.CLOSED]
+    assert world.pinned() == []
+
+
+def test_a_pending_acknowledgement_that_arrives_after_the_header_went_is_refused(
+    world: World,
+) -> None:
+    end = Position(1, 0)
+    world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
+    txn = world.open()
+    world.commit(txn, world.write(txn, "a"))
+    sweep(world)
+    answers = world.store.place_acks(txn.id, [ack(EARLIEST, end)])
+    assert [a.code for a in answers] == [Code.CLOSED]
+
+
+def test_the_zombie_that_wakes_after_the_dropped_record_went_stays_invisible(world: World) -> None:
+    zombie = world.open()
+    world.write(zombie, "lost")
+    world.abort(zombie)
+    assert len(world.dropped()) == 1
+    sweep(world)
+    assert len(world.dropped()) == 1, "its entry is still in the log"
+    DELETED[SEGMENT] = world.log.last_confirmed(SEGMENT)
+    # The sweep works when something of the TC has ended since; the pair noted before is finished.
+    again = world.open(zombie.nonce + "x")
+    while again.id.tc != zombie.id.tc:
+        again = world.open(again.nonce + "x")
+    world.commit(again, world.write(again, "seen"))
+    sweep(world)
+    assert world.dropped() == {}
+    world.log.append(SEGMENT, writer_name(zombie.id, 0, "abcd"), "from the grave")
+    assert world.visible() == ["seen"]
+
+
+def test_a_dropped_record_stays_until_the_log_has_deleted_its_entries(world: World) -> None:
+    txn = world.open()
+    world.write(txn, "lost")
+    world.log.append(SEGMENT, "plain", "seen")
+    world.abort(txn)
+    for _ in range(3):
+        sweep(world)
+    assert headers(world) == []
+    assert world.visible() == ["seen"]
+
+
+def test_the_pointer_learns_the_decision_before_the_header_goes(world: World) -> None:
+    key = BatchKey("s", "q", 0)
+    world.run_batch(key, "n1", "a")
+    assert sweep(world).headers_removed == 1
+    attempt = world.run_batch(key, "n2", "a")
+    assert attempt.replay
+    assert world.visible() == ["a"]
+
+
+def test_teaching_a_retired_pointer_does_not_bring_its_query_back(world: World) -> None:
+    world.run_batch(BatchKey("s", "old", 0), "n1", "a")
+    world.run_batch(BatchKey("s", "new", 0), "n2", "b")
+    sweep(world)
+    assert world.store.read_pointer("s", "old").current_query == "new"
+
+
+def test_sweeping_twice_at_once_does_no_harm(world: World) -> None:
+    other = world.another_process()
+    for nonce in ("a", "b", "c"):
+        txn = world.open(nonce)
+        world.commit(txn, world.write(txn, nonce))
+    reports = [sweep(world), sweep(other)]
+    assert sum(report.headers_removed for report in reports) == 3
+    assert world.visible() == ["a", "b", "c"]
+
+
+def test_a_new_reader_from_earliest_after_all_collection_sees_exactly_what_committed(
+    world: World,
+) -> None:
+    expected = []
+    for number in range(12):
+        txn = world.open(f"n{number}")
+        winner = world.write(txn, f"v{number}")
+        if number % 3:
+            world.commit(txn, winner)
+            expected.append(f"v{number}")
+        else:
+            world.abort(txn)
+        if number % 4 == 3:
+            sweep(world)
+    sweep(world)
+    assert headers(world) == []
+    assert world.another_process().visible() == expected
+
+
+def test_a_commit_after_the_header_went_is_told_so(world: World) -> None:
+    txn = world.open()
+    world.write(txn, "a")
+    world.expire(txn)
+    sweep(world)
+    with pytest.raises(TransactionNotFoundError, match="no header"):
+        world.commit(txn)
+
+
+def test_a_segment_is_not_closed_over_a_pin(world: World) -> None:
+    txn = world.open()
+    world.admit(txn)
+    answer = world.store.close_segment(SEGMENT, txn.id.tc, txn.id.counter + 1)
+    assert (answer.code, answer.values) == (Code.PENDING, (txn.id.key,))
+
+
+def test_a_segment_is_not_closed_over_a_pending_acknowledgement(world: World) -> None:
+    world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
+    txn = world.open()
+    world.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [ack(EARLIEST, Position(1, 0))])
+    answer = world.store.close_segment(SEGMENT, txn.id.tc, txn.id.counter + 1)
+    assert (answer.code, answer.values) == (Code.PENDING, (txn.id.key,))
+
+
+def test_the_floor_is_the_one_noted_first_not_that_of_a_later_pair(world: World) -> None:
+    first, second = world.open("n0"), None
+    world.write(first, "lost")
+    world.abort(first)
+    tc = first.id.tc
+    world.store.close_segment(SEGMENT, tc, first.id.counter + 1)
+    noted = world.log.last_confirmed(SEGMENT)
+    world.store.raise_floor(SEGMENT, tc, first.id.counter + 1, noted, EARLIEST)
+    names = (n for n in (f"m{i}" for i in range(99)) if world.coordinator.shard(n) == tc)
+    second = world.open(next(names))
+    world.write(second, "lost too")
+    world.abort(second)
+    world.store.close_segment(SEGMENT, tc, second.id.counter + 1)
+    later = world.log.last_confirmed(SEGMENT)
+    answer = world.store.raise_floor(SEGMENT, tc, second.id.counter + 1, later, noted)
+    assert answer.values == (str(first.id.counter + 1), "1")
+    assert [w for w in world.dropped() if f"-{second.id.counter}-" in w], "its entry is there"
+
+
+def test_a_zombie_whose_header_went_may_not_write(world: World) -> None:
+    txn = world.open()
+    world.commit(txn, world.write(txn, "a"))
+    sweep(world)
+    assert world.store.read_txn(txn.id) is None
+    with pytest.raises(TransactionNotFoundError):
+        world.buffer.admit(txn.id, txn.nonce, TIMEOUT_MS, "w", [SEGMENT])
