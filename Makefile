@@ -8,8 +8,9 @@ MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
 BACKEND ?= embedded
-# What `make test` leaves out; `make test MARK="not benchmark and not crash"` is quicker.
-MARK ?= not benchmark
+# What `make test` leaves out; `make test MARK="not benchmark and not long and not crash"`
+# is quicker.
+MARK ?= not benchmark and not long
 # Passed on: `make test ARGS="-k offsets -x"`, `make demo ARGS="--kills 5"`.
 ARGS ?=
 

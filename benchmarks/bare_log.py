@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.data import BATCH_ROWS, load
+from benchmarks.data import BATCH_ROWS, VALUE_BYTES, load
 from benchmarks.place import Place
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router, Topology
@@ -86,25 +86,13 @@ class Read:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AppendOne:
-    """Append one row to each of some segments at once; for the parent process, no job."""
-
-    place: Place
-    segments: tuple[SegmentRef, ...]
-
-    def __call__(self) -> list[Position]:
-        """Append, and return where."""
-        log, name = self.place.run.log, f"bench-{secrets.token_hex(6)}"
-        row = pa.record_batch(
-            [pa.array([b"v" * 100]), pa.array([b"key-00000000"])], names=["value", "key"]
-        )
-        ends = []
-        for segment in self.segments:
-            writer = log.writer(segment, name)
-            writer.append(row)
-            last = writer.flush().last
-            writer.close()
-            assert last is not None
-            ends.append(last)
-        return ends
+def append_one(place: Place, segments: tuple[SegmentRef, ...], name: str) -> None:
+    """Append one row to each of some segments, as the writer `name`."""
+    row = pa.record_batch(
+        [pa.array([b"v" * VALUE_BYTES]), pa.array([b"key-00000000"])], names=["value", "key"]
+    )
+    for segment in segments:
+        writer = place.run.log.writer(segment, name)
+        writer.append(row)
+        writer.flush()
+        writer.close()

@@ -21,14 +21,13 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks import null
-from benchmarks.bare_log import AppendOne
+from benchmarks.bare_log import append_one
 from benchmarks.data import SEGMENTS
 from benchmarks.measure import Result, Series, compare
 from benchmarks.monitor import Monitor
 from benchmarks.place import Place
 from benchmarks.throughput import NULL, PLAIN, TRANSACTIONAL, Report
 from pulsar_txn_spark.spark.datasource import FORMAT
-from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import EndedBy
 from pulsar_txn_spark.txn.batch import new_nonce
 from pulsar_txn_spark.txn.buffer import writer_name
@@ -47,7 +46,7 @@ class Shape:
 
     case: str
     segments: int
-    rows: int  # in each of the segments
+    rows: int  # in each of these segments, 0 or 1
 
 
 SHAPES = (
@@ -92,6 +91,10 @@ class Stepper:
             If the micro-batch was not of that shape.
         """
         self.push(shape)
+        return self.wait(shape)
+
+    def wait(self, shape: Shape) -> Mapping[str, int]:
+        """Wait for the micro-batch that was pushed; see :meth:`step`."""
         while True:
             progress = self.found.get(timeout=_PROGRESS_SECONDS)
             # A trigger without anything new makes no micro-batch and does not count.
@@ -107,16 +110,14 @@ def put(place: Place, topic: str, shape: Shape) -> None:
     """Put rows into a topic; those of an empty micro-batch belong to an aborted transaction."""
     segments = place.segments(topic)[: shape.segments]
     if shape.rows:
-        for _ in range(shape.rows):
-            AppendOne(place, segments)()
+        append_one(place, segments, f"bench-{new_nonce()}")
         return
     run, nonce, timeout_ms = place.run, new_nonce(), 60_000
     txn = run.coordinator.new_txn(nonce, timeout_ms=timeout_ms)
     name = writer_name(txn, 0, "bench")
     run.buffer.admit(txn, nonce, timeout_ms, name, [segment.id for segment in segments])
-    AppendOne(place, segments, name)()
+    append_one(place, segments, name)
     run.coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause="the benchmark says so")
-    assert Outcome  # the outcome of an abort names no winner
 
 
 @contextmanager
@@ -248,8 +249,9 @@ def round_trips(
         series[side] = Series(ROUND_TRIPS)
         with ours(spark, place, folder, transactions) as stepper, Monitor(place) as monitor:
             for turn in range(_WARM_UP + repetitions):
-                with monitor.counting(stepper) as (counted, step):
-                    step(SHAPES[2])
+                stepper.push(SHAPES[2])
+                with monitor.counting() as counted:
+                    stepper.wait(SHAPES[2])
                 if series[side].first is None:
                     series[side].first = counted.round_trips
                 if turn >= _WARM_UP:

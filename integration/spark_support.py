@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -310,7 +311,6 @@ def fails_once(mark: Path) -> Callable[[], None]:
     """Return a function for tasks that raises when it is called for the first time."""
     path = str(mark)
 
-    # Nested, so that it is pickled by value: a worker need not find this module.
     def fail() -> None:
         import os  # noqa: PLC0415
 
@@ -324,37 +324,47 @@ def fails_once(mark: Path) -> Callable[[], None]:
 
 
 class Meeting:
-    """A task waits here, once, until the test lets it go; both sides block on named pipes."""
+    """A task waits here until the test lets it go. Later tasks pass."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self._arrived, self._go, self._mark = (folder / name for name in ("arrived", "go", "mark"))
-        os.mkfifo(self._arrived)
-        os.mkfifo(self._go)
+    def __init__(self) -> None:
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self._door.settimeout(QUERY_SECONDS)
+        self._guest: socket.socket | None = None
 
     def point(self) -> Callable[[], None]:
         """Return the function that a task calls."""
-        arrived, go, mark = str(self._arrived), str(self._go), str(self._mark)
+        address = self._door.getsockname()
 
+        # Nested, so that it is pickled by value: a worker need not find this module.
         def meet() -> None:
-            import os  # noqa: PLC0415
+            import socket  # noqa: PLC0415
 
             try:
-                os.mkdir(mark)
-            except FileExistsError:
+                guest = socket.create_connection(address)
+            except ConnectionRefusedError:
                 return
-            with open(arrived, "wb"), open(go, "rb") as gate:  # noqa: PTH123
-                gate.read()
+            with guest:
+                guest.recv(1)  # ends when the test closes its side, or dies
 
         return meet
 
     def wait(self) -> None:
-        """Wait until the task has come."""
-        self._arrived.read_bytes()
+        """Wait until a task has come."""
+        self._guest, _ = self._door.accept()
+        self._door.close()
 
     def release(self) -> None:
         """Let the task go on."""
-        self._go.write_bytes(b"")
+        assert self._guest is not None
+        self._guest.close()
+
+    def __enter__(self) -> Meeting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._door.close()
+        if self._guest is not None:
+            self._guest.close()
 
 
 def on_value(df: DataFrame, trigger: str, action: Callable[[], None]) -> DataFrame:

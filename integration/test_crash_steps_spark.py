@@ -31,19 +31,11 @@ from pulsar_txn_spark.store.server import stop_server
 ENTRIES = 120
 ROWS_AN_ENTRY = 5
 JOB = Path(__file__).with_name("crash_job.py")
-PER_TASK = {Step.BEGIN, Step.INTENT, Step.PIN, Step.APPEND, Step.OP_RECORD}
 RUN_TIMEOUT_S = 120
 
-KILLS = [
-    (step, phase, nth)
-    for step in Step
-    for phase, nth in (
-        # The second time of a task's step is in the other task, the second of a driver's step in
-        # the batch after the one that is recovered; the first is in the recovery itself.
-        (Phase.BEFORE, 2),
-        (Phase.AFTER, 1),
-    )
-]
+# The second time of a task's step is in the other task, the second of a driver's step in the batch
+# after the one that is recovered; the first is in the recovery itself.
+NTH = {Phase.BEFORE: 2, Phase.AFTER: 1}
 # Spark's own commit log has no reply that we could lose: the replay without its last entry is a
 # test of its own.
 LOST_REPLIES = [step for step in Step if step is not Step.SPARK_COMMIT_LOG]
@@ -138,10 +130,21 @@ def fired(folder: Path, step: Step, phase: Phase) -> bool:
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("sink", ["format", "foreachBatch"])
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "sink, phase",
+    [
+        # Half of the kills for each sink in `make test`, all of them in `make crash`.
+        pytest.param("format", Phase.BEFORE, id="format-before"),
+        pytest.param("foreachBatch", Phase.AFTER, id="foreachBatch-after"),
+        pytest.param("format", Phase.AFTER, id="format-after", marks=pytest.mark.long),
+        pytest.param(
+            "foreachBatch", Phase.BEFORE, id="foreachBatch-before", marks=pytest.mark.long
+        ),
+    ],
+)
 def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
-    folder: Path, sink: str
+    folder: Path, sink: str, phase: Phase
 ) -> None:
     options = {"store.path": str(folder / "store")}
     out = f"crash-out-{sink}"
@@ -150,8 +153,8 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
     run = runtime(Options(options, Use.CONNECT))
     expected = load(run)
 
-    for step, phase, nth in KILLS:
-        code, output = start(folder, sink, 10, f"{step}:{phase}:{nth}")
+    for step in Step:
+        code, output = start(folder, sink, 10, f"{step}:{phase}:{NTH[phase]}")
         assert code == -signal.SIGKILL, f"{step} {phase}: exit code {code}\n{output}"
         assert fired(folder, step, phase), f"{step} {phase} was not reached"
         # Whatever is visible in between is a part of the whole, and nothing is doubled.

@@ -25,7 +25,12 @@ from urllib3.exceptions import InsecureRequestWarning
 
 from integration.contract_segment_log import numbered, read_values, values, write
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
-from pulsar_txn_spark.errors import PulsarTxnError, SegmentLogUnavailableError
+from pulsar_txn_spark.errors import (
+    PulsarTxnError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+)
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.pulsar_server import PulsarServer, PulsarServerError, free_ports
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -190,6 +195,17 @@ def test_a_reader_goes_on_when_the_broker_comes_back(own_server: PulsarServer) -
         found += batch.column(0).to_pylist()
     assert found == [b"%d" % number for number in range(30_000)]
     log.close()
+
+
+def test_a_broker_without_topic_level_policies_is_refused_with_what_to_set() -> None:
+    with PulsarServer(settings={"topicLevelPoliciesEnabled": "false"}) as server:
+        log = PulsarSegmentLog(PulsarConfig(server.service_url, server.admin_url))
+        segment = new_segment()
+        with pytest.raises(SegmentLogError, match="topicLevelPoliciesEnabled=true"):
+            log.create(segment)
+        with pytest.raises(SegmentNotFoundError):  # what is not safe is no segment
+            log.writer(segment, "w")
+        log.close()
 
 
 # --- authentication and TLS -----------------------------------------------------------------------

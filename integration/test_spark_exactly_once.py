@@ -187,8 +187,7 @@ def test_a_task_that_published_and_failed_is_retried_and_only_the_retry_counts(l
     source, out = lab.topic(), lab.topic(2)
     text = "x" * 10_000  # large rows, in small Arrow batches: the first are in the log early
     lab.produce(source, *(f"{number}-{text}" for number in range(300)), "last")
-    meeting, fail = Meeting(lab.folder / "meeting"), fails_once(lab.folder / "failed")
-    meet = meeting.point()
+    fail = fails_once(lab.folder / "failed")
 
     def at_last() -> None:
         meet()
@@ -203,7 +202,8 @@ def test_a_task_that_published_and_failed_is_retried_and_only_the_retry_counts(l
             values = [f"{context.attemptNumber()}-{v}" for v in batch.column("value").to_pylist()]
             yield pa.record_batch([pa.array(values)], names=["value"])
 
-    with lab.setting("spark.sql.execution.arrow.maxRecordsPerBatch", 100):
+    with lab.setting("spark.sql.execution.arrow.maxRecordsPerBatch", 100), Meeting() as meeting:
+        meet = meeting.point()
         df = on_value(lab.source(source), "last", at_last)
         df = df.mapInArrow(mark, df.schema)
         query = lab.sink(df, out, lab.checkpoint()).trigger(availableNow=True).start()

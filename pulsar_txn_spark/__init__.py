@@ -1,6 +1,6 @@
 """Exactly-once Spark Structured Streaming on segmented topics of Apache Pulsar.
 
-``spark.readStream.format("pulsar_txn")`` and ``df.writeStream.format("pulsar_txn")`` need no import.
+``readStream.format("pulsar_txn")`` and ``writeStream.format("pulsar_txn")`` need no import.
 This module holds what else a job may want.
 """
 

@@ -44,8 +44,8 @@ def require_python_and_pyspark() -> None:
     numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
     if numbers < LEAST_PYSPARK:
         raise EnvironmentTooOldError(
-            f"PySpark {found} is too old: pulsar_txn needs {_dotted(LEAST_PYSPARK)} or newer, as the "
-            "admission control of Python sources came with it. Run: pip install 'pyspark>=4.2'"
+            f"PySpark {found} is too old: pulsar_txn needs {_dotted(LEAST_PYSPARK)} or newer, as "
+            "the admission control of Python sources came with it. Run: pip install 'pyspark>=4.2'"
         )
 
 
@@ -61,8 +61,8 @@ def require_java() -> None:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         raise EnvironmentTooOldError(
-            f"no Java found ({'JAVA_HOME is ' + home if home else 'JAVA_HOME is not set'}, none on the "
-            f"PATH): Spark needs Java {LEAST_JAVA} or newer. Install one and set JAVA_HOME"
+            f"no Java found ({'JAVA_HOME is ' + home if home else 'JAVA_HOME is not set'}, none on "
+            f"the PATH): Spark needs Java {LEAST_JAVA} or newer. Install one and set JAVA_HOME"
         )
     try:
         answer = subprocess.run(  # noqa: S603 — the very program that Spark would start
@@ -75,8 +75,8 @@ def require_java() -> None:
         return  # a vendor's wording that we do not know: Spark will tell
     if int(found[1]) < LEAST_JAVA:
         raise EnvironmentTooOldError(
-            f"Java {found[1]} ({java}) is too old: Spark needs {LEAST_JAVA} or newer. Install one and "
-            "set JAVA_HOME"
+            f"Java {found[1]} ({java}) is too old: Spark needs {LEAST_JAVA} or newer. Install one "
+            "and set JAVA_HOME"
         )
 
 

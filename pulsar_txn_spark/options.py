@@ -191,8 +191,8 @@ OPTIONS: tuple[Option, ...] = (
         _url("redis", "rediss", "unix", "redis+cluster", "rediss+cluster"),
         None,
         ANYWHERE,
-        "Redis that holds the transactions: redis://, rediss:// (TLS), unix://, redis+cluster:// or "
-        "rediss+cluster://. Without it an embedded server is started.",
+        "Redis that holds the transactions: redis://, rediss:// (TLS), unix://, redis+cluster:// "
+        "or rediss+cluster://. Without it an embedded server is started.",
         secret=True,
         conflicts=("store.path",),
     ),
@@ -304,16 +304,17 @@ OPTIONS: tuple[Option, ...] = (
         _whole(1, 1 << 20),
         None,
         READ_ANY,
-        "Split long ranges so that about this many tasks read. Without it, one task reads a segment; "
-        "with it, two tasks may read (and write on) rows of one key in the same micro-batch, so "
-        "that their order is no longer kept.",
+        "Split long ranges so that about this many tasks read. Without it, one task reads a "
+        "segment; with it, two tasks may read (and write on) rows of one key in the same "
+        "micro-batch, so that their order is no longer kept.",
     ),
     Option(
         "failOnDataLoss",
         _boolean,
         "true",
         READ_ANY,
-        "Whether data that was trimmed before it was read is an error; else it is skipped, and logged.",
+        "Whether data that was trimmed before it was read is an error; else it is skipped, and "
+        "logged.",
     ),
     # sink
     Option(
@@ -321,7 +322,8 @@ OPTIONS: tuple[Option, ...] = (
         _sink_id,
         None,
         WRITE_ANY,
-        "Name of the sink in replay and fencing. Default: the query's id, which lives in the checkpoint.",
+        "Name of the sink in replay and fencing. Default: the query's id, which lives in the "
+        "checkpoint.",
     ),
     Option(
         "transactions",
@@ -335,7 +337,8 @@ OPTIONS: tuple[Option, ...] = (
         _whole(1000, 86_400_000),
         "60000",
         READ_ANY | WRITE_ANY,
-        "Lease of a transaction: how long readers wait for a driver that died. Living ones extend it.",
+        "Lease of a transaction: how long readers wait for a driver that died. Living ones extend "
+        "it.",
     ),
     # given by Spark or by this package, not by users
     Option("checkpointlocation", _text, None, WRITE_ANY | READ_ANY, ""),
@@ -402,18 +405,19 @@ class Options:
                     )
         if "service.url" in self._values and "admin.url" not in self._values:
             raise OptionError(
-                "option 'admin.url' is missing: 'service.url' needs it (seals, policies and deduplication "
-                "go over Pulsar's admin API), for example http://localhost:8080"
+                "option 'admin.url' is missing: 'service.url' needs it (seals, policies and "
+                "deduplication go over Pulsar's admin API), for example http://localhost:8080"
             )
         if "admin.url" in self._values and "service.url" not in self._values:
             raise OptionError(
-                "option 'service.url' is missing: 'admin.url' alone does not say where Pulsar is, for "
-                "example pulsar://localhost:6650"
+                "option 'service.url' is missing: 'admin.url' alone does not say where Pulsar is, "
+                "for example pulsar://localhost:6650"
             )
         stray = [key for key in self.given if key.startswith(PASSTHROUGH)]
         if stray and "service.url" not in self._values:
             raise OptionError(
-                f"option {stray[0]!r} is for Pulsar, but 'service.url' is not given: give it, or drop the option"
+                f"option {stray[0]!r} is for Pulsar, but 'service.url' is not given: give it, or "
+                "drop the option"
             )
 
     def get(self, key: str, default: Any = None) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from pathlib import Path
 
 from pulsar_txn_spark.options import Option, Use, documented
@@ -21,12 +20,13 @@ _INTRODUCTION = """\
 This page is generated: `python -m pulsar_txn_spark.options_doc docs/options.md`.
 
 Keys are matched without regard to case. An option that is unknown, malformed, or means nothing
-where it is given is refused before the query starts. *Where* says what it is for: `read` and `write`,
-each as `stream` or `batch`, and `connect`, which is every function of `pulsar_txn_spark` that takes
-options (`create_topic` and the like). A *secret* is never shown in messages, logs or `repr`.
+where it is given is refused before the query starts. *Where* says what it is for: `read` and
+`write`, each as stream or batch unless one of them is named, and `connect`, which is every function
+of `pulsar_txn_spark` that takes options (`create_topic` and the like). A *secret* is never shown in
+messages, logs or `repr`.
 """
 
-_PASS_THROUGH_INTRODUCTION = """\
+_PASSED_ON_INTRODUCTION = """\
 ## Passed on to Pulsar
 
 `pulsar.client.*`, `pulsar.producer.*`, `pulsar.reader.*` and `pulsar.admin.*` carry the names of
@@ -76,7 +76,10 @@ def _own_options() -> Iterator[str]:
         for other in option.conflicts:
             excluded.setdefault(option.key, set()).add(other)
             excluded.setdefault(other, set()).add(option.key)
-    for group, options in groupby(documented(), key=_group):
+    groups: dict[str, list[Option]] = {}
+    for option in documented():
+        groups.setdefault(_group(option), []).append(option)
+    for group, options in groups.items():
         yield f"## {group}"
         yield ""
         rows = []
@@ -103,7 +106,7 @@ def _group(option: Option) -> str:
 
 
 def _passed_on() -> Iterator[str]:
-    yield _PASS_THROUGH_INTRODUCTION
+    yield _PASSED_ON_INTRODUCTION
     taken = [
         (
             f"`pulsar.{kind}.*`",

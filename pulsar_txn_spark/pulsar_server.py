@@ -561,8 +561,8 @@ def _docker_broker() -> Iterator[Broker]:
         container.with_bind_ports(broker_port, broker_port)
         .with_bind_ports(web_port, web_port)
         .with_command(
-            "sh -c 'bin/apply-config-from-env.py conf/standalone.conf "
-            "&& exec bin/pulsar standalone -nss -nfw'"
+            "sh -c 'bin/apply-config-from-env.py conf/standalone.conf && exec bin/pulsar "
+            "standalone -nss -nfw'"
         )
     )
     broker = Broker(f"pulsar://{_HOST}:{broker_port}", f"http://{_HOST}:{web_port}", "docker")

@@ -102,6 +102,7 @@ def reset_subscription(
         answer = run.store.reset_cursor(ref.id, subscription, position)
         if answer.code is Code.PENDING:
             raise AcknowledgementConflictError(
-                f"subscription {subscription!r} of {topic} has an acknowledgement pending in transaction "
-                f"({answer.values[0].replace(':', ',')}): stop its query and wait for the lease to end"
+                f"subscription {subscription!r} of {topic} has an acknowledgement pending in "
+                f"transaction ({answer.values[0].replace(':', ',')}): stop its query and wait for "
+                "the lease to end"
             )

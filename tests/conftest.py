@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from hypothesis import settings
 
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.store import connection, server
@@ -15,6 +16,10 @@ from tests.scenario import World
 # Inherited by everything that a test starts, so that a server which some worker starts again is
 # covered too, and also when pytest is killed without a chance to clean up.
 os.environ[server.OWNER_VARIABLE] = str(os.getpid())
+
+# The same examples in every run; the first one also pays for imports, so there is no deadline.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -54,9 +54,7 @@ def cursor_position(world: World) -> Position:
 def open_ones(world: World) -> list[TxnId]:
     shards = range(world.store.identity.coordinators)
     return [
-        txn
-        for tc in shards
-        for txn, _ in world.store.list_open(tc, deadline_ms=None, limit=100)
+        txn for tc in shards for txn, _ in world.store.list_open(tc, deadline_ms=None, limit=100)
     ]
 
 
@@ -351,9 +349,7 @@ def test_of_two_attempts_that_begin_at_once_one_is_fenced(
 ) -> None:
     slow, quick = world.another_process(), world.another_process()
     begun: list[Attempt] = []
-    before_the_swap(
-        monkeypatch, slow, lambda: begun.append(quick.batches.begin(KEY, "quick"))
-    )
+    before_the_swap(monkeypatch, slow, lambda: begun.append(quick.batches.begin(KEY, "quick")))
     winner = slow.batches.begin(KEY, "slow")
     assert world.state(begun[0].txn) is TxnState.ABORTED
     with pytest.raises(FencedError):
@@ -413,9 +409,7 @@ def test_a_commit_acknowledges_what_the_batch_read(world: World) -> None:
 def test_the_acknowledgement_of_a_dead_attempt_is_taken_back_by_the_next(world: World) -> None:
     register(world, KEY, plan(P1))
     old = world.batches.begin(KEY, "n1")
-    world.batches._pending_acks.acknowledge(
-        old.txn, "n1", 60_000, [_request(plan(P1), KEY)]
-    )
+    world.batches._pending_acks.acknowledge(old.txn, "n1", 60_000, [_request(plan(P1), KEY)])
     register(world, KEY, plan(P1, run="second", incarnation=2))
     world.run_batch(KEY, "n2", "a", run="second")
     assert cursor_position(world) == P1

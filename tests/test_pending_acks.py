@@ -1,4 +1,4 @@
-"""Acknowledgements: a cursor moves by a committed transaction, from where it stands, or not at all."""
+"""Acknowledgements: a cursor moves by a commit, from where it stands, or not at all (INV-9)."""
 
 from __future__ import annotations
 

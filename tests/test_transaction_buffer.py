@@ -203,9 +203,7 @@ def test_a_winner_with_a_bound_counts_up_to_its_bound_only(world: World) -> None
     kept = world.log.append(SEGMENT, writer, "kept")
     world.log.append(SEGMENT, writer, "went out again under another name")
     other = world.write(txn, "went out again under another name", task=1)
-    bounded = Winner(
-        segment=SEGMENT, writer=writer, bound=as_record(kept), last=as_record(kept)
-    )
+    bounded = Winner(segment=SEGMENT, writer=writer, bound=as_record(kept), last=as_record(kept))
     world.commit(txn, bounded, other)
     assert world.visible() == ["kept", "went out again under another name"]
     assert world.dropped() == {writer: kept}

@@ -35,7 +35,7 @@ READ_SCHEMA = pa.schema(
         pa.field("batch_size", pa.int32(), nullable=False),
     ]
 )
-"""Columns of a row batch on its way out; a reader produces those that were asked for, in this order.
+"""Columns of a row batch on its way out; a reader gives those asked for, in this order.
 
 ``batch_index`` is -1 and ``batch_size`` 0 for a message that is not part of a batch entry.
 """

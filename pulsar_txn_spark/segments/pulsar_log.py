@@ -193,7 +193,9 @@ class PulsarSegmentLog:
                 taken += 1
             taken = max(taken, 1)
         else:
-            mean = self._messages_per_entry(segment, layout, pieces) if max_messages else 0.0
+            mean = 0.0
+            if max_messages is not None:
+                mean = self._messages_per_entry(segment, layout, pieces)
             taken = pulsar_layout.take(pieces, mean, max_messages, max_bytes)
         return end if taken >= entries else pulsar_layout.nth(pieces, taken)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pulsar_txn_spark.errors import OptionError
 
 DOMAIN = "topic"
+_PARTS = 3
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)  # Pulsar's NamedEntity, for tenant, namespace and name
 
 
@@ -38,15 +39,15 @@ class TopicName(NamedTuple):
         domain, separator, path = text.rpartition("://")
         if separator and domain != DOMAIN:
             raise OptionError(
-                f"topic {text!r} is of the domain {domain}://, expected {DOMAIN}://: transactions of this "
-                "package cover segmented topics. Write topic://tenant/namespace/name"
+                f"topic {text!r} is of the domain {domain}://, expected {DOMAIN}://: transactions "
+                "of this package cover segmented topics. Write topic://tenant/namespace/name"
             )
         parts = path.split("/")
         if len(parts) == 1:
             parts = ["public", "default", *parts]
-        if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts):
+        if len(parts) != _PARTS or not all(_PART.fullmatch(part) for part in parts):
             raise OptionError(
-                f"malformed topic name {text!r}: expected topic://tenant/namespace/name (or only the name, "
-                "in public/default), each part of letters, digits and any of -=:._"
+                f"malformed topic name {text!r}: expected topic://tenant/namespace/name (or only "
+                "the name, in public/default), each part of letters, digits and any of -=:._"
             )
         return cls(*parts)

@@ -44,7 +44,8 @@ class Topics:
             raise TopicExistsError(f"topic {topic} exists, with {len(found.active)} segments")
         if len(found.active) != segments:
             raise TopicExistsError(
-                f"topic {topic} exists with {len(found.active)} active segments, expected {segments}"
+                f"topic {topic} exists with {len(found.active)} active segments, expected "
+                f"{segments}"
             )
         for segment in found.active:
             self._log.create(segment.ref)

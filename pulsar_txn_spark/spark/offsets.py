@@ -77,8 +77,9 @@ class SourceOffset:
         """
         if tree.get("v") != FORMAT:
             raise DataLossError(
-                f"the checkpoint's offset has format {tree.get('v')!r}, expected {FORMAT}: it was written by "
-                "another source or a newer version of pulsar_txn_spark. Use that version, or a new checkpoint"
+                f"the checkpoint's offset has format {tree.get('v')!r}, expected {FORMAT}: it was "
+                "written by another source or a newer version of pulsar_txn_spark. Use that "
+                "version, or a new checkpoint"
             )
         try:
             topics = {
@@ -94,7 +95,8 @@ class SourceOffset:
             return cls(tree["store"]["uuid"], tree["store"]["epoch"], topics)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataLossError(
-                f"the checkpoint's offset is malformed ({type(error).__name__}: {error}): restore the checkpoint"
+                f"the checkpoint's offset is malformed ({type(error).__name__}: {error}): restore "
+                "the checkpoint"
             ) from error
 
     def positions(self) -> dict[tuple[str, str], Position]:
@@ -114,7 +116,8 @@ class SourceOffset:
         """
         if (self.uuid, self.epoch) != (identity.uuid, identity.epoch):
             raise StoreRolledBackError(
-                f"the checkpoint belongs to metadata store {self.uuid} epoch {self.epoch}, but the options lead "
-                f"to store {identity.uuid} epoch {identity.epoch}. Nothing was read: point the query to "
-                "the store that it was started with, or start with a new checkpoint"
+                f"the checkpoint belongs to metadata store {self.uuid} epoch {self.epoch}, but the "
+                f"options lead to store {identity.uuid} epoch {identity.epoch}. Nothing was read: "
+                "point the query to the store that it was started with, or start with a new "
+                "checkpoint"
             )

@@ -10,7 +10,6 @@ from functools import cache
 
 import numpy as np
 import pyarrow as pa
-
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -79,16 +78,16 @@ def check_writable(schema: StructType, *, default_topic: bool) -> None:
     names = [field.name for field in schema.fields]
     if VALUE not in names:
         raise SchemaError(
-            f"the DataFrame has no column 'value' (found: {', '.join(names) or 'none'}): expected the "
-            "message in 'value' as string or binary, for example with "
+            f"the DataFrame has no column 'value' (found: {', '.join(names) or 'none'}): expected "
+            "the message in 'value' as string or binary, for example with "
             "selectExpr('to_json(struct(*)) AS value')"
         )
     for field in schema.fields:
         expected = _WRITABLE.get(field.name)
         if expected is None:
             raise SchemaError(
-                f"the DataFrame has a column {field.name!r} that has no place in a message: expected "
-                f"some of {', '.join(_WRITABLE)}. Drop it or put it into 'value'"
+                f"the DataFrame has a column {field.name!r} that has no place in a message: "
+                f"expected some of {', '.join(_WRITABLE)}. Drop it or put it into 'value'"
             )
         fits = isinstance(field.dataType, expected)
         if isinstance(field.dataType, MapType):
@@ -100,11 +99,13 @@ def check_writable(schema: StructType, *, default_topic: bool) -> None:
             if field.name == PROPERTIES:
                 wanted = "map<string,string>"
             raise SchemaError(
-                f"column {field.name!r} is of type {field.dataType.simpleString()}, expected {wanted}"
+                f"column {field.name!r} is of type {field.dataType.simpleString()}, expected "
+                f"{wanted}"
             )
     if not default_topic and TOPIC not in names:
         raise SchemaError(
-            "no topic to write to: give the option 'topic', or a column '__topic' that names each row's"
+            "no topic to write to: give the option 'topic', or a column '__topic' that names each "
+            "row's"
         )
 
 
@@ -160,8 +161,8 @@ def check_readable(schema: StructType) -> None:
             wanted = ", ".join(f"{name} {kind.simpleString()}" for name, kind in own.items())
             raise SchemaError(
                 f"the source has no column {field.name!r} of type {field.dataType.simpleString()}: "
-                f"a schema given to it may only select among {wanted}. Parse 'value' with from_json "
-                "or from_avro after reading"
+                f"a schema given to it may only select among {wanted}. Parse 'value' with "
+                "from_json or from_avro after reading"
             )
 
 
@@ -236,10 +237,13 @@ def _batch_index(index: int) -> bytes:
     return b"\x20" + _varint(index)
 
 
+_SEVEN_BITS = 0x7F
+
+
 def _varint(number: int) -> bytes:
     out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
+    while number > _SEVEN_BITS:
+        out.append(number & _SEVEN_BITS | 0x80)
         number >>= 7
     out.append(number)
     return bytes(out)

@@ -2,8 +2,8 @@
 
 A scope has a nonce of its own and named *slots*, one for each write. A slot is declared before its
 write runs and each run of it has a number, so that the commit names exactly the runs whose success
-this code saw; what a user's code saw fail is never committed. The transaction itself is begun by the
-first task that writes: it knows the query's id without py4j, so this works under Spark Connect.
+this code saw; what a user's code saw fail is never committed. The transaction itself is begun by
+the first task that writes: it knows the query's id without py4j, as Spark Connect demands.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
+from typing import Self
 
 from pyspark.sql import DataFrame
 
@@ -127,7 +128,7 @@ class BatchTransaction:
 
     # -- ending ------------------------------------------------------------------------------
 
-    def __enter__(self) -> BatchTransaction:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -153,9 +154,9 @@ class BatchTransaction:
         if failed:
             self._abort(f"write {failed[0]!r} failed")
             raise TransactionConflictError(
-                f"the transaction cannot commit: write {failed[0]!r} was declared but did not succeed, and its "
-                "error was swallowed. Nothing became visible; let the error through, or run the "
-                "same slot again"
+                f"the transaction cannot commit: write {failed[0]!r} was declared but did not "
+                "succeed, and its error was swallowed. Nothing became visible; let the error "
+                "through, or run the same slot again"
             )
         staged = self._run.store.staged(self._shard, self._nonce)
         writes = []
@@ -163,13 +164,15 @@ class BatchTransaction:
             record = staged.get(f"{name}/{run}")
             if record is None:
                 raise TransactionConflictError(
-                    f"write {name!r} (run {run}) succeeded, but its result is not in the store: nothing was committed"
+                    f"write {name!r} (run {run}) succeeded, but its result is not in the store: "
+                    "nothing was committed"
                 )
             writes.append(StagedWrite.FromString(record))
         found = {(write.txn_id, write.replay, write.query) for write in writes}
         if len(found) != 1:
             raise TransactionConflictError(
-                f"the writes of one transaction ended up in several: {sorted(found)}; nothing was committed"
+                f"the writes of one transaction ended up in several: {sorted(found)}; nothing was "
+                "committed"
             )
         txn_key, replay, query = found.pop()
         sink = self._sink or f"{query}/{self._name}"

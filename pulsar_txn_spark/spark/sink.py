@@ -111,14 +111,14 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
         """Write one task's rows."""
         return run_write_task(self._target, iterator)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the micro-batch together with what it has read."""
         run = _commit(self._target, messages, acknowledge=True)
         run.sweeps.nudge()
         # The last step is Spark's: its commit log. What dies from here on is replayed.
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Abort the attempt's transaction, if any message tells which that is.
 
         Where none does, the next attempt aborts it, or its lease does.
@@ -183,8 +183,8 @@ class PulsarTxnWriter(DataSourceArrowWriter):
         )
         if answer.code is not Code.OK:
             raise TransactionConflictError(
-                f"write {slot.slot!r} of the transaction was run again (run {answer.values[0]}), this was "
-                f"run {slot.run}: its rows are dropped"
+                f"write {slot.slot!r} of the transaction was run again (run {answer.values[0]}), "
+                f"this was run {slot.run}: its rows are dropped"
             )
 
 
@@ -194,8 +194,8 @@ def _results(
     results = [message for message in messages if isinstance(message, WriteResult)]
     if len(results) != len(messages) or not results:
         raise TransactionConflictError(
-            f"expected a result of each of {len(messages)} tasks, found {len(results)}: the batch is not "
-            "whole, nothing was committed"
+            f"expected a result of each of {len(messages)} tasks, found {len(results)}: the batch "
+            "is not whole, nothing was committed"
         )
     return runtime(Options(dict(target.given), Use(target.use))), results
 
@@ -204,8 +204,8 @@ def _one_attempt(results: Sequence[WriteResult]) -> Attempt:
     attempts = {result.attempt for result in results}
     if len(attempts) != 1:
         raise TransactionConflictError(
-            f"the tasks of one batch wrote for {len(attempts)} attempts: {sorted(map(str, attempts))}; "
-            "nothing was committed"
+            f"the tasks of one batch wrote for {len(attempts)} attempts: "
+            f"{sorted(map(str, attempts))}; nothing was committed"
         )
     attempt = attempts.pop()
     if attempt is None:

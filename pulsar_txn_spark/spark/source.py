@@ -171,8 +171,8 @@ class _SegmentReader:
                 if key not in segments:
                     known = ", ".join(sorted(d for t, d in segments if t == topic)) or "none"
                     raise OptionError(
-                        f"the offsets name segment {name!r} of {topic}, which is not read here (its segments: "
-                        f"{known})"
+                        f"the offsets name segment {name!r} of {topic}, which is not read here "
+                        f"(its segments: {known})"
                     )
                 positions[key] = position
         return {key: positions.get(key) or unnamed(key) for key in segments}
@@ -242,8 +242,8 @@ class _SegmentReader:
         if start >= trimmed:
             return
         message = (
-            f"segment {segment.id} of {segment.topic}: data from {start} on was to be read (to {end}), but "
-            f"everything up to {trimmed} has been deleted. It is lost for this query"
+            f"segment {segment.id} of {segment.topic}: data from {start} on was to be read (to "
+            f"{end}), but everything up to {trimmed} has been deleted. It is lost for this query"
         )
         if fail:
             raise DataLossError(
@@ -254,13 +254,13 @@ class _SegmentReader:
 
 
 def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Read one partition in a task; register first what is read, so that a sink can acknowledge it."""
+    """Read one partition in a task, after registering it for the sink to acknowledge."""
     options = Options(dict(partition.given), Use(partition.use))
     run = runtime(options)
     if run.store.identity.uuid != partition.store_uuid:
         raise DataLossError(
-            f"this executor reaches metadata store {run.store.identity.uuid}, the driver {partition.store_uuid}: "
-            "give store.url a server that all of them reach"
+            f"this executor reaches metadata store {run.store.identity.uuid}, the driver "
+            f"{partition.store_uuid}: give store.url a server that all of them reach"
         )
     if partition.plan is not None:
         _register(run, partition, TaskFacts.of_task())
@@ -313,8 +313,8 @@ class PulsarTxnReader(DataSourceReader):
         ending: Offsets = options.get("endingOffsets") or Offsets("latest", {})
         if starting.word == "subscription":
             raise OptionError(
-                "startingOffsets='subscription' is for streams: a batch read acknowledges nothing. Use "
-                "'earliest' or JSON"
+                "startingOffsets='subscription' is for streams: a batch read acknowledges "
+                "nothing. Use 'earliest' or JSON"
             )
         readable = reader.readable(segments, {})
         latest = {key: found.end for key, found in readable.items()}
@@ -326,8 +326,8 @@ class PulsarTxnReader(DataSourceReader):
         for key, end in ends.items():
             if end > latest[key]:
                 raise OptionError(
-                    f"endingOffsets name {end} in segment {key[1]} of {key[0]}, but only up to {latest[key]} "
-                    "anything is committed and readable now"
+                    f"endingOffsets name {end} in segment {key[1]} of {key[0]}, but only up to "
+                    f"{latest[key]} anything is committed and readable now"
                 )
         explicit = starting.positions
         ranges = {}
@@ -398,14 +398,15 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         given: Offsets | None = self._options.get("startingOffsets")
         if given is None:
             return Offsets("subscription" if cursors else "latest", {})
-        # A subscription that a query owns is this one's (Spark asks again after a restart, and takes
+        # A subscription that a query owns is this one's (Spark asks after a restart, too, and takes
         # the checkpoint's offset), or another's: then the tasks that claim it report that.
         free = any(not cursor.query for cursor in cursors)
         if free and given.word != "subscription":
             raise OptionError(
-                f"subscription {self._options.get('subscription')!r} exists and says where to go on, but "
-                "startingOffsets asks for another place: use startingOffsets='subscription', or reset "
-                "the subscription (pulsar_txn_spark.reset_subscription), or use a new one"
+                f"subscription {self._options.get('subscription')!r} exists and says where to go "
+                "on, but startingOffsets asks for another place: use "
+                "startingOffsets='subscription', or reset the subscription "
+                "(pulsar_txn_spark.reset_subscription), or use a new one"
             )
         if given.word == "subscription" and not self._options.get("subscription"):
             raise OptionError("startingOffsets='subscription' needs the option 'subscription'")
@@ -451,21 +452,23 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if topology is None:
                 raise DataLossError(
                     f"the checkpoint has read topic {name}, which these options do not read "
-                    f"({', '.join(topologies) or 'none'}): the checkpoint belongs to another query, or the "
-                    "topic was deleted. Use the checkpoint's own options, or a new checkpoint"
+                    f"({', '.join(topologies) or 'none'}): the checkpoint belongs to another "
+                    "query, or the topic was deleted. Use the checkpoint's own options, or a new "
+                    "checkpoint"
                 )
             if topology.incarnation != topic.incarnation:
                 raise DataLossError(
                     f"topic {name} was deleted and created again since the checkpoint was written "
-                    f"(incarnation {topic.incarnation}, now {topology.incarnation}): what was not read then is "
-                    "gone. Start with a new checkpoint"
+                    f"(incarnation {topic.incarnation}, now {topology.incarnation}): what was not "
+                    "read then is gone. Start with a new checkpoint"
                 )
             known = {descriptor_of(segment.ref): segment.ref for segment in topology.segments}
             for descriptor in topic.segments:
                 if descriptor not in known:
                     raise DataLossError(
-                        f"the checkpoint has read segment {descriptor} of {name}, which is not in its topology: "
-                        "the metadata store is older than the checkpoint. Restore the store"
+                        f"the checkpoint has read segment {descriptor} of {name}, which is not in "
+                        "its topology: the metadata store is older than the checkpoint. Restore "
+                        "the store"
                     )
             store.bear_witness(
                 {f"seg:{known[d].id}": item.seq for d, item in topic.segments.items()}
@@ -494,7 +497,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         max_bytes = self._options.get("maxBytesPerTrigger") if bounded else None
         if max_rows is not None or max_bytes is not None:
             ends = self._limited(segments, lows, ends, max_rows, max_bytes)
-        # Equal positions must give the equal offset, or Spark would run empty micro-batches for ever.
+        # Equal positions must give the equal offset, or Spark would run empty batches for ever.
         if all(starts.get(key) == end or end == EARLIEST for key, end in ends.items()):
             return start
         return self._offset(topologies, ends).to_json()
@@ -561,7 +564,8 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         backwards = [f"{k[1]} of {k[0]}" for k, (low, high) in ranges.items() if low > high]
         if backwards:
             raise DataLossError(
-                f"the checkpoint's offsets run backwards in segment {backwards[0]}: restore the checkpoint"
+                f"the checkpoint's offsets run backwards in segment {backwards[0]}: restore the "
+                "checkpoint"
             )
         return list(reader.plan_partitions(segments, ranges, self._plan))
 

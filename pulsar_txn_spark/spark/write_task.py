@@ -104,8 +104,8 @@ class WriteTarget:
         batch = self.batch if self.batch is not None else facts.batch
         if query and batch < 0:
             raise OptionError(
-                "the write runs in a thread in which Spark has lost the id of the micro-batch (a thread "
-                "pool in foreachBatch): write in foreachBatch's own thread, or with "
+                "the write runs in a thread in which Spark has lost the id of the micro-batch (a "
+                "thread pool in foreachBatch): write in foreachBatch's own thread, or with "
                 "pulsar_txn_spark.transactional, which knows the batch"
             )
         if self.batch is not None and not query:
@@ -285,8 +285,8 @@ def _write(
             for text, part in _by_topic(topics, rows):
                 if text is None and default is None:
                     raise SchemaError(
-                        "a row's '__topic' is null and there is no default: give the option 'topic', or "
-                        "fill the column. Nothing of this batch becomes visible"
+                        "a row's '__topic' is null and there is no default: give the option "
+                        "'topic', or fill the column. Nothing of this batch becomes visible"
                     )
                 if text is None:
                     topic = default

@@ -97,7 +97,7 @@ class TxnId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """Which store this is: its uuid, its epoch (raised by whoever restores it) and its TC shards."""
+    """Which store this is: uuid, epoch (raised by whoever restores it), number of TC shards."""
 
     uuid: str
     epoch: str

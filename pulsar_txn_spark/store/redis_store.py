@@ -45,7 +45,8 @@ from pulsar_txn_spark.store.protocol import (
 
 SCHEMA_VERSION = "1"
 COORDINATORS = 4
-"""TC shards of a new store: enough that four drivers rarely meet, few enough that closing stays cheap."""
+"""TC shards of a new store: enough that four drivers rarely meet, few enough that closing stays "
+"cheap."""
 
 _LOST_REPLY_TRIES = (
     4  # a step is repeated so often after a lost reply before the store is called away
@@ -161,9 +162,7 @@ class RedisStore:
         self._witnesses["meta"] = int(seq)
         return StoreIdentity(uuid, epoch, int(coordinators))
 
-    def _send(
-        self, sha: str, body: str, keys: list[str], args: Sequence[_Arg]
-    ) -> list[Any]:
+    def _send(self, sha: str, body: str, keys: list[str], args: Sequence[_Arg]) -> list[Any]:
         """Run one script; a lost reply is answered by asking again (every script allows it)."""
         pause_s = _LOST_REPLY_PAUSE_S
         for attempt in range(1, _LOST_REPLY_TRIES + 1):
@@ -176,9 +175,7 @@ class RedisStore:
             pause_s *= 2
         raise AssertionError("unreachable")
 
-    def _send_once(
-        self, sha: str, body: str, keys: list[str], args: Sequence[_Arg]
-    ) -> list[Any]:
+    def _send_once(self, sha: str, body: str, keys: list[str], args: Sequence[_Arg]) -> list[Any]:
         client = cast("Any", self._client)
         self.round_trips += 1
         try:
@@ -205,7 +202,8 @@ class RedisStore:
     def _checked(self, call: _Call, reply: list[Any], unborn: list[Any] | None = None) -> list[Any]:
         seq, code = int(reply[0]), _text(reply[1])
         if code == "NO_BIRTH":
-            self._refuse_lost(call.tag)
+            if self._was_born(call.tag):
+                return self._again_or_lost(call)
             if unborn is not None:
                 return unborn
             self._give_birth(call.tag)
@@ -213,16 +211,16 @@ class RedisStore:
         if code == "OTHER_STORE":
             raise StoreRolledBackError(
                 f"tag {{{call.tag}}} belongs to store {_text(reply[2])} epoch {_text(reply[3])}, "
-                f"expected {self._identity.uuid} epoch {self._identity.epoch}: part of the metadata "
-                "store was replaced. Nothing was read or written; restore the store that the "
-                "checkpoint knew, or start with a new checkpoint and new topics"
+                f"expected {self._identity.uuid} epoch {self._identity.epoch}: part of the "
+                "metadata store was replaced. Nothing was read or written; restore the store that "
+                "the checkpoint knew, or start with a new checkpoint and new topics"
             )
         if code == "BEHIND":
             raise StoreRolledBackError(
-                f"tag {{{call.tag}}} is at step {seq}, but step {self._witnesses.get(call.tag)} of it "
-                "was seen before: the metadata store lost acknowledged writes (a restored backup, "
-                "or a failover to a replica that lagged). Nothing was read or written; restore "
-                "the newest state of the store"
+                f"tag {{{call.tag}}} is at step {seq}, but step {self._witnesses.get(call.tag)} of "
+                "it was seen before: the metadata store lost acknowledged writes (a restored "
+                "backup, or a failover to a replica that lagged). Nothing was read or written; "
+                "restore the newest state of the store"
             )
         with self._lock:
             if seq > self._witnesses.get(call.tag, 0):
@@ -231,7 +229,7 @@ class RedisStore:
 
     def _run_all(self, calls: Sequence[_Call]) -> list[list[Any]]:
         """Run calls on several tags in one round trip where the server allows it."""
-        if len(calls) < 2 or isinstance(self._client, redis.RedisCluster):
+        if len(calls) == 1 or isinstance(self._client, redis.RedisCluster):
             return [self._run(call) for call in calls]
         pipe = self._client.pipeline(transaction=False)
         for call in calls:
@@ -253,14 +251,23 @@ class RedisStore:
                 results.append(self._checked(call, reply))
         return results
 
-    def _refuse_lost(self, tag: str) -> None:
-        """Fail for a tag that is not there although it was once."""
-        if tag in self._witnesses or self._tag_state(tag, "") == "born":
+    def _was_born(self, tag: str) -> bool:
+        return tag in self._witnesses or self._tag_state(tag, "") == "born"
+
+    def _again_or_lost(self, call: _Call) -> list[Any]:
+        """Look again for a tag that is known to have been there by now, and fail if it is not.
+
+        Another task may have given birth to it since the first look.
+        """
+        body, sha = _script(call.name)
+        reply = self._send(sha, body, [f"{{{call.tag}}}:birth", *call.keys], self._args(call))
+        if _text(reply[1]) == "NO_BIRTH":
             raise StoreRolledBackError(
-                f"tag {{{tag}}} is gone, although the metadata store knows that it was there: a "
-                "shard was wiped or keys were deleted or evicted. Nothing was read or written; "
+                f"tag {{{call.tag}}} is gone, although the metadata store knows that it was there: "
+                "a shard was wiped or keys were deleted or evicted. Nothing was read or written; "
                 "restore the store"
             )
+        return self._checked(call, reply)
 
     def _give_birth(self, tag: str) -> None:
         """Create the birth record of a tag that was never used."""
@@ -338,7 +345,16 @@ class RedisStore:
         """Create the header of a nonce's transaction, OPEN; again = the same one."""
         tag = f"tc{tc}"
         keys = ["txn-counter", "nonces", "idx:txn-by-deadline", "idx:txn-open"]
-        args: list[_Arg] = [f"{{{tag}}}:txn:", f"{{{tag}}}:intents:", tc, nonce, owner, sink, query, batch]
+        args: list[_Arg] = [
+            f"{{{tag}}}:txn:",
+            f"{{{tag}}}:intents:",
+            tc,
+            nonce,
+            owner,
+            sink,
+            query,
+            batch,
+        ]
         call = _Call("txn_create", tag, keys, [*args, timeout_ms, *intents], Step.BEGIN)
         return TxnId.parse(_text(self._run(call)[2]))
 
@@ -579,6 +595,8 @@ class RedisStore:
     ) -> bool:
         """Write a query's pointer, and which query is alive, if both still are what was read."""
         args: list[_Arg] = [query, expected.current_query, expected.own, pointer, current]
+        # A query that takes over has ended what the current pointer names, and no later batch.
+        args.append(expected.current)
         call = _Call("pointer_cas", f"sink:{sink}", ["pointers", "current"], args, Step.BEGIN)
         reply = self._run(call)
         if _text(reply[1]) == Code.OK:
@@ -639,14 +657,14 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
 
 def _unavailable(error: Exception, attempts: int) -> StoreUnavailableError:
     return StoreUnavailableError(
-        f"no reply from the metadata store after {attempts} tries ({type(error).__name__}: {error}). "
-        "Check that the Redis server runs and can be reached; the step is repeated when the "
-        "query starts again, nothing is lost"
+        f"no reply from the metadata store after {attempts} tries ({type(error).__name__}: "
+        f"{error}). Check that the Redis server runs and can be reached; the step is repeated when "
+        "the query starts again, nothing is lost"
     )
 
 
 def _unknown(txn: TxnId, error: Exception) -> CommitStateUnknownError:
     return CommitStateUnknownError(
-        f"no reply to the decision of transaction {txn} ({type(error).__name__}: {error}): it may or "
-        "may not have taken effect"
+        f"no reply to the decision of transaction {txn} ({type(error).__name__}: {error}): it may "
+        "or may not have taken effect"
     )

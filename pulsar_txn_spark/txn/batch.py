@@ -104,7 +104,7 @@ class BatchTransactions:
         key : BatchKey
         nonce : str
         owner : str
-            ``<process>|<attempt>``, stands in the header: who may be asked about it, and the attempt
+            ``<process>|<attempt>``, stands in the header: the driver's process, and the attempt
             at the micro-batch, which is the same for all of its writes.
         once : bool
             Whether one run may write the batch to this sink only once. Where a user's function
@@ -128,8 +128,8 @@ class BatchTransactions:
                     self._refuse_second_write(attempt, owner)
                 return attempt
         raise FencedError(
-            f"sink {key.sink!r}: other attempts took batch {key.batch} over {_BEGIN_TRIES} times while "
-            "this one tried to begin: more than one driver runs on this checkpoint"
+            f"sink {key.sink!r}: other attempts took batch {key.batch} over {_BEGIN_TRIES} times "
+            "while this one tried to begin: more than one driver runs on this checkpoint"
         )
 
     def _try_begin(self, key: BatchKey, nonce: str, owner: str) -> Attempt | None:
@@ -170,23 +170,24 @@ class BatchTransactions:
         header = self._store.read_txn(attempt.txn)
         if header is not None and _attempt_of(header.owner) == _attempt_of(owner):
             raise TransactionConflictError(
-                f"sink {attempt.key.sink!r} was written already in batch {attempt.key.batch} of this run: a "
-                "second write to it would be taken for a replay and dropped. Give each write of "
-                "a batch its own sinkId, or write them in one transaction (pulsar_txn_spark.transactional)"
+                f"sink {attempt.key.sink!r} was written already in batch {attempt.key.batch} of "
+                "this run: a second write to it would be taken for a replay and dropped. Give "
+                "each write of a batch its own sinkId, or write them in one transaction "
+                "(pulsar_txn_spark.transactional)"
             )
 
     def _refuse_fenced(self, key: BatchKey, nonce: str, pointer: Pointer, current: str) -> None:
         sink = f"sink {key.sink!r}"
         if current != key.query:
             raise FencedError(
-                f"{sink} was taken over by query {current}: query {key.query} may not write to it any "
-                "more. Two queries need two sink ids"
+                f"{sink} was taken over by query {current}: query {key.query} may not write to it "
+                "any more. Two queries need two sink ids"
             )
         if key.batch < pointer.batch_id:
             raise FencedError(
-                f"{sink} has committed or begun batch {pointer.batch_id} of this query, this is batch "
-                f"{key.batch}: the checkpoint is an older copy, or another driver runs on it. "
-                "Nothing was written; restore the newest checkpoint, or start with a new one"
+                f"{sink} has committed or begun batch {pointer.batch_id} of this query, this is "
+                f"batch {key.batch}: the checkpoint is an older copy, or another driver runs on "
+                "it. Nothing was written; restore the newest checkpoint, or start with a new one"
             )
         if nonce in pointer.retired_nonces:
             raise FencedError(
@@ -215,8 +216,9 @@ class BatchTransactions:
         header = self._store.read_txn(txn)
         if header is None:
             raise StoreCorruptError(
-                f"the sink's pointer names transaction {txn} of batch {pointer.batch_id}, whose header is "
-                "gone before the pointer learned its decision: it is not guessed. Restore the store"
+                f"the sink's pointer names transaction {txn} of batch {pointer.batch_id}, whose "
+                "header is gone before the pointer learned its decision: it is not guessed. "
+                "Restore the store"
             )
         return header
 
@@ -293,10 +295,10 @@ class BatchTransactions:
             committed = Outcome.FromString(header.outcome).digest
         if committed != digest:
             raise TransactionConflictError(
-                f"sink {attempt.key.sink!r}: batch {attempt.key.batch} of this query was committed by "
-                f"transaction {attempt.txn} with other input than it has now: the checkpoint was "
-                "restored from elsewhere, or its offsets were changed. Nothing was written; start "
-                "with the checkpoint that the committed batch belongs to, or with a new one"
+                f"sink {attempt.key.sink!r}: batch {attempt.key.batch} of this query was committed "
+                f"by transaction {attempt.txn} with other input than it has now: the checkpoint "
+                "was restored from elsewhere, or its offsets were changed. Nothing was written; "
+                "start with the checkpoint that the committed batch belongs to, or with a new one"
             )
 
     def abort(self, attempt: Attempt, cause: str) -> None:

@@ -14,6 +14,7 @@ from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import write_intent
 
 _WRITER_PREFIX = "ptxn"
+_WRITER_PARTS = 5
 _HELP_ROUNDS = 16  # each round gets at least one transaction out of the way; then reading goes on
 
 
@@ -29,7 +30,7 @@ def writer_name(txn: TxnId, task_attempt: int, random: str) -> str:
 def txn_of_writer(writer: str) -> TxnId | None:
     """Return the transaction of a writer, None for a producer outside of transactions."""
     parts = writer.split("-")
-    if len(parts) != 5 or parts[0] != _WRITER_PREFIX:
+    if len(parts) != _WRITER_PARTS or parts[0] != _WRITER_PREFIX:
         return None
     try:
         return TxnId(int(parts[1]), int(parts[2]))

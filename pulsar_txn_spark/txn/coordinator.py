@@ -135,8 +135,8 @@ class TransactionCoordinator:
         header = self._header(txn)
         if header.state is TxnState.ABORTED:
             raise TransactionAbortedError(
-                f"transaction {txn} was aborted before its commit ({_cause(header)}): nothing of it "
-                "is visible. Start the query again to write the batch anew"
+                f"transaction {txn} was aborted before its commit ({_cause(header)}): nothing of "
+                "it is visible. Start the query again to write the batch anew"
             )
         # INV-1: a retry under the same nonce of its own decision succeeds, any other does not.
         if header.nonce != nonce or header.outcome != record:
@@ -172,7 +172,7 @@ class TransactionCoordinator:
     def _decide(
         self, txn: TxnId, state: TxnState, record: bytes, by: EndedBy, nonce: str
     ) -> Answer:
-        """Run the compare-and-set; where its reply is lost, read the header before anything else."""
+        """Run the compare-and-set; where its reply is lost, read the header first."""
         last: CommitStateUnknownError | None = None
         for _ in range(_DECISION_TRIES):
             try:
@@ -268,8 +268,9 @@ class TransactionCoordinator:
             header = self.store.read_txn(txn)
             if header is None:
                 raise StoreCorruptError(
-                    f"transaction {txn} holds a pin or a pending acknowledgement, but has no header: "
-                    "its outcome cannot be known, and is not guessed. Restore the metadata store"
+                    f"transaction {txn} holds a pin or a pending acknowledgement, but has no "
+                    "header: its outcome cannot be known, and is not guessed. Restore the "
+                    "metadata store"
                 )
             if header.state is TxnState.OPEN:
                 if not header.expired:

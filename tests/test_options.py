@@ -1,0 +1,307 @@
+"""Options: every wrong one is refused before the query starts, and says what would be right."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_txn_spark.config import StoreConfig
+from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.options import OPTIONS, Offsets, Option, Options, Use, documented
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.topic_name import TopicName
+
+READ = Use.READ | Use.STREAM
+READ_BATCH = Use.READ | Use.BATCH
+WRITE = Use.WRITE | Use.STREAM
+WRITE_BATCH = Use.WRITE | Use.BATCH
+PULSAR = {"service.url": "pulsar://localhost:6650", "admin.url": "http://localhost:8080"}
+
+
+# --- the table --------------------------------------------------------------------------------
+
+
+def test_every_option_stands_in_the_table_once() -> None:
+    keys = [option.key.lower() for option in OPTIONS]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("option", documented(), ids=lambda o: o.key)
+def test_every_documented_option_explains_itself_in_a_sentence(option: Option) -> None:
+    assert option.help.endswith(".")
+    assert option.use
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda o: o.key)
+def test_conflicts_name_options_that_exist(option: Option) -> None:
+    known = {o.key for o in OPTIONS}
+    assert set(option.conflicts) <= known - {option.key}
+
+
+@pytest.mark.parametrize(
+    "option", [o for o in OPTIONS if o.default and " " not in o.default], ids=lambda o: o.key
+)
+def test_a_default_is_a_value_that_the_option_takes(option: Option) -> None:
+    assert option.default is not None
+    option.parse(option.default)
+
+
+# --- names and cases --------------------------------------------------------------------------
+
+
+def test_options_are_matched_without_regard_to_case() -> None:
+    options = Options({"MAXMESSAGESPERTRIGGER": "5", "topic": "t"}, READ)
+    assert options.get("maxMessagesPerTrigger") == 5
+
+
+@pytest.mark.parametrize(
+    "wrong,right",
+    [
+        ("topik", "topic"),
+        ("maxMessagePerTrigger", "maxMessagesPerTrigger"),
+        ("startingoffset", "startingOffsets"),
+        ("serviceUrl", "service.url"),
+        ("sink.id", "sinkId"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_one(wrong: str, right: str) -> None:
+    with pytest.raises(OptionError, match=f"did you mean '{right}'"):
+        Options({wrong: "x"}, READ)
+
+
+def test_an_option_like_no_other_is_refused_with_all_that_there_are() -> None:
+    with pytest.raises(OptionError, match=r"unknown option 'zzz'\. Known are store\.url, "):
+        Options({"zzz": "x"}, READ)
+
+
+@pytest.mark.parametrize(
+    "key,value,use",
+    [
+        ("sinkId", "s", READ),
+        ("transactions", "false", READ),
+        ("subscription", "s", WRITE),
+        ("maxMessagesPerTrigger", "1", READ_BATCH),
+        ("endingOffsets", "latest", READ),
+        ("subscription", "s", READ_BATCH),
+        ("topics", "t", WRITE),
+        ("topic", "t", Use.CONNECT),
+    ],
+)
+def test_an_option_that_means_nothing_here_is_refused(key: str, value: str, use: Use) -> None:
+    with pytest.raises(OptionError, match=f"option '{key}' means nothing here"):
+        Options({key: value}, use)
+
+
+def test_connecting_takes_the_options_of_store_and_pulsar() -> None:
+    options = Options({"store.path": "/x", **PULSAR}, Use.CONNECT)
+    assert options.store_config() == StoreConfig(path="/x")
+
+
+@pytest.mark.parametrize("use", [READ, READ_BATCH, WRITE, WRITE_BATCH, Use.READ])
+def test_what_spark_adds_by_itself_is_let_through(use: Use) -> None:
+    Options({"path": "p", "checkpointLocation": "/c"}, use)
+    assert "path" not in {option.key for option in documented()}
+
+
+# --- conflicts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given,pair",
+    [
+        ({"topic": "t", "topics": "t,u"}, "'topic' and 'topics'"),
+        ({"topic": "t", "topicsPattern": "t.*"}, "'topic' and 'topicsPattern'"),
+        ({"topics": "t", "topicsPattern": "t.*"}, "'topics' and 'topicsPattern'"),
+        ({"store.url": "redis://h", "store.path": "/x"}, "'store.url' and 'store.path'"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(given: dict[str, str], pair: str) -> None:
+    for order in (given, dict(reversed(list(given.items())))):
+        with pytest.raises(OptionError, match=f"{pair} may not be given together"):
+            Options(order, READ)
+
+
+def test_pulsar_needs_both_of_its_addresses() -> None:
+    with pytest.raises(OptionError, match=r"'admin\.url' is missing"):
+        Options({"service.url": PULSAR["service.url"]}, READ)
+    with pytest.raises(OptionError, match=r"'service\.url' is missing"):
+        Options({"admin.url": PULSAR["admin.url"]}, READ)
+
+
+@pytest.mark.parametrize("kind", ["client", "producer", "reader", "admin"])
+def test_pulsars_own_options_are_passed_through_to_pulsar_only(kind: str) -> None:
+    given = {f"pulsar.{kind}.someSetting": "v"}
+    config = Options({**PULSAR, **given}, READ).pulsar_config()
+    assert config is not None
+    assert dict(getattr(config, kind)) == {"somesetting": "v"}
+    with pytest.raises(OptionError, match=r"is for Pulsar, but 'service\.url' is not given"):
+        Options(given, READ)
+
+
+def test_without_a_service_url_the_segments_live_in_the_embedded_log() -> None:
+    assert Options({}, READ).pulsar_config() is None
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "key,value,expected",
+    [
+        ("topic", " t ", TopicName("public", "default", "t")),
+        ("topics", "t, a/b/u,", [TopicName.parse("t"), TopicName.parse("a/b/u")]),
+        ("maxMessagesPerTrigger", "9007199254740992", 1 << 53),
+        ("maxBytesPerTrigger", "64m", 64 << 20),
+        ("maxBytesPerTrigger", "512 k", 512 << 10),
+        ("maxBytesPerTrigger", "1G", 1 << 30),
+        ("maxBytesPerTrigger", "1048576", 1 << 20),
+        ("failOnDataLoss", "FALSE", False),
+        ("startingOffsets", "Earliest", Offsets("earliest", {})),
+        ("store.url", "unix:///run/r.sock", "unix:///run/r.sock"),
+        ("store.url", "redis+cluster://a:1,b:2", "redis+cluster://a:1,b:2"),
+        ("txn.timeoutMs", "60000", 60000),
+    ],
+)
+def test_a_value_is_understood(key: str, value: str, expected: object) -> None:
+    assert Options({key: value}, READ).get(key) == expected
+
+
+@pytest.mark.parametrize(
+    "key,value,expected",
+    [
+        ("topic", "", "malformed topic name"),
+        ("topic", "persistent://public/default/t", "expected topic://"),
+        ("topics", " , ", "topic names with commas"),
+        ("topics", "t,public/default/t", "each topic once"),
+        ("maxMessagesPerTrigger", "0", "a whole number from 1 to"),
+        ("maxMessagesPerTrigger", "1.5", "a whole number"),
+        ("maxMessagesPerTrigger", "many", "a whole number"),
+        ("minPartitions", "-1", "a whole number from 1"),
+        ("maxBytesPerTrigger", "0", "a size of at least one byte"),
+        ("maxBytesPerTrigger", "12x", "a size"),
+        ("maxBytesPerTrigger", "-1m", "a size"),
+        ("failOnDataLoss", "no", "true or false"),
+        ("failOnDataLoss", "", "true or false"),
+        ("store.path", "  ", "a text that is not empty"),
+        ("service.url", "localhost:6650", "a URL that begins with pulsar:// or pulsar\\+ssl://"),
+        ("service.url", "pulsar://", "a URL that begins with pulsar://"),
+        ("admin.url", "pulsar://h", "http:// or https://"),
+        ("store.timeoutMs", "1", "a whole number from 10 to"),
+        ("txn.timeoutMs", "999", "a whole number from 1000 to"),
+        ("subscription", "", "a name of 1 to 200 characters"),
+        ("subscription", "a|b", "a name of 1 to 200 characters"),
+        ("subscription", "a b", "a name of 1 to 200 characters"),
+        ("subscription", "a/b", "a name of 1 to 200 characters"),
+        ("subscription", "x" * 201, "a name of 1 to 200 characters"),
+        ("startingOffsets", "now", "'latest' or 'earliest' or 'subscription' or JSON"),
+    ],
+)
+def test_a_malformed_value_is_refused_with_what_was_expected(
+    key: str, value: str, expected: str
+) -> None:
+    with pytest.raises(OptionError, match=f"option '{key}': .*{expected}"):
+        Options({key: value}, READ)
+
+
+@pytest.mark.parametrize("sink", ["", "a|b", "a b", "a{b", "a}b", "x" * 201])
+def test_a_sink_id_holds_nothing_that_the_store_uses_as_a_separator(sink: str) -> None:
+    with pytest.raises(OptionError, match="option 'sinkId'"):
+        Options({"sinkId": sink}, WRITE)
+    assert Options({"sinkId": "team/job-1:out"}, WRITE).get("sinkId") == "team/job-1:out"
+
+
+# --- offsets in JSON ------------------------------------------------------------------------------
+
+
+def test_offsets_are_given_by_topic_and_segment() -> None:
+    text = '{"topic://public/default/t": {"0000-7fff-0": "12:345", "8000-ffff-1": "earliest"}}'
+    found: Offsets = Options({"startingOffsets": text}, READ).get("startingOffsets")
+    assert found.word == "latest"
+    assert found.positions == {
+        "topic://public/default/t": {"0000-7fff-0": Position(12, 345), "8000-ffff-1": EARLIEST}
+    }
+
+
+def test_a_topics_short_name_will_do_in_offsets() -> None:
+    found: Offsets = Options({"startingOffsets": '{"t": {"s": "1:2"}}'}, READ).get(
+        "startingOffsets"
+    )
+    assert found.positions == {"topic://public/default/t": {"s": Position(1, 2)}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '"latest"',
+        "17",
+        '{"t": "1:2"}',
+        '{"t": {"s": 17}}',
+        '{"t": {"s": "17"}}',
+        '{"t": {"s": "a:b"}}',
+        '{"t": {"s": "-5:0"}}',
+        '{"t": {"s": null}}',
+        '{"a/b": {"s": "1:2"}}',
+    ],
+)
+def test_malformed_offsets_are_refused(text: str) -> None:
+    for key, use in (("startingOffsets", READ), ("endingOffsets", READ_BATCH)):
+        with pytest.raises(OptionError, match=f"option '{key}'"):
+            Options({key: text}, use)
+
+
+# --- secrets --------------------------------------------------------------------------------------
+
+
+SECRETS = {
+    "store.password": "hunter2",
+    "store.url": "redis://me:hunter2@host:6379",
+    "pulsar.client.authParams": "token:hunter2",
+    **PULSAR,
+}
+
+
+def test_secrets_are_never_shown() -> None:
+    options = Options(SECRETS, READ)
+    assert "hunter2" not in repr(options)
+    assert "hunter2" not in repr(options.store_config())
+    assert "hunter2" not in repr(options.pulsar_config())
+    assert "pulsar://localhost:6650" in repr(options)
+
+
+def test_a_malformed_secret_is_refused_without_being_repeated() -> None:
+    for value in ("http://me:hunter2@host", "hunter2"):
+        with pytest.raises(OptionError) as caught:
+            Options({"store.url": value}, READ)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_options_make_the_configuration_of_the_store() -> None:
+    options = Options(
+        {
+            "store.url": "rediss://h:1",
+            "store.username": "me",
+            "store.password": "pw",
+            "store.tls.caFile": "ca.pem",
+            "store.tls.certFile": "cert.pem",
+            "store.tls.keyFile": "key.pem",
+            "store.tls.verifyHost": "false",
+            "store.acceptDataLoss": "true",
+            "store.assumeDurable": "true",
+            "store.timeoutMs": "100",
+        },
+        WRITE,
+    )
+    assert options.store_config() == StoreConfig(
+        url="rediss://h:1",
+        username="me",
+        password="pw",
+        tls_ca_file="ca.pem",
+        tls_cert_file="cert.pem",
+        tls_key_file="key.pem",
+        tls_verify_host=False,
+        accept_data_loss=True,
+        assume_durable=True,
+        timeout_ms=100,
+    )
+    assert Options({}, WRITE).store_config() == StoreConfig()

@@ -1,0 +1,387 @@
+"""The store proves with every step that it is the one that was known: fail closed (INV-11)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from pulsar_txn_spark.errors import (
+    StoreError,
+    StoreRolledBackError,
+    StoreUnavailableError,
+)
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.spark.offsets import SourceOffset
+from pulsar_txn_spark.store import redis_store
+from pulsar_txn_spark.store.protocol import Code, SegmentDecision, TxnState, WriterFate
+from pulsar_txn_spark.store.redis_store import RedisStore
+from pulsar_txn_spark.txn.batch import BatchKey
+from tests.scenario import OTHER_SEGMENT, SEGMENT, Loss, World, ack
+
+
+def wipe(client: Any, tag: str) -> None:
+    """Delete everything under a hash tag, as an eviction or a lost shard does."""
+    keys = client.keys(f"{{{tag}}}:*")
+    assert keys
+    client.delete(*keys)
+
+
+def snapshot(client: Any, tag: str) -> dict[bytes, bytes]:
+    return {key: client.dump(key) for key in client.keys(f"{{{tag}}}:*")}
+
+
+def restore(client: Any, tag: str, backup: dict[bytes, bytes]) -> None:
+    wipe(client, tag)
+    for key, value in backup.items():
+        client.restore(key, 0, value)
+
+
+def written(world: World, value: str = "a") -> None:
+    txn = world.open(nonce=f"nonce-{value}")
+    world.commit(txn, world.write(txn, value))
+
+
+# --- identity ---------------------------------------------------------------------------------
+
+
+def test_a_store_keeps_the_identity_that_it_was_given_first(world: World) -> None:
+    identity = world.store.identity
+    assert identity.uuid
+    assert identity.epoch == "1"
+    assert identity.coordinators == redis_store.COORDINATORS
+    assert world.another_process().store.identity == identity
+
+
+def test_stores_differ_in_identity(world: World, redis_client: redis.Redis) -> None:
+    first = world.store.identity
+    redis_client.flushall()
+    assert world.another_process().store.identity.uuid != first.uuid
+
+
+def test_a_store_of_another_schema_is_refused(world: World) -> None:
+    world.client.hset("{meta}:birth", "schema", "99")
+    with pytest.raises(StoreError, match="schema version 99, this package needs 1"):
+        world.another_process()
+
+
+def test_every_change_raises_the_sequence_number_of_its_tag(world: World) -> None:
+    tag = f"seg:{SEGMENT}"
+    assert world.store.witness(tag) == 0
+    txn = world.open()
+    world.admit(txn)
+    seen = [world.store.witness(tag)]
+    world.store.gates([SEGMENT])
+    assert world.store.witness(tag) == seen[0], "reading changes nothing"
+    world.abort(txn)
+    seen.append(world.store.witness(tag))
+    world.store.raise_high(SEGMENT, Position(1, 1))
+    seen.append(world.store.witness(tag))
+    assert seen == sorted(set(seen))
+
+
+# --- a shard that was wiped -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["this process", "a new process"])
+def test_a_wiped_segment_is_found_out(world: World, remembers: bool) -> None:
+    written(world)
+    wipe(world.client, f"seg:{SEGMENT}")
+    process = world if remembers else world.another_process()
+    for step in (
+        process.visible,
+        lambda: process.admit(process.open()),
+        lambda: process.store.read_cursors([SEGMENT], "sub"),
+        lambda: process.store.raise_high(SEGMENT, Position(1, 1)),
+    ):
+        with pytest.raises(StoreRolledBackError, match="is gone"):
+            step()
+    assert world.client.keys(world.key("*")) == [], "something was written to a lost tag"
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["this process", "a new process"])
+def test_a_wiped_coordinator_is_found_out(world: World, remembers: bool) -> None:
+    txn = world.open(nonce="n")
+    wipe(world.client, f"tc{txn.id.tc}")
+    process = world if remembers else world.another_process()
+    for step in (
+        lambda: process.store.read_txn(txn.id),
+        lambda: process.open(nonce="n"),
+        lambda: process.commit(txn),
+        lambda: process.abort(txn),
+    ):
+        with pytest.raises(StoreRolledBackError, match="is gone"):
+            step()
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["this process", "a new process"])
+def test_a_wiped_pointer_is_found_out_before_a_batch_is_written_twice(
+    world: World, remembers: bool
+) -> None:
+    key = BatchKey("sink", "query", 0)
+    world.run_batch(key, "n1", "a")
+    wipe(world.client, "sink:sink")
+    process = world if remembers else world.another_process()
+    with pytest.raises(StoreRolledBackError, match="is gone"):
+        process.batches.begin(key, "n2")
+    assert world.visible() == ["a"]
+
+
+def test_a_wiped_topology_and_a_wiped_plan_are_no_empty_ones(world: World) -> None:
+    world.store.swap_topology("topic://a/b/c", 0, b"record")
+    world.store.register_plan("q", "0", "source", b"plan")
+    wipe(world.client, "topic:topic://a/b/c")
+    wipe(world.client, "query:q")
+    process = world.another_process()
+    with pytest.raises(StoreRolledBackError, match="is gone"):
+        process.store.read_topology("topic://a/b/c")
+    with pytest.raises(StoreRolledBackError, match="is gone"):
+        process.store.read_plans("q", "0")
+
+
+def test_a_wiped_identity_is_found_out(world: World) -> None:
+    written(world)
+    wipe(world.client, "meta")
+    with pytest.raises(StoreRolledBackError):
+        world.store.list_topics()
+    with pytest.raises(StoreRolledBackError):
+        world.store.next_source_incarnation()
+    with pytest.raises(StoreRolledBackError, match="identity is gone"):
+        world.store.raise_high(OTHER_SEGMENT, Position(1, 1))
+    # A process that comes now takes it for a new store, and every tag tells it otherwise.
+    later = world.another_process()
+    with pytest.raises(StoreRolledBackError, match="belongs to store"):
+        later.visible()
+
+
+def test_a_tag_that_never_was_reads_as_empty(world: World) -> None:
+    assert world.store.read_topology("topic://a/b/none") is None
+    assert world.store.read_plans("nobody", "0") == {}
+    assert world.store.read_cursors([SEGMENT], "sub") == [None]
+    assert world.visible() == []
+
+
+# --- a shard that was rolled back ---------------------------------------------------------------
+
+
+def test_a_segment_that_lost_acknowledged_writes_is_found_out(world: World) -> None:
+    written(world, "a")
+    backup = snapshot(world.client, f"seg:{SEGMENT}")
+    written(world, "b")
+    restore(world.client, f"seg:{SEGMENT}", backup)
+    with pytest.raises(StoreRolledBackError, match=r"is at step \d+, but step \d+ .*seen before"):
+        world.visible()
+
+
+def test_a_process_that_has_seen_nothing_learns_from_others_what_there_was(world: World) -> None:
+    written(world, "a")
+    backup = snapshot(world.client, f"seg:{SEGMENT}")
+    written(world, "b")
+    witness = {f"seg:{SEGMENT}": world.store.witness(f"seg:{SEGMENT}")}
+    restore(world.client, f"seg:{SEGMENT}", backup)
+    process = world.another_process()
+    assert process.visible() == ["a", "b"]  # the log is whole; what is known of it is not
+    process.store.bear_witness(witness)
+    with pytest.raises(StoreRolledBackError):
+        process.visible()
+
+
+def test_a_witness_is_never_lowered(world: World) -> None:
+    written(world)
+    tag = f"seg:{SEGMENT}"
+    seen = world.store.witness(tag)
+    world.store.bear_witness({tag: seen - 1, "seg:other": 3})
+    assert world.store.witness(tag) == seen
+    assert world.store.witness("seg:other") == 3
+
+
+def test_a_decision_bears_witness_of_the_segments_that_it_is_about(world: World) -> None:
+    # The header says which state of the segment the commit had seen. One that is older lost pins.
+    key = BatchKey("sink", "query", 0)
+    world.store.raise_high(SEGMENT, Position(1, 0))
+    backup = snapshot(world.client, f"seg:{SEGMENT}")
+    attempt = world.batches.begin(key, "n1")
+    task = world.write_batch(attempt, "a")
+    world.lose(always={"seg_materialize": Loss.REQUEST})
+    with pytest.raises(StoreUnavailableError):
+        world.batches.commit(attempt, [[task]], "run", acknowledge=False)
+    world.mend()
+    restore(world.client, f"seg:{SEGMENT}", backup)
+    process = world.another_process()
+    with pytest.raises(StoreRolledBackError, match="lost acknowledged writes"):
+        process.batches.begin(key, "n2")
+
+
+# --- a store that was replaced ------------------------------------------------------------------
+
+
+def test_a_tag_of_another_store_is_found_out_and_left_alone(world: World) -> None:
+    written(world)
+    world.client.hset(world.key("birth"), "uuid", "another")
+    before = snapshot(world.client, f"seg:{SEGMENT}")
+    with pytest.raises(StoreRolledBackError, match="belongs to store another epoch 1"):
+        world.visible()
+    txn = world.open()
+    with pytest.raises(StoreRolledBackError):
+        world.admit(txn)
+    decision = SegmentDecision(SEGMENT, (WriterFate("w", EARLIEST),))
+    with pytest.raises(StoreRolledBackError):
+        world.store.materialize(txn.id, TxnState.ABORTED, [decision])
+    assert snapshot(world.client, f"seg:{SEGMENT}") == before
+
+
+def test_a_store_with_a_new_epoch_is_another_one(world: World) -> None:
+    written(world)
+    world.client.hset("{meta}:birth", "epoch", "2")  # as somebody does who restores a backup
+    process = world.another_process()
+    with pytest.raises(StoreRolledBackError, match=r"epoch 1, expected .* epoch 2"):
+        process.visible()
+
+
+def test_a_checkpoint_of_another_store_is_refused_before_anything_is_read(
+    world: World, redis_client: redis.Redis
+) -> None:
+    offset = SourceOffset(world.store.identity.uuid, world.store.identity.epoch)
+    offset.require_store(world.another_process().store.identity)
+    redis_client.flushall()
+    with pytest.raises(StoreRolledBackError, match="the checkpoint belongs to metadata store"):
+        offset.require_store(world.another_process().store.identity)
+
+
+def test_a_store_that_was_emptied_under_a_running_process_is_found_out(
+    world: World, redis_client: redis.Redis
+) -> None:
+    written(world)
+    redis_client.flushall()
+    with pytest.raises(StoreRolledBackError):
+        world.visible()
+    with pytest.raises(StoreRolledBackError):
+        world.open()
+    with pytest.raises(StoreRolledBackError):
+        world.store.register_plan("q", "0", "source", b"plan")
+    assert redis_client.keys("*") == []
+
+
+# --- birth ------------------------------------------------------------------------------------
+
+
+def test_tasks_that_touch_a_new_segment_at_the_same_moment_all_get_in(world: World) -> None:
+    txn = world.open()
+    processes = [world.another_process() for _ in range(8)]
+    start = threading.Barrier(len(processes))
+    errors: list[Exception] = []
+
+    def task(number: int) -> None:
+        start.wait()
+        try:
+            processes[number].admit(txn, task=number)
+        except Exception as error:  # noqa: BLE001 - reported below, in the test's own thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=task, args=(n,)) for n in range(len(processes))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(world.pinned()) == len(processes)
+
+
+def test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = world.another_process()
+    txn = world.open()
+    other.store.read_txn(txn.id)
+    tag_state = world.store._tag_state
+    asked: list[str] = []
+
+    def the_other_was_quicker(tag: str, state: str) -> str:
+        if not asked:
+            asked.append(tag)
+            other.admit(txn, task=1)
+        return tag_state(tag, state)
+
+    monkeypatch.setattr(world.store, "_tag_state", the_other_was_quicker)
+    writer = world.admit(txn)
+    assert asked == [f"seg:{SEGMENT}"]
+    assert writer in world.pinned()
+
+
+def test_a_birth_that_died_halfway_is_finished_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = world.another_process()
+    tag_state = process.store._tag_state
+
+    def die_before_it_is_born(tag: str, state: str) -> str:
+        if state == "born":
+            raise KeyboardInterrupt
+        return tag_state(tag, state)
+
+    monkeypatch.setattr(process.store, "_tag_state", die_before_it_is_born)
+    with pytest.raises(KeyboardInterrupt):
+        process.store.raise_high(SEGMENT, Position(1, 1))
+    written(world)
+    assert world.visible() == ["a"]
+
+
+# --- no reply -----------------------------------------------------------------------------------
+
+
+def unreachable_steps(world: World) -> list[Callable[[], Any]]:
+    txn = world.open()
+    return [
+        world.open,
+        lambda: world.store.read_txn(txn.id),
+        lambda: world.store.gates([SEGMENT]),
+        lambda: world.store.gates([SEGMENT, OTHER_SEGMENT]),
+        lambda: world.admit(txn),
+        lambda: world.store.place_acks(txn.id, [ack(EARLIEST, Position(1, 1))]),
+        lambda: RedisStore(lambda: world.store._client),
+    ]
+
+
+def test_a_store_that_does_not_answer_is_unavailable_after_a_bounded_number_of_tries(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "_LOST_REPLY_PAUSE_S", 0.0)
+    for step in unreachable_steps(world):
+        network = world.lose(always={"*": Loss.REQUEST})
+        with pytest.raises(StoreUnavailableError, match="no reply from the metadata store"):
+            step()
+        assert network.calls.total() <= 2 * redis_store._LOST_REPLY_TRIES
+        world.mend()
+
+
+def test_a_script_that_the_server_has_forgotten_is_sent_again(world: World) -> None:
+    world.client.script_flush()
+    txn = world.open()
+    world.client.script_flush()
+    world.buffer.admit(txn.id, txn.nonce, 60_000, "w", [SEGMENT, OTHER_SEGMENT])
+    world.client.script_flush()
+    assert len(world.store.gates([SEGMENT, OTHER_SEGMENT])) == 2
+    world.client.script_flush()
+    world.commit(txn)
+    assert world.pinned() == []
+
+
+def test_a_step_that_the_server_refuses_is_an_error_with_its_reason(world: World) -> None:
+    txn = world.open()
+    world.client.delete(world.key("pins"))
+    world.client.set(world.key("pins"), "not a hash")
+    with pytest.raises(StoreError, match=r"refused a step.*WRONGTYPE"):
+        world.admit(txn)
+
+
+def test_a_batch_of_steps_is_one_round_trip(world: World) -> None:
+    txn = world.open()
+    segments = [SEGMENT, OTHER_SEGMENT]
+    world.buffer.admit(txn.id, txn.nonce, 60_000, "w", segments)
+    before = world.store.round_trips
+    answers = world.store.pin(txn.id, "w", segments)
+    assert [answer.code for answer in answers] == [Code.PINNED, Code.PINNED]
+    assert world.store.round_trips == before + 1
