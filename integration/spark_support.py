@@ -28,6 +28,7 @@ from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store import connection, server
+from pulsar_txn_spark.txn.sweeper import Sweeper
 
 FORMAT = "pulsar_txn"
 MASTER = "local[2,2]"  # two cores; a task that failed once is tried again
@@ -207,6 +208,10 @@ class Lab:
         """Return the last position of a segment."""
         return self.run.log.last_confirmed(segment)
 
+    def collect(self) -> None:
+        """Let the store forget every header that nobody needs, as it does after a while."""
+        Sweeper(self.run.coordinator, lambda _: None, retention_ms=0).sweep()
+
     # -- Spark ---------------------------------------------------------------------------------
 
     def frame(self, *values: str, partitions: int = 1) -> DataFrame:
@@ -330,6 +335,12 @@ class Meeting:
         self._door = socket.create_server(("127.0.0.1", 0))
         self._door.settimeout(QUERY_SECONDS)
         self._guest: socket.socket | None = None
+
+    @property
+    def port(self) -> int:
+        """Where to knock, on the loopback interface."""
+        port: int = self._door.getsockname()[1]
+        return port
 
     def point(self) -> Callable[[], None]:
         """Return the function that a task calls."""

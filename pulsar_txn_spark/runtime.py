@@ -16,7 +16,12 @@ from pulsar_txn_spark.store.connection import connect
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
-from pulsar_txn_spark.txn.sweeper import BackgroundSweeper, SegmentEnds, Sweeper
+from pulsar_txn_spark.txn.sweeper import (
+    DEFAULT_RETENTION_MS,
+    BackgroundSweeper,
+    SegmentEnds,
+    Sweeper,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,11 @@ class Runtime:
     coordinator: TransactionCoordinator
     buffer: MetadataTransactionBuffer
     sweeps: BackgroundSweeper
+
+    def sweeper(self, retention_ms: int = DEFAULT_RETENTION_MS) -> Sweeper:
+        """Return a sweeper that asks this log for the ends of segments."""
+        ends = partial(_segment_ends, self.topics, self.log)
+        return Sweeper(self.coordinator, ends, retention_ms)
 
 
 _Key = tuple[int, StoreConfig, PulsarConfig | None]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from pulsar_txn_spark.demo.audit import Audit, audit
-from pulsar_txn_spark.demo.child import Settings, begin, emit, spark_session
-from pulsar_txn_spark.demo.proof import Message, compare, expectation
+from pulsar_txn_spark.demo.child import Settings
+from pulsar_txn_spark.demo.proof import Expected, Message, compare
 from pulsar_txn_spark.demo.topics import DELAYS, ON_TIME
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.runtime import runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.txn.buffer import txn_of_writer
 
 _OUTPUTS = (DELAYS, ON_TIME)
 
@@ -53,25 +54,34 @@ def audit_outputs(settings: Settings) -> Audit:
     return total
 
 
-def main() -> None:
-    """Run as a process of its own."""
-    settings = begin()
-    spark = spark_session("read the outputs", settings)
+def find(
+    spark: SparkSession, settings: Settings, expected: Mapping[int, Expected]
+) -> dict[str, Any]:
+    """Hold the outputs against the expectation, and count what lies in their logs.
+
+    Returns
+    -------
+    dict
+        Can be written as JSON: ``verdict`` (see :class:`~pulsar_txn_spark.demo.proof.Verdict`)
+        and ``audit`` (see :class:`~pulsar_txn_spark.demo.audit.Audit`).
+    """
     outputs = {topic: read_committed(spark, settings, topic) for topic in _OUTPUTS}
-    verdict = compare(expectation(), outputs)
-    spark.stop()
+    verdict = compare(expected, outputs)
     found = audit_outputs(settings)
-    emit(
-        "findings",
-        verdict={**asdict(verdict), "exact": verdict.exact},
-        audit={
+    return {
+        "verdict": {
+            "exact": verdict.exact,
+            "expected": dict(verdict.expected),
+            "read": dict(verdict.read),
+            "missing": verdict.missing,
+            "doubled": verdict.doubled,
+            "wrong": verdict.wrong,
+            "examples": verdict.examples,
+        },
+        "audit": {
             "rows": found.rows,
             "aborted_rows": found.aborted_rows,
             "aborted_entries": found.aborted_entries,
-            "aborted_writers": len(found.aborted_writers),
+            "aborted_transactions": len(set(map(txn_of_writer, found.aborted_writers))),
         },
-    )
-
-
-if __name__ == "__main__":
-    main()
+    }

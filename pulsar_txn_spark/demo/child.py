@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -47,22 +48,30 @@ class Settings:
         return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
 
 
+_told: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+
 def begin() -> Settings:
     """Set up this process as a child of the demo; the first thing that each of them does."""
     # Spark's Python workers inherit it, so that a fault in one of them takes the driver along.
     os.environ[FAULT_PGID] = str(os.getpgrp())
-    threading.Thread(target=_die_with_the_demo, name="leash", daemon=True).start()
+    threading.Thread(target=_hold_leash, name="leash", daemon=True).start()
     return Settings.read(sys.argv[1])
 
 
-def _die_with_the_demo() -> None:
-    """Kill the whole group when the demo's end of our standard input closes.
+def _hold_leash() -> None:
+    """Pass on what the demo tells us, and kill the whole group when its end of the pipe closes.
 
     However the demo ends, also by SIGKILL, the kernel closes that pipe; so nothing is left over.
     """
     while os.read(0, 1):
-        pass
+        _told.put(None)
     os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def wait_to_be_told() -> None:
+    """Wait until the demo says that it is time for the next thing."""
+    _told.get()
 
 
 def emit(event: str, **facts: object) -> None:
@@ -82,6 +91,9 @@ def spark_session(name: str, settings: Settings) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", f"{settings.folder}/warehouse")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        # These JVMs live for seconds: to optimize their code would cost as much as to run it.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
     assert isinstance(session, SparkSession)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -29,15 +29,18 @@ class Display:
         self._started = time.monotonic()
         self._total = total
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            SpinnerColumn(),
+            TextColumn("{task.fields[seconds]}"),
+            BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
             console=self._console,
             disable=not self._console.is_terminal,
             transient=True,
+            get_time=time.monotonic,
+            expand=True,
         )
-        self._task = self._bar.add_task("flights", total=total)
+        self._task = self._bar.add_task("", total=total, seconds="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -51,24 +54,51 @@ class Display:
     ) -> None:
         self._bar.stop()
 
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
     def say(self, text: str, style: str | None = None) -> None:
         """Write a line, with the time since the start before it."""
-        elapsed = f"{time.monotonic() - self._started:6.1f}s"
         # A Text: a style given to print() would colour the bar below as well.
-        self._console.print(Text(f"{elapsed}  {text}", style=style or ""), soft_wrap=True)
+        self._console.print(
+            Text(f"{self.seconds:6.1f}s  ", style="dim") + Text(text, style=style or ""),
+            soft_wrap=True,
+        )
 
-    def progress(self, done: int, what: str) -> None:
-        """Show how many flights are through."""
-        self._bar.update(self._task, completed=done, description=what)
+    def busy(self, text: str) -> None:
+        """Show beside the bar what is going on; a line of its own where there is no bar."""
+        self._bar.update(self._task, description=text)
         if not self._console.is_terminal:
-            self.say(f"{what}: {done:,} of {self._total:,} flights")
+            self.say(text)
 
-    def table(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
-        """Write a table of names and figures."""
-        self._console.print(Text(f"\n{title}", style="bold"))
-        table = Table(show_header=False)
-        table.add_column()
-        table.add_column(justify="right")
-        for name, figure in rows:
-            table.add_row(name, figure)
+    def progress(self, done: int, text: str) -> None:
+        """Show how many flights are through."""
+        self._bar.update(self._task, completed=done)
+        self.busy(text if self._console.is_terminal else f"{text}: {done:,} of {self._total:,}")
+
+    def table(
+        self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: int
+    ) -> None:
+        """Write a table.
+
+        Parameters
+        ----------
+        title : str
+        columns : sequence of str
+            Their headings.
+        rows : sequence of sequence of str
+        right : int
+            How many columns, counted from the last one, hold figures.
+        """
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for number, heading in enumerate(columns):
+            figures = number >= len(columns) - right
+            table.add_column(
+                heading, justify="right" if figures else "left", no_wrap=figures or number == 0
+            )
+        for row in rows:
+            table.add_row(*map(Text, row))
+        self._console.print()
         self._console.print(table)

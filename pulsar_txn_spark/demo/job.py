@@ -62,10 +62,7 @@ def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
         .option("topic", FLIGHTS)
         .load()
     )
-    names = spark.createDataFrame(
-        [(row["carrier"], row["name"]) for row in airlines().to_pylist()],
-        "carrier STRING, name STRING",
-    )
+    names = spark.createDataFrame(airlines())
     return (
         split_by_delay(messages, names)
         .writeStream.format("pulsar_txn")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +19,9 @@ from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.steps import FAULT, FAULT_FILE
 
 _LOG_TAIL_LINES = 30
+_SILENCE_SECONDS = 240.0  # the longest way to a report is Spark's start; 10 s on an idle machine
 _REAP_SECONDS = 10.0  # a killed process is gone in milliseconds; a JVM with 1 GiB in a second
+_OWN_ERROR = re.compile(r"\s*pulsar_txn_spark\.errors\.\w+: ")
 
 
 class DemoProcessError(PulsarTxnError):
@@ -52,7 +56,10 @@ class Child:
     ) -> None:
         self._module = module
         self._log = log
+        self._silent = False
         with log.open("ab") as errors:
+            errors.write(f"--- {module} {fault or ''}\n".encode())
+            errors.flush()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, str(settings)],
                 stdin=subprocess.PIPE,  # the leash, see child.py
@@ -67,16 +74,55 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Yield its reports until it ends."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+    def events(self, until: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield its reports until it ends, or up to the one that `until` names.
+
+        Raises
+        ------
+        DemoProcessError
+            If it reports nothing for so long that it must be stuck.
+        """
+        while True:
+            line = self._next_line()
+            if not line:
+                return
             # Anything else is Spark's own talk.
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
                 if isinstance(event, dict) and "event" in event:
                     yield event
+                    if event["event"] == until:
+                        return
+
+    def _next_line(self) -> bytes:
+        assert self._process.stdout is not None
+        watchdog = threading.Timer(_SILENCE_SECONDS, self._give_up)
+        watchdog.start()
+        try:
+            line: bytes = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if self._silent:
+            raise DemoProcessError(
+                self.failure(f"reported nothing for {_SILENCE_SECONDS:.0f} s and was given up")
+            )
+        return line
+
+    def _give_up(self) -> None:
+        self._silent = True
+        self.kill()
+
+    def tell(self) -> None:
+        """Let it go on, where it waits to be told."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it is gone: its exit code says so
+            self._process.stdin.write(b".")
+            self._process.stdin.flush()
 
     def wait(self) -> int:
         """Return the exit code; negative is a signal."""
@@ -95,10 +141,13 @@ class Child:
             raise DemoProcessError(self.failure(f"ended with {_describe(code)}, expected success"))
 
     def failure(self, what: str) -> str:
-        """Word a failure, with the end of the log."""
+        """Word a failure, with this package's own errors and the end of the log."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        tail = "\n".join(f"    {line}" for line in lines[-_LOG_TAIL_LINES:])
-        return f"the process '{self._module}' {what}. The end of {self._log}:\n{tail}"
+        # Spark puts pages of query plans after what went wrong.
+        errors = dict.fromkeys(line.strip() for line in lines if _OWN_ERROR.match(line))
+        tail = [*errors, *lines[-_LOG_TAIL_LINES:]]
+        shown = "\n".join(f"    {line}" for line in tail)
+        return f"the process '{self._module}' {what}. From {self._log}:\n{shown}"
 
     def kill(self) -> None:
         """Kill what is left of its session (JVM, Python workers) and wait until it is gone."""
@@ -113,9 +162,6 @@ class Child:
                 raise DemoProcessError(f"processes {left} are still there after a SIGKILL")
             time.sleep(0.02)  # there is no event for the end of somebody else's child
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
 
 
 def _environment(fault: str | None, fault_file: Path | None) -> Mapping[str, str]:

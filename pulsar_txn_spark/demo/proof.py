@@ -31,9 +31,21 @@ class Expected:
 
 @dataclass(slots=True)
 class Verdict:
-    """How the outputs differ from the expectation; counts of flights (or of messages)."""
+    """How the outputs differ from the expectation.
 
-    expected: int = 0
+    Parameters
+    ----------
+    expected, read : Counter of str
+        Topic → how many messages.
+    missing, doubled : int
+        Flights.
+    wrong : int
+        Messages with a wrong value or key, or in the wrong topic.
+    examples : list of str
+        Some of these, in words.
+    """
+
+    expected: Counter[str] = field(default_factory=Counter)
     read: Counter[str] = field(default_factory=Counter)
     missing: int = 0
     doubled: int = 0
@@ -44,7 +56,8 @@ class Verdict:
     def exact(self) -> bool:
         """Whether every flight came out once, in the right topic, with the right values."""
         return (
-            not (self.missing or self.doubled or self.wrong) and self.read.total() == self.expected
+            not (self.missing or self.doubled or self.wrong)
+            and self.read.total() == self.expected.total()
         )
 
 
@@ -87,7 +100,7 @@ def compare(expected: Mapping[int, Expected], outputs: Mapping[str, Iterable[Mes
     outputs : Mapping[str, Iterable[Message]]
         Topic → its messages.
     """
-    verdict = Verdict(expected=len(expected))
+    verdict = Verdict(expected=Counter(flight.topic for flight in expected.values()))
     seen: Counter[int] = Counter()
     for topic, messages in outputs.items():
         for message in messages:

@@ -89,7 +89,7 @@ class OpRecord(_message.Message):
     def __init__(self, kind: _Optional[_Union[OpRecord.Kind, str]] = ..., segment: _Optional[str] = ..., subscription: _Optional[str] = ..., writer: _Optional[str] = ..., first: _Optional[_Union[Position, _Mapping]] = ..., last: _Optional[_Union[Position, _Mapping]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class Pointer(_message.Message):
-    __slots__ = ("batch_id", "txn_id", "nonce", "digest", "decision", "retired_nonces")
+    __slots__ = ("batch_id", "txn_id", "nonce", "digest", "decision", "retired_nonces", "owner")
     class Decision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNDECIDED: _ClassVar[Pointer.Decision]
@@ -104,13 +104,15 @@ class Pointer(_message.Message):
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     RETIRED_NONCES_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     batch_id: int
     txn_id: str
     nonce: str
     digest: bytes
     decision: Pointer.Decision
     retired_nonces: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, batch_id: _Optional[int] = ..., txn_id: _Optional[str] = ..., nonce: _Optional[str] = ..., digest: _Optional[bytes] = ..., decision: _Optional[_Union[Pointer.Decision, str]] = ..., retired_nonces: _Optional[_Iterable[str]] = ...) -> None: ...
+    owner: str
+    def __init__(self, batch_id: _Optional[int] = ..., txn_id: _Optional[str] = ..., nonce: _Optional[str] = ..., digest: _Optional[bytes] = ..., decision: _Optional[_Union[Pointer.Decision, str]] = ..., retired_nonces: _Optional[_Iterable[str]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class Segment(_message.Message):
     __slots__ = ("id", "log_name", "hash_start", "hash_end", "parents", "children", "state", "sealed_at")

@@ -378,6 +378,10 @@ class MetadataStore(Protocol):
 
     # subscriptions
 
+    def list_subscriptions(self, segment: str) -> list[str]:
+        """Return the names of a segment's subscriptions, sorted."""
+        ...
+
     def read_cursors(self, segments: Sequence[str], subscription: str) -> list[Cursor | None]:
         """Read a subscription's cursor in each segment."""
         ...

@@ -532,6 +532,11 @@ class RedisStore:
 
     # -- subscriptions -----------------------------------------------------------------------
 
+    def list_subscriptions(self, segment: str) -> list[str]:
+        """Return the names of a segment's subscriptions, sorted."""
+        reply = self._run(_Call("subscription_list", f"seg:{segment}", ["subscriptions"], []))
+        return sorted(_text(value) for value in reply[2:])
+
     def read_cursors(self, segments: Sequence[str], subscription: str) -> list[Cursor | None]:
         """Read a subscription's cursor in each segment."""
         calls = [

@@ -121,18 +121,16 @@ class BatchTransactions:
             if not key.streaming:
                 return Attempt(key, nonce, self._open(key, nonce, owner), replay=False)
             for _ in range(_BEGIN_TRIES):
-                attempt = self._try_begin(key, nonce, owner)
+                attempt = self._try_begin(key, nonce, owner, once=once)
                 if attempt is None:
                     continue
-                if attempt.replay and once:
-                    self._refuse_second_write(attempt, owner)
                 return attempt
         raise FencedError(
             f"sink {key.sink!r}: other attempts took batch {key.batch} over {_BEGIN_TRIES} times "
             "while this one tried to begin: more than one driver runs on this checkpoint"
         )
 
-    def _try_begin(self, key: BatchKey, nonce: str, owner: str) -> Attempt | None:
+    def _try_begin(self, key: BatchKey, nonce: str, owner: str, *, once: bool) -> Attempt | None:
         read = self._store.read_pointer(key.sink, key.query)
         pointer = Pointer.FromString(read.own) if read.own else None
         if pointer is not None:
@@ -141,13 +139,15 @@ class BatchTransactions:
                 return Attempt(key, nonce, TxnId.parse(pointer.txn_id), replay=False)
             previous = TxnId.parse(pointer.txn_id)
             if self._finish(previous, pointer) and pointer.batch_id == key.batch:
+                if once:
+                    _refuse_second_write(key, pointer, owner)
                 return Attempt(key, nonce, previous, replay=True)
         elif read.current:
             # A new query on this sink id (another checkpoint): the old one's run is over.
             retired = Pointer.FromString(read.current)
             self._finish(TxnId.parse(retired.txn_id), retired)
         txn = self._open(key, nonce, owner)
-        pointer_now = Pointer(batch_id=key.batch, txn_id=txn.key, nonce=nonce)
+        pointer_now = Pointer(batch_id=key.batch, txn_id=txn.key, nonce=nonce, owner=owner)
         if pointer is not None and pointer.batch_id == key.batch:
             pointer_now.retired_nonces.extend([*pointer.retired_nonces, pointer.nonce])
         record = pointer_now.SerializeToString(deterministic=True)
@@ -165,16 +165,6 @@ class BatchTransactions:
             batch=str(key.batch),
             intents=[pointer_intent(key.query, key.sink)] if key.streaming else [],
         )
-
-    def _refuse_second_write(self, attempt: Attempt, owner: str) -> None:
-        header = self._store.read_txn(attempt.txn)
-        if header is not None and _attempt_of(header.owner) == _attempt_of(owner):
-            raise TransactionConflictError(
-                f"sink {attempt.key.sink!r} was written already in batch {attempt.key.batch} of "
-                "this run: a second write to it would be taken for a replay and dropped. Give "
-                "each write of a batch its own sinkId, or write them in one transaction "
-                "(pulsar_txn_spark.transactional)"
-            )
 
     def _refuse_fenced(self, key: BatchKey, nonce: str, pointer: Pointer, current: str) -> None:
         sink = f"sink {key.sink!r}"
@@ -305,6 +295,15 @@ class BatchTransactions:
         """Abort an attempt's transaction; nothing happens where it is decided or was a replay."""
         if not attempt.replay:
             self._coordinator.abort(attempt.txn, EndedBy.OWNER, nonce=attempt.nonce, cause=cause)
+
+
+def _refuse_second_write(key: BatchKey, pointer: Pointer, owner: str) -> None:
+    if _attempt_of(pointer.owner) == _attempt_of(owner):
+        raise TransactionConflictError(
+            f"sink {key.sink!r} was written already in batch {key.batch} of this run: a second "
+            "write to it would be taken for a replay and dropped. Give each write of a batch its "
+            "own sinkId, or write them in one transaction (pulsar_txn_spark.transactional)"
+        )
 
 
 def _attempt_of(owner: str) -> str:

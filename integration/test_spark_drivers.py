@@ -1,0 +1,124 @@
+"""A second driver, executors of their own: speculation, lost executors, two drivers at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.spark_support import NO_PANDAS_3, Lab, Meeting, ended, failure, on_value, until
+from pulsar_txn_spark.position import EARLIEST
+
+ROOT = Path(__file__).parent.parent
+
+pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
+
+
+class Driver:
+    """The process of ``cluster_driver.py``."""
+
+    def __init__(self, folder: Path, options: dict[str, str]) -> None:
+        self._log = folder / "driver.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "integration.cluster_driver"),
+                    *(str(folder), json.dumps(options)),
+                ],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def ask(self, job: str, **arguments: object) -> None:
+        """Start a job."""
+        assert self._process.stdin is not None
+        print(json.dumps({"job": job, **arguments}), file=self._process.stdin, flush=True)
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the job's end."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self._log.read_text(errors="replace")[-4000:]
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def driver(
+    embedded: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Driver]:
+    process = Driver(tmp_path_factory.mktemp("driver"), embedded)
+    yield process
+    process.close()
+
+
+def test_of_two_drivers_on_one_checkpoint_one_is_fenced_and_the_output_is_exact(
+    lab: Lab, driver: Driver
+) -> None:
+    source, out = lab.topic(), lab.topic(2)
+    lab.produce(source, "a")
+    df = lab.source(source, subscription="s", startingOffsets="subscription")
+    lab.drain(lab.sink(df, out, lab.checkpoint()))
+    lab.produce_each(source, "b", "stop", "c")
+    with Meeting() as meeting:
+        stopping = on_value(df, "stop", meeting.point())
+        query = lab.sink(stopping, out, lab.checkpoint()).trigger(availableNow=True).start()
+        meeting.wait()
+        # The first driver is in the middle of its batch; the second takes that batch over.
+        driver.ask("take_over", source=source, out=out, checkpoint=str(lab.checkpoint()))
+        assert driver.answer() == {}
+        assert lab.visible(out) == ["a", "b", "c", "stop"]
+        meeting.release()
+        error = failure(lambda: ended(query))
+    assert "TransactionAbortedError" in error or "FencedError" in error
+    assert "newer" in error
+    lab.produce(source, "d")
+    lab.drain(lab.sink(df, out, lab.checkpoint()))
+    assert lab.visible(out) == ["a", "b", "c", "d", "stop"]
+    assert lab.cursor(source, "s") == lab.end(source)
+
+
+def test_a_speculative_second_attempt_counts_and_the_first_one_does_not(
+    lab: Lab, driver: Driver
+) -> None:
+    out = lab.topic(2)
+    with Meeting() as meeting:
+        driver.ask("speculate", out=out, rows=600, port=meeting.port)
+        meeting.wait()
+        until(lambda: any(lab.end_of(ref) > EARLIEST for ref in lab.segments(out)))
+        # The first attempt is still alive when the write commits without it.
+        assert driver.answer() == {}
+    found = Counter(tuple(value.split("-")[:2]) for value in lab.visible(out))
+    assert found == Counter(
+        (str(int(number < 300)), str(number)) for number in range(600)
+    )
+    held = lab.physical(out)
+    assert held.rows - held.aborted_rows == 600
+    assert held.aborted_rows > 0
+
+
+def test_a_stage_that_is_run_again_with_other_rows_counts_once(
+    lab: Lab, driver: Driver
+) -> None:
+    out = lab.topic(2)
+    driver.ask("lose_an_executor", out=out, rows=400, marks=str(lab.folder))
+    answer = driver.answer()
+    assert (lab.folder / "killed").exists()
+    assert len(list(lab.folder.glob("map-*"))) > 2, "no map task was run again"
+    numbers = sorted(int(value.split("-")[0]) for value in lab.visible(out))
+    assert (answer, numbers) == ({}, list(range(400)))
