@@ -16,9 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+
 from integration.spark_support import Lab, open_session
 
-EXECUTORS = "local-cluster[2,1,1024]"
+_HOSTS = ("127.0.0.1", "127.0.0.2")  # Spark runs no second attempt on a host that has the first
+_EXECUTOR_MB = 1024
 _SPECULATE_AT_ONCE = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -58,41 +62,39 @@ def speculate(lab: Lab, out: str, rows: int, port: int) -> dict[str, Any]:
     return {}
 
 
-def lose_an_executor(lab: Lab, out: str, rows: int, marks: str) -> dict[str, Any]:
+def lose_an_executor(lab: Lab, out: str, rows: int, marks: str, port: int) -> dict[str, Any]:
     """Write behind a shuffle; an executor dies with its map output, which differs the next time."""
+    folder = Path(marks)
 
     def draw(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import secrets  # noqa: PLC0415
 
         drawn = secrets.token_hex(4)
-        with open(f"{marks}/map-{drawn}", "w"):  # noqa: PTH123
-            pass
+        (folder / f"map-{drawn}").touch()
         for batch in batches:
             numbers = batch.column("id").to_pylist()
-            values = pa.array([f"{number}-{drawn}" for number in numbers])
+            values = pa.array([f"{drawn}-{number}-{'x' * 10_000}" for number in numbers])
             yield pa.record_batch([batch.column("id"), values], names=["id", "value"])
 
     def kill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os  # noqa: PLC0415
         import signal  # noqa: PLC0415
 
-        from pyspark import TaskContext  # noqa: PLC0415
+        import socket  # noqa: PLC0415
 
-        context = TaskContext.get()
-        assert context is not None
         yield from (batch.select(["value"]) for batch in batches)
-        if context.partitionId() == 3:
-            try:
-                os.mkdir(f"{marks}/killed")  # noqa: PTH102
-            except FileExistsError:
-                return
-            daemon = os.getppid()
-            with open(f"/proc/{daemon}/stat") as stat:  # noqa: PTH123
-                executor = int(stat.read().rpartition(")")[2].split()[1])
-            os.kill(executor, signal.SIGKILL)
+        try:
+            (folder / "killed").mkdir()
+        except FileExistsError:
+            return
+        with socket.create_connection(("127.0.0.1", port)) as guest:
+            guest.recv(1)
+        stat = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8")
+        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)  # the daemon's parent
 
     drawn = lab.spark.range(0, rows, 1, 2).mapInArrow(draw, "id long, value string")
-    lab.write(drawn.repartition(4, "id").mapInArrow(kill, "value string"), out)
+    # One reducer: of several, Spark could not take back those that were through already.
+    lab.write(drawn.repartition(1, "id").mapInArrow(kill, "value string"), out)
     return {}
 
 
@@ -109,12 +111,35 @@ def answer(lab: Lab, request: dict[str, Any]) -> dict[str, Any]:
         return {"error": " ".join(f"{type(error).__name__}: {error}".split())}
 
 
+def start_cluster(folder: Path) -> str:
+    """Start a standalone cluster of two workers in this driver's JVM, and return its URL.
+
+    It is what ``local-cluster[2,1,1024]`` does, but each worker has a host of its own.
+    """
+    gateway = launch_gateway()
+    SparkContext._ensure_initialized(gateway=gateway)
+    jvm: Any = gateway.jvm
+    conf = jvm.org.apache.spark.SparkConf()
+    deploy = jvm.org.apache.spark.deploy
+    started = deploy.master.Master.startRpcEnvAndEndpoint(_HOSTS[0], 0, 0, conf)
+    url = f"spark://{_HOSTS[0]}:{started._1().address().port()}"
+    none = jvm.scala.Option.empty()
+    for number, host in enumerate(_HOSTS):
+        work = str(folder / f"work-{number}")
+        masters = gateway.new_array(jvm.java.lang.String, 1)
+        masters[0] = url
+        deploy.worker.Worker.startRpcEnvAndEndpoint(
+            host, 0, 0, 1, _EXECUTOR_MB, masters, work, jvm.scala.Some(number), conf, none
+        )
+    return url
+
+
 def main() -> None:
     """Serve until the input ends."""
     folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
     spark = open_session(
         folder,
-        EXECUTORS,
+        start_cluster(folder),
         **_SPECULATE_AT_ONCE,
         **{
             "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],

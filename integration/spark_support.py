@@ -142,6 +142,11 @@ class Lab:
         pulsar_txn_spark.create_topic(self.options, topic, segments=segments)
         return topic
 
+    @staticmethod
+    def name(topic: str) -> TopicName:
+        """Return a topic's parsed name."""
+        return TopicName.parse(topic)
+
     def segments(self, topic: str) -> list[SegmentRef]:
         """Return the topic's segments in the order of their hash ranges."""
         return [s.ref for s in self.run.topics.require(TopicName.parse(topic)).active]
@@ -163,28 +168,44 @@ class Lab:
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
         """Return what a reader sees now, with metadata, segment by segment in log order."""
-        refs = self.segments(topic)
-        by_id = {ref.id: ref for ref in refs}
-        found = self.run.buffer.readable(
-            list(by_id), lambda i: self.run.log.last_confirmed(by_id[i]), [EARLIEST] * len(refs)
+        return [row for ref in self.segments(topic) for row in self.rows_of(ref)]
+
+    def rows_of(self, segment: SegmentRef) -> list[dict[str, Any]]:
+        """Return what a reader of one segment sees now."""
+        log = self.run.log
+        found = self.run.buffer.readable([segment.id], lambda _: log.last_confirmed(segment), [EARLIEST])
+        batches = log.read(
+            segment,
+            log.trimmed_to(segment),
+            found[0].end,
+            visible=found[0].visibility,
+            columns=_EVERY_COLUMN,
+            max_rows=10_000,
         )
-        return [
-            row
-            for ref, part in zip(refs, found, strict=True)
-            for batch in self.run.log.read(
-                ref,
-                EARLIEST,
-                part.end,
-                visible=part.visibility,
-                columns=_EVERY_COLUMN,
-                max_rows=10_000,
-            )
-            for row in batch.to_pylist()
-        ]
+        return [row for batch in batches for row in batch.to_pylist()]
 
     def visible(self, topic: str) -> list[str]:
         """Return the values that a reader sees now, sorted."""
         return sorted(row["value"].decode() for row in self.rows(topic))
+
+    def wait_for(self, topic: str, values: list[str]) -> None:
+        """Wait until a reader sees these values and no others."""
+        until(lambda: self.visible(topic) == values)
+
+    def wait_for_lease(self, query: str, beats: int) -> None:
+        """Wait until the lease of a query's open transaction was extended some times."""
+        store = self.run.store
+        deadlines: set[int] = set()
+
+        def extended() -> bool:
+            for tc in range(store.identity.coordinators):
+                for txn, deadline_ms in store.list_open(tc, deadline_ms=None, limit=100):
+                    header = store.read_txn(txn)
+                    if header is not None and header.query == query:
+                        deadlines.add(deadline_ms)
+            return len(deadlines) > beats
+
+        until(extended)
 
     def physical(self, topic: str) -> Audit:
         """Count what lies in the topic's log, the invisible too."""
@@ -228,9 +249,14 @@ class Lab:
         loaded: DataFrame = self._with(self.spark.read.format(FORMAT), topic, options).load()
         return loaded
 
+    def read_text(self, topic: str, **options: object) -> DataFrame:
+        """Read a batch of values as text."""
+        return self.read(topic, **options).selectExpr("string(value) AS value")
+
     def values(self, topic: str | None = None, **options: object) -> list[str]:
         """Read a batch and return its values, sorted."""
-        return sorted(r[0] for r in self.read(topic, **options).selectExpr("string(value)").collect())
+        loaded = self.read(topic, **options).selectExpr("string(value) AS value")
+        return sorted(row["value"] for row in loaded.collect())
 
     def source(self, topic: str | None = None, **options: object) -> DataFrame:
         """Return a stream of values as text; from the earliest on unless told otherwise."""

@@ -116,9 +116,17 @@ def test_a_stage_that_is_run_again_with_other_rows_counts_once(
     lab: Lab, driver: Driver
 ) -> None:
     out = lab.topic(2)
-    driver.ask("lose_an_executor", out=out, rows=400, marks=str(lab.folder))
-    answer = driver.answer()
-    assert (lab.folder / "killed").exists()
-    assert len(list(lab.folder.glob("map-*"))) > 2, "no map task was run again"
-    numbers = sorted(int(value.split("-")[0]) for value in lab.visible(out))
-    assert (answer, numbers) == ({}, list(range(400)))
+    with Meeting() as meeting:
+        driver.ask(
+            "lose_an_executor", out=out, rows=600, marks=str(lab.folder), port=meeting.port
+        )
+        meeting.wait()
+        until(lambda: any(lab.end_of(ref) > EARLIEST for ref in lab.segments(out)))
+        meeting.release()
+        assert driver.answer() == {}
+    maps = {mark.name.removeprefix("map-") for mark in lab.folder.glob("map-*")}
+    assert len(maps) > 2, "no map task was run again"
+    found = [value.split("-")[:2] for value in lab.visible(out)]
+    assert sorted(int(number) for _, number in found) == list(range(600))
+    assert {drawn for drawn, _ in found} < maps
+    assert lab.physical(out).aborted_rows > 0

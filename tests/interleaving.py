@@ -166,7 +166,7 @@ class Scheduler:
         self.trace: list[str] = []
         self._alive: list[Process] = []
         for sha, name in SCRIPTS.items():
-            assert world.client.script_load(redis_store._script(name)[0]) == sha.encode()
+            assert world.client.script_load(redis_store._script(name)[0]) == sha
 
     def spawn(self, name: str, body: Callable[[Process], None], *, mortal: bool = True) -> None:
         process = Process(self, name, body, mortal=mortal)

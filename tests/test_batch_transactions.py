@@ -22,6 +22,7 @@ from pulsar_txn_spark.store.protocol import Code, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, new_nonce
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
+from pulsar_txn_spark.txn.sweeper import Sweeper
 from tests.scenario import SEGMENT, Loss, Txn, World, ack
 
 KEY = BatchKey("sink", "query", 0)
@@ -383,6 +384,51 @@ def test_a_pointer_to_a_header_that_is_gone_is_not_guessed(world: World) -> None
     for key in (KEY, NEXT):
         with pytest.raises(StoreCorruptError, match="not guessed"):
             world.batches.begin(key, "n2")
+
+
+def test_a_header_that_a_sweep_removes_while_an_attempt_begins_is_not_missing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = world.run_batch(KEY, "n1", "a")
+    process = world.another_process()
+    read_txn = process.store.read_txn
+
+    def sweep_then_read(txn: TxnId) -> Any:
+        Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
+        return read_txn(txn)
+
+    monkeypatch.setattr(process.store, "read_txn", sweep_then_read)
+    assert process.batches.begin(KEY, "n2") == Attempt(KEY, "n2", first.txn, replay=True)
+    assert world.store.read_txn(first.txn) is None
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first batch", "later batch"])
+def test_an_attempt_that_sleeps_between_header_and_pointer_does_not_block_the_sink(
+    world: World, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    key = KEY if first else NEXT
+    if not first:
+        world.run_batch(KEY, "n1", "a")
+    sleeper = world.another_process()
+
+    def lease_and_retention_are_over() -> None:
+        [orphan] = open_ones(world)
+        world.expire(orphan)
+        world.client.zadd(f"{{tc{orphan.tc}}}:idx:txn-by-deadline", {orphan.key: 1})
+        for _ in range(2):
+            Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
+        assert world.state(orphan) is TxnState.ABORTED, "the header has to stay"
+
+    before_the_swap(monkeypatch, sleeper, lease_and_retention_are_over)
+    late = sleeper.batches.begin(key, "n2")
+    with pytest.raises(TransactionAbortedError):
+        sleeper.write_batch(late, "x")
+    world.run_batch(key, "n3", "b")
+    assert world.visible()[-1] == "b"
+    # Once the pointer is past it, the orphan goes like every other header.
+    world.run_batch(BatchKey("sink", "query", key.batch + 1), "n4", "c")
+    Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
+    assert world.store.read_txn(late.txn) is None
 
 
 def test_a_transaction_that_the_pointer_does_not_name_is_never_committed(world: World) -> None:

@@ -102,8 +102,8 @@ class Model:
         world, run_id = process.world, f"run-{self.drivers}"
         incarnation = world.store.next_source_incarnation()
         batch = self.commit_log + 1
-        if batch and self.random.random() < 0.2:
-            batch -= 1  # its last entry was lost: Spark replays a batch that was committed
+        if self.scheduler.chaos and batch and self.random.random() < 0.2:
+            batch -= 1  # its last entry was lost: the batch is replayed, or fenced by a later one
         while batch < BATCHES:
             self.micro_batch(process, batch, run_id, incarnation)
             process.wait("writes its commit log")

@@ -28,6 +28,7 @@ from pulsar_txn_spark.txn import buffer as buffer_module
 from pulsar_txn_spark.txn.buffer import Visibility, txn_of_writer, writer_name
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.participants import write_intent
+from pulsar_txn_spark.txn.sweeper import Sweeper
 from tests.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World
 
 # --- admission --------------------------------------------------------------------------------
@@ -361,7 +362,7 @@ def test_an_owner_that_comes_back_while_a_helper_aborts_keeps_its_transaction(
         return header
 
     monkeypatch.setattr(world.store, "read_txn", read_then_beat)
-    assert world.coordinator.help([txn.id]) is False
+    assert world.coordinator.help([txn.id], set()) is False
     monkeypatch.undo()
     assert world.state(txn) is TxnState.OPEN
 
@@ -384,6 +385,25 @@ def test_a_pin_without_a_header_is_reported_and_not_guessed(world: World) -> Non
     with pytest.raises(StoreCorruptError, match=r"no header.*not guessed"):
         world.visible()
     assert len(world.pinned()) == 1
+
+
+def test_a_header_that_a_sweep_removes_meanwhile_is_not_missing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The reader sees the pin; before it reads the header, a sweep carries the decision out, closes
+    # the segment and collects the header.
+    txn = world.open()
+    world.decide(txn, world.write(txn, "a"))
+    reader = world.another_process()
+    read_txn = reader.store.read_txn
+
+    def sweep_then_read(found: TxnId) -> Any:
+        Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
+        return read_txn(found)
+
+    monkeypatch.setattr(reader.store, "read_txn", sweep_then_read)
+    assert reader.visible() == ["a"]
+    assert world.store.read_txn(txn.id) is None
 
 
 def test_an_open_transaction_is_never_carried_out(world: World) -> None:

@@ -8,7 +8,14 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -30,17 +37,15 @@ class Display:
         self._total = total
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.fields[seconds]}"),
-            BarColumn(bar_width=None),
+            TimeElapsedColumn(),
+            BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
             console=self._console,
             disable=not self._console.is_terminal,
             transient=True,
-            get_time=time.monotonic,
-            expand=True,
         )
-        self._task = self._bar.add_task("", total=total, seconds="")
+        self._task = self._bar.add_task("", total=total)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -79,25 +84,17 @@ class Display:
         self.busy(text if self._console.is_terminal else f"{text}: {done:,} of {self._total:,}")
 
     def table(
-        self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: int
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        figures: int = 0,
     ) -> None:
-        """Write a table.
-
-        Parameters
-        ----------
-        title : str
-        columns : sequence of str
-            Their headings.
-        rows : sequence of sequence of str
-        right : int
-            How many columns, counted from the last one, hold figures.
-        """
+        """Write a table; its last so many columns hold figures."""
         table = Table(title=title, title_justify="left", title_style="bold")
-        for number, heading in enumerate(columns):
-            figures = number >= len(columns) - right
-            table.add_column(
-                heading, justify="right" if figures else "left", no_wrap=figures or number == 0
-            )
+        for left in range(len(columns), 0, -1):
+            table.add_column(columns[-left], justify="right" if left <= figures else "left")
         for row in rows:
             table.add_row(*map(Text, row))
         self._console.print()

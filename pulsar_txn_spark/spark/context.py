@@ -9,7 +9,7 @@ from pyspark import TaskContext
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 _APPLICATION = "spark.app.id"
-_ROOT_EXECUTION = "spark.sql.execution.root.id"
+ROOT_EXECUTION = "spark.sql.execution.root.id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class TaskFacts:
             raise RuntimeError("no Spark task runs in this process")
         batch = context.getLocalProperty(BATCH_ID)
         application = context.getLocalProperty(_APPLICATION)
-        root = context.getLocalProperty(_ROOT_EXECUTION)
+        root = context.getLocalProperty(ROOT_EXECUTION)
         return cls(
             query=context.getLocalProperty(QUERY_ID) or "",
             batch=int(batch) if batch else -1,

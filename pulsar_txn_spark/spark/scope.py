@@ -12,7 +12,8 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -26,7 +27,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.spark.context import QUERY_ID
+from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, ROOT_EXECUTION
 from pulsar_txn_spark.spark.datasource import FORMAT
 from pulsar_txn_spark.spark.sink import SCOPE_OPTION, SlotRun
 from pulsar_txn_spark.spark.write_task import process_name
@@ -52,7 +53,8 @@ class BatchTransaction:
     batch_id : int
         As Spark gave it to the function.
     session_of : DataFrame
-        The micro-batch; tells the query, where Spark Classic knows it.
+        The micro-batch; tells the query, where Spark Classic knows it. Make the object in the
+        thread in which Spark calls the function; :meth:`write` works in others, too.
     name : str
         Tells several transactions of one batch apart, unless ``sinkId`` is given.
     """
@@ -75,8 +77,10 @@ class BatchTransaction:
         self._shard = self._run.coordinator.shard(self._nonce)
         self._sink: str | None = parsed.get("sinkId")
         self._name = name
-        self._query = _query_of(session_of)
+        self._facts = _ThreadFacts(session_of)
+        self._query = self._facts.query
         self._timeout_ms: int = parsed.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+        self._lock = threading.Lock()  # a function may write from several threads
         self._runs: dict[str, int] = {}
         self._succeeded: dict[str, int] = {}
         self._done = threading.Event()
@@ -103,11 +107,12 @@ class BatchTransaction:
             What Spark raises if the write fails. Unless the slot is run again, the transaction
             can then not commit.
         """
-        name = slot if slot is not None else f"write-{len(self._runs)}"
-        run = self._runs.get(name, 0) + 1
-        # Declared before it runs: a commit misses it if it does not succeed.
-        self._runs[name] = run
-        self._succeeded.pop(name, None)
+        with self._lock:
+            name = slot if slot is not None else f"write-{len(self._runs)}"
+            run = self._runs.get(name, 0) + 1
+            # Declared before it runs: a commit misses it if it does not succeed.
+            self._runs[name] = run
+            self._succeeded.pop(name, None)
         self._run.store.declare_run(self._shard, self._nonce, name, run)
         slot_run = SlotRun(
             nonce=self._nonce,
@@ -123,7 +128,8 @@ class BatchTransaction:
         if topic is not None:
             options["topic"] = str(TopicName.parse(topic))
         options[SCOPE_OPTION] = slot_run.to_option()
-        df.write.format(FORMAT).mode("append").options(**options).save()
+        with self._facts.in_this_thread(df):
+            df.write.format(FORMAT).mode("append").options(**options).save()
         self._succeeded[name] = run
 
     # -- ending ------------------------------------------------------------------------------
@@ -206,13 +212,42 @@ class BatchTransaction:
                 return
 
 
-def _query_of(df: DataFrame) -> str | None:
-    """Return the query's id as the driver's thread knows it; None under Spark Connect."""
-    context = getattr(df.sparkSession, "_sc", None)
-    if context is None:
-        return None
-    found: str | None = context.getLocalProperty(QUERY_ID)
-    return found
+class _ThreadFacts:
+    """What Spark Classic keeps with the thread that calls a function, and no other thread has.
+
+    Nothing under Spark Connect, where there are no such threads.
+    """
+
+    def __init__(self, df: DataFrame) -> None:
+        context = getattr(df.sparkSession, "_sc", None)
+        self._properties: dict[str, str] = {}
+        for key in (QUERY_ID, BATCH_ID, ROOT_EXECUTION) if context is not None else ():
+            value = context.getLocalProperty(key)
+            if value is not None:
+                self._properties[key] = value
+
+    @property
+    def query(self) -> str | None:
+        """The query's id."""
+        return self._properties.get(QUERY_ID)
+
+    @contextmanager
+    def in_this_thread(self, df: DataFrame) -> Iterator[None]:
+        """Lend them to the current thread, which may be one of a user's pool."""
+        session: Any = df.sparkSession
+        context = getattr(session, "_sc", None)
+        if context is None or not self._properties or context.getLocalProperty(QUERY_ID):
+            yield
+            return
+        # Without it Spark does not find a format that is written in Python.
+        session._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)  # noqa: SLF001 — PySpark has no public way
+        for key, value in self._properties.items():
+            context.setLocalProperty(key, value)
+        try:
+            yield
+        finally:
+            for key in self._properties:
+                context.setLocalProperty(key, None)
 
 
 class TransactionalSink:

@@ -33,7 +33,7 @@ from pulsar_txn_spark.spark.write_task import (
 )
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
-from pulsar_txn_spark.store.protocol import Code
+from pulsar_txn_spark.store.protocol import Code, EndedBy
 from pulsar_txn_spark.txn.batch import Attempt, BatchTransactions, new_nonce
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
@@ -163,6 +163,10 @@ class PulsarTxnWriter(DataSourceArrowWriter):
         """Abort the write's transaction; a scope's is the scope's to abort."""
         if self._slot is None:
             _abort(self._target, messages)
+            # Unlike a stream's writer this object is the one that the tasks had: its nonce tells
+            # the transaction also where no task came to an end. Nobody tries a batch again, so
+            # readers would be held up until the lease is over.
+            _abort_nonce(self._target)
 
     def _stage(self, slot: SlotRun, messages: Sequence[WriterCommitMessage | None]) -> None:
         run, results = _results(self._target, messages)
@@ -227,6 +231,19 @@ def _commit(
     tasks = [TaskWrite.FromString(result.record) for result in results]
     transactions.commit(attempt, [tasks], results[0].run, acknowledge=acknowledge)
     return run
+
+
+def _abort_nonce(target: WriteTarget) -> None:
+    options = Options(dict(target.given), Use(target.use))
+    if not options.get("transactions", True):
+        return
+    try:
+        coordinator = runtime(options).coordinator
+        # Opened if no task has: one that is still on its way then finds it ABORTED.
+        txn = coordinator.new_txn(target.nonce)
+        coordinator.abort(txn, EndedBy.OWNER, nonce=target.nonce, cause="its Spark job failed")
+    except PulsarTxnError as error:
+        _LOG.warning("the transaction of a failed write was not aborted now: %s", error)
 
 
 def _abort(target: WriteTarget, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -174,7 +174,9 @@ class _Output:
             return
         # One stable sort, then slices: rows of a segment stay in order and are copied once.
         order = np.argsort(routed, kind="stable")
-        ordered = rows.take(pa.array(order))
+        # Not pa.array: its first call in a process imports pandas, 0.2 s of the first batch.
+        indices = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
+        ordered = rows.take(indices)
         bounds = np.searchsorted(routed[order], used, side="left").tolist()
         for index, start, end in zip(used, bounds, [*bounds[1:], rows.num_rows], strict=True):
             self._writers.append(segments[index].ref, ordered.slice(start, end - start))

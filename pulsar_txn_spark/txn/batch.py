@@ -25,7 +25,7 @@ from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import FencedError, StoreCorruptError, TransactionConflictError
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
-from pulsar_txn_spark.store.protocol import EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.store.protocol import EndedBy, PointerRead, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import (
@@ -137,15 +137,17 @@ class BatchTransactions:
             self._refuse_fenced(key, nonce, pointer, read.current_query)
             if pointer.nonce == nonce:
                 return Attempt(key, nonce, TxnId.parse(pointer.txn_id), replay=False)
-            previous = TxnId.parse(pointer.txn_id)
-            if self._finish(previous, pointer) and pointer.batch_id == key.batch:
+            committed = self._finish(key, read, pointer)
+            if committed is None:
+                return None
+            if committed and pointer.batch_id == key.batch:
                 if once:
                     _refuse_second_write(key, pointer, owner)
-                return Attempt(key, nonce, previous, replay=True)
+                return Attempt(key, nonce, TxnId.parse(pointer.txn_id), replay=True)
         elif read.current:
             # A new query on this sink id (another checkpoint): the old one's run is over.
-            retired = Pointer.FromString(read.current)
-            self._finish(TxnId.parse(retired.txn_id), retired)
+            if self._finish(key, read, Pointer.FromString(read.current)) is None:
+                return None
         txn = self._open(key, nonce, owner)
         pointer_now = Pointer(batch_id=key.batch, txn_id=txn.key, nonce=nonce, owner=owner)
         if pointer is not None and pointer.batch_id == key.batch:
@@ -188,11 +190,24 @@ class BatchTransactions:
                 f"{sink}: this attempt was made for batch {pointer.batch_id}, not for {key.batch}"
             )
 
-    def _finish(self, txn: TxnId, pointer: Pointer) -> bool:
-        """Bring an earlier attempt to its end; tell whether it is COMMITTED."""
+    def _finish(self, key: BatchKey, read: PointerRead, pointer: Pointer) -> bool | None:
+        """Bring an earlier attempt to its end; tell whether it is COMMITTED.
+
+        None says that the pointer has changed since it was read, so that it has to be read again.
+        """
         if pointer.decision != Pointer.UNDECIDED:
             return pointer.decision == Pointer.COMMITTED
-        header = self._pointed(txn, pointer)
+        txn = TxnId.parse(pointer.txn_id)
+        header = self._store.read_txn(txn)
+        if header is None and self._store.read_pointer(key.sink, key.query) != read:
+            # A sweep has taught it the decision, and then removed the header.
+            return None
+        if header is None:
+            raise StoreCorruptError(
+                f"the sink's pointer names transaction {txn} of batch {pointer.batch_id}, whose "
+                "header is gone before the pointer learned its decision: it is not guessed. "
+                "Restore the store"
+            )
         if header.state is TxnState.OPEN:
             # The transaction of a dead or fenced run ends at once (INV-8), unless it committed.
             state = self._coordinator.abort(
@@ -201,16 +216,6 @@ class BatchTransactions:
             return state is TxnState.COMMITTED
         self._coordinator.materialize(header)
         return header.state is TxnState.COMMITTED
-
-    def _pointed(self, txn: TxnId, pointer: Pointer) -> TxnHeader:
-        header = self._store.read_txn(txn)
-        if header is None:
-            raise StoreCorruptError(
-                f"the sink's pointer names transaction {txn} of batch {pointer.batch_id}, whose "
-                "header is gone before the pointer learned its decision: it is not guessed. "
-                "Restore the store"
-            )
-        return header
 
     # -- commit ------------------------------------------------------------------------------
 

@@ -130,6 +130,7 @@ class MetadataTransactionBuffer:
         starts : sequence of Position
             What was read before: an end never falls below it.
         """
+        missing: set[TxnId] = set()
         for _ in range(_HELP_ROUNDS):
             # INV-4: LAC first, then pins, dropped and floor together; neither is ever cached.
             confirmed = [last_confirmed(segment) for segment in segments]
@@ -140,7 +141,7 @@ class MetadataTransactionBuffer:
                 for pin in gate.pins
                 if pin.bound < lac
             ]
-            if not held or not self._coordinator.help_pins(held):
+            if not held or not self._coordinator.help_pins(held, missing):
                 break
         return [
             _readable(gate, lac, start)

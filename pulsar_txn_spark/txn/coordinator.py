@@ -250,8 +250,16 @@ class TransactionCoordinator:
             self.store.materialize(header.txn, header.state, decisions)
             self.store.forget_ops(header.txn, header.nonce)
 
-    def help(self, txns: Iterable[TxnId]) -> bool:
+    def help(self, txns: Iterable[TxnId], missing: set[TxnId]) -> bool:
         """Get transactions that hold somebody up out of the way, where that is allowed.
+
+        Parameters
+        ----------
+        txns : iterable of TxnId
+            Who holds somebody up, as it was just seen.
+        missing : set of TxnId
+            Which headers were missing when the same caller asked before; empty at first. A header
+            goes after its pins: who sees a pin, and then no header, has to look for the pin again.
 
         Returns
         -------
@@ -266,6 +274,10 @@ class TransactionCoordinator:
         helped = False
         for txn in sorted(set(txns)):
             header = self.store.read_txn(txn)
+            if header is None and txn not in missing:
+                missing.add(txn)
+                helped = True
+                continue
             if header is None:
                 raise StoreCorruptError(
                     f"transaction {txn} holds a pin or a pending acknowledgement, but has no "
@@ -285,9 +297,9 @@ class TransactionCoordinator:
             helped = True
         return helped
 
-    def help_pins(self, pins: Iterable[Pin]) -> bool:
+    def help_pins(self, pins: Iterable[Pin], missing: set[TxnId]) -> bool:
         """Like :meth:`help`, for the transactions of pins."""
-        return self.help(pin.txn for pin in pins)
+        return self.help((pin.txn for pin in pins), missing)
 
 
 def require_open(txn: TxnId, answer: Answer) -> None:

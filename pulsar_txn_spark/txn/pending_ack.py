@@ -182,6 +182,7 @@ class MetadataPendingAckStore:
 
     def _settle(self, txn: TxnId, ack: AckRequest, answer: Answer) -> bool:
         """Make one acknowledgement stand, where it may; False if it stands already."""
+        missing: set[TxnId] = set()
         for _ in range(_HELP_ROUNDS):
             if answer.code is Code.OK:
                 return True
@@ -195,7 +196,7 @@ class MetadataPendingAckStore:
                 require_claimed(ack.subscription, ack.query, claim)
             elif answer.code is Code.PENDING:
                 holder = TxnId.parse(answer.values[0])
-                if not self._coordinator.help([holder]):
+                if not self._coordinator.help([holder], missing):
                     raise AcknowledgementConflictError(
                         f"subscription {ack.subscription!r} of segment {ack.segment}: transaction "
                         f"{holder} is open and acknowledges there, so {txn} may not. Two queries "

@@ -39,6 +39,7 @@ DEFAULT_INTERVAL_S = 30.0
 
 _AT_A_TIME = 500  # transactions that one sweep of a TC looks at: bounds its time and memory
 _POINTER_TRIES = 4
+_HELP_ROUNDS = 16  # each gets one transaction out of the way of a segment's closing
 
 
 @dataclass(slots=True)
@@ -141,9 +142,12 @@ class Sweeper:
 
     def _close(self, segment: str, tc: int, below: int, report: SweepReport) -> bool:
         answer = self._store.close_segment(segment, tc, below)
-        if answer.code is Code.PENDING:
+        missing: set[TxnId] = set()
+        for _ in range(_HELP_ROUNDS):
+            if answer.code is not Code.PENDING:
+                break
             # A pin of a transaction below F: it is decided, so helping removes it.
-            self._coordinator.help([TxnId.parse(answer.values[0])])
+            self._coordinator.help([TxnId.parse(answer.values[0])], missing)
             answer = self._store.close_segment(segment, tc, below)
         if answer.code is Code.PENDING:
             return False
@@ -162,27 +166,43 @@ class Sweeper:
         for segment in participants.segments:
             if segment not in closed:
                 return f"segment {segment} is not closed for it"
-        if participants.pointer is not None and not self._teach(participants.pointer, header):
-            return f"the pointer of sink {participants.pointer[1]} changes all the time"
+        if participants.pointer is not None:
+            return self._teach(participants.pointer, header)
         return None
 
-    def _teach(self, pointed: tuple[str, str], header: TxnHeader) -> bool:
-        """Write a decision into the sink's pointer, if that still names the transaction."""
+    def _teach(self, pointed: tuple[str, str], header: TxnHeader) -> str | None:
+        """Write a decision into the sink's pointer; return why the header is needed even so."""
         query, sink = pointed
         for _ in range(_POINTER_TRIES):
             read = self._store.read_pointer(sink, query)
             pointer = Pointer.FromString(read.own) if read.own else None
             if pointer is None or pointer.txn_id != header.txn.key:
-                return True  # it has moved on, or never came to name it
+                if _moved_on(pointer, header):
+                    return None
+                return f"an attempt of it may still be about to write the pointer of sink {sink}"
             if pointer.decision != Pointer.UNDECIDED:
-                return True
+                return None
             committed = header.state is TxnState.COMMITTED
             pointer.decision = Pointer.COMMITTED if committed else Pointer.ABORTED
             pointer.digest = Outcome.FromString(header.outcome).digest
             record = pointer.SerializeToString(deterministic=True)
             if self._store.swap_pointer(sink, query, read, record, current=read.current_query):
-                return True
+                return None
+        return f"the pointer of sink {sink} changes all the time"
+
+
+def _moved_on(pointer: Pointer | None, header: TxnHeader) -> bool:
+    """Tell whether a pointer that does not name a transaction can never come to name it.
+
+    Its attempt makes the header, and then writes the pointer over the value that it read before.
+    It may sleep in between for longer than lease and retention. Only where the pointer is known to
+    have changed since that reading does its compare-and-set fail.
+    """
+    if header.state is TxnState.COMMITTED:
+        return True  # the pointer named it once
+    if pointer is None:
         return False
+    return pointer.batch_id > int(header.batch) or header.nonce in pointer.retired_nonces
 
 
 class BackgroundSweeper:

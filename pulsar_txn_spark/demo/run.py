@@ -1,0 +1,187 @@
+"""One run of the demo: load, kill and restart the job, look at what came out, report."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pulsar_txn_spark.demo.child import Settings
+from pulsar_txn_spark.demo.data import FLIGHTS
+from pulsar_txn_spark.demo.display import Display
+from pulsar_txn_spark.demo.plan import Kill
+from pulsar_txn_spark.demo.processes import Child, DemoProcessError
+
+
+class Run:
+    """One run of the demo.
+
+    Parameters
+    ----------
+    settings : Settings
+    display : Display
+    kills : sequence of Kill
+        To be carried out, each in a run of the job of its own.
+    """
+
+    def __init__(self, settings: Settings, display: Display, kills: Sequence[Kill]) -> None:
+        self._settings_file = settings.write()
+        self._folder = Path(settings.folder)
+        self._display = display
+        self._kills = kills
+        self._rows: dict[int, int] = {}  # batch → its flights; a replay has the same number
+        self._killed: list[_Killed] = []
+
+    def carry_out(self) -> bool:
+        """Run the whole demo and return whether everything is exact.
+
+        Raises
+        ------
+        DemoProcessError
+            If a process of it ends otherwise than it should.
+        """
+        with self._child("observer") as observer:
+            self.load(observer)
+            for kill in [*self._kills, None]:
+                self.run_job(kill)
+            findings = self.look(observer)
+        return self.report(findings)
+
+    def load(self, observer: Child) -> None:
+        """Create the topics and fill the input."""
+        self._display.busy("creating the topics")
+        for event in observer.events(until="loaded"):
+            if event["event"] == "created":
+                self._display.busy("writing the flights to the input, in one transaction")
+            elif event["event"] == "loaded":
+                self._display.say(f"{FLIGHTS:,} flights are in the input topic")
+                return
+        observer.expect_success()
+        raise DemoProcessError(observer.failure("ended before it had loaded the flights"))
+
+    def run_job(self, kill: Kill | None) -> None:
+        """Run the job, to its end or to where it is killed."""
+        number = len(self._killed) + 1
+        self._display.busy(f"run {number} of the job: starting Spark")
+        marker = self._folder / f"kill-{number}"
+        with self._child("job", kill.fault if kill else None, marker) as child:
+            for event in child.events():
+                if event["event"] == "started":
+                    self._display.busy(f"run {number} of the job: planning its first batch")
+                elif event["event"] == "batch":
+                    self._note_batch(number, event["batch"], event["rows"])
+            if kill is None:
+                child.expect_success()
+                self._display.say("the job has read all of its input and ended by itself")
+                return
+            code = child.wait()
+            # Only the marker tells our kill from, say, that of a machine without memory.
+            fired = any(self._folder.glob(f"{marker.name}.*.fired"))
+            if code != -signal.SIGKILL or not fired:
+                raise DemoProcessError(
+                    child.failure(f"was to be killed at {kill.fault}, ended with {code}")
+                )
+        killed = _Killed(kill, max(self._rows, default=-1) + 1)
+        self._killed.append(killed)
+        self._display.say(
+            f"kill -9 of the driver in batch {killed.batch}, {kill.place}: {kill.meaning}",
+            "bold red",
+        )
+
+    def _note_batch(self, number: int, batch: int, rows: int) -> None:
+        self._rows[batch] = rows
+        self._display.progress(sum(self._rows.values()), f"run {number} of the job: batch {batch}")
+        if self._killed and self._killed[-1].batch == batch:
+            self._display.say(f"batch {batch}: {self._killed[-1].kill.repair}", "green")
+
+    def look(self, observer: Child) -> dict[str, Any]:
+        """Let the observer read the outputs, and return what it finds."""
+        self._display.busy("reading the outputs and the raw logs")
+        observer.tell()
+        findings = [event for event in observer.events() if event["event"] == "findings"]
+        observer.expect_success()
+        if len(findings) != 1:
+            raise DemoProcessError(
+                observer.failure(f"reported {len(findings)} findings, expected 1")
+            )
+        return findings[0]
+
+    def report(self, findings: dict[str, Any]) -> bool:
+        """Show the findings, and return whether everything is exact."""
+        verdict, audit = findings["verdict"], findings["audit"]
+        undecided = sum(killed.kill.leaves_aborted for killed in self._killed)
+        complaints = [*verdict["examples"], *_audit_complaints(findings, undecided)]
+        exact = verdict["exact"] and not complaints
+        if self._killed:
+            self._display.table(
+                "kill -9 of the driver, in the middle of a batch",
+                ("#", "batch", "where", "what it left behind", "what the next run made of it"),
+                [
+                    (str(n), str(k.batch), k.kill.place, k.kill.meaning, k.kill.repair)
+                    for n, k in enumerate(self._killed, 1)
+                ],
+            )
+        figures: list[tuple[str, int | None, int]] = [
+            *(
+                (f"flights read from {topic}", count, verdict["read"].get(topic, 0))
+                for topic, count in verdict["expected"].items()
+            ),
+            ("flights missing", 0, verdict["missing"]),
+            ("flights doubled", 0, verdict["doubled"]),
+            ("wrong value, key or topic", 0, verdict["wrong"]),
+            ("rows that lie in the output logs", None, audit["rows"]),
+            ("    aborted ones among them, never visible", None, audit["aborted_rows"]),
+            ("    transactions that left these behind", undecided, audit["aborted_transactions"]),
+            ("micro-batches, each one transaction", None, len(self._rows)),
+            ("seconds", None, round(self._display.seconds)),
+        ]
+        self._display.table(
+            "Exactly once" if exact else "NOT exact",
+            ("", "expected", "found"),
+            [
+                (name, "" if expected is None else f"{expected:,}", f"{found:,}")
+                for name, expected, found in figures
+            ],
+            figures=2,
+        )
+        for complaint in complaints:
+            self._display.say(complaint, "red")
+        self._display.say(
+            "every flight came out exactly once, in the right topic, with the right values"
+            if exact
+            else "the outputs are not exact",
+            "bold green" if exact else "bold red",
+        )
+        return exact
+
+    def _child(self, name: str, fault: str | None = None, marker: Path | None = None) -> Child:
+        return Child(
+            f"pulsar_txn_spark.demo.{name}",
+            self._settings_file,
+            self._folder / f"{name}.log",
+            fault=fault,
+            fault_file=marker,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Killed:
+    kill: Kill
+    batch: int
+
+
+def _audit_complaints(findings: dict[str, Any], undecided: int) -> list[str]:
+    """Return what the raw logs say against the proof."""
+    audit = findings["audit"]
+    read, kept = sum(findings["verdict"]["read"].values()), audit["rows"] - audit["aborted_rows"]
+    complaints = []
+    if audit["aborted_transactions"] < undecided:
+        complaints.append(
+            f"{undecided} kills hit a transaction that had rows in the logs, but the logs hold "
+            f"aborted rows of {audit['aborted_transactions']} only"
+        )
+    if read != kept:
+        complaints.append(f"{read:,} rows were read, but {kept:,} rows of the logs are not aborted")
+    return complaints
