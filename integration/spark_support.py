@@ -25,9 +25,15 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.pulsar_server import Broker
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store import connection, server
+from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
+from pulsar_txn_spark.store.protocol import EndedBy, TxnId
+from pulsar_txn_spark.txn.batch import new_nonce
+from pulsar_txn_spark.txn.buffer import writer_name
+from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.sweeper import Sweeper
 
 FORMAT = "pulsar_txn"
@@ -112,6 +118,24 @@ def failure(action: Callable[[], object]) -> str:
     return " ".join(str(caught.value).split())
 
 
+@dataclass(frozen=True)
+class OpenTxn:
+    """A transaction of the test's own."""
+
+    run: Runtime
+    txn: TxnId
+    nonce: str
+    winner: Winner
+
+    def commit(self) -> None:
+        """Decide for COMMITTED."""
+        self.run.coordinator.commit(self.txn, self.nonce, Outcome(winners=[self.winner]))
+
+    def abort(self) -> None:
+        """Decide for ABORTED."""
+        self.run.coordinator.abort(self.txn, EndedBy.OWNER, nonce=self.nonce, cause="a test")
+
+
 @dataclass
 class Lab:
     """Topics, rows and queries on one backend.
@@ -165,6 +189,26 @@ class Lab:
         """Write each value as an entry of its own: admission control counts in entries."""
         for value in values:
             self.produce(topic, value, segment=segment)
+
+    def open_txn(self, topic: str, *values: str, timeout_ms: int = 60_000) -> OpenTxn:
+        """Write one entry in a transaction that nobody decides unless the test does."""
+        segment = self.segments(topic)[0]
+        nonce = new_nonce()
+        txn = self.run.coordinator.new_txn(nonce, timeout_ms=timeout_ms)
+        name = writer_name(txn, 0, nonce)
+        self.run.buffer.admit(txn, nonce, timeout_ms, name, [segment.id])
+        writer = self.run.log.writer(segment, name)
+        writer.append(pa.record_batch([pa.array([v.encode() for v in values])], names=["value"]))
+        last = writer.flush().last
+        writer.close()
+        assert last is not None
+        winner = Winner(segment=segment.id, writer=name, last=as_record(last))
+        return OpenTxn(self.run, txn, nonce, winner)
+
+    def trim(self, topic: str, up_to: Position) -> None:
+        """Delete the beginning of the topic's first segment, as retention would."""
+        assert isinstance(self.run.log, EmbeddedSegmentLog)
+        self.run.log.trim(self.segments(topic)[0], up_to)
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
         """Return what a reader sees now, with metadata, segment by segment in log order."""
@@ -258,12 +302,17 @@ class Lab:
         loaded = self.read(topic, **options).selectExpr("string(value) AS value")
         return sorted(row["value"] for row in loaded.collect())
 
+    def stream(self, topic: str | None = None, **options: object) -> DataFrame:
+        """Return a stream with all columns; from the earliest on unless told otherwise."""
+        settings = {"startingOffsets": "earliest", **options}
+        loaded: DataFrame = self._with(
+            self.spark.readStream.format(FORMAT), topic, settings
+        ).load()
+        return loaded
+
     def source(self, topic: str | None = None, **options: object) -> DataFrame:
         """Return a stream of values as text; from the earliest on unless told otherwise."""
-        settings = {"startingOffsets": "earliest", **options}
-        loaded = self._with(self.spark.readStream.format(FORMAT), topic, settings).load()
-        values: DataFrame = loaded.selectExpr("string(value) AS value")
-        return values
+        return self.stream(topic, **options).selectExpr("string(value) AS value")
 
     def _with(self, builder: Any, topic: str | None, options: Mapping[str, object]) -> Any:
         builder = builder.options(**self.options)

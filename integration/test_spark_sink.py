@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from integration.spark_support import (
     NO_PANDAS_3,
@@ -27,7 +26,7 @@ from pulsar_txn_spark.segments.topology import hash_of
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
 
-WHEN = datetime.datetime(2013, 1, 1, 12, 30, 15, 123456, tzinfo=datetime.UTC)
+WHEN = dt.datetime(2013, 1, 1, 12, 30, 15, 123456, tzinfo=dt.UTC)
 WHEN_MS = 1_357_043_415_123
 
 
@@ -50,9 +49,9 @@ def test_every_column_comes_back_as_it_was_written(any_lab: Lab) -> None:
     assert set(read) == {b"value", b"no key", None, b""}
     full = read[b"value"]
     assert (full["__key"], full["__topic"]) == (b"key", out)
-    assert full["__eventTime"].astimezone(datetime.UTC) == WHEN.replace(microsecond=123000)
+    assert full["__eventTime"].astimezone(dt.UTC) == WHEN.replace(microsecond=123000)
     assert full["__messageProperties"] == {"p": "1", "q": ""}
-    assert (datetime.datetime.now() - full["__publishTime"]).total_seconds() < 600  # noqa: DTZ005 — so Spark gives it
+    assert (dt.datetime.now() - full["__publishTime"]).total_seconds() < 600  # noqa: DTZ005 — so Spark gives it
     assert len(full["__messageId"]) >= 4
     assert (read[b"no key"]["__key"], read[b"no key"]["__eventTime"]) == (None, None)
     assert not read[b"no key"]["__messageProperties"]

@@ -19,7 +19,7 @@ from pulsar_txn_spark.topic_admin import (
 if TYPE_CHECKING:
     from pulsar_txn_spark.spark.scope import BatchTransaction, TransactionalSink, transactional
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "BatchTransaction",

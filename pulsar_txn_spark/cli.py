@@ -1,4 +1,4 @@
-"""The command ``pulsar-txn``: topics, transactions, subscriptions, sweeps, and a doctor."""
+"""The command ``pulsar-txn``: topics, transactions, subscriptions and sweeps."""
 
 from __future__ import annotations
 

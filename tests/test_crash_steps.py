@@ -95,13 +95,14 @@ class Crashes:
     def visible(self) -> list[Counter[str]]:
         """Return what a reader from earliest sees in each segment of the output."""
         found = []
-        for segment in self.driver.topics.require(OUTPUT).active:
-            [readable] = self.driver.buffer.readable(
-                [segment.ref.id],
-                lambda _, ref=segment.ref: self.driver.log.last_confirmed(ref),  # type: ignore[misc]
-                [EARLIEST],
-            )
-            rows = self.driver.read(segment, EARLIEST, readable.end, readable.visibility)
+        segments = {s.ref.id: s for s in self.driver.topics.require(OUTPUT).active}
+        readable = self.driver.buffer.readable(
+            list(segments),
+            lambda id_: self.driver.log.last_confirmed(segments[id_].ref),
+            [EARLIEST] * len(segments),
+        )
+        for segment, what in zip(segments.values(), readable, strict=True):
+            rows = self.driver.read(segment, EARLIEST, what.end, what.visibility)
             found.append(Counter(rows))
         return found
 

@@ -26,7 +26,7 @@ from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from tests.interleaving import Process, Scheduler
 from tests.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World
 
-RUNS = int(os.environ.get("INTERLEAVINGS", "160"))
+RUNS = int(os.environ.get("INTERLEAVINGS", "96"))
 BLOCKS = 8
 FIRST_SEED = 20_261_121
 OUTPUT = (SEGMENT, OTHER_SEGMENT)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pyspark.sql import DataFrame
 
@@ -130,7 +130,10 @@ class BatchTransaction:
         options[SCOPE_OPTION] = slot_run.to_option()
         with self._facts.in_this_thread(df):
             df.write.format(FORMAT).mode("append").options(**options).save()
-        self._succeeded[name] = run
+        with self._lock:
+            # Another thread may have begun a later run meanwhile: that one has to succeed now.
+            if self._runs[name] == run:
+                self._succeeded[name] = run
 
     # -- ending ------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     SchemaError,
     SegmentLogUnavailableError,
+    StoreUnavailableError,
 )
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
@@ -150,6 +151,8 @@ class _Heartbeat:
                 self._run.coordinator.heartbeat(
                     self._attempt.txn, self._attempt.nonce, self._timeout_ms
                 )
+            except StoreUnavailableError:
+                continue  # it may be back before the lease is over
             except PulsarTxnError:
                 # The next step of the task, or its commit, meets the same error and reports it.
                 return

@@ -45,8 +45,7 @@ from pulsar_txn_spark.store.protocol import (
 
 SCHEMA_VERSION = "1"
 COORDINATORS = 4
-"""TC shards of a new store: enough that four drivers rarely meet, few enough that closing stays "
-"cheap."""
+"""TC shards of a new store: four drivers rarely meet, and closing a segment stays cheap."""
 
 _LOST_REPLY_TRIES = (
     4  # a step is repeated so often after a lost reply before the store is called away

@@ -144,10 +144,9 @@ class BatchTransactions:
                 if once:
                     _refuse_second_write(key, pointer, owner)
                 return Attempt(key, nonce, TxnId.parse(pointer.txn_id), replay=True)
-        elif read.current:
-            # A new query on this sink id (another checkpoint): the old one's run is over.
-            if self._finish(key, read, Pointer.FromString(read.current)) is None:
-                return None
+        # A new query on this sink id (another checkpoint): the old one's run is over.
+        elif read.current and self._finish(key, read, Pointer.FromString(read.current)) is None:
+            return None
         txn = self._open(key, nonce, owner)
         pointer_now = Pointer(batch_id=key.batch, txn_id=txn.key, nonce=nonce, owner=owner)
         if pointer is not None and pointer.batch_id == key.batch:

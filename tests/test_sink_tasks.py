@@ -1,0 +1,392 @@
+"""The sink's tasks and scopes, called as Spark calls them, without a Spark that runs."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Self, cast
+
+import pyarrow as pa
+import pytest
+import redis
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pulsar_txn_spark import runtime as runtime_module
+from pulsar_txn_spark.errors import (
+    FencedError,
+    StoreUnavailableError,
+    TransactionAbortedError,
+    TransactionConflictError,
+)
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.runtime import Runtime
+from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.spark import write_task
+from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.scope import BatchTransaction
+from pulsar_txn_spark.spark.sink import PulsarTxnStreamWriter, PulsarTxnWriter
+from pulsar_txn_spark.spark.write_task import WriteResult
+
+TOPIC = TopicName.parse("out")
+SCHEMA = StructType([StructField("value", StringType()), StructField("__key", StringType())])
+QUERY = "query"
+attempt_ids = itertools.count(1)
+
+
+class Spark:
+    """Calls data source writers as Spark does."""
+
+    def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.options = {"store.path": path, "topic": str(TOPIC)}
+        self.run: Runtime = runtime_module.runtime(Options({"store.path": path}, Use.CONNECT))
+        self.run.topics.create(TOPIC, 2)
+        self.batch, self.execution, self.partition = 0, 0, 0
+        monkeypatch.setattr(TaskFacts, "of_task", self._facts)
+
+    def _facts(self) -> TaskFacts:
+        run = f"app/{self.execution}"
+        return TaskFacts(QUERY, self.batch, run, self.partition, next(attempt_ids))
+
+    def stream_writer(self) -> PulsarTxnStreamWriter:
+        return PulsarTxnStreamWriter(self.options, SCHEMA, overwrite=False)
+
+    def task(
+        self, writer: PulsarTxnStreamWriter | PulsarTxnWriter, partition: int, *values: str
+    ) -> WriteResult:
+        self.partition = partition
+        keys = [f"key-{value}" for value in values]
+        return writer.write(iter([pa.record_batch([list(values), keys], ["value", "__key"])]))
+
+    def micro_batch(self, *values: str) -> None:
+        """Run one micro-batch of the streaming sink in two tasks."""
+        writer = self.stream_writer()
+        results = [self.task(writer, n, *values[n::2]) for n in range(2)]
+        self.stream_writer().commit(results, self.batch)  # in a worker of its own
+
+    def segments(self) -> list[SegmentRef]:
+        return [segment.ref for segment in self.run.topics.require(TOPIC).segments]
+
+    def visible(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        refs = {ref.id: ref for ref in self.segments()}
+        readable = self.run.buffer.readable(
+            list(refs), lambda id_: self.run.log.last_confirmed(refs[id_]), [EARLIEST] * len(refs)
+        )
+        for ref, what in zip(refs.values(), readable, strict=True):
+            for rows in self.run.log.read(
+                ref,
+                EARLIEST,
+                what.end,
+                visible=what.visibility,
+                columns=frozenset({"value"}),
+                max_rows=100,
+            ):
+                found.update(value.decode() for value in rows.column(0).to_pylist())
+        return found
+
+
+@pytest.fixture
+def spark(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Spark:
+    monkeypatch.setattr(runtime_module, "_opened", {})  # it knows the store before this one
+    return Spark(redis_path, monkeypatch)
+
+
+# --- tasks ------------------------------------------------------------------------------------
+
+
+def test_what_all_tasks_wrote_becomes_visible_with_the_commit(spark: Spark) -> None:
+    writer = spark.stream_writer()
+    results = [spark.task(writer, n, f"a{n}", f"b{n}") for n in range(2)]
+    assert spark.visible() == Counter()
+    writer.commit(results, 0)
+    assert spark.visible() == Counter(["a0", "b0", "a1", "b1"])
+
+
+def test_no_entry_is_appended_before_its_writer_is_pinned(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # INV-2, seen from the log: whenever a writer is opened or appends, its pin is there.
+    looked: list[bool] = []
+    open_writer = EmbeddedSegmentLog.writer
+
+    def writer_and_look(log: EmbeddedSegmentLog, segment: SegmentRef, name: str) -> Any:
+        writer = open_writer(log, segment, name)
+        append = writer.append
+
+        def look_and_append(rows: pa.RecordBatch) -> None:
+            [gate] = spark.run.store.gates([segment.id])
+            looked.append(name in [pin.writer for pin in gate.pins])
+            append(rows)
+
+        monkeypatch.setattr(writer, "append", look_and_append)
+        return writer
+
+    monkeypatch.setattr(EmbeddedSegmentLog, "writer", writer_and_look)
+    spark.task(spark.stream_writer(), 0, *"abcdef")
+    assert len(looked) == 2, "one append for each segment"
+    assert all(looked)
+
+
+def test_a_failed_and_a_speculative_attempt_of_a_task_are_no_winners(spark: Spark) -> None:
+    writer = spark.stream_writer()
+    spark.task(writer, 0, "a", "b")  # it published, and then its process died
+    results = [spark.task(writer, 0, "a", "b"), spark.task(writer, 1, "c")]
+    spark.task(writer, 1, "c")  # a speculative copy that came second
+    writer.commit(results, 0)
+    assert spark.visible() == Counter("abc")
+
+
+def test_a_batch_that_misses_a_message_of_a_task_is_not_committed(spark: Spark) -> None:
+    writer = spark.stream_writer()
+    done = spark.task(writer, 0, "a")
+    for messages in ([done, None], [None], []):
+        with pytest.raises(TransactionConflictError, match="not whole"):
+            writer.commit(messages, 0)
+    assert spark.visible() == Counter()
+
+
+def test_a_replayed_batch_consumes_its_rows_and_writes_nothing(spark: Spark) -> None:
+    spark.micro_batch("a", "b")
+    before = [spark.run.log.last_confirmed(ref) for ref in spark.segments()]
+    writer = spark.stream_writer()
+    consumed = []
+
+    def rows() -> Any:
+        for value in ("a", "b"):
+            consumed.append(value)
+            yield pa.record_batch([[value], ["key"]], ["value", "__key"])
+
+    spark.partition = 0
+    result = writer.write(rows())
+    writer.commit([result], 0)
+    assert consumed == ["a", "b"]
+    assert [spark.run.log.last_confirmed(ref) for ref in spark.segments()] == before
+    assert spark.visible() == Counter("ab")
+
+
+def test_a_zombie_driver_is_fenced(spark: Spark) -> None:
+    zombie = spark.stream_writer()
+    results = [spark.task(zombie, 0, "a")]
+    spark.micro_batch("a", "b")
+    with pytest.raises(TransactionAbortedError):
+        zombie.commit(results, 0)
+    with pytest.raises(FencedError):
+        spark.task(zombie, 1, "b")
+    assert spark.visible() == Counter("ab")
+
+
+def test_an_aborted_batch_stays_invisible_and_is_written_anew(spark: Spark) -> None:
+    writer = spark.stream_writer()
+    writer.abort([spark.task(writer, 0, "a"), None], 0)
+    assert spark.visible() == Counter()
+    spark.micro_batch("a", "b")
+    assert spark.visible() == Counter("ab")
+
+
+def test_an_empty_micro_batch_commits(spark: Spark) -> None:
+    writer = spark.stream_writer()
+    writer.commit([spark.task(writer, 0)], 0)
+    assert spark.visible() == Counter()
+    spark.batch = 1
+    spark.micro_batch("a")
+    assert spark.visible() == Counter("a")
+
+
+def test_a_heartbeat_outlives_a_short_outage_of_the_store(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[str] = []
+    enough = threading.Event()
+
+    def heartbeat(*_: object) -> None:
+        beats.append("beat")
+        if len(beats) >= 3:
+            enough.set()
+        raise StoreUnavailableError("the store is restarted")
+
+    coordinator = spark.run.coordinator
+    monkeypatch.setattr(coordinator, "heartbeat", heartbeat)
+    attempt = cast("Any", type("Attempt", (), {"txn": None, "nonce": "n"}))
+    with write_task._Heartbeat(spark.run, attempt, 20):
+        assert enough.wait(10), f"it gave up after {len(beats)} beats"
+
+
+def test_a_heartbeat_ends_where_the_transaction_is_over(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.task(spark.stream_writer(), 0, "a")
+    attempt = cast("Any", type("Attempt", (), {"txn": None, "nonce": "n"}))
+
+    def heartbeat(*_: object) -> None:
+        raise TransactionAbortedError("over")
+
+    monkeypatch.setattr(spark.run.coordinator, "heartbeat", heartbeat)
+    beating = write_task._Heartbeat(spark.run, attempt, 20)
+    with beating:
+        beating._thread.join(10)
+        assert not beating._thread.is_alive()
+
+
+# --- scopes -----------------------------------------------------------------------------------
+
+
+class Frame:
+    """A DataFrame that a scope can write: it calls the sink in the thread that saves it."""
+
+    sparkSession = None  # noqa: N815 - as PySpark has it; like Spark Connect, without a context
+
+    def __init__(self, spark: Spark, *values: str, after: Callable[[], None] | None = None) -> None:
+        self._spark, self._values, self._after = spark, values, after
+        self._options: dict[str, str] = {}
+
+    @property
+    def write(self) -> Self:
+        return self
+
+    def format(self, _: str) -> Self:
+        return self
+
+    def mode(self, _: str) -> Self:
+        return self
+
+    def options(self, **given: str) -> Self:
+        self._options = given
+        return self
+
+    def save(self) -> None:
+        writer = PulsarTxnWriter(self._options, SCHEMA, overwrite=False)
+        result = self._spark.task(writer, 0, *self._values)
+        if self._after is not None:
+            self._after()
+        writer.commit([result])
+
+
+def scope(spark: Spark) -> BatchTransaction:
+    return BatchTransaction(spark.options, spark.batch, Frame(spark), "function/f")  # type: ignore[arg-type]
+
+
+def frame(spark: Spark, *values: str, after: Callable[[], None] | None = None) -> DataFrame:
+    return cast("DataFrame", Frame(spark, *values, after=after))
+
+
+def fail() -> None:
+    raise RuntimeError("the job fails after its tasks have published")
+
+
+def test_all_writes_of_a_scope_are_one_transaction(spark: Spark) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"))
+        txn.write(frame(spark, "b"))
+        assert spark.visible() == Counter()
+    assert spark.visible() == Counter("ab")
+
+
+def test_a_scope_that_raises_leaves_nothing(spark: Spark) -> None:
+    def write_and_fail() -> None:
+        with scope(spark) as txn:
+            txn.write(frame(spark, "a"))
+            fail()
+
+    with pytest.raises(RuntimeError):
+        write_and_fail()
+    assert spark.visible() == Counter()
+    assert [gate.pins for gate in spark.run.store.gates([r.id for r in spark.segments()])] == [
+        (),
+        (),
+    ]
+
+
+def test_a_write_whose_error_was_swallowed_keeps_the_scope_from_committing(spark: Spark) -> None:
+    def swallow() -> None:
+        with scope(spark) as txn:
+            txn.write(frame(spark, "a"))
+            with pytest.raises(RuntimeError):
+                txn.write(frame(spark, "b", after=fail))
+
+    with pytest.raises(TransactionConflictError, match="its error was swallowed"):
+        swallow()
+    assert spark.visible() == Counter()
+
+
+def test_of_a_slot_that_failed_and_ran_again_only_the_second_run_counts(spark: Spark) -> None:
+    with scope(spark) as txn:
+        with pytest.raises(RuntimeError):
+            txn.write(frame(spark, "first run", after=fail), slot="out")
+        txn.write(frame(spark, "second run"), slot="out")
+    assert spark.visible() == Counter(["second run"])
+
+
+def test_a_slot_that_ran_well_and_then_failed_does_not_commit(spark: Spark) -> None:
+    # The result of the first run is staged, but the last that the user's code saw is a failure.
+    def run_again_and_fail() -> None:
+        with scope(spark) as txn:
+            txn.write(frame(spark, "first run"), slot="out")
+            with pytest.raises(RuntimeError):
+                txn.write(frame(spark, "second run", after=fail), slot="out")
+
+    with pytest.raises(TransactionConflictError, match="did not succeed"):
+        run_again_and_fail()
+    assert spark.visible() == Counter()
+
+
+def test_a_run_of_a_slot_that_ends_after_the_next_has_begun_is_refused(spark: Spark) -> None:
+    with scope(spark) as txn:
+
+        def run_again() -> None:
+            txn.write(frame(spark, "second run"), slot="out")
+
+        with pytest.raises(TransactionConflictError, match="was run again"):
+            txn.write(frame(spark, "first run", after=run_again), slot="out")
+    assert spark.visible() == Counter(["second run"])
+
+
+def test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run(
+    spark: Spark,
+) -> None:
+    # Two threads run one slot: the first is done, but slow to return; the second then fails.
+    def both() -> None:
+        with scope(spark) as txn:
+            first = Frame(spark, "first run")
+            save = first.save
+
+            def save_and_let_the_other_fail() -> None:
+                save()
+                with pytest.raises(RuntimeError):
+                    txn.write(frame(spark, "second run", after=fail), slot="out")
+
+            first.save = save_and_let_the_other_fail  # type: ignore[method-assign]
+            txn.write(cast("DataFrame", first), slot="out")
+
+    with pytest.raises(TransactionConflictError, match="did not succeed"):
+        both()
+    assert spark.visible() == Counter()
+
+
+def test_a_replayed_scope_writes_nothing(spark: Spark) -> None:
+    for execution in range(2):
+        spark.execution = execution
+        with scope(spark) as txn:
+            txn.write(frame(spark, "a"))
+            txn.write(frame(spark, "b"))
+    assert spark.visible() == Counter("ab")
+
+
+def test_a_second_scope_of_one_name_in_one_run_is_no_replay(spark: Spark) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"))
+    with pytest.raises(TransactionConflictError, match="was written already"), scope(spark) as txn:
+        txn.write(frame(spark, "b"))
+
+
+def test_an_empty_scope_leaves_no_transaction(spark: Spark) -> None:
+    with scope(spark):
+        pass
+    for tc in range(spark.run.store.identity.coordinators):
+        assert spark.run.store.list_open(tc, deadline_ms=None, limit=9) == []
+        assert spark.run.store.list_final(tc, limit=9) == []
