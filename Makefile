@@ -28,6 +28,7 @@ help:
 	@echo "make test      all tests: the fast ones, then those against real servers"
 	@echo "make fast      the fast tests alone"
 	@echo "make crash     the crash suite alone: a kill at every protocol step"
+	@echo "make mutants   take each safeguard out, in a copy, and see its test fail"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make format    let ruff fix and format what it can"
 	@echo "make bench     throughput and latency, both backends"
@@ -58,6 +59,10 @@ fast: $(VENV)/dev.stamp
 .PHONY: crash
 crash: java $(VENV)/dev.stamp
 	$(PY) -m pytest -m crash $(ARGS)
+
+.PHONY: mutants
+mutants: $(VENV)/dev.stamp
+	$(PY) -m tests.mutation $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp

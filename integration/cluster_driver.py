@@ -39,8 +39,9 @@ def take_over(lab: Lab, source: str, out: str, checkpoint: str) -> dict[str, Any
     return {}
 
 
-def speculate(lab: Lab, out: str, rows: int, port: int) -> dict[str, Any]:
-    """Write; the first attempt of one task publishes and then waits, so that a second one starts."""
+def speculate(lab: Lab, out: str, rows: int, marks: str, port: int) -> dict[str, Any]:
+    """Write; one attempt at a task publishes and then waits, so that another one wins."""
+    mark = Path(marks) / "waiting"
 
     def linger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415
@@ -52,9 +53,13 @@ def speculate(lab: Lab, out: str, rows: int, port: int) -> dict[str, Any]:
             numbers = batch.column("id").to_pylist()
             values = [f"{attempt}-{number}-{'x' * 10_000}" for number in numbers]
             yield pa.record_batch([pa.array(values)], names=["value"])
-        if context.partitionId() == 0 and attempt == 0:
+        if context.partitionId() == 0:
             import socket  # noqa: PLC0415
 
+            try:
+                mark.mkdir()
+            except FileExistsError:
+                return
             with socket.create_connection(("127.0.0.1", port)) as guest:
                 guest.recv(1)
 
@@ -63,14 +68,19 @@ def speculate(lab: Lab, out: str, rows: int, port: int) -> dict[str, Any]:
 
 
 def lose_an_executor(lab: Lab, out: str, rows: int, marks: str, port: int) -> dict[str, Any]:
-    """Write behind a shuffle; an executor dies with its map output, which differs the next time."""
+    """Write behind a shuffle; the map output dies with its executors, and differs the next time."""
     folder = Path(marks)
+
+    def executor() -> int:
+        # Its JVM is the parent of the daemon, which is the parent of each Python worker.
+        stat = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8")
+        return int(stat.rpartition(")")[2].split()[1])
 
     def draw(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import secrets  # noqa: PLC0415
 
         drawn = secrets.token_hex(4)
-        (folder / f"map-{drawn}").touch()
+        (folder / f"map-{drawn}").write_text(str(executor()))
         for batch in batches:
             numbers = batch.column("id").to_pylist()
             values = pa.array([f"{drawn}-{number}-{'x' * 10_000}" for number in numbers])
@@ -89,8 +99,9 @@ def lose_an_executor(lab: Lab, out: str, rows: int, marks: str, port: int) -> di
             return
         with socket.create_connection(("127.0.0.1", port)) as guest:
             guest.recv(1)
-        stat = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8")
-        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)  # the daemon's parent
+        holders = {int(mark.read_text()) for mark in folder.glob("map-*")}
+        for pid in [*(holders - {executor()}), executor()]:
+            os.kill(pid, signal.SIGKILL)
 
     drawn = lab.spark.range(0, rows, 1, 2).mapInArrow(draw, "id long, value string")
     # One reducer: of several, Spark could not take back those that were through already.

@@ -434,6 +434,10 @@ class Meeting:
 
         return meet
 
+    def fileno(self) -> int:
+        """Return what becomes readable when a task has come."""
+        return self._door.fileno()
+
     def wait(self) -> None:
         """Wait until a task has come."""
         self._guest, _ = self._door.accept()

@@ -72,7 +72,9 @@ def read(run: Runtime, topic: str, *, committed: bool = True) -> Counter[str]:
     found: Counter[str] = Counter()
     for segment in run.topics.require(TopicName.parse(topic)).segments:
         lac = run.log.last_confirmed(segment.ref)
-        readable = run.buffer.readable([segment.ref.id], lambda _, lac=lac: lac, [EARLIEST])[0]
+        readable = run.buffer.readable(
+            [segment.ref.id], {segment.ref.id: lac}.__getitem__, [EARLIEST]
+        )[0]
         for batch in run.log.read(
             segment.ref,
             EARLIEST,
@@ -170,4 +172,3 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
     assert read(run, out) == expected
     physical = read(run, out, committed=False)
     assert physical.total() > expected.total(), "no attempt was aborted: the kills came too early"
-

@@ -143,7 +143,7 @@ def test_a_trigger_takes_no_more_than_its_limit_and_the_progress_shows_the_lag(l
     assert rows == [2, 2, 1]
     (descriptor,) = (descriptor_of(segment) for segment in lab.segments(source))
     ends, latest = (
-        [s[key]["topics"][source]["segments"][descriptor]["p"] for s in sources]
+        [json.loads(s[key])["topics"][source]["segments"][descriptor]["p"] for s in sources]
         for key in ("endOffset", "latestOffset")
     )
     assert ends == ["1:1", "1:3", "1:4"]
@@ -225,8 +225,8 @@ def test_a_reader_sees_nothing_of_an_open_transaction_and_never_of_an_aborted_on
     lab.drain(writer)
     assert lab.visible(out) == ["a"]
     committed.commit()
-    # The aborted one stands behind it, and still holds up what comes after.
-    assert lab.values(source) == ["a", "committed"]
+    # The other one began before, so it may have written anywhere behind "a".
+    assert lab.values(source) == ["a"]
     aborted.abort()
     lab.drain(writer)
     assert lab.visible(out) == ["a", "committed", "z"]

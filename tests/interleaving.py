@@ -16,8 +16,7 @@ from typing import Any
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark.position import Position
-from pulsar_txn_spark.store import redis_store
-from tests.scenario import SCRIPTS, MemoryLog, World
+from tests.scenario import SCRIPTS, MemoryLog, World, load_scripts
 
 DEATH = 0.006
 LOST_REPLY = 0.01
@@ -165,8 +164,7 @@ class Scheduler:
         self.events: list[Callable[[], None]] = [self._arrive]
         self.trace: list[str] = []
         self._alive: list[Process] = []
-        for sha, name in SCRIPTS.items():
-            assert world.client.script_load(redis_store._script(name)[0]) == sha
+        load_scripts(world.client)
 
     def spawn(self, name: str, body: Callable[[Process], None], *, mortal: bool = True) -> None:
         process = Process(self, name, body, mortal=mortal)

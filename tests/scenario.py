@@ -217,6 +217,7 @@ class LossyClient:
         self._losses = {name: list(found) for name, found in (losses or {}).items()}
         self._always = always or {}
         self.calls: Counter[str] = Counter()
+        load_scripts(client)  # else the first call would only learn that it is not there
 
     def evalsha(self, sha: str, *args: Any) -> Any:
         return self._through(SCRIPTS[sha], lambda: self._client.evalsha(sha, *args))
@@ -255,6 +256,14 @@ class LossyPipeline:
         return self._client._through(
             self._name, lambda: self._pipeline.execute(raise_on_error=raise_on_error)
         )
+
+
+def load_scripts(client: Any) -> None:
+    """Make every script of the store known to the server."""
+    pipeline = client.pipeline(transaction=False)
+    for name in SCRIPTS.values():
+        pipeline.script_load(redis_store._script(name)[0])
+    pipeline.execute()
 
 
 SCRIPTS = {

@@ -19,7 +19,7 @@ def java_home(folder: Path, version: str) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize(("version", "shown"), [("1.8.0_392", "Java 8"), ("11.0.22", "Java 11")])
+@pytest.mark.parametrize("version, shown", [("1.8.0_392", "Java 8"), ("11.0.22", "Java 11")])
 def test_a_java_that_is_too_old_is_refused_with_what_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, shown: str
 ) -> None:
@@ -39,7 +39,7 @@ def test_a_java_of_17_or_newer_is_taken(
 def test_no_java_at_all_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(os.environ, "PATH", str(tmp_path))
-    with pytest.raises(EnvironmentTooOldError, match="no Java found.*JAVA_HOME is not set"):
+    with pytest.raises(EnvironmentTooOldError, match=r"no Java found.*JAVA_HOME is not set"):
         environment.require_java()
 
 

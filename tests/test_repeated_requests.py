@@ -89,6 +89,7 @@ STEPS: Mapping[str, list[Step]] = {
     "seg_raise": [lambda w, _: w.store.raise_high(SEGMENT, P2)],
     "source_incarnation": [lambda w, _: w.store.next_source_incarnation()],
     "store_identity": [lambda w, _: redis_store.RedisStore(lambda: w.store._client).identity],
+    "subscription_list": [lambda w, _: w.store.list_subscriptions(SEGMENT)],
     "tag_state": [lambda w, _: w.store.raise_high("new", P1)],
     "topology_cas": [
         lambda w, _: w.store.swap_topology("topic://a/b/new", 0, b"record"),

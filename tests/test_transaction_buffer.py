@@ -81,11 +81,11 @@ def test_a_pin_stands_at_the_highest_position_that_is_known_to_be_acknowledged(
 
 
 def test_an_acknowledged_position_is_only_ever_raised(world: World) -> None:
-    world.store.raise_high(SEGMENT, Position(10, 0))
-    world.store.raise_high(SEGMENT, Position(9, 99))
+    world.store.raise_high(SEGMENT, Position(9, 0))
+    world.store.raise_high(SEGMENT, Position(8, 99))
     world.admit(world.open())
     [pin] = world.store.gates([SEGMENT])[0].pins
-    assert pin.bound == Position(10, 0), "positions compare as numbers, not as text"
+    assert pin.bound == Position(9, 0), "positions compare as numbers, not as text"
 
 
 @pytest.mark.parametrize("state", [TxnState.COMMITTED, TxnState.ABORTED])
@@ -285,14 +285,14 @@ def test_the_end_never_falls_below_what_was_read(world: World) -> None:
 
 
 def test_the_lowest_pin_counts_as_a_number(world: World) -> None:
-    world.store.raise_high(SEGMENT, Position(10, 3))
+    world.store.raise_high(SEGMENT, Position(9, 3))
     ten = world.admit(world.open())
-    world.client.hset(world.key("state"), "high-position", Position(9, 7).padded())
+    world.client.hset(world.key("state"), "high-position", Position(8, 7).padded())
     nine = world.admit(world.open())
     assert world.pinned() == [nine, ten]
     gate = world.store.gates([SEGMENT])[0]
-    found = buffer_module._readable(gate, Position(10, 9), EARLIEST)
-    assert found.end == Position(9, 7)
+    found = buffer_module._readable(gate, Position(9, 9), EARLIEST)
+    assert found.end == Position(8, 7)
 
 
 def test_a_segment_without_transactions_is_read_to_its_end(world: World) -> None:

@@ -81,19 +81,22 @@ def emit(event: str, **facts: object) -> None:
 
 def spark_session(name: str, settings: Settings) -> SparkSession:
     """Start Spark as two cores like it, talking to nobody but itself."""
+    scratch = Path(settings.folder) / "scratch"
+    scratch.mkdir(exist_ok=True)  # here, as a JVM that is killed leaves its files behind
+    # These JVMs live for seconds: to optimize their code would cost as much as to run it.
+    java_options = f'-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Djava.io.tmpdir={scratch}"'
     session = (
         SparkSession.builder.appName(name)
         .master("local[2]")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", f"{settings.folder}/spark")
+        .config("spark.local.dir", str(scratch))
         .config("spark.log.level", "WARN")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", f"{settings.folder}/warehouse")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        # These JVMs live for seconds: to optimize their code would cost as much as to run it.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", java_options)
         .getOrCreate()
     )
     assert isinstance(session, SparkSession)

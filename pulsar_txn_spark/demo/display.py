@@ -12,12 +12,25 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
-    TimeElapsedColumn,
 )
 from rich.table import Table
 from rich.text import Text
+
+
+class _Clock(ProgressColumn):
+    """The time since the start; rich's own stops when the last flight is through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started = time.monotonic()
+
+    def render(self, task: Task) -> Text:
+        del task
+        return Text(f"{time.monotonic() - self._started:5.0f}s", style="dim")
 
 
 class Display:
@@ -37,7 +50,7 @@ class Display:
         self._total = total
         self._bar = Progress(
             SpinnerColumn(),
-            TimeElapsedColumn(),
+            _Clock(),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
@@ -57,6 +70,10 @@ class Display:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the bar away: there is nothing more to wait for."""
         self._bar.stop()
 
     @property

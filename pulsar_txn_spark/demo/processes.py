@@ -65,7 +65,7 @@ class Child:
                 stdin=subprocess.PIPE,  # the leash, see child.py
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=_environment(fault, fault_file),
+                env=_environment(settings.parent, fault, fault_file),
                 start_new_session=True,
             )
 
@@ -164,9 +164,10 @@ class Child:
         self._process.wait()
 
 
-def _environment(fault: str | None, fault_file: Path | None) -> Mapping[str, str]:
+def _environment(folder: Path, fault: str | None, fault_file: Path | None) -> Mapping[str, str]:
     environment = {
         **os.environ,
+        "TMPDIR": str(folder),  # what is killed leaves its temporary files behind
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -114,6 +114,7 @@ class Run:
         undecided = sum(killed.kill.leaves_aborted for killed in self._killed)
         complaints = [*verdict["examples"], *_audit_complaints(findings, undecided)]
         exact = verdict["exact"] and not complaints
+        self._display.stop()
         if self._killed:
             self._display.table(
                 "kill -9 of the driver, in the middle of a batch",

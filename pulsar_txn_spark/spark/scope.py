@@ -222,7 +222,7 @@ class _ThreadFacts:
     """
 
     def __init__(self, df: DataFrame) -> None:
-        context = getattr(df.sparkSession, "_sc", None)
+        context: Any = getattr(df.sparkSession, "_sc", None)
         self._properties: dict[str, str] = {}
         for key in (QUERY_ID, BATCH_ID, ROOT_EXECUTION) if context is not None else ():
             value = context.getLocalProperty(key)

@@ -24,6 +24,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.spark.context import spare_collections
 from pulsar_txn_spark.spark.rows import check_writable
 from pulsar_txn_spark.spark.write_task import (
     WriteResult,
@@ -97,6 +98,7 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        spare_collections("plan or commit")
         use = Use.WRITE | Use.STREAM
         options = checked_options(given, schema, overwrite=overwrite, use=use)
         self._target = WriteTarget(

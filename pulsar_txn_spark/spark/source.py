@@ -32,7 +32,7 @@ from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.context import TaskFacts, spare_collections
 from pulsar_txn_spark.spark.offsets import SegmentOffset, SourceOffset, TopicOffset
 from pulsar_txn_spark.spark.rows import needed_columns, to_spark_batches
 from pulsar_txn_spark.steps import Phase, Step
@@ -255,6 +255,7 @@ class _SegmentReader:
 
 def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Read one partition in a task, after registering it for the sink to acknowledge."""
+    spare_collections("read")
     options = Options(dict(partition.given), Use(partition.use))
     run = runtime(options)
     if run.store.identity.uuid != partition.store_uuid:

@@ -27,7 +27,7 @@ from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router
-from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.context import TaskFacts, spare_collections
 from pulsar_txn_spark.spark.rows import to_row_batch, topics_of
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, TaskWrite, Winner
@@ -229,6 +229,7 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
     Steps: 1. begin or join the transaction; 2. intents and pins (INV-2); 3. append; 4. wait for
     every receipt; 5. operation records. In a replay the rows are consumed and nothing is written.
     """
+    spare_collections("write")
     options = Options(dict(target.given), Use(target.use))
     run = runtime(options)
     facts = TaskFacts.of_task()

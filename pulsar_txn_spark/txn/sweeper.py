@@ -34,8 +34,8 @@ DEFAULT_RETENTION_MS = 60_000
 """How long a decided header stays at least (PIP-471's example of a retention window)."""
 
 DEFAULT_INTERVAL_S = 30.0
-"""Least time between two sweeps of one process: half of the retention, so that headers go in "
-"time."""
+"""Least time between two sweeps of one process: half of the retention, so that headers
+go in time."""
 
 _AT_A_TIME = 500  # transactions that one sweep of a TC looks at: bounds its time and memory
 _POINTER_TRIES = 4

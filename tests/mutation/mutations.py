@@ -1,0 +1,663 @@
+"""What the safety of the protocol hangs on: each safeguard, taken out, and the test that notices.
+
+The list follows what a model checker says of the protocol: each of these single changes breaks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TXN, STORE, LUA, SPARK = (
+    f"pulsar_txn_spark/{folder}" for folder in ("txn", "store", "store/lua", "spark")
+)
+BUFFER = "tests/test_transaction_buffer.py"
+HEADER = "tests/test_header_state_machine.py"
+BATCH = "tests/test_batch_transactions.py"
+ACKS = "tests/test_pending_acks.py"
+STORES = "tests/test_store_identity.py"
+SWEEPS = "tests/test_sweeper.py"
+TASKS = "tests/test_sink_tasks.py"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace a piece of text, which is there exactly once, in a file."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One safeguard that is taken out.
+
+    Parameters
+    ----------
+    name : str
+        What is wrong then.
+    invariant : str
+        Which invariant breaks.
+    killers : tuple of str
+        Tests that fail then, each of them.
+    edits : tuple of Edit
+    """
+
+    name: str
+    invariant: str
+    killers: tuple[str, ...]
+    edits: tuple[Edit, ...]
+
+
+def mutation(name: str, invariant: str, killer: str, *edits: Edit) -> Mutation:
+    """Make a mutation; `killer` names one or more tests of one file, with commas between."""
+    file, _, tests = killer.partition("::")
+    return Mutation(
+        name,
+        invariant,
+        tuple(f"{file}::{test.strip()}" for test in tests.split(",")),
+        edits,
+    )
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    # --- pins, dropped writers, the gate ---------------------------------------------------------
+    mutation(
+        "pin after append",
+        "INV-2",
+        f"{TASKS}::test_no_entry_is_appended_before_its_writer_is_pinned",
+        Edit(
+            f"{SPARK}/write_task.py",
+            "        if self._attempt is not None:\n            self.run.buffer.admit(",
+            "        if False:\n            self.run.buffer.admit(",
+        ),
+        Edit(
+            f"{SPARK}/write_task.py",
+            "        return {segment: writer.flush() for segment, writer in self._open.items()}",
+            "        receipts = {s: writer.flush() for s, writer in self._open.items()}\n"
+            "        if self._attempt is not None:\n"
+            "            self.run.buffer.admit(self._attempt.txn, self._attempt.nonce,\n"
+            "                self._timeout_ms, self._name, [s.id for s in self._open])\n"
+            "        return receipts",
+        ),
+    ),
+    mutation(
+        "LAC after pins",
+        "INV-4",
+        f"{BUFFER}::test_whatever_comes_between_the_reads_of_lac_and_pins_is_not_read",
+        Edit(
+            f"{TXN}/buffer.py",
+            "            confirmed = [last_confirmed(segment) for segment in segments]\n"
+            "            gates = self._store.gates(segments)\n",
+            "            gates = self._store.gates(segments)\n"
+            "            confirmed = [last_confirmed(segment) for segment in segments]\n",
+        ),
+    ),
+    mutation(
+        "pins cached across reads",
+        "INV-4",
+        f"{BUFFER}::test_pins_and_dropped_writers_are_read_anew_for_every_read",
+        Edit(
+            f"{TXN}/buffer.py",
+            "            gates = self._store.gates(segments)\n",
+            "            gates = self.__dict__.setdefault('cache', self._store.gates(segments))\n",
+        ),
+    ),
+    mutation(
+        "unpin before drop as two steps",
+        "INV-3",
+        f"{BUFFER}::test_no_command_of_an_abort_shows_a_row_of_it",
+        Edit(
+            f"{STORE}/redis_store.py",
+            '"resolved", "state", "events"]\n',
+            '"resolved", "state", "events"]\n'
+            "        for d in decisions:\n"
+            "            for fate in d.fates:\n"
+            '                pins = f"{{seg:{d.segment}}}:pins"\n'
+            "                pin = self._client.hget(pins, fate.writer)\n"
+            "                if pin:\n"
+            '                    member = pin.split(b"|")[0] + b"|" + fate.writer.encode()\n'
+            "                    self._client.hdel(pins, fate.writer)\n"
+            '                    self._client.zrem(f"{{seg:{d.segment}}}:pin-order", member)\n',
+        ),
+        Edit(
+            f"{LUA}/seg_materialize.lua",
+            "  if pin then\n"
+            "    local bound = string.sub(pin, 1, string.find(pin, '|', 1, true) - 1)\n",
+            "  if redis.call('HEXISTS', KEYS[6], ARGV[4]) == 0 then\n    local bound = ''\n",
+        ),
+    ),
+    mutation(
+        "losers and aborted writers not dropped",
+        "INV-3",
+        f"{BUFFER}::test_a_zombie_of_an_aborted_transaction_appends_to_nobody, "
+        "test_a_committed_transaction_is_visible_whole_and_an_aborted_one_never",
+        Edit(f"{LUA}/seg_materialize.lua", "    if fate ~= 'WON' then\n", "    if false then\n"),
+    ),
+    mutation(
+        "a late helper needs no pin to drop",
+        "INV-3",
+        f"{BUFFER}::test_a_helper_that_is_hours_late_finds_no_pin_and_does_nothing",
+        Edit(
+            f"{LUA}/seg_materialize.lua",
+            "  if pin then\n"
+            "    local bound = string.sub(pin, 1, string.find(pin, '|', 1, true) - 1)\n",
+            "  if true then\n    local bound = string.sub(pin or '|', 1, 1)\n",
+        ),
+    ),
+    mutation(
+        "a late helper below closed",
+        "INV-3",
+        f"{BUFFER}::test_a_late_helper_does_nothing_below_closed",
+        Edit(
+            f"{LUA}/seg_materialize.lua",
+            "if closed and tonumber(ARGV[6]) < tonumber(closed) then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "no winners: every writer of a committed transaction counts",
+        "INV-1",
+        f"{BUFFER}::test_a_writer_that_is_not_named_by_the_commit_is_dropped_from_the_start",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "fates.append(WriterFate(writer, EARLIEST))\n",
+            "fates.append(WriterFate(writer, None if committed else EARLIEST))\n",
+        ),
+    ),
+    mutation(
+        "bounds of winners ignored",
+        "INV-1",
+        f"{BUFFER}::test_a_winner_with_a_bound_counts_up_to_its_bound_only",
+        Edit(
+            f"{TXN}/coordinator.py",
+            'bound = as_position(winner.bound) if winner.HasField("bound") else None',
+            "bound = None",
+        ),
+    ),
+    mutation(
+        "no bound where nothing was acknowledged",
+        "INV-1",
+        f"{BUFFER}::test_a_winner_to_whom_nothing_was_acknowledged_is_dropped_from_the_start",
+        Edit(
+            f"{TXN}/coordinator.py",
+            'if winner.HasField("bound") else None',
+            'if winner.HasField("bound") and winner.HasField("last") else None',
+        ),
+    ),
+    mutation(
+        "a pin request that arrives after the materialization is taken",
+        "INV-3",
+        f"{BUFFER}::test_a_pin_request_that_arrives_twice_and_late_finds_the_segment_resolved, "
+        "test_a_pin_that_overtakes_its_decision_is_refused_after_the_materialization",
+        Edit(f"{LUA}/seg_pin.lua", "if resolved then", "if false then"),
+    ),
+    mutation(
+        "a pin request that arrives after the closing is taken",
+        "INV-6",
+        f"{BUFFER}::test_a_closed_segment_takes_no_pin_of_an_older_transaction",
+        Edit(
+            f"{LUA}/seg_pin.lua",
+            "if closed and tonumber(ARGV[7]) < tonumber(closed) then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "a dropped writer is pinned again",
+        "INV-3",
+        f"{BUFFER}::test_a_pin_after_the_drop_is_refused",
+        Edit(
+            f"{LUA}/seg_pin.lua",
+            "if redis.call('HEXISTS', KEYS[4], ARGV[4]) == 1 then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "a repeated pin moves the bound",
+        "INV-2",
+        f"{BUFFER}::test_a_pin_asked_for_again_is_the_old_pin",
+        Edit(f"{LUA}/seg_pin.lua", "if old then", "if false then"),
+    ),
+    mutation(
+        "intents left out",
+        "INV-6",
+        f"{BUFFER}::test_a_losing_writer_whose_pin_alone_is_there_holds_nobody_up",
+        Edit(
+            f"{TXN}/buffer.py",
+            "intents = [write_intent(segment, writer) for segment in segments]",
+            "intents: list[str] = []",
+        ),
+    ),
+    mutation(
+        "intents taken after the decision",
+        "INV-6",
+        f"{BUFFER}::test_a_decided_transaction_admits_nobody_and_leaves_no_pin",
+        Edit(f"{LUA}/txn_intend.lua", "if header[1] ~= 'OPEN' then", "if false then"),
+    ),
+    mutation(
+        "a reader falls back behind what it has read",
+        "INV-4",
+        f"{BUFFER}::test_the_end_never_falls_below_what_was_read",
+        Edit(f"{TXN}/buffer.py", "ReadableRange(max(start, end), ", "ReadableRange(end, "),
+    ),
+    mutation(
+        "positions compared as text",
+        "INV-4",
+        f"{BUFFER}::test_the_lowest_pin_counts_as_a_number, "
+        "test_an_acknowledged_position_is_only_ever_raised",
+        Edit(
+            "pulsar_txn_spark/position.py",
+            'f"{self.ledger + 1:0{_WIDTH}d}:{self.entry + 1:0{_WIDTH}d}"',
+            'f"{self.ledger + 1}:{self.entry + 1}"',
+        ),
+    ),
+    mutation(
+        "a pin without a header is guessed away",
+        "INV-6",
+        f"{BUFFER}::test_a_pin_without_a_header_is_reported_and_not_guessed",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "            if header is None and txn not in missing:\n",
+            "            if header is None and txn in missing:\n"
+            "                continue\n"
+            "            if header is None and txn not in missing:\n",
+        ),
+    ),
+    mutation(
+        "a header that a sweep has just removed is called missing",
+        "INV-6",
+        f"{BUFFER}::test_a_header_that_a_sweep_removes_meanwhile_is_not_missing",
+        Edit(f"{TXN}/coordinator.py", "if header is None and txn not in missing:", "if False:"),
+    ),
+    mutation(
+        "a helper trusts the flag that all is done",
+        "INV-3",
+        f"{BUFFER}::test_a_helper_does_what_is_left_even_where_the_header_says_that_all_is_done",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "self.materialize(header, again=True)",
+            "self.materialize(header)",
+        ),
+    ),
+    # --- the decision ----------------------------------------------------------------------------
+    mutation(
+        "commit without compare",
+        "INV-1",
+        f"{HEADER}::test_an_abort_after_a_commit_says_committed_and_changes_nothing, "
+        "test_a_commit_after_an_abort_fails_and_names_the_cause",
+        Edit(f"{LUA}/txn_end.lua", "if header[1] ~= 'OPEN' then", "if false then"),
+    ),
+    mutation(
+        "anybody commits",
+        "INV-8",
+        f"{HEADER}::test_nobody_but_the_owner_may_commit",
+        Edit(f"{LUA}/txn_end.lua", "  if header[2] ~= ARGV[8] then", "  if false then"),
+    ),
+    mutation(
+        "a living transaction expires",
+        "INV-8",
+        f"{HEADER}::test_the_store_clock_decides_whether_a_lease_is_over",
+        Edit(f"{LUA}/txn_end.lua", "  if tonumber(header[3]) > now then", "  if false then"),
+    ),
+    mutation(
+        "a fence commits",
+        "INV-1",
+        f"{HEADER}::test_every_move_is_answered_as_the_table_of_transitions_says",
+        Edit(f"{LUA}/txn_end.lua", "elseif ARGV[5] ~= 'ABORTED' then", "elseif false then"),
+    ),
+    mutation(
+        "unknown taken as committed",
+        "INV-11",
+        f"{HEADER}::test_a_commit_whose_request_is_lost_is_made_again",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "                last = error\n",
+            "                last = error\n                return Answer(Code.DECIDED, (state,))\n",
+        ),
+    ),
+    mutation(
+        "unknown taken as failed",
+        "INV-11",
+        f"{HEADER}::test_a_commit_whose_reply_is_lost_is_found_in_the_header",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "                last = error\n",
+            '                raise TransactionAbortedError("no reply") from error\n',
+        ),
+    ),
+    mutation(
+        "a commit with other winners passes for a retry",
+        "INV-1",
+        f"{HEADER}::test_a_commit_repeated_with_other_winners_is_a_conflict",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "        if header.nonce != nonce or header.outcome != record:\n",
+            "        if header.nonce != nonce:\n",
+        ),
+    ),
+    # --- the pointer, replay and fencing ---------------------------------------------------------
+    mutation(
+        "the pointer written without comparing",
+        "INV-7",
+        f"{BATCH}::test_the_pointer_is_written_only_over_what_was_read, "
+        "test_of_two_attempts_that_begin_at_once_one_is_fenced",
+        Edit(
+            f"{LUA}/pointer_cas.lua",
+            "if current ~= ARGV[5] or",
+            "if false and current ~= ARGV[5] or",
+        ),
+        Edit(
+            f"{LUA}/pointer_cas.lua",
+            "or pointer ~= ARGV[6] or retired ~= ARGV[9] then",
+            "or false then",
+        ),
+    ),
+    mutation(
+        "a query takes over without comparing what the old one has begun",
+        "INV-8",
+        f"{BATCH}::test_a_new_query_misses_no_batch_that_the_old_one_begins_meanwhile",
+        Edit(f"{LUA}/pointer_cas.lua", " or retired ~= ARGV[9] then", " then"),
+    ),
+    mutation(
+        "the older OPEN transaction not aborted",
+        "INV-8",
+        f"{BATCH}::test_the_open_transaction_of_another_attempt_is_aborted_at_once, "
+        "test_the_next_batch_aborts_what_is_open_of_the_batch_before",
+        Edit(
+            f"{TXN}/batch.py",
+            "        if header.state is TxnState.OPEN:\n",
+            "        if header.state is TxnState.OPEN:\n            return False\n"
+            "        if header.state is TxnState.OPEN:\n",
+        ),
+    ),
+    mutation(
+        "one nonce gets a second transaction",
+        "INV-7",
+        f"{BATCH}::test_a_write_outside_of_a_stream_needs_no_pointer",
+        Edit(f"{LUA}/txn_create.lua", "if known then", "if false then"),
+    ),
+    mutation(
+        "a retired nonce begins again",
+        "INV-8",
+        f"{BATCH}::test_a_retired_attempt_stays_fenced_however_many_follow",
+        Edit(f"{TXN}/batch.py", "if nonce in pointer.retired_nonces:", "if False:"),
+    ),
+    mutation(
+        "a lower batch begins",
+        "INV-7",
+        f"{BATCH}::test_a_batch_below_the_pointer_is_fenced",
+        Edit(f"{TXN}/batch.py", "if key.batch < pointer.batch_id:", "if False:"),
+    ),
+    mutation(
+        "a retired query begins",
+        "INV-8",
+        f"{BATCH}::test_a_new_query_on_a_sink_id_is_a_new_lineage_and_retires_the_old_one",
+        Edit(f"{TXN}/batch.py", "if current != key.query:", "if False:"),
+    ),
+    mutation(
+        "a committed batch is written again",
+        "INV-7",
+        f"{BATCH}::test_a_replay_of_a_committed_batch_finds_it_and_writes_nothing",
+        Edit(f"{TXN}/batch.py", "if committed and pointer.batch_id == key.batch:", "if False:"),
+    ),
+    mutation(
+        "a replay of other input passes",
+        "INV-7",
+        f"{BATCH}::test_a_replay_that_read_other_data_is_refused",
+        Edit(f"{TXN}/batch.py", "if committed != digest:", "if False:"),
+    ),
+    mutation(
+        "a second write to a sink passes for a replay",
+        "INV-7",
+        f"{BATCH}::test_a_second_write_to_a_sink_in_one_run_is_no_replay",
+        Edit(f"{TXN}/batch.py", "                if once:\n", "                if False:\n"),
+    ),
+    mutation(
+        "a batch commits without some of its tasks",
+        "INV-7",
+        f"{BATCH}::test_a_batch_that_is_not_whole_is_not_committed",
+        Edit(f"{TXN}/batch.py", "if partitions != list(range(len(partitions))):", "if False:"),
+    ),
+    mutation(
+        "a batch commits tasks of another transaction",
+        "INV-7",
+        f"{BATCH}::test_tasks_of_two_transactions_are_not_committed_together",
+        Edit(f"{TXN}/batch.py", "    if strangers:\n", "    if False:\n"),
+    ),
+    # --- slots -----------------------------------------------------------------------------------
+    mutation(
+        "committing although a declared write failed",
+        "INV-7",
+        f"{TASKS}::test_a_write_whose_error_was_swallowed_keeps_the_scope_from_committing",
+        Edit(
+            f"{SPARK}/scope.py",
+            "failed = sorted(self._runs.keys() - self._succeeded.keys())",
+            "failed: list[str] = []",
+        ),
+    ),
+    mutation(
+        "committing the run of a slot that user code saw fail",
+        "INV-7",
+        f"{TASKS}::test_a_slot_that_ran_well_and_then_failed_does_not_commit",
+        Edit(f"{SPARK}/scope.py", "            self._succeeded.pop(name, None)\n", ""),
+    ),
+    mutation(
+        "a success that is seen late stands for a later run",
+        "INV-7",
+        f"{TASKS}::test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run",
+        Edit(
+            f"{SPARK}/scope.py",
+            "            if self._runs[name] == run:\n",
+            "            if True:\n",
+        ),
+    ),
+    mutation(
+        "staging a run of a slot that is not the current one",
+        "INV-7",
+        f"{TASKS}::test_a_run_of_a_slot_that_ends_after_the_next_has_begun_is_refused",
+        Edit(f"{LUA}/txn_stage.lua", "if current ~= ARGV[6] then", "if false then"),
+    ),
+    # --- acknowledgements ------------------------------------------------------------------------
+    mutation(
+        "an acknowledgement without start = cursor",
+        "INV-9",
+        f"{ACKS}::test_what_was_acknowledged_already_is_not_acknowledged_again, "
+        "test_a_gap_behind_the_cursor_is_refused",
+        Edit(f"{LUA}/ack_place.lua", "if cursor[3] ~= ARGV[8] then", "if false then"),
+    ),
+    mutation(
+        "two transactions hold one cursor",
+        "INV-9",
+        f"{ACKS}::test_two_open_transactions_cannot_hold_one_cursor",
+        Edit(
+            f"{LUA}/ack_place.lua",
+            "  if pending[i] ~= ARGV[4] then\n    return {seq, 'PENDING', pending[i]}\n  end\n",
+            "  if pending[i] ~= ARGV[4] then\n    break\n  end\n",
+        ),
+    ),
+    mutation(
+        "an acknowledgement that arrives after the materialization is placed",
+        "INV-9",
+        f"{ACKS}::test_an_acknowledgement_that_arrives_after_the_materialization_is_refused",
+        Edit(f"{LUA}/ack_place.lua", "if resolved then", "if false then"),
+    ),
+    mutation(
+        "an acknowledgement below closed is placed",
+        "INV-6",
+        f"{ACKS}::test_a_closed_segment_takes_no_acknowledgement_of_an_older_transaction",
+        Edit(
+            f"{LUA}/ack_place.lua",
+            "if closed and tonumber(ARGV[6]) < tonumber(closed) then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "acknowledging for another query",
+        "INV-9",
+        f"{ACKS}::test_a_subscription_belongs_to_one_query_until_it_is_reset",
+        Edit(f"{LUA}/ack_place.lua", "if cursor[1] ~= ARGV[7] then", "if false then"),
+    ),
+    mutation(
+        "an older source of the query acknowledges",
+        "INV-9",
+        f"{ACKS}::test_of_several_sources_on_a_subscription_the_one_that_started_last_is_alive",
+        Edit(
+            f"{LUA}/ack_place.lua",
+            "if tonumber(cursor[7]) > tonumber(ARGV[12]) then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "an abort moves the cursor",
+        "INV-9",
+        f"{ACKS}::test_an_abort_leaves_the_cursor_where_it_was_and_lets_go_of_it",
+        Edit(
+            f"{LUA}/seg_materialize.lua",
+            "    if ARGV[7] == 'COMMITTED' then\n      local ack",
+            "    if true then\n      local ack",
+        ),
+    ),
+    mutation(
+        "a reset while an acknowledgement is pending",
+        "INV-9",
+        f"{ACKS}::test_a_reset_is_refused_while_an_acknowledgement_is_pending",
+        Edit(f"{LUA}/cursor_reset.lua", "if #pending > 0 then", "if false then"),
+    ),
+    mutation(
+        "a pending acknowledgement survives a reset",
+        "INV-9",
+        f"{ACKS}::test_an_acknowledgement_of_an_earlier_generation_moves_nothing",
+        Edit(
+            f"{LUA}/seg_materialize.lua",
+            "if redis.call('HGET', cursor_key, 'generation') == ack.generation then",
+            "if true then",
+        ),
+    ),
+    mutation(
+        "any transaction passes for a sibling",
+        "INV-9",
+        f"{ACKS}::test_whatever_is_no_sibling_is_a_conflict",
+        Edit(f"{TXN}/pending_ack.py", " and batch == ack.batch and sink != ack.sink", ""),
+    ),
+    # --- collection ------------------------------------------------------------------------------
+    mutation(
+        "a header removed before the pointer knows its decision",
+        "INV-6",
+        f"{SWEEPS}::test_the_pointer_learns_the_decision_before_the_header_goes",
+        Edit(
+            f"{TXN}/sweeper.py",
+            "        if participants.pointer is not None:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a header removed while its attempt may still write the pointer",
+        "INV-6",
+        f"{BATCH}::test_an_attempt_that_sleeps_between_header_and_pointer_does_not_block_the_sink",
+        Edit(
+            f"{TXN}/sweeper.py",
+            "    if pointer is None:\n        return False\n    return pointer.batch_id > ",
+            "    if True:\n        return True\n    return pointer.batch_id > ",
+        ),
+    ),
+    mutation(
+        "an attempt takes a header that a sweep has just removed for lost",
+        "INV-6",
+        f"{BATCH}::test_a_header_that_a_sweep_removes_while_an_attempt_begins_is_not_missing",
+        Edit(
+            f"{TXN}/batch.py",
+            "if header is None and self._store.read_pointer(key.sink, key.query) != read:",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "closed over a pin",
+        "INV-6",
+        f"{SWEEPS}::test_a_segment_is_not_closed_over_a_pin",
+        Edit(
+            f"{LUA}/seg_close.lua",
+            "for _, pin in ipairs(redis.call('HVALS', KEYS[2])) do",
+            "for _, pin in ipairs({}) do",
+        ),
+    ),
+    mutation(
+        "closed over a pending acknowledgement",
+        "INV-6",
+        f"{SWEEPS}::test_a_segment_is_not_closed_over_a_pending_acknowledgement",
+        Edit(
+            f"{LUA}/seg_close.lua",
+            "for _, subscription in ipairs(redis.call('SMEMBERS', KEYS[5])) do",
+            "for _, subscription in ipairs({}) do",
+        ),
+    ),
+    mutation(
+        "the floor raised by a later pair",
+        "INV-5",
+        f"{SWEEPS}::test_the_floor_is_the_one_noted_first_not_that_of_a_later_pair",
+        Edit(f"{LUA}/seg_floor.lua", "if not pair then", "if true then"),
+    ),
+    mutation(
+        "a dropped record removed before the log has deleted its entries",
+        "INV-5",
+        f"{SWEEPS}::test_a_new_reader_from_earliest_after_all_collection_sees_exactly_what_committed",
+        Edit(
+            f"{LUA}/seg_floor.lua", "if ARGV[7] < string.sub(pair, bar + 1) then", "if false then"
+        ),
+    ),
+    mutation(
+        "a dropped record removed without a floor",
+        "INV-5",
+        f"{SWEEPS}::test_the_zombie_that_wakes_after_the_dropped_record_went_stays_invisible",
+        Edit(f"{LUA}/seg_floor.lua", "redis.call('HSET', KEYS[3], ARGV[4], floor)\n", ""),
+    ),
+    # --- the store -------------------------------------------------------------------------------
+    mutation(
+        "a tag that lost acknowledged writes passes",
+        "INV-11",
+        f"{STORES}::test_a_segment_that_lost_acknowledged_writes_is_found_out, "
+        "test_a_decision_bears_witness_of_the_segments_that_it_is_about",
+        Edit(f"{LUA}/_prelude.lua", "if seq < tonumber(ARGV[3]) then", "if false then"),
+    ),
+    mutation(
+        "a tag of another store passes",
+        "INV-11",
+        f"{STORES}::test_a_tag_of_another_store_is_found_out_and_left_alone",
+        Edit(
+            f"{LUA}/_prelude.lua",
+            "if birth[1] ~= ARGV[1] or birth[2] ~= ARGV[2] then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "a lost tag is born again",
+        "INV-11",
+        f"{STORES}::test_a_wiped_segment_is_found_out, test_a_wiped_coordinator_is_found_out, "
+        "test_a_wiped_pointer_is_found_out_before_a_batch_is_written_twice",
+        Edit(
+            f"{STORE}/redis_store.py",
+            "            if self._was_born(call.tag):\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "a tag that another task has just made is called lost",
+        "INV-11",
+        f"{STORES}::test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost",
+        Edit(
+            f"{STORE}/redis_store.py",
+            "        body, sha = _script(call.name)\n"
+            '        reply = self._send(sha, body, [f"{{{call.tag}}}:birth", *call.keys],'
+            " self._args(call))\n"
+            '        if _text(reply[1]) == "NO_BIRTH":\n            raise StoreRolledBackError(\n'
+            '                f"tag',
+            "        reply = []\n        if True:\n            raise StoreRolledBackError(\n"
+            '                f"tag',
+        ),
+    ),
+    mutation(
+        "a decision does not bear witness",
+        "INV-11",
+        f"{STORES}::test_a_decision_bears_witness_of_the_segments_that_it_is_about",
+        Edit(f"{TXN}/coordinator.py", "        self.store.bear_witness(outcome.witnesses)\n", ""),
+    ),
+)
