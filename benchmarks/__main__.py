@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -31,8 +31,8 @@ JSON_VARIABLE = "BENCH_JSON"
 _BACKENDS = ("embedded", "pulsar")
 _PARTS = ("sink", "source", "pipeline", "latency", "store")
 _ROWS, _QUICK_ROWS = 1_000_000, 200_000
-_REPETITIONS, _LEAST_REPETITIONS = 5, 3
-_MICRO_BATCHES = 6  # of each shape in each block
+_REPETITIONS = 3  # the least for a median that one bad run does not move
+_MICRO_BATCHES = 5  # of each shape in each block
 _COUNTED_MICRO_BATCHES = 5
 
 
@@ -47,9 +47,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep-log", action="store_true", help="let Spark tell its warnings")
     chosen = parser.parse_args()
     if chosen.quick:
-        chosen.repetitions = _LEAST_REPETITIONS
-    if chosen.repetitions < _LEAST_REPETITIONS:
-        parser.error(f"a median needs at least {_LEAST_REPETITIONS} repetitions")
+        chosen.repetitions = _REPETITIONS
+    if chosen.repetitions < _REPETITIONS:
+        parser.error(f"a median needs at least {_REPETITIONS} repetitions")
     chosen.rows = chosen.rows or (_QUICK_ROWS if chosen.quick else _ROWS)
     if chosen.rows < PROCESSES:
         parser.error(f"expected at least {PROCESSES} rows")
@@ -109,7 +109,7 @@ def main() -> int:
 def _measure(
     bench: Bench,
     place: Place,
-    parts: list[str],
+    parts: Sequence[str],
     details: list[tuple[str, dict[str, dict[str, float]]]],
 ) -> Iterator[list[Result]]:
     spark, folder, report = bench.spark, bench.folder, bench.report
@@ -122,8 +122,8 @@ def _measure(
             if "pipeline" in parts:
                 yield from throughput.pipeline(bench, place, topic)
     if "latency" in parts:
-        yield micro_batch.latency(spark, place, folder, _MICRO_BATCHES, report)
-        spent = micro_batch.account(spark, place, folder, _MICRO_BATCHES)
+        found, spent = micro_batch.latency(spark, place, folder, _MICRO_BATCHES, report)
+        yield found
         details.append((f"{place.name}: where a one-row micro-batch spends its time (ms)", spent))
     if "store" in parts:
         found, scripts = micro_batch.round_trips(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from benchmarks.data import BATCH_ROWS, VALUE_BYTES, load
 from benchmarks.place import Place
-from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router, Topology
@@ -86,13 +86,19 @@ class Read:
         )
 
 
-def append_one(place: Place, segments: tuple[SegmentRef, ...], name: str) -> None:
-    """Append one row to each of some segments, as the writer `name`."""
+def append_one(
+    place: Place, segments: tuple[SegmentRef, ...], name: str
+) -> dict[SegmentRef, Position]:
+    """Append one row to each of some segments, as the writer `name`, and return where."""
     row = pa.record_batch(
         [pa.array([b"v" * VALUE_BYTES]), pa.array([b"key-00000000"])], names=["value", "key"]
     )
+    found = {}
     for segment in segments:
         writer = place.run.log.writer(segment, name)
         writer.append(row)
-        writer.flush()
+        last = writer.flush().last
         writer.close()
+        assert last is not None
+        found[segment] = last
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 
@@ -71,7 +71,7 @@ def interleave(
     """
     series = {side: Series(unit) for side in sides}
     for turn in range(repetitions + 1):
-        order = list(sides) if turn % 2 == 0 else list(reversed(sides))
+        order = list(sides) if turn % 2 == 0 else list(sides)[::-1]
         for side in order:
             figure = sides[side]()
             report(side, figure)
@@ -97,20 +97,12 @@ def compare(
     """
     rows = []
     for side, own in series.items():
+        plain = Result(case, side, own.unit, own.median, tuple(own.runs), first=own.first)
         others = [other for other in ratios.get(side, ()) if other in series]
-        for other in others or [None]:
-            rows.append(
-                Result(
-                    case=case,
-                    side=side,
-                    unit=own.unit,
-                    median=own.median,
-                    runs=tuple(own.runs),
-                    ratio_to=other,
-                    ratio=own.median / series[other].median if other else None,
-                    first=own.first,
-                )
-            )
+        rows += [
+            replace(plain, ratio_to=other, ratio=own.median / series[other].median)
+            for other in others
+        ] or [plain]
     return rows
 
 

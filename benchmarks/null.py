@@ -1,5 +1,6 @@
 """A source and a sink that do nothing, in the shape of ours: what Spark itself costs."""
 
+# ruff: noqa: ARG002 - Spark calls with all parameters
 from __future__ import annotations
 
 import os
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from benchmarks.data import BATCH_ROWS, SEGMENTS
+from pulsar_txn_spark.spark.context import spare_collections
 
 FORMAT = "null_of_benchmarks"
 SCHEMA = "value BINARY, __key BINARY"
@@ -57,7 +59,7 @@ class NullDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a stream of what was pushed to the file `path`."""
-        return _StreamReader(self.options["path"])
+        return _StreamReader(self.options["path"], spare=self._spare)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer that drops everything."""
@@ -67,7 +69,11 @@ class NullDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         """Return a writer that drops everything."""
-        return _StreamWriter()
+        return _StreamWriter(spare=self._spare)
+
+    @property
+    def _spare(self) -> bool:
+        return self.options.get("spare", "false").lower() == "true"
 
 
 def push(path: Path, partitions: int, rows: int) -> None:
@@ -98,8 +104,8 @@ class _Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader):
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, *, spare: bool) -> None:
+        self._path, self._spare = path, spare
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return {"at": 0}
@@ -116,6 +122,8 @@ class _StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Rows)
+        if self._spare:
+            spare_collections("null read")
         return _constant(partition.rows)
 
 
@@ -127,7 +135,14 @@ class _Writer(DataSourceArrowWriter):
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, *, spare: bool) -> None:
+        self._spare = spare
+        if spare:
+            spare_collections("null plan or commit")
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self._spare:
+            spare_collections("null write")
         for _ in iterator:
             pass
         return _Done()

@@ -10,8 +10,6 @@ from rich.table import Table
 from benchmarks.measure import Result
 from benchmarks.micro_batch import MILLISECONDS
 
-_PERCENT = 100
-
 
 def print_results(console: Console, results: Sequence[Result]) -> None:
     """Print every case and side, with spread, first run, ratios and differences."""
@@ -25,7 +23,7 @@ def print_results(console: Console, results: Sequence[Result]) -> None:
     for result in results:
         if previous[0] and result.case != previous[0]:
             table.add_section()
-        ratio = _compared(result, results)
+        ratio = _compared(result)
         if (result.case, result.side) == previous:
             table.add_row("", "", "", "", "", "", "", ratio)
             continue
@@ -41,13 +39,12 @@ def print_results(console: Console, results: Sequence[Result]) -> None:
     console.print(table)
 
 
-def _compared(result: Result, results: Sequence[Result]) -> str:
+def _compared(result: Result) -> str:
     if result.ratio is None:
         return ""
     if result.unit != MILLISECONDS:
         return f"{result.ratio:.2f} of {result.ratio_to}"
-    other = next(r for r in results if (r.case, r.side) == (result.case, result.ratio_to))
-    return f"{result.median - other.median:+.0f} ms to {result.ratio_to}"
+    return f"{result.median - result.median / result.ratio:+.0f} ms to {result.ratio_to}"
 
 
 def print_counts(console: Console, title: str, counts: Mapping[str, Mapping[str, float]]) -> None:

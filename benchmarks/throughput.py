@@ -70,7 +70,7 @@ class Bench:
             If it was not.
         """
         if rows != self.rows:
-            raise RuntimeError(f"a benchmark lost or doubled rows: expected {self.rows}, found {rows}")
+            raise RuntimeError(f"rows were lost or doubled: expected {self.rows}, found {rows}")
         return rows / seconds
 
     def crew_rate(self, jobs: Sequence[Job]) -> float:
@@ -131,10 +131,9 @@ def sinks(bench: Bench, place: Place) -> Iterator[list[Result]]:
             place.side(PLAIN): _into_topic(bench, place, write, "false"),
         }
         if case == "sink_batch":
-            sides[NULL] = lambda: _timed(bench, lambda: _input(bench).write, null.FORMAT, {})
+            sides[place.side(NULL)] = lambda: _dropped(bench)
             sides[place.side(LOG)] = lambda: _appended(bench, place)
-        if place.service_url:
-            # With each kind, so that the ratio is of figures of the same minutes.
+        if place.service_url and case != "sink_foreach_batch":
             sides[CLIENT] = lambda: _sent(bench, place)
         yield bench.run_case(case, sides, ratios_of(place))
 
@@ -150,9 +149,7 @@ def _into_topic(
     def run() -> float:
         nonlocal checked
         with place.topic() as topic:
-            seconds = write(
-                bench, {**place.options, "topic": topic, "transactions": transactions}
-            )
+            seconds = write(bench, {**place.options, "topic": topic, "transactions": transactions})
             rows = bench.rows
             if not checked:  # once is enough, and reading takes its time
                 rows, checked = _read(bench, place, topic, _TWO_COLUMNS).count(), True
@@ -169,11 +166,9 @@ def _input_stream(bench: Bench) -> DataFrame:
     return bench.spark.readStream.schema(_TWO_COLUMNS).parquet(str(bench.input_folder))
 
 
-def _timed(
-    bench: Bench, writer: Callable[[], object], name: str, options: Mapping[str, str]
-) -> float:
+def _dropped(bench: Bench) -> float:
     began = time.perf_counter()
-    writer().format(name).options(**options).mode("append").save()  # type: ignore[attr-defined]
+    _input(bench).write.format(null.FORMAT).mode("append").save()
     return bench.rate(time.perf_counter() - began, bench.rows)
 
 
@@ -212,7 +207,8 @@ def _busy_seconds(query: StreamingQuery) -> float:
     """Wait for a query's end, and return the time of its micro-batches that had rows."""
     query.awaitTermination()
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    return sum(progress["durationMs"]["triggerExecution"] for progress in batches) / 1000
+    spent_ms: int = sum(progress["durationMs"]["triggerExecution"] for progress in batches)
+    return spent_ms / 1000
 
 
 def _appended(bench: Bench, place: Place) -> float:
@@ -274,7 +270,7 @@ def source(bench: Bench, place: Place, topic: str) -> Iterator[list[Result]]:
     ours, log = place.side(TRANSACTIONAL), place.side(LOG)
     sides: dict[str, Callable[[], float]] = {
         ours: lambda: consumed(_TWO_COLUMNS),
-        NULL: from_nothing,
+        place.side(NULL): from_nothing,
         log: lambda: from_log(frozenset({"value", "key"})),
     }
     if place.service_url:

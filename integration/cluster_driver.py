@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-
-
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 
@@ -89,7 +87,6 @@ def lose_an_executor(lab: Lab, out: str, rows: int, marks: str, port: int) -> di
     def kill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os  # noqa: PLC0415
         import signal  # noqa: PLC0415
-
         import socket  # noqa: PLC0415
 
         yield from (batch.select(["value"]) for batch in batches)
@@ -127,7 +124,7 @@ def start_cluster(folder: Path) -> str:
 
     It is what ``local-cluster[2,1,1024]`` does, but each worker has a host of its own.
     """
-    gateway = launch_gateway()
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)
     jvm: Any = gateway.jvm
     conf = jvm.org.apache.spark.SparkConf()
@@ -160,7 +157,8 @@ def main() -> None:
     )
     lab = Lab(spark, options, folder)
     for line in sys.stdin:
-        print(json.dumps(answer(lab, json.loads(line))), flush=True)
+        sys.stdout.write(json.dumps(answer(lab, json.loads(line))) + "\n")
+        sys.stdout.flush()
     spark.stop()
 
 

@@ -34,9 +34,7 @@ def main(folder: str, sink: str, limit: str) -> None:
     rows = reader.load().selectExpr("upper(cast(value as string)) as value", "__key")
 
     @pulsar_txn_spark.transactional(connection)
-    def even_and_odd(
-        df: DataFrame, batch_id: int, txn: pulsar_txn_spark.BatchTransaction
-    ) -> None:
+    def even_and_odd(df: DataFrame, batch_id: int, txn: pulsar_txn_spark.BatchTransaction) -> None:
         txn.write(df.where("crc32(value) % 2 = 0"), topic=f"crash-out-{sink}")
         txn.write(df.where("crc32(value) % 2 = 1"), topic=f"crash-out-{sink}")
 

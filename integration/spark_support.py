@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
@@ -75,7 +75,7 @@ def open_session(folder: Path, master: str = MASTER, **settings: str) -> SparkSe
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give the one session of this process."""
-    # Inherited by every worker: whoever starts the embedded server again, it ends with this process.
+    # Every worker inherits it: whoever starts the embedded server, it ends with this process.
     os.environ[server.OWNER_VARIABLE] = str(os.getpid())
     session = open_session(tmp_path_factory.mktemp("spark"))
     yield session
@@ -217,7 +217,9 @@ class Lab:
     def rows_of(self, segment: SegmentRef) -> list[dict[str, Any]]:
         """Return what a reader of one segment sees now."""
         log = self.run.log
-        found = self.run.buffer.readable([segment.id], lambda _: log.last_confirmed(segment), [EARLIEST])
+        found = self.run.buffer.readable(
+            [segment.id], lambda _: log.last_confirmed(segment), [EARLIEST]
+        )
         batches = log.read(
             segment,
             log.trimmed_to(segment),
@@ -254,7 +256,9 @@ class Lab:
     def physical(self, topic: str) -> Audit:
         """Count what lies in the topic's log, the invisible too."""
         refs = self.segments(topic)
-        gates = self.run.buffer.readable([r.id for r in refs], lambda _: EARLIEST, [EARLIEST] * len(refs))
+        gates = self.run.buffer.readable(
+            [r.id for r in refs], lambda _: EARLIEST, [EARLIEST] * len(refs)
+        )
         return sum(
             (audit(self.run.log, ref, g.visibility) for ref, g in zip(refs, gates, strict=True)),
             Audit(),
@@ -305,9 +309,7 @@ class Lab:
     def stream(self, topic: str | None = None, **options: object) -> DataFrame:
         """Return a stream with all columns; from the earliest on unless told otherwise."""
         settings = {"startingOffsets": "earliest", **options}
-        loaded: DataFrame = self._with(
-            self.spark.readStream.format(FORMAT), topic, settings
-        ).load()
+        loaded: DataFrame = self._with(self.spark.readStream.format(FORMAT), topic, settings).load()
         return loaded
 
     def source(self, topic: str | None = None, **options: object) -> DataFrame:
@@ -388,14 +390,11 @@ def restored(checkpoint: Path, copy: Path) -> None:
 
 
 def fails_once(mark: Path) -> Callable[[], None]:
-    """Return a function for tasks that raises when it is called for the first time."""
-    path = str(mark)
+    """Return a function, also for tasks, that raises when it is called for the first time."""
 
     def fail() -> None:
-        import os  # noqa: PLC0415
-
         try:
-            os.mkdir(path)
+            mark.mkdir()
         except FileExistsError:
             return
         raise RuntimeError("failed once, on purpose")
@@ -448,7 +447,7 @@ class Meeting:
         assert self._guest is not None
         self._guest.close()
 
-    def __enter__(self) -> Meeting:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

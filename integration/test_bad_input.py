@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
@@ -25,7 +22,7 @@ from pulsar_txn_spark.store import connection, server
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
 
-SECRET = "s3cr3t-word"  # noqa: S105 — what no message may repeat
+SECRET = "s3cr3t-word"
 
 # -- options of a source ---------------------------------------------------------------------------
 
@@ -72,12 +69,18 @@ READING: dict[str, tuple[dict[str, str], list[str]]] = {
         {"topic": "t", "pulsar.client.authToken": SECRET},
         ["pulsar.client.", "'service.url' is not given"],
     ),
-    "store-scheme": ({"topic": "t", "store.url": f"http://u:{SECRET}@h/"}, ["'store.url'", "redis"]),
+    "store-scheme": (
+        {"topic": "t", "store.url": f"http://u:{SECRET}@h/"},
+        ["'store.url'", "redis"],
+    ),
     "store-malformed": (
         {"topic": "t", "store.url": f"redis://:{SECRET}@127.0.0.1:port"},
         ["store.url"],
     ),
-    "store-twice": ({"topic": "t", "store.url": f"redis://:{SECRET}@h"}, ["'store.path'", "drop one"]),
+    "store-twice": (
+        {"topic": "t", "store.url": f"redis://:{SECRET}@h"},
+        ["'store.path'", "drop one"],
+    ),
     "store-unreachable": (
         {"topic": "t", "store.url": f"redis://:{SECRET}@127.0.0.1:1"},
         ["StoreUnavailableError", "127.0.0.1:1"],

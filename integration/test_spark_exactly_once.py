@@ -19,8 +19,8 @@ from integration.spark_support import (
     Meeting,
     copied,
     ended,
-    failure,
     fails_once,
+    failure,
     forget_last_commit,
     on_value,
     restored,
@@ -234,7 +234,9 @@ def test_a_poisoned_row_makes_its_batch_invisible_until_it_is_fixed(lab: Lab) ->
     def burst() -> None:
         raise ValueError("this row is poison")
 
-    error = failure(lambda: lab.drain(lab.sink(on_value(df, "poison", burst), out, lab.checkpoint())))
+    error = failure(
+        lambda: lab.drain(lab.sink(on_value(df, "poison", burst), out, lab.checkpoint()))
+    )
     assert "this row is poison" in error
     assert lab.visible(out) == ["a", "b"]
     assert lab.cursor(source, "s") == stood
@@ -272,8 +274,10 @@ def test_two_writes_to_one_sink_in_a_batch_are_an_error_and_lose_nothing(lab: La
         lab.collect()
         lab.write(df.selectExpr("upper(value) AS value"), twice[1])
 
-    writer = lab.source(source).writeStream.foreachBatch(process).option(
-        "checkpointLocation", str(lab.checkpoint())
+    writer = (
+        lab.source(source)
+        .writeStream.foreachBatch(process)
+        .option("checkpointLocation", str(lab.checkpoint()))
     )
     error = failure(lambda: lab.drain(writer))
     assert "was written already in batch 0" in error
@@ -299,8 +303,10 @@ def test_a_function_that_failed_between_two_writes_goes_on_in_the_same_driver_an
         fail()
         lab.write(df, side)
 
-    writer = lab.source(source).writeStream.foreachBatch(process).option(
-        "checkpointLocation", str(lab.checkpoint())
+    writer = (
+        lab.source(source)
+        .writeStream.foreachBatch(process)
+        .option("checkpointLocation", str(lab.checkpoint()))
     )
     assert "failed once" in failure(lambda: lab.drain(writer))
     lab.drain(writer)
@@ -412,9 +418,10 @@ def test_a_subscription_serves_one_source_of_a_query(lab: Lab) -> None:
     assert "used twice in one query" in error
     assert "own subscription" in error
     assert lab.visible(out) == []
-    each = lab.source(source, **settings, ).union(
-        lab.source(source, startingOffsets="subscription", subscription="other")
-    )
+    each = lab.source(
+        source,
+        **settings,
+    ).union(lab.source(source, startingOffsets="subscription", subscription="other"))
     reset_subscription(lab.options, source, "s")
     lab.drain(lab.sink(each, out, lab.checkpoint("each")))
     assert lab.visible(out) == ["a", "a"]

@@ -16,8 +16,8 @@ from integration.spark_support import (
     Lab,
     Meeting,
     ended,
-    failure,
     fails_once,
+    failure,
     on_value,
 )
 from pulsar_txn_spark import BatchTransaction, TransactionalSink, transactional
@@ -40,7 +40,7 @@ def test_every_column_comes_back_as_it_was_written(any_lab: Lab) -> None:
             ("value", "key", WHEN, {"p": "1", "q": ""}),
             ("no key", None, None, {}),
             (None, "tombstone", WHEN, None),
-            ("", "", None, {"": "empty"}),
+            ("", None, None, {"": "empty"}),
         ],
         "value string, __key string, __eventTime timestamp, __messageProperties map<string,string>",
     )
@@ -244,7 +244,9 @@ def test_a_write_that_failed_can_be_run_again_in_its_slot_but_not_be_ignored(lab
     def again(df: DataFrame, batch: int, txn: BatchTransaction) -> None:
         try:
             # Both attempts of the task fail, so that the write as a whole does.
-            txn.write(df.selectExpr(f"raise_error('{secrets.token_hex(2)}') AS value"), out, slot="s")
+            txn.write(
+                df.selectExpr(f"raise_error('{secrets.token_hex(2)}') AS value"), out, slot="s"
+            )
         except Exception as error:  # noqa: BLE001
             seen.append(str(error))
             txn.write(df, out, slot="s")
@@ -257,8 +259,9 @@ def test_a_write_that_failed_can_be_run_again_in_its_slot_but_not_be_ignored(lab
 def test_a_transaction_of_a_batch_is_over_when_its_block_is_left(lab: Lab) -> None:
     out = lab.topic()
     df = lab.frame("a")
-    with pytest.raises(TransactionConflictError, match="did not succeed"), BatchTransaction(
-        lab.options, 0, df, "test"
-    ) as txn:
+    with (
+        pytest.raises(TransactionConflictError, match="did not succeed"),
+        BatchTransaction(lab.options, 0, df, "test") as txn,
+    ):
         txn._runs["never"] = 1
     assert lab.visible(out) == []

@@ -51,9 +51,17 @@ def test_a_subscription_says_where_a_stream_starts(lab: Lab) -> None:
     source, out = lab.topic(), lab.topic()
     lab.produce_each(source, "a", "b")
     # There is none yet, so a new query starts at the latest position, as every stream does.
-    lab.drain(lab.sink(lab.source(source, subscription="s", startingOffsets="latest"), out, lab.checkpoint("1")))
+    lab.drain(
+        lab.sink(
+            lab.source(source, subscription="s", startingOffsets="latest"), out, lab.checkpoint("1")
+        )
+    )
     lab.produce(source, "c")
-    lab.drain(lab.sink(lab.source(source, subscription="s", startingOffsets="latest"), out, lab.checkpoint("1")))
+    lab.drain(
+        lab.sink(
+            lab.source(source, subscription="s", startingOffsets="latest"), out, lab.checkpoint("1")
+        )
+    )
     assert lab.visible(out) == ["c"]
     lab.produce(source, "d")
     reset_subscription(lab.options, source, "s", to="here")

@@ -9,6 +9,7 @@ import pytest
 import redis
 from hypothesis import settings
 
+from pulsar_txn_spark import runtime
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.store import connection, server
 from tests.scenario import World
@@ -38,6 +39,7 @@ def redis_client(redis_path: str) -> redis.Redis:
     client = connection.connect(StoreConfig(path=redis_path))
     assert isinstance(client, redis.Redis)
     client.flushall()
+    runtime._opened.clear()  # what this process knew of a store that is no more
     return client
 
 

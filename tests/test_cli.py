@@ -7,6 +7,7 @@ import secrets
 from typing import Any
 
 import pytest
+import redis
 from typer.testing import CliRunner
 
 from pulsar_txn_spark import cli
@@ -17,7 +18,7 @@ from pulsar_txn_spark.store.protocol import TxnId
 
 
 @pytest.fixture
-def option(redis_path: str) -> str:
+def option(redis_path: str, redis_client: redis.Redis) -> str:
     return f"store.path={redis_path}"
 
 
@@ -27,7 +28,7 @@ def topic() -> str:
 
 
 @pytest.fixture
-def run(redis_path: str) -> Runtime:
+def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
     return runtime(Options({"store.path": redis_path}, Use.CONNECT))
 
 

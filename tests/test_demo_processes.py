@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_txn_spark.demo import processes
 from pulsar_txn_spark.demo.child import Settings
 from pulsar_txn_spark.demo.processes import Child, DemoProcessError
 from pulsar_txn_spark.steps import FAULT, FAULT_FILE
@@ -64,6 +65,45 @@ emit("second")
     assert events == [{"event": "first", "settings": 7}, {"event": "second"}]
 
 
+def test_a_process_goes_on_when_it_is_told(start: Start) -> None:
+    code = """
+from pulsar_txn_spark.demo.child import begin, emit, wait_to_be_told
+begin()
+emit("waiting")
+wait_to_be_told()
+emit("went on")
+"""
+    with start(code) as child:
+        assert list(child.events(until="waiting")) == [{"event": "waiting"}]
+        child.tell()
+        assert list(child.events()) == [{"event": "went on"}]
+        child.expect_success()
+
+
+def test_a_process_that_falls_silent_is_given_up(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_SILENCE_SECONDS", 2.0)
+    with (
+        start("import time; time.sleep(600)") as child,
+        pytest.raises(DemoProcessError, match="reported nothing for 2 s"),
+    ):
+        list(child.events())
+
+
+def test_a_failure_shows_our_own_error_even_if_pages_follow_it(start: Start) -> None:
+    code = """
+import sys
+print("pulsar_txn_spark.errors.FencedError: a newer attempt", file=sys.stderr)
+raise SystemExit("\\n".join(map(str, range(999))))
+"""
+    with (
+        start(code) as child,
+        pytest.raises(DemoProcessError, match="FencedError: a newer attempt"),
+    ):
+        child.expect_success()
+
+
 def test_a_failure_shows_the_end_of_the_log(start: Start) -> None:
     with start("raise SystemExit('the disk is full')") as child:
         assert list(child.events()) == []
@@ -100,7 +140,7 @@ time.sleep(600)
 """
     with start(code, fault="append:after:1", fault_file=tmp_path / "x") as child:
         assert child.wait() == -signal.SIGKILL
-    assert (tmp_path / "x.fired").exists()
+    assert (tmp_path / "x.append-after.fired").exists()
 
 
 def test_killing_a_process_takes_all_that_it_started(start: Start, tmp_path: Path) -> None:

@@ -93,7 +93,6 @@ class Spark:
 
 @pytest.fixture
 def spark(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Spark:
-    monkeypatch.setattr(runtime_module, "_opened", {})  # it knows the store before this one
     return Spark(redis_path, monkeypatch)
 
 

@@ -102,8 +102,9 @@ class Child:
     def _next_line(self) -> bytes:
         assert self._process.stdout is not None
         watchdog = threading.Timer(_SILENCE_SECONDS, self._give_up)
-        watchdog.start()
+        watchdog.daemon = True
         try:
+            watchdog.start()
             line: bytes = self._process.stdout.readline()
         finally:
             watchdog.cancel()
