@@ -22,7 +22,7 @@ _MAX_ROWS = 16_384
 
 
 @cache
-def _routed(path: str, segments: int) -> tuple[tuple[pa.RecordBatch, ...], ...]:
+def routed(path: str, segments: int) -> tuple[tuple[pa.RecordBatch, ...], ...]:
     """Return a process's rows, batch by batch as Spark gives them, cut up by segment."""
     table = load(path)
     router = Router(Topology.plan(TopicName.parse("any"), segments, "embedded"))
@@ -45,7 +45,7 @@ class Append:
 
     def prepare(self) -> Callable[[], int]:
         """Load and route the rows, and connect."""
-        log, batches = self.place.run.log, _routed(self.path, len(self.segments))
+        log, batches = self.place.run.log, routed(self.path, len(self.segments))
 
         def measured() -> int:
             name = f"bench-{secrets.token_hex(6)}"

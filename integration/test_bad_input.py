@@ -18,6 +18,7 @@ from pulsar_txn_spark.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from pulsar_txn_spark.pulsar_server import Broker
 from pulsar_txn_spark.store import connection, server
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
@@ -241,6 +242,26 @@ def test_a_pulsar_that_does_not_answer_is_an_error_that_names_it(lab: Lab) -> No
     }
     with pytest.raises(SegmentLogUnavailableError, match=str(port)):
         pulsar_txn_spark.create_topic(options, "pulsar-is-away", segments=1)
+
+
+@pytest.mark.parametrize("url", ["service.url", "admin.url"])
+def test_a_pulsar_that_is_gone_is_found_out_before_a_query_starts(
+    lab: Lab, pulsar: Broker, url: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    right = {**lab.options, "service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
+    topic = Lab(lab.spark, right, lab.folder).topic()
+    scheme = right[url].partition("://")[0]
+    wrong = Lab(lab.spark, {**right, url: f"{scheme}://127.0.0.1:{port}"}, lab.folder)
+    quick = {"pulsar.client.operationTimeoutMs": "2000", "pulsar.client.connectionTimeoutMs": "1000"}
+    for action in (
+        lambda: wrong.stream(topic, **quick),
+        lambda: wrong.write(lab.frame("a"), topic, **quick),
+    ):
+        error = failure(action)
+        assert "SegmentLogUnavailableError" in error
+        assert str(port) in error
 
 
 def test_a_topic_of_one_backend_is_not_looked_for_on_the_other(lab: Lab) -> None:

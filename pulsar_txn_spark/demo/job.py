@@ -14,7 +14,7 @@ from pulsar_txn_spark.demo.child import Settings, begin, emit, source_options, s
 from pulsar_txn_spark.demo.data import airlines
 from pulsar_txn_spark.demo.topics import DELAYS, FLIGHTS, LATE_MINUTES, ON_TIME
 
-_POLL_SECONDS = 0.2  # how fresh the progress display is
+_POLL_SECONDS = 0.1  # how fresh the progress display is; a batch takes a second
 
 _FLIGHT = (
     "id LONG, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "

@@ -83,12 +83,17 @@ class Run:
                 raise DemoProcessError(
                     child.failure(f"was to be killed at {kill.fault}, ended with {code}")
                 )
-        killed = _Killed(kill, max(self._rows, default=-1) + 1)
+        killed = _Killed(kill, self._last_planned_batch())
         self._killed.append(killed)
         self._display.say(
             f"kill -9 of the driver in batch {killed.batch}, {kill.place}: {kill.meaning}",
             "bold red",
         )
+
+    def _last_planned_batch(self) -> int:
+        """Return the batch that Spark planned last, from the checkpoint's write-ahead log."""
+        planned = (self._folder / "checkpoint" / "offsets").iterdir()
+        return max(int(entry.name) for entry in planned if entry.name.isdecimal())
 
     def _note_batch(self, number: int, batch: int, rows: int) -> None:
         self._rows[batch] = rows
@@ -135,7 +140,7 @@ class Run:
             ("rows that lie in the output logs", None, audit["rows"]),
             ("    aborted ones among them, never visible", None, audit["aborted_rows"]),
             ("    transactions that left these behind", undecided, audit["aborted_transactions"]),
-            ("micro-batches, each one transaction", None, len(self._rows)),
+            ("micro-batches, each one transaction", None, max(self._rows, default=-1) + 1),
             ("seconds", None, round(self._display.seconds)),
         ]
         self._display.table(

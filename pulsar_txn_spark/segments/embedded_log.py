@@ -218,6 +218,15 @@ class EmbeddedSegmentLog:
             if gone == goal:
                 return _position(gone)
 
+    def reach(self, segment: SegmentRef) -> None:
+        """Raise unless the server answers and knows the segment.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        self.last_confirmed(segment)
+
     def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
         """Open a writer on a connection of its own.
 

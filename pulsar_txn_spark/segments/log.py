@@ -132,6 +132,15 @@ class SegmentLog(Protocol):
         """Remove the segment's log and all that is in it; absent = no harm."""
         ...
 
+    def reach(self, segment: SegmentRef) -> None:
+        """Find out, before the first row, whether the segment can be read and written at all.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        ...
+
     def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
         """Open a writer; every entry carries `name` as its producer name.
 

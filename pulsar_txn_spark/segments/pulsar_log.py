@@ -114,6 +114,16 @@ class PulsarSegmentLog:
             self._origins.pop(segment.log_name, None)
             self._means.pop(segment.log_name, None)
 
+    def reach(self, segment: SegmentRef) -> None:
+        """Ask both of Pulsar's sides for the topic; see the Protocol."""
+        self._check_process()
+        self._check_exists(segment)
+        try:
+            self._client.get_topic_partitions(segment.log_name)
+        except pulsar.PulsarException as failed:
+            doing = f"reach {self._config.service_url} for"
+            raise translate(type(failed).__name__, doing, segment) from failed
+
     def writer(self, segment: SegmentRef, name: str) -> PulsarSegmentWriter:
         """Open a producer of that name; see the Protocol."""
         self._check_process()

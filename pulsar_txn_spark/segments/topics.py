@@ -23,6 +23,7 @@ class Topics:
     def __init__(self, store: MetadataStore, log: SegmentLog) -> None:
         self._store = store
         self._log = log
+        self._reached = False
 
     def create(self, topic: TopicName, segments: int, *, exist_ok: bool = False) -> Topology:
         """Create a topic of `segments` segments over the whole hash space.
@@ -87,6 +88,17 @@ class Topics:
             f"topic {topic} does not exist in this metadata store ({listed}). Segmented topics are "
             "created on purpose: pulsar_txn_spark.create_topic(options, topic, segments=4)"
         )
+
+    def reach(self, topology: Topology) -> None:
+        """Find out whether the log can be read and written, once in each process.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        if not self._reached:
+            self._log.reach(topology.active[0].ref)
+            self._reached = True
 
     def matching(self, pattern: str) -> list[TopicName]:
         """Return the topics whose full name or path matches a regular expression, sorted.

@@ -86,7 +86,7 @@ def checked_options(
     run = runtime(options)
     topic = options.get("topic")
     if topic is not None:
-        run.topics.require(topic)
+        run.topics.reach(run.topics.require(topic))
     return options
 
 

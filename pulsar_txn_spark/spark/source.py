@@ -100,7 +100,9 @@ def check_source(given: Mapping[str, str]) -> None:
     ------
     OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
-    _SegmentReader(given, StructType(), Use.READ)
+    reader = _SegmentReader(given, StructType(), Use.READ)
+    for topology in reader.topologies().values():
+        reader.run.topics.reach(topology)
 
 
 class _SegmentReader:
