@@ -254,7 +254,10 @@ def test_a_pulsar_that_is_gone_is_found_out_before_a_query_starts(
     topic = Lab(lab.spark, right, lab.folder).topic()
     scheme = right[url].partition("://")[0]
     wrong = Lab(lab.spark, {**right, url: f"{scheme}://127.0.0.1:{port}"}, lab.folder)
-    quick = {"pulsar.client.operationTimeoutMs": "2000", "pulsar.client.connectionTimeoutMs": "1000"}
+    quick = {
+        "pulsar.client.operationTimeoutMs": "2000",
+        "pulsar.client.connectionTimeoutMs": "1000",
+    }
     for action in (
         lambda: wrong.stream(topic, **quick),
         lambda: wrong.write(lab.frame("a"), topic, **quick),

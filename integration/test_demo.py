@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -136,7 +137,7 @@ def test_nothing_that_the_demo_started_is_left_running(embedded_demo: Done) -> N
     [
         (signal.SIGTERM, "creating the topics"),
         (signal.SIGHUP, "writing the flights"),
-        (signal.SIGINT, "planning its first batch"),  # store, two JVMs and their workers
+        (signal.SIGINT, "the job starts its query"),  # store, two JVMs and their workers
     ],
 )
 def test_an_interrupted_demo_leaves_nothing_behind(
@@ -156,7 +157,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(
 def test_a_killed_demo_leaves_nothing_running(tmp_path: Path) -> None:
     with start(tmp_path) as process:
         assert process.stdout is not None
-        assert any("planning its first batch" in shown for shown in process.stdout)
+        assert any("the job starts its query" in shown for shown in process.stdout)
         process.kill()
     until = time.monotonic() + _END_SECONDS
     while left := living(tmp_path):
@@ -186,7 +187,8 @@ def _judge(
     """Run the demo's main program on what another run has left behind."""
     settings = done.settings
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(Run, "_child", lambda *_: contextlib.nullcontext())
+    nobody = SimpleNamespace(tell=lambda: None)
+    monkeypatch.setattr(Run, "_child", lambda *_: contextlib.nullcontext(nobody))
     monkeypatch.setattr(Run, "load", lambda *_: None)
     monkeypatch.setattr(Run, "run_job", lambda *_: None)
     monkeypatch.setattr(Run, "look", lambda *_: find(spark, settings, expected))

@@ -89,9 +89,13 @@ class Display:
             soft_wrap=True,
         )
 
-    def busy(self, text: str) -> None:
-        """Show beside the bar what is going on; a line of its own where there is no bar."""
+    def describe(self, text: str) -> None:
+        """Show beside the bar what is going on."""
         self._bar.update(self._task, description=text)
+
+    def busy(self, text: str) -> None:
+        """Like :meth:`describe`; where there is no bar, as a line."""
+        self.describe(text)
         if not self._console.is_terminal:
             self.say(text)
 

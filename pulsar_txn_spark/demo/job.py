@@ -10,7 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pulsar_txn_spark.demo.child import Settings, begin, emit, source_options, spark_session
+from pulsar_txn_spark.demo.child import (
+    Settings,
+    begin,
+    emit,
+    source_options,
+    spark_session,
+    wait_to_be_told,
+)
 from pulsar_txn_spark.demo.data import airlines
 from pulsar_txn_spark.demo.topics import DELAYS, FLIGHTS, LATE_MINUTES, ON_TIME
 
@@ -77,7 +84,10 @@ def main() -> None:
     """Run as a process of its own."""
     settings = begin()
     spark = spark_session("flights", settings)
-    emit("started")
+    emit("ready")
+    # The demo starts each driver while the one before it still runs, as a standby would be: that
+    # saves the time in which a JVM starts. Up to here it has seen neither store nor checkpoint.
+    wait_to_be_told()
     query = start(spark, settings)
     reported = -1
     over = False

@@ -57,6 +57,7 @@ class Child:
         self._module = module
         self._log = log
         self._silent = False
+        self._gone = False
         with log.open("ab") as errors:
             errors.write(f"--- {module} {fault or ''}\n".encode())
             errors.flush()
@@ -152,6 +153,8 @@ class Child:
 
     def kill(self) -> None:
         """Kill what is left of its session (JVM, Python workers) and wait until it is gone."""
+        if self._gone:
+            return  # its number may be another session's by now
         session = self._process.pid
         # Spark's Python workers have process groups of their own; the session they share.
         deadline = time.monotonic() + _REAP_SECONDS
@@ -162,6 +165,7 @@ class Child:
             if time.monotonic() > deadline:
                 raise DemoProcessError(f"processes {left} are still there after a SIGKILL")
             time.sleep(0.02)  # there is no event for the end of somebody else's child
+        self._gone = True
         self._process.wait()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,10 +43,17 @@ class Run:
         DemoProcessError
             If a process of it ends otherwise than it should.
         """
-        with self._child("observer") as observer:
+        with contextlib.ExitStack() as started:
+            observer = started.enter_context(self._child("observer"))
+            kills = [*self._kills, None]
+            standby = started.enter_context(self._job(1, kills[0]))
             self.load(observer)
-            for kill in [*self._kills, None]:
-                self.run_job(kill)
+            for number, kill in enumerate(kills, 1):
+                job = standby
+                job.tell()
+                if kill is not None:
+                    standby = started.enter_context(self._job(number + 1, kills[number]))
+                self.run_job(number, job, kill)
             findings = self.look(observer)
         return self.report(findings)
 
@@ -61,28 +69,26 @@ class Run:
         observer.expect_success()
         raise DemoProcessError(observer.failure("ended before it had loaded the flights"))
 
-    def run_job(self, kill: Kill | None) -> None:
-        """Run the job, to its end or to where it is killed."""
-        number = len(self._killed) + 1
-        self._display.busy(f"run {number} of the job: starting Spark")
-        marker = self._folder / f"kill-{number}"
-        with self._child("job", kill.fault if kill else None, marker) as child:
-            for event in child.events():
-                if event["event"] == "started":
-                    self._display.busy(f"run {number} of the job: planning its first batch")
-                elif event["event"] == "batch":
-                    self._note_batch(number, event["batch"], event["rows"])
-            if kill is None:
-                child.expect_success()
-                self._display.say("the job has read all of its input and ended by itself")
-                return
-            code = child.wait()
-            # Only the marker tells our kill from, say, that of a machine without memory.
-            fired = any(self._folder.glob(f"{marker.name}.*.fired"))
-            if code != -signal.SIGKILL or not fired:
-                raise DemoProcessError(
-                    child.failure(f"was to be killed at {kill.fault}, ended with {code}")
-                )
+    def run_job(self, number: int, job: Child, kill: Kill | None) -> None:
+        """Follow one run of the job, to its end or to where it is killed."""
+        self._display.describe(f"run {number}: waiting for Spark")
+        for event in job.events():
+            if event["event"] == "ready":
+                again = "again from its checkpoint" if number > 1 else "its query"
+                self._display.busy(f"run {number}: the job starts {again}")
+            elif event["event"] == "batch":
+                self._note_batch(number, event["batch"], event["rows"])
+        if kill is None:
+            job.expect_success()
+            self._display.say("the job has read all of its input and ended by itself")
+            return
+        code = job.wait()
+        # Only the marker tells our kill from, say, that of a machine without memory.
+        if code != -signal.SIGKILL or not any(self._folder.glob(f"kill-{number}.*.fired")):
+            raise DemoProcessError(
+                job.failure(f"was to be killed at {kill.fault}, ended with {code}")
+            )
+        job.kill()  # whatever the driver has left behind is not to go on in secret
         killed = _Killed(kill, self._last_planned_batch())
         self._killed.append(killed)
         self._display.say(
@@ -97,7 +103,7 @@ class Run:
 
     def _note_batch(self, number: int, batch: int, rows: int) -> None:
         self._rows[batch] = rows
-        self._display.progress(sum(self._rows.values()), f"run {number} of the job: batch {batch}")
+        self._display.progress(sum(self._rows.values()), f"run {number}: batch {batch}")
         if self._killed and self._killed[-1].batch == batch:
             self._display.say(f"batch {batch}: {self._killed[-1].kill.repair}", "green")
 
@@ -162,11 +168,22 @@ class Run:
         )
         return exact
 
-    def _child(self, name: str, fault: str | None = None, marker: Path | None = None) -> Child:
+    def _job(self, number: int, kill: Kill | None) -> Child:
+        return self._child(
+            "job", number, kill.fault if kill else None, self._folder / f"kill-{number}"
+        )
+
+    def _child(
+        self,
+        name: str,
+        number: int | None = None,
+        fault: str | None = None,
+        marker: Path | None = None,
+    ) -> Child:
         return Child(
             f"pulsar_txn_spark.demo.{name}",
             self._settings_file,
-            self._folder / f"{name}.log",
+            self._folder / f"{name}{f'-{number}' if number else ''}.log",
             fault=fault,
             fault_file=marker,
         )

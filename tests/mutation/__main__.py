@@ -72,7 +72,10 @@ def survives(found: Mutation | None, tests: list[str], **environment: str) -> se
         copy_tree(folder)
         if found is not None:
             apply(found, folder)
-        ran, failed = run_tests(folder, tests, **environment)
+        try:
+            ran, failed = run_tests(folder, tests, **environment)
+        except subprocess.TimeoutExpired:
+            return set()  # a test that never ends has noticed as well
         return ran - failed
 
 
