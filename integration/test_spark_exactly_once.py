@@ -57,9 +57,9 @@ class Job:
         timed = df.withColumn("at", f.to_timestamp(f.col("value").cast("long")))
         counted = timed.withWatermark("at", "0 seconds").groupBy(f.window("at", "10 seconds"))
         return counted.agg(f.count("*").alias("n")).select(
-            f.concat_ws(
-                "=", f.col("window.start").cast("long"), "n", f.lit("x" * WIDTH)
-            ).alias("value")
+            f.concat_ws("=", f.col("window.start").cast("long"), "n", f.lit("x" * WIDTH)).alias(
+                "value"
+            )
         )
 
     def batches(self, function: Callable[[DataFrame, int], object]) -> Any:
