@@ -15,6 +15,10 @@ class OptionError(PulsarTxnError, ValueError):
     """An option is unknown, missing, malformed, or in conflict with another one."""
 
 
+class TransactionDomainError(OptionError):
+    """A topic of Pulsar's own transactions was given where one of this package's is needed."""
+
+
 class SchemaError(PulsarTxnError, ValueError):
     """A DataFrame's columns or a row's values cannot be written to a segmented topic."""
 

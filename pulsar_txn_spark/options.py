@@ -390,7 +390,8 @@ class Options:
             try:
                 self._values[option.key] = option.parse(text)
             except OptionError as error:
-                raise OptionError(f"option {option.key!r}: {error}") from error
+                # Its own type is kept: a topic of the other domain is more than a wrong text.
+                raise type(error)(f"option {option.key!r}: {error}") from error
             except ValueError as error:
                 shown = "" if option.secret else f", found {text!r}"
                 raise OptionError(f"option {option.key!r}: expected {error}{shown}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.errors import OptionError, TransactionDomainError
 from pulsar_txn_spark.options import OPTIONS, Offsets, Option, Options, Use, documented
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -305,3 +305,14 @@ def test_options_make_the_configuration_of_the_store() -> None:
         timeout_ms=100,
     )
     assert Options({}, WRITE).store_config() == StoreConfig()
+
+
+@pytest.mark.parametrize("use", [Use.READ | Use.STREAM, Use.READ | Use.BATCH, WRITE])
+def test_an_option_that_would_mix_the_transactions_of_both_domains_is_refused(use: Use) -> None:
+    with pytest.raises(TransactionDomainError, match=r"^option 'topic': .*none spans both"):
+        Options({"topic": "persistent://public/default/t"}, use)
+
+
+def test_one_topic_of_the_other_domain_among_several_is_refused() -> None:
+    with pytest.raises(TransactionDomainError, match="persistent://public/default/t"):
+        Options({"topics": "topic://a/b/c,persistent://public/default/t"}, Use.READ | Use.STREAM)

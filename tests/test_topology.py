@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.errors import OptionError, TransactionDomainError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import (
@@ -247,6 +247,14 @@ def test_a_malformed_topic_name_is_refused(text: str) -> None:
         TopicName.parse(text)
 
 
-def test_a_topic_of_another_domain_is_refused_with_the_reason() -> None:
-    with pytest.raises(OptionError, match=r"domain persistent://, expected topic://"):
+def test_a_topic_of_pulsars_own_transactions_is_refused_with_the_reason() -> None:
+    with pytest.raises(
+        TransactionDomainError, match=r"domain persistent://, expected topic://.*none spans both"
+    ):
         TopicName.parse("persistent://public/default/t")
+
+
+def test_a_topic_of_an_unknown_domain_is_refused_as_a_wrong_name() -> None:
+    with pytest.raises(OptionError, match=r"domain segment://, expected topic://") as caught:
+        TopicName.parse("segment://public/default/t")
+    assert not isinstance(caught.value, TransactionDomainError)

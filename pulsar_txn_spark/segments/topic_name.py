@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.errors import OptionError, TransactionDomainError
 
 DOMAIN = "topic"
+PULSAR_DOMAIN = "persistent"
+"""Domain whose transactions are Pulsar's own, with markers in the topic (PIP-31)."""
 _PARTS = 3
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)  # Pulsar's NamedEntity, for tenant, namespace and name
 
@@ -35,8 +37,18 @@ class TopicName(NamedTuple):
         ------
         OptionError
             If the text is no topic name, or one of another domain.
+        TransactionDomainError
+            If it is of the domain whose transactions are Pulsar's own.
         """
         domain, separator, path = text.rpartition("://")
+        if separator and domain == PULSAR_DOMAIN:
+            raise TransactionDomainError(
+                f"topic {text!r} is of the domain {PULSAR_DOMAIN}://, expected {DOMAIN}://: its "
+                "transactions are Pulsar's own, those of this package are metadata-driven, and "
+                "none spans both, so nothing was read or written. Write "
+                f"{DOMAIN}://tenant/namespace/name for a segmented topic, or use a client of "
+                "Pulsar's own for this one"
+            )
         if separator and domain != DOMAIN:
             raise OptionError(
                 f"topic {text!r} is of the domain {domain}://, expected {DOMAIN}://: transactions "
