@@ -183,6 +183,24 @@ class PulsarAdmin:
         size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
         return int(headers.get(_BATCH_COUNT_HEADER, "1")), int(size)
 
+    def max_read_position(self, topic: str) -> Position | None:
+        """Return up to where Pulsar's own transactions let readers read, None if it does not say.
+
+        It says nothing where the broker has no transactions, or where we may not ask.
+        """
+        tenant, namespace, name = _parts(topic)
+        answer = self._call(
+            "GET",
+            f"/transactions/transactionBufferStats/{tenant}/{namespace}/{name}",
+            "read the transaction buffer of",
+            topic,
+            accept=(401, 403, 404, 503),
+            version="v3",
+        )
+        if answer.status != HTTPStatus.OK:
+            return None
+        return Position.parse(json.loads(answer.data)["maxReadPosition"])
+
     def properties(self, topic: str) -> dict[str, str] | None:
         """Return the topic's properties, None if there is no such topic."""
         answer = self._call(
@@ -330,12 +348,13 @@ class PulsarAdmin:
         *,
         body: Any = None,
         accept: tuple[int, ...] = (),
+        version: str = "v2",
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Content-Type": "application/json"} | self._authorization()
         content = None if body is None else json.dumps(body).encode()
         try:
             answer = self._pool.request(
-                method, f"{self._url}/admin/v2{path}", body=content, headers=headers
+                method, f"{self._url}/admin/{version}{path}", body=content, headers=headers
             )
         except urllib3.exceptions.HTTPError as failed:
             raise SegmentLogUnavailableError(

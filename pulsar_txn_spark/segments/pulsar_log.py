@@ -20,7 +20,12 @@ import pulsar
 import pyarrow as pa
 
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.errors import DataLossError, SegmentLogError, SegmentNotFoundError
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+)
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import pulsar_layout
 from pulsar_txn_spark.segments.log import RangeSize, SegmentRef, Visible
@@ -243,6 +248,9 @@ class PulsarSegmentLog:
             previous, whole = start, True
             while previous < end:
                 found = feed.next_entry(previous)
+                if found is None:
+                    self._check_not_held(segment, end)
+                    found = feed.next_entry(previous)  # what held it may have ended just now
                 if found is None:  # nothing that a reader gets to see lies before `end`
                     whole = False
                     break
@@ -330,6 +338,18 @@ class PulsarSegmentLog:
         if first_ledger <= next_ledger:
             return given_up
         return Position(first_ledger, -1)
+
+    def _check_not_held(self, segment: SegmentRef, end: Position) -> None:
+        """Raise if the broker holds readers back: rows behind that point would be skipped."""
+        held_at = self._admin.max_read_position(segment.log_name)
+        if held_at is not None and held_at < end:
+            raise SegmentLogUnavailableError(
+                f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be read, "
+                f"but the broker lets nobody read beyond {held_at}: a transaction of Pulsar's own "
+                "is open in the segment's topic, or the topic is being recovered. Nothing was "
+                "skipped: end that transaction, let no other client write to the topic, and start "
+                "again"
+            )
 
     def _check_whole(self, segment: SegmentRef, start: Position, end: Position) -> None:
         gone = self.trimmed_to(segment)
