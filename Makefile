@@ -20,7 +20,7 @@ PY := $(VENV)/bin/python
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 
-PROTO := pulsar_txn_spark/store/metadata.proto
+PROTO := pulsar_txn_spark/store/metadata.proto pulsar_txn_spark/segments/wire/pulsar.proto
 
 .PHONY: help
 help:

@@ -1,0 +1,300 @@
+"""A batch entry's payload: Arrow rows to bytes and back.
+
+For each message ``[metadata size 4][RowMetadata][value]``. Writing: the pieces of all rows are made
+column by column and joined by Arrow, so that no object is made for a row. Reading: one short step
+for each message finds where it begins (each one says where the next one is); what is in it is cut
+out column by column.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
+
+from pulsar_txn_spark.errors import SchemaError
+from pulsar_txn_spark.segments.log import ROW_SCHEMA
+from pulsar_txn_spark.segments.wire.frames import FrameError
+from pulsar_txn_spark.segments.wire.pulsar_pb2 import RowMetadata
+
+_KEY, _SIZE_TAG, _EVENT_TIME, _BASE64, _NULL = b"\x12", b"\x18", b"\x28", b"\x30\x01", b"\x48\x01"
+_KEY_TAG, _PAYLOAD_TAG = _KEY[0], _SIZE_TAG[0]
+_ONE_BYTE = 0x80  # a varint below is a single byte
+_Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Rows as they stand in a batch payload, one behind the other.
+
+    Parameters
+    ----------
+    data : pyarrow.Buffer
+        Every row's bytes.
+    offsets : numpy.ndarray
+        Where each row begins, and the end; rows + 1 numbers.
+    """
+
+    data: pa.Buffer
+    offsets: _Ints
+
+    def payload(self, start: int, end: int) -> bytes:
+        """Return the payload of a batch of the rows ``[start, end)``."""
+        low, high = int(self.offsets[start]), int(self.offsets[end])
+        found: bytes = self.data.slice(low, high - low).to_pybytes()
+        return found
+
+
+def encode(rows: pa.RecordBatch) -> EncodedRows:
+    """Encode a normalized row batch; see :func:`~..entry_codec.normalize`.
+
+    Raises
+    ------
+    SchemaError
+        If an event time is negative.
+    """
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    count = rows.num_rows
+    value = columns.get("value", pa.nulls(count, pa.binary()))
+    pieces: list[pa.Array] = []
+    if "properties" in columns:
+        pieces.append(_properties(columns["properties"]))
+    if "key" in columns:
+        pieces += _key(columns["key"])
+    pieces.append(_tagged(_SIZE_TAG, _lengths(value)))
+    if "event_time_ms" in columns:
+        pieces.append(_event_times(columns["event_time_ms"]))
+    if "key" in columns:
+        flags = _base64_flags(columns["key"])
+        if flags is not None:
+            pieces.append(flags)
+    if value.null_count:
+        pieces.append(_where(value.is_null(), _NULL))
+    metadata_bytes = sum((_lengths(piece) for piece in pieces), np.zeros(count, np.int64))
+    head = pa.Array.from_buffers(
+        pa.binary(4), count, [None, pa.py_buffer(metadata_bytes.astype(">u4").tobytes())]
+    ).cast(pa.binary())
+    joined = _join([head, *pieces, pc.fill_null(value, b"")])
+    return EncodedRows(joined.buffers()[2] or pa.py_buffer(b""), _offsets(joined))
+
+
+def _join(pieces: list[pa.Array]) -> pa.Array:
+    # 64-bit offsets: a batch of Spark's may hold more than 2 GiB.
+    large = pa.large_binary()
+    return pc.binary_join_element_wise(
+        *(piece.cast(large) for piece in pieces), pa.scalar(b"", large)
+    )
+
+
+def _offsets(large: pa.Array) -> _Ints:
+    found: _Ints = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
+    return found
+
+
+def _lengths(column: pa.Array) -> _Ints:
+    found: _Ints = (
+        pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    return found
+
+
+def _varints(numbers: _Ints) -> pa.Array:
+    """Return numbers that are not negative as protobuf's varints."""
+    count, widest = len(numbers), int(numbers.max(initial=0))
+    width = max(1, -(-widest.bit_length() // 7))
+    digits = np.empty((count, width), np.uint8)
+    lengths = np.ones(count, np.int32)
+    for place in range(width):
+        shifted = numbers >> (7 * place)
+        digits[:, place] = (shifted & 0x7F) | np.where(shifted >= _ONE_BYTE, 0x80, 0)
+        if place:
+            lengths += shifted > 0
+    kept = digits if width == 1 else digits[np.arange(width) < lengths[:, None]]
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(kept).tobytes())]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
+
+
+def _tagged(tag: bytes, numbers: _Ints) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(tag, pa.binary()), _varints(numbers), b"")
+
+
+def _where(condition: pa.Array, text: bytes) -> pa.Array:
+    return pc.if_else(condition, pa.scalar(text, pa.binary()), pa.scalar(b"", pa.binary()))
+
+
+def _key(column: pa.Array) -> list[pa.Array]:
+    text = _as_text(column)
+    head = _tagged(_KEY, _lengths(text))
+    if column.null_count:
+        head = pc.if_else(column.is_valid(), head, pa.scalar(b"", pa.binary()))
+    return [head, pc.fill_null(text, b"")]
+
+
+def _binary_keys(column: pa.Array) -> pa.Array | None:
+    """Say which keys are no text, None if all are; Pulsar has those in base64 with a flag."""
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_is_text(key) is False for key in column.to_pylist()])
+    return None
+
+
+def _is_text(key: bytes | None) -> bool | None:
+    if key is None:
+        return None
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    flags = _binary_keys(column)
+    if flags is None:
+        return column
+    pairs = zip(column.to_pylist(), flags.to_pylist(), strict=True)
+    return pa.array([base64.b64encode(key) if flag else key for key, flag in pairs], pa.binary())
+
+
+def _base64_flags(column: pa.Array) -> pa.Array | None:
+    flags = _binary_keys(column)
+    return None if flags is None else _where(flags, _BASE64)
+
+
+def _event_times(column: pa.Array) -> pa.Array:
+    lowest = pc.min(column).as_py() or 0
+    if lowest < 0:
+        raise SchemaError(
+            "an event time is a number of milliseconds since 1970 that is not negative, found "
+            f"{lowest}"
+        )
+    times = pc.fill_null(column, 0)  # 0 is Pulsar's own "no event time"
+    encoded = _tagged(_EVENT_TIME, times.to_numpy(zero_copy_only=False).astype(np.int64))
+    return pc.if_else(pc.greater(times, 0), encoded, pa.scalar(b"", pa.binary()))
+
+
+def _properties(column: pa.Array) -> pa.Array:
+    encoded: list[bytes] = []
+    for pairs in column.to_pylist():
+        row = RowMetadata()
+        for name, text in pairs or ():
+            row.properties.add(key=name, value=text or "")
+        # payload_size is written by itself.
+        encoded.append(row.SerializePartialToString())
+    return pa.array(encoded, pa.binary())
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def decode(payload: bytes, messages: int) -> pa.RecordBatch:
+    """Return a batch's messages as rows with the columns of ``ROW_SCHEMA`` that hold something.
+
+    Raises
+    ------
+    FrameError
+        If the payload is not exactly that many messages.
+    """
+    if messages < 0 or messages * 6 > len(payload):  # 4 + a metadata of at least 2 bytes
+        raise FrameError(
+            f"expected a batch of {messages} messages, found {len(payload)} bytes: too few for it"
+        )
+    try:
+        return _decode_plain(payload, messages) or _decode_any(payload, messages)
+    except (IndexError, DecodeError, UnicodeDecodeError, binascii.Error):
+        raise FrameError(
+            f"expected a batch of {messages} messages in {len(payload)} bytes, found bytes that "
+            "are none: the entry is damaged"
+        ) from None
+
+
+def _decode_plain(payload: bytes, messages: int) -> pa.RecordBatch | None:
+    """Decode messages with a value and perhaps a short key, and nothing else; None for others."""
+    bounds: list[int] = []  # of each message: key from, key to, value from
+    note, at = bounds.extend, 0
+    keyed = messages > 0 and payload[4] == _KEY_TAG
+    for _ in range(messages):
+        meta = at + 4
+        start = end = meta
+        if keyed:
+            size = payload[meta + 1]
+            if payload[meta] != _KEY_TAG or size >= _ONE_BYTE:
+                return None
+            start = meta + 2
+            end = start + size
+        if payload[end] != _PAYLOAD_TAG:
+            return None
+        size, after = payload[end + 1], end + 2
+        if size >= _ONE_BYTE:
+            size, after = size & 0x7F | payload[after] << 7, after + 1
+            if payload[after - 1] >= _ONE_BYTE:
+                size = size & 0x3FFF | payload[after] << 14
+                if payload[after] >= _ONE_BYTE:
+                    return None
+                after += 1
+        # The metadata has to end here: whatever else is in it, this way does not see.
+        if int.from_bytes(payload[at:meta]) != after - meta:
+            return None
+        note((start, end, after))
+        at = after + size
+    if at != len(payload):
+        return None
+    places = np.array(bounds, np.int32).reshape(messages, 3)
+    nexts = np.empty((messages, 1), np.int32)
+    nexts[:-1, 0] = places[1:, 0]
+    nexts[-1:, 0] = len(payload)
+    # A value ends where the next message begins: its size and the tag of its key lie between.
+    nexts[:-1, 0] -= 6 if keyed else 4
+    return _cut(payload, np.hstack([places, nexts]), keyed=keyed)
+
+
+def _cut(
+    payload: bytes, bounds: np.ndarray[tuple[int, ...], np.dtype[np.int32]], *, keyed: bool
+) -> pa.RecordBatch:
+    data = pa.py_buffer(payload)
+    offsets = np.append(bounds.reshape(-1), np.int32(len(payload)))
+    pieces = pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data]
+    )
+    first = np.arange(0, len(offsets) - 1, 4, dtype=np.int32)
+    arrays = {"value": pieces.take(pa.array(first + 2))}
+    if keyed:
+        arrays["key"] = pieces.take(pa.array(first))
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
+    found = []
+    at = 0
+    for _ in range(messages):
+        size = int.from_bytes(payload[at : at + 4])
+        row = RowMetadata()
+        row.ParseFromString(payload[at + 4 : at + 4 + size])
+        start = at + 4 + size
+        at = start + row.payload_size
+        if row.payload_size < 0 or at > len(payload):
+            raise IndexError
+        value = None if row.null_value else payload[start:at]
+        key: bytes | None = None
+        if row.HasField("partition_key") and not row.null_key:
+            key = row.partition_key.encode()
+            if row.key_is_base64:
+                key = base64.b64decode(key, validate=True)
+        pairs = [(pair.key, pair.value) for pair in row.properties] or None
+        found.append((value, key, row.event_time_ms or None, pairs))
+    if at != len(payload):
+        raise IndexError
+    columns = list(zip(*found, strict=True)) or [()] * len(ROW_SCHEMA)
+    arrays = [
+        pa.array(list(column), field.type)
+        for column, field in zip(columns, ROW_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
