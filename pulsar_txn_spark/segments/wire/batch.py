@@ -218,56 +218,59 @@ def decode(payload: bytes, messages: int) -> pa.RecordBatch:
 
 def _decode_plain(payload: bytes, messages: int) -> pa.RecordBatch | None:
     """Decode messages with a value and perhaps a short key, and nothing else; None for others."""
-    bounds: list[int] = []  # of each message: key from, key to, value from
-    note, at = bounds.extend, 0
+    begins: list[int] = []  # of each message
+    values: list[int] = []  # where its value begins
+    begin, value = begins.append, values.append
+    at = 0
     keyed = messages > 0 and payload[4] == _KEY_TAG
     for _ in range(messages):
-        meta = at + 4
-        start = end = meta
+        begin(at)
+        at += 4
         if keyed:
-            size = payload[meta + 1]
-            if payload[meta] != _KEY_TAG or size >= _ONE_BYTE:
+            size = payload[at + 1]
+            if payload[at] != _KEY_TAG or size >= _ONE_BYTE:
                 return None
-            start = meta + 2
-            end = start + size
-        if payload[end] != _PAYLOAD_TAG:
+            at += 2 + size
+        if payload[at] != _PAYLOAD_TAG:
             return None
-        size, after = payload[end + 1], end + 2
+        size = payload[at + 1]
+        at += 2
         if size >= _ONE_BYTE:
-            size, after = size & 0x7F | payload[after] << 7, after + 1
-            if payload[after - 1] >= _ONE_BYTE:
-                size = size & 0x3FFF | payload[after] << 14
-                if payload[after] >= _ONE_BYTE:
+            size = size & 0x7F | payload[at] << 7
+            at += 1
+            if payload[at - 1] >= _ONE_BYTE:
+                size = size & 0x3FFF | payload[at] << 14
+                if payload[at] >= _ONE_BYTE:
                     return None
-                after += 1
-        # The metadata has to end here: whatever else is in it, this way does not see.
-        if int.from_bytes(payload[at:meta]) != after - meta:
-            return None
-        note((start, end, after))
-        at = after + size
+                at += 1
+        value(at)
+        at += size
     if at != len(payload):
         return None
-    places = np.array(bounds, np.int32).reshape(messages, 3)
-    nexts = np.empty((messages, 1), np.int32)
-    nexts[:-1, 0] = places[1:, 0]
-    nexts[-1:, 0] = len(payload)
-    # A value ends where the next message begins: its size and the tag of its key lie between.
-    nexts[:-1, 0] -= 6 if keyed else 4
-    return _cut(payload, np.hstack([places, nexts]), keyed=keyed)
+    return _cut(payload, np.array(begins, np.int64), np.array(values, np.int64), keyed=keyed)
 
 
-def _cut(
-    payload: bytes, bounds: np.ndarray[tuple[int, ...], np.dtype[np.int32]], *, keyed: bool
-) -> pa.RecordBatch:
-    data = pa.py_buffer(payload)
-    offsets = np.append(bounds.reshape(-1), np.int32(len(payload)))
-    pieces = pa.Array.from_buffers(
-        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data]
-    )
-    first = np.arange(0, len(offsets) - 1, 4, dtype=np.int32)
-    arrays = {"value": pieces.take(pa.array(first + 2))}
+def _cut(payload: bytes, begins: _Ints, values: _Ints, *, keyed: bool) -> pa.RecordBatch | None:
+    """Cut keys and values out; None where a message's metadata holds more than that."""
+    raw = np.frombuffer(payload, np.uint8)
+    sizes = np.zeros(len(begins), np.int64)
+    for place in range(4):
+        sizes = sizes << 8 | raw[begins + place]
+    if (begins + 4 + sizes != values).any():
+        return None
+    # Four pieces for each message: its key, what is behind it, its value, what is before the next.
+    offsets = np.empty(4 * len(begins) + 1, np.int32)
+    offsets[0:-1:4] = begins + (6 if keyed else 4)
+    offsets[1::4] = offsets[0:-1:4] + (raw[begins + 5] if keyed else 0)
+    offsets[2::4] = values
+    offsets[3::4] = np.append(begins[1:], len(payload))
+    offsets[-1] = len(payload)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(payload)]
+    pieces = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+    keys = np.arange(0, len(offsets) - 1, 4, dtype=np.int32)
+    arrays = {"value": pieces.take(pa.array(keys + 2))}
     if keyed:
-        arrays["key"] = pieces.take(pa.array(first))
+        arrays["key"] = pieces.take(pa.array(keys))
     return pa.RecordBatch.from_pydict(arrays)
 
 

@@ -80,7 +80,7 @@ def decode_entry(body: bytes) -> tuple[EntryMetadata, memoryview]:
             "its bytes cannot be verified, so none of them is used"
         )
     at += _CHECKED.size
-    found = google_crc32c.value(body[at:])
+    found = google_crc32c.value(body[at:])  # it takes bytes only, no view
     if found != expected:
         raise FrameError(
             f"expected an entry with the checksum {expected:#010x}, found {found:#010x}: it was "
