@@ -68,6 +68,51 @@ def test_a_message_of_another_client_with_fields_that_we_do_not_write_is_read() 
     assert as_rows(batch.decode(payload, 1)) == [(b"v", b"k", None, None)]
 
 
+foreign = st.tuples(
+    st.none() | st.text("abc", max_size=140),
+    st.binary(max_size=300),
+    st.binary(max_size=12) | st.integers(0, 2**64 - 1).map(lambda n: b"\x40" + varint(n)),
+)
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 128:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(foreign, max_size=5))
+def test_the_quick_way_reads_the_same_as_the_thorough_one(found: list[Any]) -> None:
+    payload = b""
+    for key, value, rest in found:
+        row = RowMetadata(partition_key=key, payload_size=len(value)).SerializeToString() + rest
+        payload += len(row).to_bytes(4) + row + value
+    try:
+        expected = as_rows(batch._decode_any(payload, len(found)))
+    except Exception:  # noqa: BLE001 - the rest of a metadata was noise
+        with pytest.raises(FrameError):
+            batch.decode(payload, len(found))
+    else:
+        assert as_rows(batch.decode(payload, len(found))) == expected
+
+
+def test_messages_with_sequence_ids_take_the_quick_way() -> None:
+    row = RowMetadata(partition_key="k", payload_size=1).SerializeToString()
+    for number in (0, 127, 128, 2**64 - 1):
+        head = row + b"\x40" + varint(number)
+        assert batch._decode_plain(len(head).to_bytes(4) + head + b"v", 1) is not None
+
+
+def test_a_metadata_of_more_than_255_bytes_is_read() -> None:
+    row = RowMetadata(partition_key="k", payload_size=1).SerializeToString()
+    head = row + b"\x3a" + varint(250) + b"o" * 250  # an ordering key
+    payload = (len(head).to_bytes(4) + head + b"v") * 3
+    assert as_rows(batch.decode(payload, 3)) == [(b"v", b"k", None, None)] * 3
+
+
 def test_an_event_time_before_1970_is_refused() -> None:
     with pytest.raises(SchemaError, match="-1"):
         batch.encode(batch_of([(b"v", None, -1, None)]))

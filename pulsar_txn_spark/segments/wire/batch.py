@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,8 @@ from pulsar_txn_spark.segments.wire.pulsar_pb2 import RowMetadata
 
 _KEY, _SIZE_TAG, _EVENT_TIME, _BASE64, _NULL = b"\x12", b"\x18", b"\x28", b"\x30\x01", b"\x48\x01"
 _KEY_TAG, _PAYLOAD_TAG = _KEY[0], _SIZE_TAG[0]
+_SEQUENCE_TAG = 0x40
+_VARINT_BYTES = 10
 _ONE_BYTE = 0x80  # a varint below is a single byte
 _Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -208,7 +212,12 @@ def decode(payload: bytes, messages: int) -> pa.RecordBatch:
             f"expected a batch of {messages} messages, found {len(payload)} bytes: too few for it"
         )
     try:
-        return _decode_plain(payload, messages) or _decode_any(payload, messages)
+        # It takes metadata to be short, and goes astray where it is not.
+        with contextlib.suppress(IndexError):
+            rows = _decode_plain(payload, messages)
+            if rows is not None:
+                return rows
+        return _decode_any(payload, messages)
     except (IndexError, DecodeError, UnicodeDecodeError, binascii.Error):
         raise FrameError(
             f"expected a batch of {messages} messages in {len(payload)} bytes, found bytes that "
@@ -219,12 +228,13 @@ def decode(payload: bytes, messages: int) -> pa.RecordBatch:
 def _decode_plain(payload: bytes, messages: int) -> pa.RecordBatch | None:
     """Decode messages with a value and perhaps a short key, and nothing else; None for others."""
     begins: list[int] = []  # of each message
-    values: list[int] = []  # where its value begins
-    begin, value = begins.append, values.append
+    sized: list[int] = []  # behind the size of its value
+    begin, behind = begins.append, sized.append
     at = 0
     keyed = messages > 0 and payload[4] == _KEY_TAG
     for _ in range(messages):
         begin(at)
+        end = at + 4 + payload[at + 3]  # of the metadata; that it is so short is checked below
         at += 4
         if keyed:
             size = payload[at + 1]
@@ -243,20 +253,20 @@ def _decode_plain(payload: bytes, messages: int) -> pa.RecordBatch | None:
                 if payload[at] >= _ONE_BYTE:
                     return None
                 at += 1
-        value(at)
-        at += size
+        behind(at)
+        at = end + size
     if at != len(payload):
         return None
-    return _cut(payload, np.array(begins, np.int64), np.array(values, np.int64), keyed=keyed)
+    return _cut(payload, np.array(begins, np.int64), np.array(sized, np.int64), keyed=keyed)
 
 
-def _cut(payload: bytes, begins: _Ints, values: _Ints, *, keyed: bool) -> pa.RecordBatch | None:
+def _cut(payload: bytes, begins: _Ints, sized: _Ints, *, keyed: bool) -> pa.RecordBatch | None:
     """Cut keys and values out; None where a message's metadata holds more than that."""
     raw = np.frombuffer(payload, np.uint8)
-    sizes = np.zeros(len(begins), np.int64)
-    for place in range(4):
-        sizes = sizes << 8 | raw[begins + place]
-    if (begins + 4 + sizes != values).any():
+    if (raw[begins] | raw[begins + 1] | raw[begins + 2]).any():
+        return None
+    values = begins + 4 + raw[begins + 3]
+    if not _only_sequence_ids(raw, sized, values):
         return None
     # Four pieces for each message: its key, what is behind it, its value, what is before the next.
     offsets = np.empty(4 * len(begins) + 1, np.int32)
@@ -268,10 +278,31 @@ def _cut(payload: bytes, begins: _Ints, values: _Ints, *, keyed: bool) -> pa.Rec
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(payload)]
     pieces = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
     keys = np.arange(0, len(offsets) - 1, 4, dtype=np.int32)
-    arrays = {"value": pieces.take(pa.array(keys + 2))}
+    arrays = {"value": pieces.take(_indexes(keys + 2))}
     if keyed:
-        arrays["key"] = pieces.take(pa.array(keys))
+        arrays["key"] = pieces.take(_indexes(keys))
     return pa.RecordBatch.from_pydict(arrays)
+
+
+def _indexes(numbers: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> pa.Array:
+    # Not pa.array: its first call in a process imports pandas.
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _only_sequence_ids(raw: Any, starts: _Ints, ends: _Ints) -> bool:
+    """Say whether nothing is in each ``[start, end)`` but the sequence id of other clients."""
+    lengths = ends - starts
+    if not lengths.any():
+        return True
+    if lengths.min() < 2 or lengths.max() > 1 + _VARINT_BYTES:  # noqa: PLR2004 - tag and varint
+        return False
+    if (raw[starts] != _SEQUENCE_TAG).any() or (raw[ends - 1] >= _ONE_BYTE).any():
+        return False
+    for place in range(1, int(lengths.max()) - 1):
+        inside = starts[place < lengths - 1] + place
+        if (raw[inside] < _ONE_BYTE).any():
+            return False
+    return True
 
 
 def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
