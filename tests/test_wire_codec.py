@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -210,3 +211,15 @@ def test_the_brokers_own_metadata_before_an_entry_is_passed_over() -> None:
     for end in range(len(body) - 1):
         with pytest.raises(FrameError):
             frames.decode_entry(body[:end])
+
+
+def test_a_part_that_is_larger_than_what_holds_it_is_refused() -> None:
+    ping = frames.encode_command(Command(type=Command.PING))
+    with pytest.raises(FrameError, match="a command"):
+        list(FrameParser(LIMIT).feed(ping[:4] + (len(ping) - 7).to_bytes(4) + ping[8:]))
+    # With a checksum that fits, so that only the size is wrong.
+    metadata = EntryMetadata(producer_name="w", sequence_id=2, publish_time_ms=3)
+    checked = (metadata.ByteSize() + 1).to_bytes(4) + metadata.SerializeToString()
+    body = b"\x0e\x01" + google_crc32c.value(checked).to_bytes(4) + checked
+    with pytest.raises(FrameError, match="metadata"):
+        frames.decode_entry(body)
