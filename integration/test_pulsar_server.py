@@ -15,8 +15,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.pulsar_server import PulsarServer, PulsarServerError, free_ports
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
@@ -92,6 +95,17 @@ def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
 # --- crashes --------------------------------------------------------------------------------------
 
 
+def once_available(call: Callable[[], T]) -> T:
+    """Call until the broker that was started again has loaded the topic; other errors are errors."""
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            return call()
+        except SegmentLogUnavailableError:
+            if time.monotonic() > deadline:
+                raise
+
+
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PulsarServer]:
     with PulsarServer() as server:
@@ -108,7 +122,8 @@ def test_acknowledged_rows_survive_a_restart_and_the_same_log_goes_on(
     log.create(segment)
     receipt = write(log, segment, "before", numbered(0, 10_000))
     own_server.restart(crash=crash)
-    assert log.last_confirmed(segment) == receipt.last
+    assert once_available(lambda: log.last_confirmed(segment)) == receipt.last
+    once_available(lambda: log.writer(segment, "the topic is loaded")).close()
     write(log, segment, "after", numbered(10_000, 11_000))
     expected = [b"%d" % number for number in range(11_000)]
     assert read_values(log, segment) == expected
