@@ -96,7 +96,7 @@ def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
 
 
 def once_available(call: Callable[[], T]) -> T:
-    """Call until the broker that was started again has loaded the topic; other errors are errors."""
+    """Call until a broker that was started again has loaded the topic."""
     deadline = time.monotonic() + 120
     while True:
         try:
