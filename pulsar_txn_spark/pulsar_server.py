@@ -31,6 +31,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Self
 
@@ -107,6 +108,9 @@ _SETTINGS: Mapping[str, str] = {
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "numIOThreads": "2",
     "numHttpServerThreads": "8",
+    # The only bookie: a few failed requests around a restart would put it into quarantine for half
+    # an hour, and nothing could be stored ("Not enough non-faulty bookies available").
+    "bookkeeperClientHealthCheckEnabled": "false",
     "diskUsageThreshold": "0.99",
     "diskUsageWarnThreshold": "0.99",
 }
@@ -484,6 +488,15 @@ def _prepare(admin_url: str, token: str | None = None) -> None:
     forever = json.dumps({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}).encode()
     call("POST", "/admin/v2/namespaces/public/default/retention", forever)
     call("GET", "/lookup/v2/topic/persistent/public/default/ready")
+    # A look-up needs no bookie. Loading a topic does, and after a kill the bookie may come late:
+    # "Not enough non-faulty bookies available".
+    topic = "/admin/v2/persistent/public/default/ready"
+    try:
+        call("PUT", topic, b"")
+    except urllib.error.HTTPError as answer:
+        if answer.code != HTTPStatus.CONFLICT:  # it is there from before
+            raise
+    call("GET", f"{topic}/internalStats")
 
 
 @contextlib.contextmanager
