@@ -11,6 +11,7 @@ TXN, STORE, LUA, SPARK = (
     f"pulsar_txn_spark/{folder}" for folder in ("txn", "store", "store/lua", "spark")
 )
 BUFFER = "tests/test_transaction_buffer.py"
+ENDS = "tests/test_end_txn.py"
 HEADER = "tests/test_header_state_machine.py"
 BATCH = "tests/test_batch_transactions.py"
 ACKS = "tests/test_pending_acks.py"
@@ -290,8 +291,40 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "anybody commits",
         "INV-8",
-        f"{HEADER}::test_nobody_but_the_owner_may_commit",
-        Edit(f"{LUA}/txn_end.lua", "  if header[2] ~= ARGV[8] then", "  if false then"),
+        f"{ENDS}::test_a_stranger_is_fenced_whatever_the_state",
+        Edit(
+            f"{LUA}/txn_end.lua",
+            "if ARGV[7] == 'nonce' and header[2] ~= ARGV[8] then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "a stranger passes for the owner where the reply is lost",
+        "INV-8",
+        f"{ENDS}::test_a_stranger_whose_replies_are_lost_is_fenced_as_well",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "if header is not None and by is EndedBy.OWNER and header.nonce != nonce:",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "witnesses are taken for a part of the decision",
+        "INV-1",
+        f"{ENDS}::test_a_commit_again_that_has_seen_more_of_the_store_is_the_same",
+        Edit(
+            f"{TXN}/coordinator.py", '        outcome.ClearField("witnesses")\n', "        pass\n"
+        ),
+    ),
+    mutation(
+        "a commit drops writers that it does not name",
+        "INV-3",
+        f"{ENDS}::test_a_commit_that_names_no_writers_is_refused_where_there_are_some",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "        if header.state is TxnState.OPEN and writers:\n",
+            "        if False:\n",
+        ),
     ),
     mutation(
         "a living transaction expires",
@@ -303,7 +336,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a fence commits",
         "INV-1",
         f"{HEADER}::test_every_move_is_answered_as_the_table_of_transitions_says",
-        Edit(f"{LUA}/txn_end.lua", "elseif ARGV[5] ~= 'ABORTED' then", "elseif false then"),
+        Edit(
+            f"{LUA}/txn_end.lua",
+            "if ARGV[7] ~= 'nonce' and ARGV[5] ~= 'ABORTED' then",
+            "if false then",
+        ),
     ),
     mutation(
         "unknown taken as committed",
@@ -331,8 +368,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{HEADER}::test_a_commit_repeated_with_other_winners_is_a_conflict",
         Edit(
             f"{TXN}/coordinator.py",
-            "        if header.nonce != nonce or header.outcome != record:\n",
-            "        if header.nonce != nonce:\n",
+            "        if not _same_decision(header.outcome, record):\n",
+            "        if False:\n",
         ),
     ),
     # --- the pointer, replay and fencing ---------------------------------------------------------

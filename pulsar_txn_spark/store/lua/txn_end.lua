@@ -13,24 +13,25 @@ local header = redis.call('HMGET', KEYS[2], 'state', 'nonce', 'deadline_ms', 'ou
 if not header[1] then
   return {seq, 'ABSENT'}
 end
+-- Before the state: a stranger learns nothing of a decided transaction by claiming to be its owner.
+if ARGV[7] == 'nonce' and header[2] ~= ARGV[8] then
+  return {seq, 'FENCED'}
+end
 if header[1] ~= 'OPEN' then
   return {seq, 'DECIDED', header[1], header[4] or '', header[2]}
 end
 if ARGV[5] ~= 'COMMITTED' and ARGV[5] ~= 'ABORTED' then
   return {seq, 'ILLEGAL'}
 end
-if ARGV[7] == 'nonce' then
-  if header[2] ~= ARGV[8] then
-    return {seq, 'FENCED'}
-  end
-elseif ARGV[5] ~= 'ABORTED' then
+if ARGV[7] ~= 'nonce' and ARGV[5] ~= 'ABORTED' then
   return {seq, 'ILLEGAL'}
-elseif ARGV[7] == 'expired' then
+end
+if ARGV[7] == 'expired' then
   local now = now_ms()
   if tonumber(header[3]) > now then
     return {seq, 'ALIVE', header[3], text(now)}
   end
-elseif ARGV[7] ~= 'fence' then
+elseif ARGV[7] ~= 'nonce' and ARGV[7] ~= 'fence' then
   return {seq, 'ILLEGAL'}
 end
 local finalized = text(now_ms())
