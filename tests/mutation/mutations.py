@@ -608,6 +608,66 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a header removed while an older transaction of its TC is open",
+        "INV-6",
+        f"{SWEEPS}::test_a_header_stays_while_an_older_transaction_of_its_tc_is_open, "
+        "test_headers_that_wait_for_an_older_open_transaction_are_counted",
+        Edit(
+            f"{LUA}/txn_due.lua",
+            "if tonumber(string.sub(txn, string.find(txn, ':', 1, true) + 1)) < below then",
+            "if true then",
+        ),
+    ),
+    mutation(
+        "headers that cannot go hide those behind",
+        "INV-6",
+        f"{SWEEPS}::test_headers_that_cannot_go_hide_no_others_and_are_named",
+        Edit(
+            f"{TXN}/sweeper.py",
+            "self._offsets[tc] = offset + page.seen - removed if page.more else 0",
+            "self._offsets[tc] = 0",
+        ),
+    ),
+    mutation(
+        "one broken record stops the sweep",
+        "INV-6",
+        f"{SWEEPS}::test_a_decision_that_cannot_be_carried_out_does_not_keep_the_others_from_it",
+        Edit(
+            f"{TXN}/sweeper.py",
+            "_ONE_IS_BROKEN = (StoreCorruptError, TransactionError, SegmentLogError, ValueError)",
+            "_ONE_IS_BROKEN = (TransactionConflictError,)",
+        ),
+    ),
+    mutation(
+        "a decision is forgotten before it is carried out",
+        "INV-3",
+        f"{SWEEPS}::test_what_is_decided_is_carried_out_within_the_retention_and_found_without_"
+        "the_finished",
+        Edit(f"{LUA}/txn_end.lua", "redis.call('ZADD', KEYS[6], finalized, ARGV[4])\n", ""),
+    ),
+    mutation(
+        "two transactions get one id beyond what a double can tell apart",
+        "INV-1",
+        f"{SWEEPS}::test_ids_are_refused_where_a_double_could_not_tell_them_apart",
+        Edit(
+            f"{LUA}/txn_create.lua",
+            "if tonumber(redis.call('GET', KEYS[2]) or '0') >= 9007199254740991 then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "an append in a transaction before its writer is pinned",
+        "INV-2",
+        f"{BUFFER}::test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision",
+        Edit(
+            f"{TXN}/buffer.py",
+            "        self.admit(txn, nonce, timeout_ms, writer, [segment])\n"
+            "        return append()\n",
+            "        at = append()\n        self.admit(txn, nonce, timeout_ms, writer, [segment])\n"
+            "        return at\n",
+        ),
+    ),
+    mutation(
         "closed over a pin",
         "INV-6",
         f"{SWEEPS}::test_a_segment_is_not_closed_over_a_pin",
