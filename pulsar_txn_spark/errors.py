@@ -43,7 +43,7 @@ class TransactionConflictError(TransactionError):
     """A write, acknowledgement or decision met a transaction that is in another state."""
 
 
-class TransactionAbortedError(TransactionError):
+class TransactionAbortedError(TransactionConflictError):
     """The transaction was aborted (by its owner, its lease or a newer attempt)."""
 
 

@@ -26,13 +26,13 @@ def expected_answer(
     state: TxnState, to: TxnState, by: EndedBy, *, owner: bool, expired: bool
 ) -> Code:
     """Say what the store has to answer: the same rules once more, as a function of values."""
+    if by is EndedBy.OWNER and not owner:
+        return Code.FENCED
     if not TRANSITIONS[state]:
         return Code.DECIDED
     if to not in TRANSITIONS[state]:
         return Code.ILLEGAL
-    if by is EndedBy.OWNER:
-        return Code.OK if owner else Code.FENCED
-    if to is COMMITTED:
+    if by is not EndedBy.OWNER and to is COMMITTED:
         return Code.ILLEGAL
     if by is EndedBy.EXPIRED and not expired:
         return Code.ALIVE
@@ -217,7 +217,7 @@ def test_nobody_but_the_owner_may_commit(world: World) -> None:
         world.coordinator.commit(txn.id, "stranger", Outcome())
     assert world.state(txn) is OPEN
     world.commit(txn)
-    with pytest.raises(TransactionConflictError):
+    with pytest.raises(FencedError):
         world.coordinator.commit(txn.id, "stranger", Outcome())
 
 

@@ -119,6 +119,12 @@ STEPS: Mapping[str, list[Step]] = {
     "txn_list": [
         lambda w, t: [txn for txn, _ in w.store.list_open(t.tc, deadline_ms=None, limit=9)],
         lambda w, t: [txn for txn, _ in w.store.list_final(t.tc, limit=9)],
+        lambda w, t: w.store.list_unmaterialized(t.tc, limit=9),
+    ],
+    "txn_due": [
+        lambda w, t: w.store.list_due(
+            t.tc, finalized_ms=1 << 50, below=9, offset=0, page=9, limit=9
+        )
     ],
     "txn_lowest_open": [lambda w, t: w.store.lowest_open(t.tc)[0]],
     "txn_of_nonce": [lambda w, t: w.store.txn_of_nonce(t.tc, NONCE)],

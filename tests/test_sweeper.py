@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from pulsar_txn_spark.errors import TransactionNotFoundError
+from pulsar_txn_spark.errors import StoreCorruptError, StoreError, TransactionNotFoundError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.protocol import Code, TxnState
+from pulsar_txn_spark.txn import sweeper as sweeper_module
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.buffer import writer_name
+from pulsar_txn_spark.txn.participants import write_intent
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper, SweepReport
-from tests.scenario import SEGMENT, TIMEOUT_MS, World, ack
+from tests.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Txn, World, ack
 
 DELETED: dict[str, Position] = {}
 
@@ -231,3 +235,157 @@ def test_a_zombie_whose_header_went_may_not_write(world: World) -> None:
     assert world.store.read_txn(txn.id) is None
     with pytest.raises(TransactionNotFoundError):
         world.buffer.admit(txn.id, txn.nonce, TIMEOUT_MS, "w", [SEGMENT])
+
+
+# --- one that is stuck, and the others ----------------------------------------------------------
+
+
+def in_one_tc(world: World, count: int) -> list[Txn]:
+    """Open transactions in TC 0, oldest first."""
+    nonces = (f"same-{i}" for i in range(1_000))
+    own = (nonce for nonce in nonces if world.coordinator.shard(nonce) == 0)
+    return [world.open(next(own)) for _ in range(count)]
+
+
+def test_headers_that_cannot_go_hide_no_others_and_are_named(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper_module, "_AT_A_TIME", 2)
+    first, second, third, fourth = in_one_tc(world, 4)
+    for txn in (first, second):
+        world.commit(txn, world.write(txn, "stuck", segment=OTHER_SEGMENT))
+    for txn in (third, fourth):
+        world.commit(txn, world.write(txn, "row"))
+
+    def ends(segment: str) -> SegmentEnds:
+        if segment == OTHER_SEGMENT:
+            raise StoreCorruptError("the topology is broken")
+        return SegmentEnds(world.log.last_confirmed(segment), EARLIEST)
+
+    process = Sweeper(world.coordinator, ends, 0)
+    report = process.sweep()
+    assert report.headers_removed == 0
+    assert [name.partition(":")[0] for name in report.stuck] == [str(first.id), str(second.id)]
+    assert all("the topology is broken" in why for why in report.stuck)
+    assert process.sweep().headers_removed == 2
+    assert world.store.read_txn(third.id) is None
+    assert len(process.sweep().stuck) == 2, "it begins anew at the oldest"
+
+
+def test_a_decision_that_cannot_be_carried_out_does_not_keep_the_others_from_it(
+    world: World,
+) -> None:
+    broken, sound = in_one_tc(world, 2)
+    world.decide(broken)
+    world.client.sadd(f"{{tc{broken.id.tc}}}:intents:{broken.id.key}", "X|of no|known kind")
+    world.decide(sound, world.write(sound, "row"))
+    report = sweep(world)
+    assert report.headers_removed == 1
+    assert any(str(broken.id) in why and "unknown kind" in why for why in report.stuck)
+    assert world.state(broken) is TxnState.COMMITTED
+    assert world.visible() == ["row"]
+
+
+def test_what_is_decided_is_carried_out_within_the_retention_and_found_without_the_finished(
+    world: World,
+) -> None:
+    finished, decided = in_one_tc(world, 2)
+    world.commit(finished, world.write(finished, "a"))
+    world.decide(decided, world.write(decided, "b"))
+    assert world.store.list_unmaterialized(0, limit=9) == [decided.id]
+    assert sweep(world, retention_ms=60_000).materialized == 1
+    assert world.store.list_unmaterialized(0, limit=9) == []
+    assert len(headers(world)) == 2
+
+
+def test_headers_that_wait_for_an_older_open_transaction_are_counted(world: World) -> None:
+    older, younger = in_one_tc(world, 2)
+    world.commit(younger, world.write(younger, "a"))
+    report = sweep(world)
+    assert (report.waiting, report.headers_removed, report.stuck) == (1, 0, ())
+    world.abort(older)
+    report = sweep(world)
+    assert (report.waiting, report.headers_removed) == (0, 2)
+
+
+def test_a_header_that_an_older_version_decided_is_carried_out_when_it_is_due(
+    world: World,
+) -> None:
+    (txn,) = in_one_tc(world, 1)
+    world.decide(txn, world.write(txn, "row"))
+    world.client.delete("{tc0}:idx:txn-unmaterialized")
+    assert sweep(world).headers_removed == 1
+    assert world.visible() == ["row"]
+
+
+def test_ids_are_refused_where_a_double_could_not_tell_them_apart(world: World) -> None:
+    (txn,) = in_one_tc(world, 1)
+    world.client.set("{tc0}:txn-counter", 2**53 - 2)
+    last, *_ = (n for n in (f"m{i}" for i in range(99)) if world.coordinator.shard(n) == 0)
+    assert world.open(last).id.counter == 2**53 - 1
+    with pytest.raises(StoreError, match="used up its transaction ids"):
+        in_one_tc(world, 2)
+    assert world.state(txn) is TxnState.OPEN
+
+
+# --- what it costs ------------------------------------------------------------------------------
+
+FINISHED = """
+for i = 1, tonumber(ARGV[2]) do
+  local counter = string.format('%.0f', redis.call('INCR', KEYS[1]))
+  local txn = ARGV[1] .. ':' .. counter
+  redis.call('HSET', '{tc' .. ARGV[1] .. '}:txn:' .. txn, 'state', 'COMMITTED', 'nonce', txn,
+    'owner', '', 'sink', '', 'query', '', 'batch', '', 'deadline_ms', '1', 'created_ms', '1',
+    'finalized_ms', ARGV[3], 'outcome', '', 'materialized', '1')
+  redis.call('SADD', '{tc' .. ARGV[1] .. '}:intents:' .. txn, ARGV[4])
+  redis.call('HSET', KEYS[2], txn, txn)
+  redis.call('ZADD', KEYS[3], ARGV[3], 'COMMITTED|' .. txn)
+end
+"""
+MANY = 100_000
+
+
+def finish_many(world: World, counter: str, finalized_ms: int) -> None:
+    """Leave behind what finished transactions leave until they are collected."""
+    for tc in range(4):
+        keys = [f"{{tc{tc}}}:{key}" for key in (counter, "nonces", "idx:txn-by-final-state")]
+        intent = write_intent(SEGMENT, "w")
+        world.client.eval(FINISHED, 3, *keys, tc, MANY // 4, finalized_ms, intent)
+    marks = {f"{i % 4}:{100 + i}": "COMMITTED" for i in range(MANY)}
+    world.client.hset(world.key("resolved"), mapping=marks)
+
+
+def commands(world: World, step: Callable[[], object]) -> dict[str, int]:
+    """Count what the server has carried out for a step, in scripts as well."""
+    world.client.config_resetstat()
+    step()
+    stats = world.client.info("commandstats")
+    return {name: found["calls"] for name, found in stats.items() if "info" not in name}
+
+
+@pytest.mark.parametrize("younger", [False, True], ids=["not due yet", "held by older open ones"])
+def test_a_hundred_thousand_finished_transactions_cost_what_ten_open_ones_cost(
+    world: World, younger: bool
+) -> None:
+    for tc in range(4):
+        world.client.set(f"{{tc{tc}}}:txn-counter", MANY)
+    for i in range(10):
+        world.write(world.open(f"open-{i}"), f"v{i}")
+    assert {world.coordinator.shard(f"open-{i}") for i in range(10)} == set(range(4))
+
+    def recover() -> object:
+        process = world.another_process()
+        return process.buffer.recover([SEGMENT], world.log.last_confirmed)
+
+    def read() -> object:
+        assert world.visible() == []
+        return world.buffer.get_max_read_position(SEGMENT, world.log.last_confirmed)
+
+    steps = {"sweep": lambda: sweep(world, 60_000), "recover": recover, "read": read}
+    for step in steps.values():
+        step()  # loads the scripts, and gives birth to tags
+    before = {name: commands(world, step) for name, step in steps.items()}
+    # Either the retention alone keeps their headers, or an open one of their TC alone does.
+    finish_many(world, *(("txn-counter", 1) if younger else ("older-counter", 1 << 52)))
+    assert {name: commands(world, step) for name, step in steps.items()} == before
+    assert sweep(world, 60_000).headers_removed == 0

@@ -556,3 +556,57 @@ def test_visibility_knows_bounds_floor_and_strangers() -> None:
     assert not visible(low, Position(0, 0))
     assert visible(writer_name(TxnId(2, 1), 0, "r"), Position(0, 0)), "another TC has another floor"
     assert visible("some producer", Position(0, 0))
+
+
+# --- by the names of PIP-471 --------------------------------------------------------------------
+
+
+def test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision(
+    world: World,
+) -> None:
+    txn = world.open()
+    writer = writer_name(txn.id, 0, "abcd")
+    seen = []
+
+    def append() -> Position:
+        seen.append((world.pinned(), world.header(txn).intents))
+        return world.log.append(SEGMENT, writer, "row")
+
+    def write() -> Position:
+        return world.buffer.append_buffer_to_txn(
+            txn.id, txn.nonce, TIMEOUT_MS, writer, SEGMENT, append
+        )
+
+    assert write() == Position(1, 0)
+    assert seen == [([writer], frozenset({write_intent(SEGMENT, writer)}))]
+    world.abort(txn)
+    with pytest.raises(TransactionConflictError):
+        write()
+    assert len(seen) == 1
+
+
+def test_max_read_position_and_aborted_writers_say_what_a_reader_sees(world: World) -> None:
+    lost, kept, still_open = world.open(), world.open(), world.open()
+    dropped = world.write(lost, "lost")
+    winner = world.write(kept, "kept", task=1)
+    world.write(still_open, "open", task=2)
+    buffer, lac = world.buffer, world.log.last_confirmed
+    assert buffer.get_max_read_position(SEGMENT, lac) == EARLIEST
+    world.abort(lost)
+    world.commit(kept, winner)
+    # The writer of the open transaction was pinned behind what was acknowledged by then: nothing.
+    assert buffer.get_max_read_position(SEGMENT, lac) == EARLIEST
+    world.abort(still_open)
+    assert buffer.get_max_read_position(SEGMENT, lac) == lac(SEGMENT)
+    assert buffer.is_txn_aborted(SEGMENT, dropped.writer, Position(1, 0))
+    assert not buffer.is_txn_aborted(SEGMENT, winner.writer, Position(1, 1))
+
+
+def test_recovery_reads_one_gate_for_each_segment_and_no_header(world: World) -> None:
+    txn = world.open()
+    world.write(txn, "row")
+    process = world.another_process()
+    network = process.lose()
+    (found,) = process.buffer.recover([SEGMENT], world.log.last_confirmed)
+    assert network.calls == {"seg_gate": 1}
+    assert (found.end, found.blocked_by) == (EARLIEST, (txn.id,))

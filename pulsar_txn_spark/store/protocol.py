@@ -142,6 +142,28 @@ class TxnHeader:
 
 
 @dataclass(frozen=True, slots=True)
+class DueTxns:
+    """One page of the decided transactions that are past the retention.
+
+    Parameters
+    ----------
+    txns : tuple of TxnId
+        Those whose headers may go, as far as their TC is concerned.
+    seen : int
+        How many of the index were looked at.
+    more : bool
+        Whether the index goes on behind them.
+    waiting : int
+        How many of them an older open transaction of the TC holds up.
+    """
+
+    txns: tuple[TxnId, ...]
+    seen: int
+    more: bool
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pin:
     """A writer's registered lower bound in a segment."""
 
@@ -336,6 +358,19 @@ class MetadataStore(Protocol):
 
     def list_final(self, tc: int, *, limit: int) -> list[tuple[TxnId, int]]:
         """List decided transactions that still have a header, with finalized_ms, oldest first."""
+        ...
+
+    def list_unmaterialized(self, tc: int, *, limit: int) -> list[TxnId]:
+        """List decided transactions that are not carried out everywhere, oldest decision first."""
+        ...
+
+    def list_due(
+        self, tc: int, *, finalized_ms: int, below: int, offset: int, page: int, limit: int
+    ) -> DueTxns:
+        """List decided transactions whose headers may go (``txn_due.lua``).
+
+        Only those decided by `finalized_ms` and with a counter `below` the lowest open one.
+        """
         ...
 
     def lowest_open(self, tc: int) -> tuple[int, int]:

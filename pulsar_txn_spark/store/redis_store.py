@@ -32,6 +32,7 @@ from pulsar_txn_spark.store.protocol import (
     Answer,
     Code,
     Cursor,
+    DueTxns,
     EndedBy,
     Gate,
     Pin,
@@ -401,6 +402,7 @@ class RedisStore:
             "idx:txn-by-deadline",
             "idx:txn-open",
             "idx:txn-by-final-state",
+            "idx:txn-unmaterialized",
         ]
         call = _Call("txn_end", f"tc{txn.tc}", keys, [txn.key, state, outcome, by, nonce])
         body, sha = _script(call.name)
@@ -443,8 +445,14 @@ class RedisStore:
 
     def forget_ops(self, txn: TxnId, nonce: str) -> Answer:
         """Delete the operation records of a transaction that every participant has materialized."""
-        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", f"stage:{nonce}"]
-        return self._answer(_Call("txn_forget_ops", f"tc{txn.tc}", keys, ["materialized"]))
+        keys = [
+            f"txn:{txn.key}",
+            f"txn-op:{txn.key}",
+            f"stage:{nonce}",
+            "idx:txn-unmaterialized",
+        ]
+        args: list[_Arg] = ["materialized", txn.key]
+        return self._answer(_Call("txn_forget_ops", f"tc{txn.tc}", keys, args))
 
     def list_open(self, tc: int, *, deadline_ms: int | None, limit: int) -> list[tuple[TxnId, int]]:
         """List OPEN transactions with their deadlines, earliest first, due by `deadline_ms`."""
@@ -460,6 +468,24 @@ class RedisStore:
             for member, finalized in _pairs(self._run(call)[3:])
         ]
 
+    def list_unmaterialized(self, tc: int, *, limit: int) -> list[TxnId]:
+        """List decided transactions that are not carried out everywhere, oldest decision first."""
+        call = _Call("txn_list", f"tc{tc}", ["idx:txn-unmaterialized"], ["+inf", limit])
+        return [TxnId.parse(txn) for txn, _ in _pairs(self._run(call)[3:])]
+
+    def list_due(
+        self, tc: int, *, finalized_ms: int, below: int, offset: int, page: int, limit: int
+    ) -> DueTxns:
+        """List decided transactions whose headers may go (``txn_due.lua``)."""
+        args: list[_Arg] = [finalized_ms, below, offset, page, limit]
+        reply = self._run(_Call("txn_due", f"tc{tc}", ["idx:txn-by-final-state"], args))
+        return DueTxns(
+            txns=tuple(TxnId.parse(_text(txn)) for txn in reply[5:]),
+            seen=int(reply[2]),
+            more=bool(reply[3]),
+            waiting=int(reply[4]),
+        )
+
     def lowest_open(self, tc: int) -> tuple[int, int]:
         """Return the lowest counter that may still be open in a TC, and the store's clock in ms."""
         keys = ["idx:txn-open", "txn-counter"]
@@ -474,6 +500,7 @@ class RedisStore:
             f"txn-op:{txn.key}",
             "nonces",
             "idx:txn-by-final-state",
+            "idx:txn-unmaterialized",
         ]
         return self._answer(_Call("txn_remove", f"tc{txn.tc}", keys, [txn.key]))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import FencedError, StoreCorruptError, TransactionConflictError
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import Code, Gate, TxnId
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
@@ -112,6 +112,56 @@ class MetadataTransactionBuffer:
                 f"segment {segment} takes no more writes of transaction {txn} "
                 f"({answer.code.lower()} there): the transaction is over"
             )
+
+    def append_buffer_to_txn(
+        self,
+        txn: TxnId,
+        nonce: str,
+        timeout_ms: int,
+        writer: str,
+        segment: str,
+        append: Callable[[], Position],
+    ) -> Position:
+        """Append in a transaction: what says so stands before the entry does (INV-2).
+
+        Parameters
+        ----------
+        txn, nonce, timeout_ms, writer
+            As for :meth:`admit`, whose errors this raises as well: a write that comes after the
+            decision is a TransactionConflictError.
+        segment : str
+            Where to append.
+        append : callable
+            Appends under the writer's name, and returns the acknowledged position.
+        """
+        self.admit(txn, nonce, timeout_ms, writer, [segment])
+        return append()
+
+    def get_max_read_position(
+        self, segment: str, last_confirmed: Callable[[str], Position]
+    ) -> Position:
+        """Return how far a segment may be read: no undecided entry lies at or before it."""
+        return self.readable([segment], last_confirmed, [EARLIEST])[0].end
+
+    def is_txn_aborted(self, segment: str, writer: str, position: Position) -> bool:
+        """Tell whether the entry of a writer at a position counts as aborted.
+
+        Holds for what lies at or before the maxReadPosition that was read before. It is asked by
+        writer, not by TxnId: a task that lost in a committed transaction is skipped, too.
+        """
+        gate = self._store.gates([segment])[0]
+        return not Visibility(gate.dropped, gate.floor)(writer, position)
+
+    def recover(
+        self, segments: Sequence[str], last_confirmed: Callable[[str], Position]
+    ) -> list[ReadableRange]:
+        """Tell what the buffers of segments hold, from nothing: one gate each, and no header.
+
+        There is no log to replay; what has finished leaves nothing to read here.
+        """
+        confirmed = [last_confirmed(segment) for segment in segments]
+        gates = self._store.gates(segments)
+        return [_readable(g, lac, EARLIEST) for g, lac in zip(gates, confirmed, strict=True)]
 
     def readable(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import (
@@ -40,6 +41,29 @@ from pulsar_txn_spark.txn.participants import Participants
 
 DEFAULT_TIMEOUT_MS = 60_000
 """Lease of a transaction: how long the others wait for a driver that died (DESIGN's default)."""
+
+
+class TxnAction(StrEnum):
+    """How an owner ends a transaction (PIP-31's ``TxnAction``)."""
+
+    COMMIT = "COMMIT"
+    ABORT = "ABORT"
+
+
+class TxnStatus(StrEnum):
+    """Status of a transaction, by the names of PIP-31.
+
+    A decided transaction that some participant may not have materialized yet is COMMITTING or
+    ABORTING. An OPEN one whose lease is over is still OPEN: until somebody aborts it, its owner
+    may commit it.
+    """
+
+    OPEN = "OPEN"
+    COMMITTING = "COMMITTING"
+    COMMITTED = "COMMITTED"
+    ABORTING = "ABORTING"
+    ABORTED = "ABORTED"
+
 
 _DECISION_TRIES = 3  # the compare-and-set is repeated so often when its reply stays unknown
 
@@ -111,7 +135,110 @@ class TransactionCoordinator:
         """Append named operation records; same errors as :meth:`intend`."""
         require_open(txn, self.store.append_ops(txn, nonce, ops))
 
+    def add_partition(self, txn: TxnId, segments: Sequence[str], *, nonce: str) -> None:
+        """Answer PIP-31's ``addPartitionToTxn``: changes nothing, as PIP-471 has it.
+
+        The writer itself registers where it writes, before it does (``buffer.admit``). So this
+        only says whether the transaction takes more; same errors as :meth:`intend`.
+        """
+        del segments  # a participant registers itself
+        self._require_open(txn, nonce)
+
+    def add_subscription(
+        self, txn: TxnId, subscriptions: Sequence[tuple[str, str]], *, nonce: str
+    ) -> None:
+        """Answer PIP-31's ``addSubscriptionToTxn`` for (segment, subscription) pairs.
+
+        Changes nothing, like :meth:`add_partition`: the acknowledgement registers itself.
+        """
+        del subscriptions
+        self._require_open(txn, nonce)
+
+    def status(self, txn: TxnId) -> TxnStatus:
+        """Look the status of a transaction up.
+
+        Raises
+        ------
+        TransactionNotFoundError
+            If there is no header: it never existed, or was collected after its decision.
+        """
+        header = self._header(txn)
+        if header.state is TxnState.OPEN:
+            return TxnStatus.OPEN
+        if header.state is TxnState.COMMITTED:
+            return TxnStatus.COMMITTED if header.materialized else TxnStatus.COMMITTING
+        return TxnStatus.ABORTED if header.materialized else TxnStatus.ABORTING
+
+    def _require_open(self, txn: TxnId, nonce: str) -> None:
+        header = self._header(txn)
+        if header.nonce != nonce:
+            require_open(txn, Answer(Code.FENCED))
+        if header.state is not TxnState.OPEN:
+            require_open(txn, Answer(Code.DECIDED, (header.state,)))
+
     # -- the decision ------------------------------------------------------------------------
+
+    def end_txn(
+        self,
+        txn: TxnId,
+        action: TxnAction,
+        *,
+        nonce: str,
+        outcome: Outcome | None = None,
+        cause: str = "its owner aborted it",
+    ) -> None:
+        """End a transaction as its owner: PIP-31's ``endTxn``, one compare-and-set.
+
+        Ending it again the same way succeeds, however often.
+
+        Parameters
+        ----------
+        txn : TxnId
+        action : TxnAction
+        nonce : str
+            The one that the transaction was opened with: who holds it is the owner. An
+            administrator, who is whoever holds the store's credentials, aborts by :meth:`abort`.
+        outcome : Outcome, optional
+            For COMMIT: the writers that count. Left out, nothing may have been written.
+        cause : str
+            For ABORT: stands in the header.
+
+        Raises
+        ------
+        FencedError
+            If the nonce is not the owner's, whatever the state.
+        TransactionConflictError
+            If the transaction was decided the other way (after an abort it is a
+            TransactionAbortedError) or with other writers, or a COMMIT without an outcome would
+            drop what was written.
+        TransactionNotFoundError
+            If there is no header.
+        CommitStateUnknownError
+            If the store did not answer: ask again once it does.
+        """
+        if action is TxnAction.COMMIT:
+            self._commit(txn, nonce, outcome)
+            return
+        if self.abort(txn, EndedBy.OWNER, nonce=nonce, cause=cause) is TxnState.COMMITTED:
+            raise TransactionConflictError(
+                f"transaction {txn} was committed before: it cannot be aborted any more, and all "
+                "of it stays visible"
+            )
+
+    def _commit(self, txn: TxnId, nonce: str, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            self.commit(txn, nonce, outcome)
+            return
+        header = self._header(txn)
+        writers = Participants.of(header.intents).writers if header.nonce == nonce else {}
+        if header.state is TxnState.OPEN and writers:
+            raise TransactionConflictError(
+                f"transaction {txn} has writers in {len(writers)} segments, and its commit names "
+                "none of them: their rows would be dropped. Name the writers that count in the "
+                "outcome"
+            )
+        same = header.state is TxnState.COMMITTED and header.nonce == nonce
+        self.commit(txn, nonce, Outcome.FromString(header.outcome) if same else Outcome())
 
     def commit(self, txn: TxnId, nonce: str, outcome: Outcome) -> None:
         """Decide for COMMITTED, winners and bounds included, and carry it out.
@@ -139,7 +266,7 @@ class TransactionCoordinator:
                 "it is visible. Start the query again to write the batch anew"
             )
         # INV-1: a retry under the same nonce of its own decision succeeds, any other does not.
-        if header.nonce != nonce or header.outcome != record:
+        if not _same_decision(header.outcome, record):
             raise TransactionConflictError(
                 f"transaction {txn} was committed already, with other writers than those named now"
             )
@@ -183,6 +310,8 @@ class TransactionCoordinator:
                     header = self.store.read_txn(txn)
                 except StoreUnavailableError:
                     raise error from None
+                if header is not None and by is EndedBy.OWNER and header.nonce != nonce:
+                    return Answer(Code.FENCED)
                 if header is not None and header.state is not TxnState.OPEN:
                     return Answer(Code.DECIDED, (header.state,))
                 continue
@@ -318,6 +447,17 @@ def require_open(txn: TxnId, answer: Answer) -> None:
     raise TransactionConflictError(
         f"transaction {txn} is {' '.join(answer.values)} already: it takes no more writes"
     )
+
+
+def _same_decision(decided: bytes, asked: bytes) -> bool:
+    """Tell whether two outcomes decide the same.
+
+    Witnesses are no part of that: whoever commits again may have seen more of the store since.
+    """
+    outcomes = [Outcome.FromString(decided), Outcome.FromString(asked)]
+    for outcome in outcomes:
+        outcome.ClearField("witnesses")
+    return bool(outcomes[0] == outcomes[1])
 
 
 def _no_header(txn: TxnId) -> TransactionNotFoundError:

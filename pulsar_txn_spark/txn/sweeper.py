@@ -19,9 +19,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pulsar_txn_spark.errors import PulsarTxnError, TransactionConflictError
+from pulsar_txn_spark.errors import (
+    PulsarTxnError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    StoreCorruptError,
+    TransactionConflictError,
+    TransactionError,
+    TransactionNotFoundError,
+)
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
 from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnHeader, TxnId, TxnState
@@ -37,7 +45,10 @@ DEFAULT_INTERVAL_S = 30.0
 """Least time between two sweeps of one process: half of the retention, so that headers
 go in time."""
 
-_AT_A_TIME = 500  # transactions that one sweep of a TC looks at: bounds its time and memory
+_AT_A_TIME = 500  # transactions that one sweep of a TC deals with: bounds its time and memory
+_PAGE = 5_000  # index entries that one sweep of a TC looks at: bounds what one script costs
+# What is wrong with one transaction or segment, and no reason to leave the others alone.
+_ONE_IS_BROKEN = (StoreCorruptError, TransactionError, SegmentLogError, ValueError)
 _POINTER_TRIES = 4
 _HELP_ROUNDS = 16  # each gets one transaction out of the way of a segment's closing
 
@@ -46,7 +57,9 @@ _HELP_ROUNDS = 16  # each gets one transaction out of the way of a segment's clo
 class SweepReport:
     """What a sweep has done.
 
-    ``stuck`` names transactions whose header is past its retention but could not go, and why.
+    ``stuck`` names transactions that could not be carried out, or whose header is past its
+    retention but could not go, and why. ``waiting`` counts headers past their retention that wait
+    for an older transaction of their TC to end.
     """
 
     aborted: int = 0
@@ -54,7 +67,12 @@ class SweepReport:
     headers_removed: int = 0
     segments_closed: int = 0
     dropped_removed: int = 0
+    waiting: int = 0
     stuck: tuple[str, ...] = ()
+
+    def note_stuck(self, what: TxnId | str, why: object) -> None:
+        """Add one that could not be dealt with."""
+        self.stuck = (*self.stuck, f"{what}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,8 @@ class Sweeper:
         self._store = coordinator.store
         self._ends = ends
         self._retention_ms = retention_ms
+        # Where in a TC's index to go on, so that headers that cannot go do not hide those behind.
+        self._offsets: dict[int, int] = {}
 
     def sweep(self) -> SweepReport:
         """Sweep every TC once."""
@@ -103,44 +123,78 @@ class Sweeper:
                 self._coordinator.abort(txn, EndedBy.EXPIRED, cause="its lease was over")
             except TransactionConflictError:
                 continue  # its owner came back in between
+            except TransactionNotFoundError:
+                continue  # another sweep has ended and collected it
+            except _ONE_IS_BROKEN as error:
+                report.note_stuck(txn, error)
+                continue
             report.aborted += 1
 
     def _collect(self, tc: int, report: SweepReport) -> None:
         # Step 1: F, below which everything is decided.
         below, now_ms = self._store.lowest_open(tc)
         # Step 2: carry out what is decided.
-        headers = []
-        for txn, finalized_ms in self._store.list_final(tc, limit=_AT_A_TIME):
-            header = self._store.read_txn(txn)
-            if header is None:
-                continue
-            if not header.materialized:
-                self._coordinator.materialize(header)
-                report.materialized += 1
-            headers.append((header, finalized_ms))
+        for txn in self._store.list_unmaterialized(tc, limit=_AT_A_TIME):
+            self._carry_out(txn, report)
         # Step 3: close the segments, so that nobody registers anything below F there again. The
         # script refuses while anything below F is still registered.
-        due = [
-            header
-            for header, finalized_ms in headers
-            if finalized_ms + self._retention_ms <= now_ms and header.txn.counter < below
-        ]
+        offset = self._offsets.get(tc, 0)
+        page = self._store.list_due(
+            tc,
+            finalized_ms=now_ms - self._retention_ms,
+            below=below,
+            offset=offset,
+            page=_PAGE,
+            limit=_AT_A_TIME,
+        )
+        report.waiting += page.waiting
+        due = [header for txn in page.txns if (header := self._carry_out(txn, report)) is not None]
         segments = {s for header in due for s in Participants.of(header.intents).segments}
-        closed = {
-            segment for segment in sorted(segments) if self._close(segment, tc, below, report)
+        open_ends = {
+            segment: why
+            for segment in sorted(segments)
+            if (why := self._close(segment, tc, below, report)) is not None
         }
         # Step 4: headers go whose every participant is through.
-        stuck = []
+        removed = 0
         for header in due:
-            why = self._held_by(header, closed)
+            try:
+                why = self._held_by(header, open_ends)
+            except _ONE_IS_BROKEN as error:
+                why = str(error)
             if why is None:
                 self._store.remove_txn(header.txn)
-                report.headers_removed += 1
+                removed += 1
             else:
-                stuck.append(f"{header.txn}: {why}")
-        report.stuck = (*report.stuck, *stuck)
+                report.note_stuck(header.txn, why)
+        report.headers_removed += removed
+        self._offsets[tc] = offset + page.seen - removed if page.more else 0
 
-    def _close(self, segment: str, tc: int, below: int, report: SweepReport) -> bool:
+    def _carry_out(self, txn: TxnId, report: SweepReport) -> TxnHeader | None:
+        """Carry a decision out; None if its header is gone, or it cannot be carried out."""
+        try:
+            header = self._store.read_txn(txn)
+            if header is not None and not header.materialized:
+                self._coordinator.materialize(header)
+                report.materialized += 1
+                header = replace(header, materialized=True)
+            if header is not None:
+                Participants.of(header.intents)
+        except _ONE_IS_BROKEN as error:
+            report.note_stuck(txn, error)
+            return None
+        return header
+
+    def _close(self, segment: str, tc: int, below: int, report: SweepReport) -> str | None:
+        """Close a segment; return why it could not be closed."""
+        try:
+            return self._try_close(segment, tc, below, report)
+        except SegmentLogUnavailableError:
+            raise  # nothing is wrong with this segment, and the next one would wait as long
+        except _ONE_IS_BROKEN as error:
+            return f"segment {segment} is not closed for it: {error}"
+
+    def _try_close(self, segment: str, tc: int, below: int, report: SweepReport) -> str | None:
         answer = self._store.close_segment(segment, tc, below)
         missing: set[TxnId] = set()
         for _ in range(_HELP_ROUNDS):
@@ -150,7 +204,7 @@ class Sweeper:
             self._coordinator.help([TxnId.parse(answer.values[0])], missing)
             answer = self._store.close_segment(segment, tc, below)
         if answer.code is Code.PENDING:
-            return False
+            return f"segment {segment} is not closed for it: {answer.values[0]} is in the way"
         report.segments_closed += answer.code is Code.OK
         # The LAC is read after everything below F was decided and closed here: see seg_floor.lua.
         ends = self._ends(segment)
@@ -158,14 +212,14 @@ class Sweeper:
             floor = self._store.raise_floor(segment, tc, below, ends.confirmed, ends.deleted)
             if floor.code is Code.OK:
                 report.dropped_removed += int(floor.values[1])
-        return True
+        return None
 
-    def _held_by(self, header: TxnHeader, closed: set[str]) -> str | None:
+    def _held_by(self, header: TxnHeader, open_ends: dict[str, str]) -> str | None:
         """Return who still needs a header, None if nobody does."""
         participants = Participants.of(header.intents)
         for segment in participants.segments:
-            if segment not in closed:
-                return f"segment {segment} is not closed for it"
+            if segment in open_ends:
+                return open_ends[segment]
         if participants.pointer is not None:
             return self._teach(participants.pointer, header)
         return None

@@ -7,10 +7,14 @@
 -- ARGV[4]  key prefix of headers, ARGV[5] key prefix of intents, ARGV[6] TC id
 -- ARGV[7]  nonce, ARGV[8] owner, ARGV[9] sink, ARGV[10] query id, ARGV[11] batch id,
 -- ARGV[12] timeout_ms, ARGV[13...] intents that exist from the start
--- -> {seq, 'OK' | 'EXISTS', TxnId, state}
+-- -> {seq, 'OK' | 'EXISTS', TxnId, state}; an error once the counters of the TC are used up
 local known = redis.call('HGET', KEYS[3], ARGV[7])
 if known then
   return {seq, 'EXISTS', known, redis.call('HGET', ARGV[4] .. known, 'state') or ''}
+end
+-- A Lua number is a double: beyond 2^53 two transactions would get one id.
+if tonumber(redis.call('GET', KEYS[2]) or '0') >= 9007199254740991 then
+  return redis.error_reply('the TC has used up its transaction ids: use a new metadata store')
 end
 local counter = redis.call('INCR', KEYS[2])
 local txn = ARGV[6] .. ':' .. text(counter)

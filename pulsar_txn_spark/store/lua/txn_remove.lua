@@ -2,6 +2,7 @@
 -- materialized it and is closed for it, and that the pointer knows the decision (INV-6).
 -- KEYS[2]  {tc<N>}:txn:<TxnId>, KEYS[3] {tc<N>}:intents:<TxnId>, KEYS[4] {tc<N>}:txn-op:<TxnId>
 -- KEYS[5]  {tc<N>}:nonces, KEYS[6] {tc<N>}:idx:txn-by-final-state
+-- KEYS[7]  {tc<N>}:idx:txn-unmaterialized (an older version may have left it there)
 -- ARGV[4]  TxnId
 -- -> {seq, 'OK'} | {seq, 'ABSENT'} | {seq, 'OPEN'} | {seq, 'STALE'} (not materialized)
 local header = redis.call('HMGET', KEYS[2], 'state', 'materialized', 'nonce')
@@ -16,5 +17,6 @@ if not header[2] then
 end
 redis.call('HDEL', KEYS[5], header[3])
 redis.call('ZREM', KEYS[6], header[1] .. '|' .. ARGV[4])
+redis.call('ZREM', KEYS[7], ARGV[4])
 redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
 return {changed(), 'OK'}
