@@ -351,6 +351,15 @@ def test_the_cursor_moves_over_what_is_acknowledged_without_a_gap_and_only_then(
     require_sound(world)
 
 
+def test_the_cursor_does_not_move_over_what_an_open_transaction_holds(world: World) -> None:
+    holder = world.open()
+    single(world, holder, 1)
+    assert now(world, 2) == []
+    assert (state(world).cursor, states(world)) == (message(0), "ad.......")
+    world.commit(holder)
+    assert state(world).cursor == message(2)
+
+
 def test_messages_that_nobody_sees_are_acknowledged_with_the_next(world: World) -> None:
     # Messages 2 to 4 are of an aborted transaction.
     txn = world.open()
