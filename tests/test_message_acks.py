@@ -34,6 +34,7 @@ from pulsar_txn_spark.store.protocol import (
 )
 from pulsar_txn_spark.txn.participants import ack_intent
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
+from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from tests.scenario import SEGMENT, TIMEOUT_MS, Loss, Txn, World, ack
 
 WHERE = SubscriptionRef(SEGMENT, "sub", CLIENT_OWNER)
@@ -530,6 +531,21 @@ def test_messages_acknowledged_before_a_reset_are_not_deleted_by_a_late_commit(
     world.commit(txn)
     assert states(world) == "........."
     require_sound(world)
+
+
+def test_deleted_messages_survive_the_collection_of_their_transaction(world: World) -> None:
+    txn, alive = world.open(), world.open()
+    single(world, txn, 2)
+    world.commit(txn)
+    single(world, alive, 4)
+    sweeper = Sweeper(world.coordinator, lambda _: SegmentEnds(EARLIEST, EARLIEST), retention_ms=0)
+    for _ in range(3):
+        sweeper.sweep()
+    assert world.store.read_txn(txn.id) is None
+    assert states(world) == ".d.a....."
+    assert now(world, 1, 3) == []
+    world.commit(alive)
+    assert state(world).cursor == message(4)
 
 
 # --- recovery -----------------------------------------------------------------------------------
