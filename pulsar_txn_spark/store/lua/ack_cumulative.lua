@@ -32,17 +32,16 @@ end
 if start < cursor[3] then
   start = cursor[3]
 end
-local _, all = gaps(KEYS[6], cursor[3], last, ARGV[4])
-if all.other then
-  return {seq, 'PENDING', all.other, last}
+local free, held = gaps(KEYS[6], cursor[3], last, ARGV[4])
+if held.other then
+  return {seq, 'PENDING', held.other, last}
 end
 if cursor[3] < start then
-  local left = gaps(KEYS[6], cursor[3], start, ARGV[4])
-  if #left > 0 then
-    return {seq, 'CURSOR', cursor[3], left[1][1]}
+  if free[1] and free[1][1] < start then
+    return {seq, 'CURSOR', cursor[3], free[1][1]}
   end
+  free, held = gaps(KEYS[6], start, last, ARGV[4])
 end
-local free, held = gaps(KEYS[6], start, last, ARGV[4])
 if #free == 0 then
   if held.mine then
     return {seq, 'OK'}
