@@ -48,10 +48,12 @@ def _names() -> dict[str, str]:
     """Return the store's scripts: SHA1 -> name."""
     names = {}
     folder = resources.files("pulsar_txn_spark.store") / "lua"
-    prelude = (folder / "_prelude.lua").read_text(encoding="utf-8")
+    prelude, ranges = (
+        (folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("_prelude", "_ranges")
+    )
     for script in folder.iterdir():
         body = script.read_text(encoding="utf-8")
-        for text in (body, prelude + body):
+        for text in (body, prelude + body, prelude + ranges + body):
             digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
             names[digest] = script.name.removesuffix(".lua")
     return names

@@ -63,6 +63,10 @@ class AcknowledgementConflictError(TransactionConflictError):
     """An acknowledgement overlaps another one, leaves a gap, or belongs to another query."""
 
 
+class AcknowledgementsFullError(TransactionError):
+    """A subscription holds too many messages acknowledged behind one that is not."""
+
+
 class StoreError(PulsarTxnError):
     """Base class of the errors of the metadata store."""
 

@@ -62,3 +62,87 @@ class Position(NamedTuple):
 
 EARLIEST = Position(-1, -1)
 """Before every entry: as ``start`` of a range it means "from the first entry on"."""
+
+WHOLE_ENTRY = 2**31 - 1
+"""Batch index that stands for all messages of an entry, and so for the last one of a batch."""
+
+_INDEX_WIDTH = 10  # digits of 2**31-1
+
+
+class MessagePosition(NamedTuple):
+    """A message of a segment: up to where an acknowledgement reaches.
+
+    The last message of a batch is named by its whole entry (:meth:`of_message`), so that a
+    position has one name, and whole entries are the positions of :class:`Position`.
+
+    Parameters
+    ----------
+    ledger : int
+        Ledger id.
+    entry : int
+        Entry id in the ledger.
+    batch_index : int
+        0-based index in the batch, or :data:`WHOLE_ENTRY`.
+    """
+
+    ledger: int
+    entry: int
+    batch_index: int = WHOLE_ENTRY
+
+    @classmethod
+    def of_message(cls, entry: Position, batch_index: int, batch_size: int) -> MessagePosition:
+        """Name a message of a batch of `batch_size`.
+
+        Raises
+        ------
+        ValueError
+            If the batch has no such message.
+        """
+        if not 0 <= batch_index < batch_size:
+            raise ValueError(
+                f"entry {entry} holds messages 0 to {batch_size - 1}, found index {batch_index}"
+            )
+        last = batch_index == batch_size - 1
+        return cls(entry.ledger, entry.entry, WHOLE_ENTRY if last else batch_index)
+
+    @classmethod
+    def whole(cls, entry: Position) -> MessagePosition:
+        """Name an entry as a whole."""
+        return cls(entry.ledger, entry.entry)
+
+    @property
+    def taken_after(self) -> tuple[Position, int]:
+        """The last entry that is covered whole, and how many messages of the next one are."""
+        if self.batch_index == WHOLE_ENTRY:
+            return Position(self.ledger, self.entry), 0
+        return Position(self.ledger, self.entry - 1), self.batch_index + 1
+
+    def __str__(self) -> str:
+        whole = f"{self.ledger}:{self.entry}"
+        return whole if self.batch_index == WHOLE_ENTRY else f"{whole}:{self.batch_index}"
+
+    def padded(self) -> str:
+        """Return a form that sorts as text the way positions sort.
+
+        A whole entry has the form of :meth:`Position.padded`. A part of an entry is the entry
+        before it, and how many messages were taken after that: a prefix sorts first.
+
+        Raises
+        ------
+        ValueError
+            If there is no such message.
+        """
+        if not 0 <= self.batch_index <= WHOLE_ENTRY:
+            raise ValueError(f"expected a batch index from 0 to {WHOLE_ENTRY}, found {self}")
+        if self.batch_index < WHOLE_ENTRY and self.entry < 0:
+            raise ValueError(f"there is no entry that holds message {self}")
+        before, taken = self.taken_after
+        return f"{before.padded()}:{taken:0{_INDEX_WIDTH}d}" if taken else before.padded()
+
+    @classmethod
+    def from_padded(cls, text: str) -> MessagePosition:
+        """Invert :meth:`padded`."""
+        ledger, entry, *taken = text.split(":")
+        if not taken:
+            return cls(int(ledger) - 1, int(entry) - 1)
+        return cls(int(ledger) - 1, int(entry), int(taken[0]) - 1)

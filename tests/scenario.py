@@ -271,7 +271,7 @@ SCRIPTS = {
     for name in (
         path.name.removesuffix(".lua")
         for path in (resources.files("pulsar_txn_spark.store") / "lua").iterdir()
-        if path.name != "_prelude.lua"
+        if not path.name.startswith("_")
     )
 }
 """Every script of the store, by its SHA1."""

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store import redis_store
+from pulsar_txn_spark.store.ack_state import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import (
     AckRequest,
@@ -17,10 +18,12 @@ from pulsar_txn_spark.store.protocol import (
     EndedBy,
     PointerRead,
     SegmentDecision,
+    SubscriptionRef,
     TxnId,
     TxnState,
     WriterFate,
 )
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import ack_intent, write_intent
 from tests.scenario import OTHER_SEGMENT, SCRIPTS, SEGMENT, TIMEOUT_MS, Loss, World, ack
 
@@ -44,11 +47,38 @@ def swap(world: World, expected: PointerRead, pointer: bytes) -> bool:
     return world.store.swap_pointer("sink", "q", expected, pointer, current="q")
 
 
+WHERE = SubscriptionRef(SEGMENT, "sub", "q")
+BEFORE_ALL = MessagePosition.whole(EARLIEST)
+WHOLE = AckInterval(BEFORE_ALL, MessagePosition(1, 10))
+SINGLE = AckInterval(MessagePosition(1, 5, 3), MessagePosition(1, 5, 4))
+
+
+def read_acks(world: World) -> object:
+    return world.store.read_acks(SEGMENT, "sub")
+
+
+def many_acks_committed(world: World, txn: TxnId) -> TxnId:
+    """Commit a transaction that holds more ranges than are given up in one step."""
+    places = [MessagePosition(1, entry) for entry in range(1400)]
+    intervals = [AckInterval(*places[at : at + 2]) for at in range(0, 1400, 2)]
+    for chunk in (intervals[:512], intervals[512:]):
+        world.store.ack_individual(txn, WHERE, chunk)
+    record = Outcome().SerializeToString(deterministic=True)
+    world.store.end_txn(txn, TxnState.COMMITTED, record, EndedBy.OWNER, NONCE)
+    return txn
+
+
 STEPS: Mapping[str, list[Step]] = {
+    "ack_cumulative": [lambda w, t: w.store.ack_cumulative(t, WHERE, WHOLE)],
+    "ack_individual": [
+        lambda w, t: w.store.ack_individual(t, WHERE, [SINGLE, AckInterval(SINGLE.end, WHOLE.end)]),
+        lambda w, t: w.store.ack_individual(t, WHERE, [SINGLE], normal=True),
+    ],
     "ack_place": [
         lambda w, t: w.store.place_acks(t, acks(SEGMENT)),
         lambda w, t: w.store.place_acks(t, acks(SEGMENT, OTHER_SEGMENT)),
     ],
+    "ack_read": [lambda w, t: (w.store.ack_individual(t, WHERE, [SINGLE]), read_acks(w))[1]],
     "birth": [lambda w, _: w.store.raise_high("new", P1)],
     "catalog_add": [
         lambda w, _: w.store.catalogue(TOPIC, listed=True),
@@ -81,6 +111,9 @@ STEPS: Mapping[str, list[Step]] = {
     "seg_materialize": [
         lambda w, t: w.store.materialize(t, TxnState.COMMITTED, decisions(SEGMENT)),
         lambda w, t: w.store.materialize(t, TxnState.ABORTED, decisions(SEGMENT, OTHER_SEGMENT)),
+        lambda w, t: TransactionCoordinator(w.store).materialize(
+            w.header(many_acks_committed(w, t))
+        ),
     ],
     "seg_pin": [
         lambda w, t: w.store.pin(t, "new", [SEGMENT]),

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
 
 
 class TxnState(StrEnum):
@@ -54,10 +55,14 @@ class Code(StrEnum):
     CONFLICT = "CONFLICT"
     CURSOR = "CURSOR"
     DECIDED = "DECIDED"
+    DELETED = "DELETED"
     DROPPED = "DROPPED"
     EXISTS = "EXISTS"
     FENCED = "FENCED"
+    FULL = "FULL"
     ILLEGAL = "ILLEGAL"
+    MISFIT = "MISFIT"
+    MORE = "MORE"
     OPEN = "OPEN"
     OWNED = "OWNED"
     PENDING = "PENDING"
@@ -193,7 +198,11 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A subscription's position in a segment, and who moved it there."""
+    """A subscription's position in a segment, and who moved it there.
+
+    ``taken`` counts the messages of the next entry that are acknowledged as well (0 unless single
+    messages of batches are acknowledged).
+    """
 
     position: Position
     query: str
@@ -201,6 +210,7 @@ class Cursor:
     txn: str
     sink: str
     batch: str
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +258,18 @@ class AckRequest:
     end: Position
     sink: str
     batch: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRef:
+    """A subscription in a segment, and who claims it: a query's id, or a constant of clients."""
+
+    segment: str
+    subscription: str
+    owner: str
+
+    def __str__(self) -> str:
+        return f"subscription {self.subscription!r} of segment {self.segment}"
 
 
 class MetadataStore(Protocol):
@@ -404,7 +426,10 @@ class MetadataStore(Protocol):
     def materialize(
         self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
     ) -> list[Answer]:
-        """Carry a decision out, in one step for each segment (``seg_materialize.lua``)."""
+        """Carry a decision out, in one step for each segment (``seg_materialize.lua``).
+
+        MORE asks for the same again: a transaction that acknowledged very many single messages.
+        """
         ...
 
     def raise_high(self, segment: str, position: Position) -> None:
@@ -433,6 +458,28 @@ class MetadataStore(Protocol):
 
     def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[Answer]:
         """Place pending acknowledgements (``ack_place.lua``)."""
+        ...
+
+    def ack_individual(
+        self,
+        txn: TxnId,
+        where: SubscriptionRef,
+        intervals: Sequence[AckInterval],
+        *,
+        normal: bool = False,
+    ) -> Answer:
+        """Hold single messages for a transaction (``ack_individual.lua``).
+
+        The intervals are ascending, do not overlap, and are at most 512.
+        """
+        ...
+
+    def ack_cumulative(self, txn: TxnId, where: SubscriptionRef, interval: AckInterval) -> Answer:
+        """Hold everything up to a message for a transaction (``ack_cumulative.lua``)."""
+        ...
+
+    def read_acks(self, segment: str, subscription: str) -> SubscriptionState | None:
+        """Read what a subscription has acknowledged; None if nobody has claimed it."""
         ...
 
     # sinks and sources

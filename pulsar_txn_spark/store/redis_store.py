@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import threading
 import time
@@ -25,8 +26,9 @@ from pulsar_txn_spark.errors import (
     StoreRolledBackError,
     StoreUnavailableError,
 )
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.ack_state import AckInterval, HeldRange, SubscriptionState
 from pulsar_txn_spark.store.protocol import (
     AckRequest,
     Answer,
@@ -39,6 +41,7 @@ from pulsar_txn_spark.store.protocol import (
     PointerRead,
     SegmentDecision,
     StoreIdentity,
+    SubscriptionRef,
     TxnHeader,
     TxnId,
     TxnState,
@@ -54,7 +57,9 @@ _LOST_REPLY_TRIES = (
 _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
 _PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these and reads again
 _PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
+_RANGES_KEPT = 10_000  # acknowledged ranges of a subscription: 1 MB that a replay reads in one step
 _OWN_PRELUDE = frozenset({"birth", "store_identity"})
+_WITH_RANGES = frozenset({"ack_individual", "ack_cumulative", "seg_materialize"})
 
 Redis = redis.Redis | redis.RedisCluster
 _Arg = str | bytes | int
@@ -66,9 +71,9 @@ _NO_REPLY = (RedisConnectionError, RedisTimeoutError, RedisClusterException)
 def _script(name: str) -> tuple[str, str]:
     """Return a script's text and SHA1."""
     folder = resources.files("pulsar_txn_spark.store") / "lua"
-    body = (folder / f"{name}.lua").read_text(encoding="utf-8")
-    if name not in _OWN_PRELUDE:
-        body = (folder / "_prelude.lua").read_text(encoding="utf-8") + body
+    parts = [] if name in _OWN_PRELUDE else ["_prelude"]
+    parts += ["_ranges"] if name in _WITH_RANGES else []
+    body = "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*parts, name))
     return body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -533,7 +538,12 @@ class RedisStore:
                 args += [fate.writer, "WON" if fate.kept_to is None else fate.kept_to.padded()]
             args.append(len(decision.subscriptions))
             for name in decision.subscriptions:
-                args += [f"{{{tag}}}:cursor:{name}", f"{{{tag}}}:pending-acks:{name}", name]
+                args += [
+                    f"{{{tag}}}:cursor:{name}",
+                    f"{{{tag}}}:pending-acks:{name}",
+                    f"{{{tag}}}:ack-ranges:{name}",
+                    f"{{{tag}}}:pending-ranges:{name}:{txn.key}",
+                ]
             calls.append(_Call("seg_materialize", tag, keys, args, Step.MATERIALIZE))
         return [_as_answer(reply) for reply in self._run_all(calls)]
 
@@ -581,7 +591,12 @@ class RedisStore:
 
     def reset_cursor(self, segment: str, subscription: str, position: Position) -> Answer:
         """Put a cursor elsewhere, owned by nobody (``cursor_reset.lua``)."""
-        keys = [f"cursor:{subscription}", f"pending-acks:{subscription}", "subscriptions"]
+        keys = [
+            f"cursor:{subscription}",
+            f"pending-acks:{subscription}",
+            "subscriptions",
+            f"ack-ranges:{subscription}",
+        ]
         args = [position.padded(), subscription]
         return self._answer(_Call("cursor_reset", f"seg:{segment}", keys, args))
 
@@ -613,6 +628,35 @@ class RedisStore:
             for ack in acks
         ]
         return [_as_answer(reply) for reply in self._run_all(calls)]
+
+    def ack_individual(
+        self,
+        txn: TxnId,
+        where: SubscriptionRef,
+        intervals: Sequence[AckInterval],
+        *,
+        normal: bool = False,
+    ) -> Answer:
+        """Hold single messages for a transaction (``ack_individual.lua``)."""
+        args: list[_Arg] = ["normal" if normal else "txn", _RANGES_KEPT]
+        for interval in intervals:
+            args += [interval.start.padded(), interval.end.padded()]
+        return self._answer(_ack_call("ack_individual", txn, where, args))
+
+    def ack_cumulative(self, txn: TxnId, where: SubscriptionRef, interval: AckInterval) -> Answer:
+        """Hold everything up to a message for a transaction (``ack_cumulative.lua``)."""
+        args: list[_Arg] = [interval.start.padded(), interval.end.padded()]
+        return self._answer(_ack_call("ack_cumulative", txn, where, args))
+
+    def read_acks(self, segment: str, subscription: str) -> SubscriptionState | None:
+        """Read what a subscription has acknowledged; None if nobody has claimed it."""
+        keys = [
+            f"cursor:{subscription}",
+            f"pending-acks:{subscription}",
+            f"ack-ranges:{subscription}",
+        ]
+        reply = self._run(_Call("ack_read", f"seg:{segment}", keys, []))
+        return None if _text(reply[1]) == Code.UNCLAIMED else _as_acks(reply)
 
     # -- sinks and sources -------------------------------------------------------------------
 
@@ -652,6 +696,36 @@ class RedisStore:
         return dict(_pairs(reply[2:]))
 
 
+def _ack_call(name: str, txn: TxnId, where: SubscriptionRef, args: Sequence[_Arg]) -> _Call:
+    keys = [
+        f"cursor:{where.subscription}",
+        f"pending-acks:{where.subscription}",
+        "closed",
+        "resolved",
+        f"ack-ranges:{where.subscription}",
+        f"pending-ranges:{where.subscription}:{txn.key}",
+    ]
+    head: list[_Arg] = [txn.key, txn.tc, txn.counter, where.owner]
+    return _Call(name, f"seg:{where.segment}", keys, [*head, *args], Step.PENDING_ACK)
+
+
+def _as_interval(start: str, end: str) -> AckInterval:
+    return AckInterval(MessagePosition.from_padded(start), MessagePosition.from_padded(end))
+
+
+def _as_acks(reply: list[Any]) -> SubscriptionState:
+    ranges = []
+    for member in reply[5]:
+        start, end, holder = _text(member).split(" ")
+        ranges.append(HeldRange(_as_interval(start, end), holder))
+    for txn, record in _pairs(reply[4]):
+        ack = json.loads(record)
+        if "last" in ack:  # a query holds one range, which stands in the record itself
+            ranges.append(HeldRange(_as_interval(ack["start"], ack["last"]), txn))
+    cursor = MessagePosition.from_padded(_text(reply[2]))
+    return SubscriptionState(cursor, int(reply[3]), tuple(sorted(ranges)))
+
+
 def _as_answer(reply: list[Any]) -> Answer:
     return Answer(Code(_text(reply[1])), tuple(_text(value) for value in reply[2:]))
 
@@ -674,13 +748,15 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
     if not fields:
         return None
     try:
+        position, taken = MessagePosition.from_padded(fields["position"]).taken_after
         return Cursor(
-            position=Position.from_padded(fields["position"]),
+            position=position,
             query=fields["query"],
             generation=int(fields["generation"]),
             txn=fields.get("txn", ""),
             sink=fields.get("sink", ""),
             batch=fields.get("batch", ""),
+            taken=taken,
         )
     except KeyError as error:
         raise StoreCorruptError(f"a cursor lacks its field {error}") from error

@@ -376,7 +376,14 @@ class TransactionCoordinator:
                 )
             )
         with steps.at(Step.MATERIALIZE):
-            self.store.materialize(header.txn, header.state, decisions)
+            while decisions:
+                answers = self.store.materialize(header.txn, header.state, decisions)
+                # It ends: nothing is added any more, as the first pass notes it as resolved.
+                decisions = [
+                    decision
+                    for decision, answer in zip(decisions, answers, strict=True)
+                    if answer.code is Code.MORE
+                ]
             self.store.forget_ops(header.txn, header.nonce)
 
     def help(self, txns: Iterable[TxnId], missing: set[TxnId]) -> bool:

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
+    AcknowledgementsFullError,
     FencedError,
+    PulsarTxnError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import MessagePosition, Position
 from pulsar_txn_spark.steps import Step
-from pulsar_txn_spark.store.metadata_pb2 import Plan
-from pulsar_txn_spark.store.protocol import AckRequest, Answer, Code, TxnId
-from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_position, as_record
+from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState, in_order
+from pulsar_txn_spark.store.metadata_pb2 import Outcome, Plan
+from pulsar_txn_spark.store.protocol import (
+    AckRequest,
+    Answer,
+    Code,
+    Cursor,
+    EndedBy,
+    SubscriptionRef,
+    TxnId,
+)
+from pulsar_txn_spark.txn.coordinator import (
+    DEFAULT_TIMEOUT_MS,
+    TransactionCoordinator,
+    as_position,
+    as_record,
+)
 from pulsar_txn_spark.txn.participants import ack_intent
 
 _HELP_ROUNDS = 8
+_INTERVALS_PER_STEP = 512  # a script holds the store up for a millisecond or two, not longer
+
+CLIENT_OWNER = "clients"
+"""Owner of the subscriptions of clients: all of them share one. No query's id (a UUID) is that."""
+_CLIENT_INCARNATION = 0  # clients of one subscription do not fence each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +230,190 @@ class MetadataPendingAckStore:
             answer = self._store.place_acks(txn, [ack])[0]
         raise _refused(txn, ack, answer)
 
+    # -- single messages, and everything up to a message ---------------------------------------
+
+    def claim(self, where: SubscriptionRef, start: Position) -> Cursor:
+        """Claim a subscription for clients, at `start` if it has no cursor yet; return its cursor.
+
+        Raises
+        ------
+        AcknowledgementConflictError
+            If it belongs to somebody else.
+        """
+        answer = self._store.claim_cursor(
+            where.segment, where.subscription, where.owner, _CLIENT_INCARNATION, start
+        )
+        require_claimed(where.subscription, where.owner, answer)
+        [cursor] = self._store.read_cursors([where.segment], where.subscription)
+        assert cursor is not None
+        return cursor
+
+    def acknowledge_individual(
+        self,
+        txn: TxnId,
+        nonce: str,
+        timeout_ms: int,
+        where: SubscriptionRef,
+        intervals: Iterable[AckInterval],
+    ) -> None:
+        """Acknowledge single messages in a transaction: they are PENDING_ACK until it ends.
+
+        Parameters
+        ----------
+        intervals : iterable of AckInterval
+            For each message ``(previous, message]``; see :mod:`pulsar_txn_spark.store.ack_state`.
+
+        Raises
+        ------
+        AcknowledgementConflictError
+            If a message is acknowledged already, or in another transaction that is open.
+        AcknowledgementsFullError
+            If too many messages are acknowledged one by one behind one that is not.
+        TransactionAbortedError, TransactionConflictError, FencedError, TransactionNotFoundError
+            If the transaction is not OPEN under this nonce.
+        ValueError
+            If the intervals overlap.
+        """
+        wanted = in_order(intervals)
+        if not wanted:
+            return
+        self._intend(txn, nonce, timeout_ms, where)
+        with steps.at(Step.PENDING_ACK):
+            for chunk in _chunks(wanted):
+                self._ask(txn, where, partial(self._store.ack_individual, txn, where, chunk))
+
+    def acknowledge_cumulative(
+        self,
+        txn: TxnId,
+        nonce: str,
+        timeout_ms: int,
+        where: SubscriptionRef,
+        interval: AckInterval,
+    ) -> None:
+        """Acknowledge in a transaction everything that is left of ``(start, end]``.
+
+        `start` is where the caller's reading began, or what it acknowledged cumulatively before.
+        Nothing before it may be unacknowledged: after an abort the caller has to read from the
+        cursor again, and cannot acknowledge over what was given back.
+
+        Raises
+        ------
+        AcknowledgementConflictError
+            If something up to `end` is acknowledged in another open transaction, if all of it is
+            acknowledged already, or if something before `start` is not.
+        """
+        in_order([interval])
+        self._intend(txn, nonce, timeout_ms, where)
+        with steps.at(Step.PENDING_ACK):
+            self._ask(txn, where, lambda: self._store.ack_cumulative(txn, where, interval))
+
+    def acknowledge_now(
+        self,
+        where: SubscriptionRef,
+        intervals: Iterable[AckInterval],
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> list[AckInterval]:
+        """Acknowledge single messages outside of transactions: by one of their own (INV-9).
+
+        Returns
+        -------
+        list of AckInterval
+            What an open transaction holds, so that the acknowledgement of it was dropped (PIP-31).
+            What was acknowledged already is not among it.
+        """
+        wanted = in_order(intervals)
+        if not wanted:
+            return []
+        nonce = secrets.token_hex(8)
+        intents = [ack_intent(where.segment, where.subscription)]
+        txn = self._coordinator.new_txn(nonce, timeout_ms=timeout_ms, intents=intents)
+        dropped: list[AckInterval] = []
+        try:
+            with steps.at(Step.PENDING_ACK):
+                for chunk in _chunks(wanted):
+                    dropped += self._place_normal(txn, where, chunk)
+        except PulsarTxnError:
+            self._coordinator.abort(
+                txn, EndedBy.OWNER, nonce=nonce, cause="an acknowledgement was refused"
+            )
+            raise
+        outcome = Outcome()
+        tag = f"seg:{where.segment}"
+        outcome.witnesses[tag] = self._store.witness(tag)
+        self._coordinator.commit(txn, nonce, outcome)
+        return dropped
+
+    def replay(self, segment: str, subscription: str) -> SubscriptionState:
+        """Return the state of every message of a subscription, as it is recovered after a crash.
+
+        Transactions that are decided or expired are carried out first, so that what they gave back
+        can be delivered.
+
+        Raises
+        ------
+        AcknowledgementConflictError
+            If nobody has claimed the subscription.
+        """
+        missing: set[TxnId] = set()
+        state = self._read(segment, subscription)
+        for _ in range(_HELP_ROUNDS):
+            holders = [TxnId.parse(key) for key in state.pending]
+            if not self._coordinator.help(holders, missing):
+                break
+            state = self._read(segment, subscription)
+        return state
+
+    def _read(self, segment: str, subscription: str) -> SubscriptionState:
+        state = self._store.read_acks(segment, subscription)
+        if state is None:
+            raise AcknowledgementConflictError(
+                f"subscription {subscription!r} of segment {segment} is not there: claim it before"
+            )
+        return state
+
+    def _intend(self, txn: TxnId, nonce: str, timeout_ms: int, where: SubscriptionRef) -> None:
+        # Without its intent, nobody would find what the transaction holds here (INV-6).
+        with steps.at(Step.INTENT):
+            intents = [ack_intent(where.segment, where.subscription)]
+            self._coordinator.intend(txn, nonce, timeout_ms, intents)
+
+    def _ask(self, txn: TxnId, where: SubscriptionRef, ask: Callable[[], Answer]) -> Answer:
+        """Ask until it is done, with every holder out of the way who may be moved."""
+        missing: set[TxnId] = set()
+        for _ in range(_HELP_ROUNDS):
+            answer = ask()
+            while answer.code is Code.MORE:
+                answer = ask()
+            if answer.code is Code.OK:
+                return answer
+            if answer.code is not Code.PENDING:
+                break
+            holder = TxnId.parse(answer.values[0])
+            if not self._coordinator.help([holder], missing):
+                break
+        raise _refused_messages(txn, where, answer)
+
+    def _place_normal(
+        self, txn: TxnId, where: SubscriptionRef, chunk: Sequence[AckInterval]
+    ) -> list[AckInterval]:
+        """Place what nobody holds; return what open transactions hold."""
+        missing: set[TxnId] = set()
+        ends: set[str] = set()
+        for _ in range(_HELP_ROUNDS):
+            answer = self._ask(
+                txn, where, lambda: self._store.ack_individual(txn, where, chunk, normal=True)
+            )
+            holders = {TxnId.parse(key) for key in answer.values[::2]}
+            ends = set(answer.values[1::2])
+            if not self._coordinator.help(holders, missing):
+                break
+        return [interval for interval in chunk if interval.end.padded() in ends]
+
+
+def _chunks(intervals: Sequence[AckInterval]) -> list[Sequence[AckInterval]]:
+    step = _INTERVALS_PER_STEP
+    return [intervals[at : at + step] for at in range(0, len(intervals), step)]
+
 
 def require_claimed(subscription: str, query: str, answer: Answer) -> None:
     """Raise unless a subscription was claimed for a query.
@@ -237,13 +444,50 @@ def _acknowledged_by_sibling(ack: AckRequest, cursor: tuple[str, ...]) -> bool:
     return position == ack.end.padded() and batch == ack.batch and sink != ack.sink
 
 
+def _refused_messages(txn: TxnId, where: SubscriptionRef, answer: Answer) -> Exception:
+    """Word why messages were not acknowledged in a transaction."""
+    if answer.code is Code.OWNED:
+        return AcknowledgementConflictError(
+            f"{where} belongs to {answer.values[0] or 'nobody'}, not to {where.owner}: it was "
+            "reset or is used by a query. Subscribe again, or use another subscription"
+        )
+    if answer.code is Code.UNCLAIMED:
+        return AcknowledgementConflictError(f"{where} is not there: claim it before")
+    if answer.code is Code.FULL:
+        return AcknowledgementsFullError(
+            f"{where} holds {answer.values[0]} acknowledged ranges: too many messages were "
+            "acknowledged one by one behind messages that are not. Acknowledge the oldest ones, "
+            "or end the transactions that hold them"
+        )
+    if answer.code is Code.CURSOR:
+        cursor, gap = (MessagePosition.from_padded(value) for value in answer.values)
+        return AcknowledgementConflictError(
+            f"{where}: what follows {gap} was not acknowledged (the cursor stands at {cursor}), so "
+            "a cumulative acknowledgement would skip it. After an abort, read from the cursor again"
+        )
+    if answer.code not in (Code.PENDING, Code.DELETED, Code.MISFIT):
+        return TransactionConflictError(
+            f"{where} takes no acknowledgement of transaction {txn} ({answer.code.lower()}): the "
+            "transaction is over"
+        )
+    message = MessagePosition.from_padded(answer.values[-1])
+    if answer.code is Code.PENDING:
+        what = f"is acknowledged in transaction {TxnId.parse(answer.values[0])}, which is open"
+    elif answer.code is Code.DELETED:
+        what = "is acknowledged already"
+    else:
+        what = "is acknowledged in part: its readers do not agree on what came before it"
+    return AcknowledgementConflictError(
+        f"{where}: message {message} {what}, so {txn} may not acknowledge it. Abort {txn}"
+    )
+
+
 def _refused(txn: TxnId, ack: AckRequest, answer: Answer) -> Exception:
     where = f"subscription {ack.subscription!r} of segment {ack.segment}"
     if answer.code is Code.CURSOR:
-        cursor = Position.from_padded(answer.values[0])
-        what = (
-            "was acknowledged already" if cursor > ack.start else "leaves a gap behind the cursor"
-        )
+        cursor = MessagePosition.from_padded(answer.values[0])
+        known = cursor > MessagePosition.whole(ack.start)
+        what = "was acknowledged already" if known else "leaves a gap behind the cursor"
         return AcknowledgementConflictError(
             f"{where}: the range ({ack.start}, {ack.end}] {what}, which stands at {cursor}. The "
             "checkpoint and the subscription do not fit (a restored checkpoint, or a subscription "

@@ -15,6 +15,7 @@ ENDS = "tests/test_end_txn.py"
 HEADER = "tests/test_header_state_machine.py"
 BATCH = "tests/test_batch_transactions.py"
 ACKS = "tests/test_pending_acks.py"
+MESSAGES = "tests/test_message_acks.py"
 STORES = "tests/test_store_identity.py"
 SWEEPS = "tests/test_sweeper.py"
 TASKS = "tests/test_sink_tasks.py"
@@ -550,8 +551,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ACKS}::test_an_abort_leaves_the_cursor_where_it_was_and_lets_go_of_it",
         Edit(
             f"{LUA}/seg_materialize.lua",
-            "    if ARGV[7] == 'COMMITTED' then\n      local ack",
-            "    if true then\n      local ack",
+            "local applies = ARGV[7] == 'COMMITTED'\n",
+            "local applies = true\n",
         ),
     ),
     mutation(
@@ -566,8 +567,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ACKS}::test_an_acknowledgement_of_an_earlier_generation_moves_nothing",
         Edit(
             f"{LUA}/seg_materialize.lua",
-            "if redis.call('HGET', cursor_key, 'generation') == ack.generation then",
-            "if true then",
+            "redis.call('HGET', cursor_key, 'generation') == ack.generation",
+            "true",
         ),
     ),
     mutation(
@@ -575,6 +576,159 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         f"{ACKS}::test_whatever_is_no_sibling_is_a_conflict",
         Edit(f"{TXN}/pending_ack.py", " and batch == ack.batch and sink != ack.sink", ""),
+    ),
+    # --- acknowledgements of messages ------------------------------------------------------------
+    mutation(
+        "two transactions hold one message",
+        "INV-9",
+        f"{MESSAGES}::test_two_transactions_conflict_where_they_want_the_same_message",
+        Edit(f"{LUA}/ack_individual.lua", "  if held.other then\n", "  if false then\n"),
+    ),
+    mutation(
+        "a cumulative acknowledgement goes over what another transaction holds",
+        "INV-9",
+        f"{MESSAGES}::test_two_transactions_conflict_where_they_want_the_same_message",
+        Edit(f"{LUA}/ack_cumulative.lua", "if held.other then", "if false then"),
+    ),
+    mutation(
+        "an acknowledgement of what is deleted succeeds",
+        "INV-9",
+        f"{MESSAGES}::test_what_is_committed_is_in_the_way_for_good, "
+        "test_the_scripts_move_as_the_table_says",
+        Edit(
+            f"{LUA}/ack_individual.lua",
+            "elseif held.deleted and not normal and not held.mine then",
+            "elseif false then",
+        ),
+    ),
+    mutation(
+        "a cumulative acknowledgement of what is deleted succeeds",
+        "INV-9",
+        f"{MESSAGES}::test_what_is_committed_is_in_the_way_for_good",
+        Edit(
+            f"{LUA}/ack_cumulative.lua",
+            "if last <= cursor[3] then\n  return {seq, 'DELETED', last}",
+            "if last <= cursor[3] then\n  return {seq, 'OK'}",
+        ),
+    ),
+    mutation(
+        "a cumulative acknowledgement eats what an aborted one gave back",
+        "INV-9",
+        f"{MESSAGES}"
+        "::test_an_aborted_cumulative_acknowledgement_never_eats_what_is_acknowledged_later",
+        Edit(
+            f"{LUA}/ack_cumulative.lua", "if free[1] and free[1][1] < start then", "if false then"
+        ),
+    ),
+    mutation(
+        "the cursor moves over messages that nobody acknowledged",
+        "INV-9",
+        f"{MESSAGES}::test_the_cursor_moves_over_what_is_acknowledged_without_a_gap_and_only_then",
+        Edit(
+            f"{LUA}/_ranges.lua", "if from == cursor and holder == '' then", "if holder == '' then"
+        ),
+    ),
+    mutation(
+        "the cursor moves over what a transaction holds",
+        "INV-9",
+        f"{MESSAGES}::test_the_cursor_does_not_move_over_what_an_open_transaction_holds",
+        Edit(
+            f"{LUA}/_ranges.lua",
+            "if from == cursor and holder == '' then",
+            "if from == cursor then",
+        ),
+    ),
+    mutation(
+        "neighbours of two transactions become one",
+        "INV-9",
+        f"{MESSAGES}::test_two_transactions_conflict_where_they_want_the_same_message",
+        Edit(f"{LUA}/_ranges.lua", "if to == start and who == holder then", "if to == start then"),
+        Edit(
+            f"{LUA}/_ranges.lua", "if from == last and who == holder then", "if from == last then"
+        ),
+    ),
+    mutation(
+        "readers that do not agree on what is visible pass",
+        "INV-9",
+        f"{MESSAGES}::test_readers_that_do_not_agree_on_what_is_visible_are_found_out",
+        Edit(
+            f"{LUA}/ack_individual.lua",
+            "elseif held.deleted and #free > 0 then",
+            "elseif false then",
+        ),
+    ),
+    mutation(
+        "a message acknowledged after the materialization is placed",
+        "INV-9",
+        f"{MESSAGES}::test_an_acknowledgement_that_arrives_after_the_materialization_is_refused",
+        Edit(f"{LUA}/ack_individual.lua", "if resolved then", "if false then"),
+        Edit(f"{LUA}/ack_cumulative.lua", "if resolved then", "if false then"),
+    ),
+    mutation(
+        "a message acknowledged below closed is placed",
+        "INV-6",
+        f"{MESSAGES}::test_a_closed_segment_takes_no_message_of_an_older_transaction",
+        Edit(
+            f"{LUA}/ack_individual.lua",
+            "if closed and tonumber(ARGV[6]) < tonumber(closed) then",
+            "if false then",
+        ),
+        Edit(
+            f"{LUA}/ack_cumulative.lua",
+            "if closed and tonumber(ARGV[6]) < tonumber(closed) then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "clients acknowledge for a query",
+        "INV-9",
+        f"{MESSAGES}::test_clients_and_queries_do_not_share_a_subscription",
+        Edit(f"{LUA}/ack_individual.lua", "if cursor[1] ~= ARGV[7] then", "if false then"),
+        Edit(f"{LUA}/ack_cumulative.lua", "if cursor[1] ~= ARGV[7] then", "if false then"),
+    ),
+    mutation(
+        "the record of pending acks goes before the last of its ranges",
+        "INV-6",
+        f"{MESSAGES}::test_what_a_transaction_holds_in_many_ranges_is_given_up_in_several_steps",
+        Edit(f"{LUA}/seg_materialize.lua", "    if left then\n", "    if false then\n"),
+    ),
+    mutation(
+        "materialized after the first of several steps",
+        "INV-3",
+        f"{MESSAGES}::test_what_a_transaction_holds_in_many_ranges_is_given_up_in_several_steps",
+        Edit(f"{TXN}/coordinator.py", "if answer.code is Code.MORE", "if False"),
+    ),
+    mutation(
+        "an aborted acknowledgement of a message deletes it",
+        "INV-9",
+        f"{MESSAGES}::test_the_scripts_move_as_the_table_says, "
+        "test_what_was_aborted_is_in_nobodys_way",
+        Edit(f"{LUA}/_ranges.lua", "    if committed then\n", "    if true then\n"),
+    ),
+    mutation(
+        "deleted messages survive a reset",
+        "INV-9",
+        f"{MESSAGES}::test_a_reset_waits_for_the_transactions_and_forgets_what_was_acknowledged",
+        Edit(f"{LUA}/cursor_reset.lua", "redis.call('DEL', KEYS[5])\n", ""),
+    ),
+    mutation(
+        "acknowledged ranges without a bound",
+        "INV-11",
+        f"{MESSAGES}::test_a_full_subscription_takes_only_what_starts_at_its_cursor",
+        Edit(
+            f"{LUA}/ack_individual.lua", "if added > 0 and size + added >", "if false and added >"
+        ),
+    ),
+    mutation(
+        "acknowledging a message without an intent",
+        "INV-6",
+        f"{MESSAGES}::test_the_intent_is_there_before_the_acknowledgement",
+        Edit(
+            f"{TXN}/pending_ack.py",
+            "            intents = [ack_intent(where.segment, where.subscription)]\n"
+            "            self._coordinator.intend(",
+            "            intents: list[str] = []\n            self._coordinator.intend(",
+        ),
     ),
     # --- collection ------------------------------------------------------------------------------
     mutation(

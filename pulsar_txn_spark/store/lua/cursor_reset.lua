@@ -1,6 +1,6 @@
 -- Put a subscription's cursor somewhere else: a new generation, owned by nobody.
 -- KEYS[2]  {seg:<id>}:cursor:<subscription>, KEYS[3] {seg:<id>}:pending-acks:<subscription>
--- KEYS[4]  {seg:<id>}:subscriptions
+-- KEYS[4]  {seg:<id>}:subscriptions, KEYS[5] {seg:<id>}:ack-ranges:<subscription>
 -- ARGV[4]  position, ARGV[5] name
 -- -> {seq, 'OK', generation} | {seq, 'PENDING', TxnId}
 local pending = redis.call('HKEYS', KEYS[3])
@@ -10,5 +10,7 @@ end
 local generation = redis.call('HINCRBY', KEYS[2], 'generation', 1)
 redis.call('HSET', KEYS[2], 'query', '', 'source', '0', 'position', ARGV[4])
 redis.call('HDEL', KEYS[2], 'txn', 'sink', 'batch')
+-- Nothing is pending, so that all of these are of the old generation and deleted.
+redis.call('DEL', KEYS[5])
 redis.call('SADD', KEYS[4], ARGV[5])
 return {changed(), 'OK', text(generation)}

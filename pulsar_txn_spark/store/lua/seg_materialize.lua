@@ -6,8 +6,11 @@
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] COMMITTED | ABORTED
 -- ARGV[8]  highest position that a winner has a receipt for, or ''
 -- ARGV[9]  number of writers W, then W pairs: writer, 'WON' | bound from which on it is dropped
--- then     number of subscriptions S, then S triples: key of the cursor, key of the pending acks, name
--- -> {seq, 'OK', writers dropped, cursors moved} | {seq, 'ALREADY'} | {seq, 'CLOSED'}
+-- then     number of subscriptions S, then S times four keys: of the cursor, the pending acks, the
+--          acknowledged ranges, the ranges of this transaction (see _ranges.lua)
+-- -> {seq, 'OK' | 'MORE', writers dropped, cursors moved} | {seq, 'ALREADY'} | {seq, 'CLOSED'}
+-- MORE: it holds more ranges than one step gives up; ask again. Its record in the pending acks goes
+-- with the last of them, so that neither a reset nor `closed` comes in between.
 local closed = redis.call('HGET', KEYS[5], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then
   return {seq, 'CLOSED'}
@@ -15,6 +18,7 @@ end
 local done = 0
 local dropped = 0
 local moved = 0
+local more = false
 local at = 10
 for _ = 1, tonumber(ARGV[9]) do
   local writer = ARGV[at]
@@ -38,20 +42,30 @@ at = at + 1
 for _ = 1, subscriptions do
   local cursor_key = ARGV[at]
   local pending_key = ARGV[at + 1]
-  at = at + 3
+  local ranges_key = ARGV[at + 2]
+  local own_key = ARGV[at + 3]
+  at = at + 4
   local pending = redis.call('HGET', pending_key, ARGV[4])
   -- A cursor moves only from a pending ack that is still there.
   if pending then
-    redis.call('HDEL', pending_key, ARGV[4])
-    done = done + 1
-    if ARGV[7] == 'COMMITTED' then
-      local ack = cjson.decode(pending)
-      if redis.call('HGET', cursor_key, 'generation') == ack.generation then
-        redis.call('HSET', cursor_key, 'position', ack.last, 'txn', ARGV[4], 'sink', ack.sink,
-          'batch', ack.batch)
-        moved = moved + 1
-      end
+    local ack = cjson.decode(pending)
+    local applies = ARGV[7] == 'COMMITTED'
+      and redis.call('HGET', cursor_key, 'generation') == ack.generation
+    local left, advanced = false, 0
+    if not ack.last then
+      left, advanced = settle(ranges_key, own_key, cursor_key, ARGV[4], applies)
+    elseif applies then
+      redis.call('HSET', cursor_key, 'position', ack.last, 'txn', ARGV[4], 'sink', ack.sink,
+        'batch', ack.batch)
+      advanced = 1
     end
+    if left then
+      more = true
+    else
+      redis.call('HDEL', pending_key, ARGV[4])
+    end
+    done = done + 1
+    moved = moved + advanced
   end
 end
 local fresh = redis.call('HSETNX', KEYS[6], ARGV[4], ARGV[7])
@@ -63,6 +77,9 @@ if ARGV[7] == 'COMMITTED' and ARGV[8] ~= '' then
   if not high or high < ARGV[8] then
     redis.call('HSET', KEYS[7], 'high-position', ARGV[8])
   end
+end
+if more then
+  return {changed(), 'MORE', dropped, moved}
 end
 redis.call('XADD', KEYS[8], 'MAXLEN', '~', '1024', '*', 'type', 'resolved', 'txn', ARGV[4],
   'decision', ARGV[7])

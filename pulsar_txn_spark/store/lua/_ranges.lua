@@ -1,0 +1,99 @@
+-- Put behind the prelude in the scripts that work on acknowledged ranges.
+-- ack-ranges:<subscription>            zset of score 0, '<start> <end> <holder>': disjoint ranges
+--                                      (start, end]; holder = TxnId, or '' = DELETED
+-- pending-ranges:<subscription>:<txn>  zset of score 0, '<start> <end>': what the transaction holds
+-- A position is 'ledger:entry', or that and ':messages taken of the next entry'. The space sorts
+-- before the colon, so members sort as positions do. (Lua compares two positions as Redis does in
+-- any locale: the numbers are of equal width.)
+local function parse(member)
+  local one = string.find(member, ' ', 1, true)
+  local two = string.find(member, ' ', one + 1, true)
+  return string.sub(member, 1, one - 1), string.sub(member, one + 1, two - 1),
+    string.sub(member, two + 1)
+end
+-- The parts of (start, last] that nobody holds, in order; and what is in between:
+-- {deleted = whether some of it is, mine = whether `me` holds some, other = who else holds some}
+local function gaps(ranges, start, last, me)
+  local found, held, at = {}, {}, start
+  local members = redis.call('ZREVRANGEBYLEX', ranges, '(' .. start .. ' ', '-', 'LIMIT', '0', '1')
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', ranges, '[' .. start .. ' ',
+      '(' .. last .. ' ')) do
+    members[#members + 1] = member
+  end
+  for _, member in ipairs(members) do
+    local from, to, holder = parse(member)
+    if to > start then
+      if holder == '' then
+        held.deleted = true
+      elseif holder == me then
+        held.mine = true
+      else
+        held.other = held.other or holder
+      end
+      if from > at then
+        found[#found + 1] = {at, from}
+      end
+      at = to
+    end
+  end
+  if at < last then
+    found[#found + 1] = {at, last}
+  end
+  return found, held
+end
+-- Put a range where nobody holds any; neighbours of one holder become one.
+local function put(ranges, own, start, last, holder)
+  local before = redis.call('ZREVRANGEBYLEX', ranges, '(' .. start .. ' ', '-', 'LIMIT', '0', '1')[1]
+  if before then
+    local from, to, who = parse(before)
+    if to == start and who == holder then
+      redis.call('ZREM', ranges, before)
+      if own then
+        redis.call('ZREM', own, from .. ' ' .. to)
+      end
+      start = from
+    end
+  end
+  local behind = redis.call('ZRANGEBYLEX', ranges, '[' .. last .. ' ', '+', 'LIMIT', '0', '1')[1]
+  if behind then
+    local from, to, who = parse(behind)
+    if from == last and who == holder then
+      redis.call('ZREM', ranges, behind)
+      if own then
+        redis.call('ZREM', own, from .. ' ' .. to)
+      end
+      last = to
+    end
+  end
+  redis.call('ZADD', ranges, 0, start .. ' ' .. last .. ' ' .. holder)
+  if own then
+    redis.call('ZADD', own, 0, start .. ' ' .. last)
+  end
+end
+-- Give the ranges of a decided transaction up, a bounded number at once; returns whether some are
+-- left. The cursor moves over what then starts at it, and over nothing else (INV-9).
+local function settle(ranges, own, cursor_key, txn, committed)
+  local members = redis.call('ZRANGE', own, 0, 511)
+  for _, member in ipairs(members) do
+    redis.call('ZREM', ranges, member .. ' ' .. txn)
+    redis.call('ZREM', own, member)
+    if committed then
+      local blank = string.find(member, ' ', 1, true)
+      put(ranges, nil, string.sub(member, 1, blank - 1), string.sub(member, blank + 1), '')
+    end
+  end
+  local moved = 0
+  if committed and #members > 0 then
+    local cursor = redis.call('HGET', cursor_key, 'position')
+    local first = redis.call('ZRANGE', ranges, 0, 0)[1]
+    if first then
+      local from, to, holder = parse(first)
+      if from == cursor and holder == '' then
+        redis.call('ZREM', ranges, first)
+        redis.call('HSET', cursor_key, 'position', to, 'txn', txn, 'sink', '', 'batch', '')
+        moved = 1
+      end
+    end
+  end
+  return redis.call('EXISTS', own) == 1, moved
+end

@@ -1,0 +1,80 @@
+-- Acknowledge single messages: hold each one's interval (previous, message] for a transaction.
+-- All of them are placed, or none (in a transaction); see ACK_TRANSITIONS.
+-- KEYS[2]  {seg:<id>}:cursor:<subscription>
+-- KEYS[3]  {seg:<id>}:pending-acks:<subscription>  hash TxnId -> JSON {generation}
+-- KEYS[4]  {seg:<id>}:closed, KEYS[5] {seg:<id>}:resolved
+-- KEYS[6]  {seg:<id>}:ack-ranges:<subscription>
+-- KEYS[7]  {seg:<id>}:pending-ranges:<subscription>:<TxnId>
+-- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] owner of the subscription
+-- ARGV[8]  'txn', or 'normal': what is acknowledged already is left alone, and is no conflict
+-- ARGV[9]  how many ranges the subscription may have
+-- ARGV[10], ARGV[11], ...  pairs of start and end: ascending, not overlapping
+-- -> {seq, 'OK', TxnId, end...}          'normal': what others hold, so that it was dropped
+--    {seq, 'CLOSED'} | {seq, 'RESOLVED', decision}    the transaction can place nothing more
+--    {seq, 'UNCLAIMED'} | {seq, 'OWNED', query id}    the subscription is somebody else's
+--    {seq, 'PENDING', TxnId, end}        another transaction holds some of the interval
+--    {seq, 'DELETED', end}               it is acknowledged for good
+--    {seq, 'MISFIT', end}                it is so in part: readers do not agree on what is visible
+--    {seq, 'FULL', number of ranges}
+local closed = redis.call('HGET', KEYS[4], ARGV[5])
+if closed and tonumber(ARGV[6]) < tonumber(closed) then
+  return {seq, 'CLOSED'}
+end
+local resolved = redis.call('HGET', KEYS[5], ARGV[4])
+if resolved then
+  return {seq, 'RESOLVED', resolved}
+end
+local cursor = redis.call('HMGET', KEYS[2], 'query', 'generation', 'position')
+if not cursor[3] then
+  return {seq, 'UNCLAIMED'}
+end
+if cursor[1] ~= ARGV[7] then
+  return {seq, 'OWNED', cursor[1] or ''}
+end
+local normal = ARGV[8] == 'normal'
+local wanted, dropped = {}, {}
+-- What starts at the cursor is always taken, as it is the way out of FULL; neighbours count once.
+local added, reach = 0, cursor[3]
+for i = 10, #ARGV, 2 do
+  local start, last = ARGV[i], ARGV[i + 1]
+  if start < cursor[3] then
+    start = cursor[3]
+  end
+  local free, held = {}, {deleted = true}
+  if start < last then
+    free, held = gaps(KEYS[6], start, last, ARGV[4])
+  end
+  if held.other then
+    if not normal then
+      return {seq, 'PENDING', held.other, last}
+    end
+    dropped[#dropped + 1] = held.other
+    dropped[#dropped + 1] = last
+  elseif held.deleted and #free > 0 then
+    return {seq, 'MISFIT', last}
+  elseif held.deleted and not normal and not held.mine then
+    return {seq, 'DELETED', last}
+  else
+    for _, gap in ipairs(free) do
+      wanted[#wanted + 1] = gap
+      if gap[1] ~= reach then
+        added = added + 1
+      end
+      reach = gap[2]
+    end
+  end
+end
+local result = {seq, 'OK', unpack(dropped)}
+if #wanted == 0 then
+  return result
+end
+local size = redis.call('ZCARD', KEYS[6])
+if added > 0 and size + added > tonumber(ARGV[9]) then
+  return {seq, 'FULL', size}
+end
+for _, gap in ipairs(wanted) do
+  put(KEYS[6], KEYS[7], gap[1], gap[2], ARGV[4])
+end
+redis.call('HSETNX', KEYS[3], ARGV[4], cjson.encode({generation = cursor[2]}))
+result[1] = changed()
+return result
