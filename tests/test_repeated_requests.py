@@ -62,6 +62,7 @@ STEPS: Mapping[str, list[Step]] = {
     ],
     "cursor_read": [lambda w, _: w.store.read_cursors([SEGMENT, OTHER_SEGMENT], "sub")],
     "cursor_reset": [lambda w, _: w.store.reset_cursor(SEGMENT, "sub", P2)],
+    "events_newest": [lambda w, _: len(w.store._newest_events([f"seg:{SEGMENT}", "tc0"]))],
     "plan_read": [lambda w, _: w.store.read_plans("q", "0")],
     "plan_register": [
         lambda w, _: w.store.register_plan("q", "0", "source", b"plan"),

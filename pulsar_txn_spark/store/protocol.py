@@ -11,7 +11,7 @@ repeated: a lost reply is answered by asking again. Every method raises
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -228,6 +228,30 @@ class AckRequest:
     batch: str
 
 
+class EventFeed(Protocol):
+    """Follows the `events` streams of tags. One thread waits; any thread may wake it.
+
+    An event says "look again", and no more: streams are bounded, so that whoever is slow misses
+    some. The newest one is never trimmed, so nobody misses that there was one.
+    """
+
+    def follow(self, tags: Collection[str]) -> None:
+        """Follow these tags and no others, new ones from now on: read their state afterwards."""
+        ...
+
+    def wait(self, timeout_s: float) -> set[str]:
+        """Wait for events and return the tags that have some; empty = time is over, or woken."""
+        ...
+
+    def wake(self) -> None:
+        """Let the thread that waits, or the next one, return."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        ...
+
+
 class MetadataStore(Protocol):
     """The metadata store. Safe to use from several threads, not across a fork."""
 
@@ -247,6 +271,10 @@ class MetadataStore(Protocol):
 
     def bear_witness(self, witnesses: Mapping[str, int]) -> None:
         """Refuse from now on any tag that is older than what others have seen of it."""
+        ...
+
+    def event_feed(self) -> EventFeed:
+        """Return a feed that follows nothing yet; close it."""
         ...
 
     # topics

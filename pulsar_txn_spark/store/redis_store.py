@@ -27,6 +27,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.event_feed import RedisEventFeed
 from pulsar_txn_spark.store.protocol import (
     AckRequest,
     Answer,
@@ -144,6 +145,14 @@ class RedisStore:
             for tag, seq in witnesses.items():
                 if seq > self._witnesses.get(tag, 0):
                     self._witnesses[tag] = seq
+
+    def event_feed(self) -> RedisEventFeed:
+        """Return a feed that follows nothing yet; close it."""
+        return RedisEventFeed(self._client, self._newest_events)
+
+    def _newest_events(self, tags: Sequence[str]) -> list[str]:
+        calls = [_Call("events_newest", tag, ["events"], []) for tag in tags]
+        return [_text(reply[2]) for reply in self._run_all(calls)]
 
     # -- running scripts ---------------------------------------------------------------------
 
@@ -401,6 +410,7 @@ class RedisStore:
             "idx:txn-by-deadline",
             "idx:txn-open",
             "idx:txn-by-final-state",
+            "events",
         ]
         call = _Call("txn_end", f"tc{txn.tc}", keys, [txn.key, state, outcome, by, nonce])
         body, sha = _script(call.name)
