@@ -15,6 +15,9 @@ from pulsar_txn_spark.store.protocol import (
     Answer,
     Code,
     EndedBy,
+    OpGroup,
+    OpLogSettings,
+    OpsAnswer,
     PointerRead,
     SegmentDecision,
     TxnId,
@@ -124,6 +127,14 @@ STEPS: Mapping[str, list[Step]] = {
     "txn_lowest_open": [lambda w, t: w.store.lowest_open(t.tc)[0]],
     "txn_of_nonce": [lambda w, t: w.store.txn_of_nonce(t.tc, NONCE)],
     "txn_op": [lambda w, t: w.store.append_ops(t, NONCE, {"op-1": b"record", "op-2": b"other"})],
+    "txn_op_batch": [
+        lambda w, t: w.store.append_op_batch(
+            t.tc, "e", b"batch", [OpGroup(t, NONCE, b"\x0e\x01ref"), OpGroup(t, "other", b"ref")]
+        )
+    ],
+    "txn_ops": [lambda w, t: w.store.read_ops(t)],
+    "op_log_read": [lambda w, t: w.store.read_op_log(t.tc)],
+    "op_log_set": [lambda w, t: w.store.set_op_log(t.tc, OpLogSettings(enabled=True))],
     "txn_read": [lambda w, t: w.header(t).intents],
     "txn_remove": [lambda w, _: w.store.remove_txn(materialized(w))],
     "txn_stage": [
@@ -206,6 +217,8 @@ def meaning(found: Any) -> Any:
     """Return an answer without saying whether the step was done now or already."""
     if isinstance(found, list):
         return [meaning(item) for item in found]
+    if isinstance(found, OpsAnswer):
+        return [meaning(item) for item in found.answers]
     if isinstance(found, Answer):
         already = found.code in (Code.ALREADY, Code.PINNED)
         return Code.OK if already else found.code

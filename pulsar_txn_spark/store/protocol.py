@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.position import Position
 
 
@@ -228,6 +229,78 @@ class AckRequest:
     batch: str
 
 
+@dataclass(frozen=True, slots=True)
+class OpLogSettings:
+    """How the operation records of a TC are gathered into entries (PIP-160).
+
+    Parameters
+    ----------
+    enabled : bool
+        Off = each request is written by itself, at once.
+    max_records : int
+        An entry is written when it has so many records,
+    max_bytes : int
+        or so many bytes of records,
+    max_delay_ms : int
+        or when its oldest record has waited so long.
+
+    Raises
+    ------
+    OptionError
+        If a limit is out of bounds.
+    """
+
+    enabled: bool = False
+    max_records: int = 512
+    max_bytes: int = 4 * 1024 * 1024
+    max_delay_ms: int = 1
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("max_records", 1, 4_096),  # of as many transactions in one script
+            ("max_bytes", 1, 64 * 1024 * 1024),
+            ("max_delay_ms", 0, 10_000),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise OptionError(
+                    f"{name} of the operation log: expected {low} to {high}, found "
+                    f"{getattr(self, name)}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class OpGroup:
+    """The records of one owner in an entry; `reference` says which of the items they are."""
+
+    txn: TxnId
+    nonce: str
+    reference: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpsAnswer:
+    """Answers to operation records, one for each owner, and the TC's settings (None = unset)."""
+
+    answers: tuple[Answer, ...]
+    settings: OpLogSettings | None
+
+
+@dataclass(frozen=True, slots=True)
+class RawOps:
+    """Operation records of a transaction as they are stored.
+
+    Parameters
+    ----------
+    records : mapping of str to bytes
+        Name → record, or ``batch:<entry>`` → reference.
+    batches : mapping of str to bytes
+        Entry → batch, of all that are referred to; empty bytes = it is missing.
+    """
+
+    records: Mapping[str, bytes]
+    batches: Mapping[str, bytes]
+
+
 class EventFeed(Protocol):
     """Follows the `events` streams of tags. One thread waits; any thread may wake it.
 
@@ -324,8 +397,26 @@ class MetadataStore(Protocol):
         """Record participants (none = a heartbeat) and extend the lease (``txn_intend.lua``)."""
         ...
 
-    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> Answer:
-        """Append named operation records (``txn_op.lua``)."""
+    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> OpsAnswer:
+        """Append named operation records, each by itself (``txn_op.lua``)."""
+        ...
+
+    def append_op_batch(
+        self, tc: int, entry: str, batch: bytes, groups: Sequence[OpGroup]
+    ) -> OpsAnswer:
+        """Append operation records of one TC as one entry (``txn_op_batch.lua``)."""
+        ...
+
+    def read_ops(self, txn: TxnId) -> RawOps:
+        """Read the operation records of a transaction, and the batches that they are in."""
+        ...
+
+    def read_op_log(self, tc: int) -> OpLogSettings | None:
+        """Return how a TC's operation records are gathered; None = nobody has set it."""
+        ...
+
+    def set_op_log(self, tc: int, settings: OpLogSettings) -> None:
+        """Change how a TC's operation records are gathered, for every writer and while it runs."""
         ...
 
     def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:

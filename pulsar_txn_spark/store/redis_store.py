@@ -35,8 +35,12 @@ from pulsar_txn_spark.store.protocol import (
     Cursor,
     EndedBy,
     Gate,
+    OpGroup,
+    OpLogSettings,
+    OpsAnswer,
     Pin,
     PointerRead,
+    RawOps,
     SegmentDecision,
     StoreIdentity,
     TxnHeader,
@@ -54,6 +58,7 @@ _LOST_REPLY_TRIES = (
 _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
 _PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these and reads again
 _PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
+_OPS_FORGOTTEN = 512  # records deleted in one step: a step must not hold the server up for long
 _OWN_PRELUDE = frozenset({"birth", "store_identity"})
 
 Redis = redis.Redis | redis.RedisCluster
@@ -378,13 +383,44 @@ class RedisStore:
         step = Step.INTENT if intents else None
         return self._answer(_Call("txn_intend", f"tc{txn.tc}", keys, args, step))
 
-    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> Answer:
-        """Append named operation records (``txn_op.lua``)."""
-        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}"]
+    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> OpsAnswer:
+        """Append named operation records, each by itself (``txn_op.lua``)."""
+        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", "op-log"]
         args: list[_Arg] = [nonce]
         for name, record in ops.items():
             args += [name, record]
-        return self._answer(_Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD))
+        reply = self._run(_Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD))
+        if _text(reply[1]) == Code.OK:
+            return OpsAnswer((Answer(Code.OK),), _as_op_log(reply[2:]))
+        return OpsAnswer((_as_answer(reply),), None)
+
+    def append_op_batch(
+        self, tc: int, entry: str, batch: bytes, groups: Sequence[OpGroup]
+    ) -> OpsAnswer:
+        """Append operation records of one TC as one entry (``txn_op_batch.lua``)."""
+        tag = f"tc{tc}"
+        args: list[_Arg] = [f"{{{tag}}}:txn:", f"{{{tag}}}:txn-op:", entry, batch]
+        for group in groups:
+            args += [group.txn.key, group.nonce, group.reference]
+        keys = [f"op-batch:{entry}", "op-log"]
+        reply = self._run(_Call("txn_op_batch", tag, keys, args, Step.OP_BATCH))
+        answers = (Answer(Code(_text(c)), tuple(map(_text, more))) for c, *more in reply[3:])
+        return OpsAnswer(tuple(answers), _as_op_log(reply[2]))
+
+    def read_ops(self, txn: TxnId) -> RawOps:
+        """Read the operation records of a transaction, and the batches that they are in."""
+        tag = f"tc{txn.tc}"
+        reply = self._run(_Call("txn_ops", tag, [f"txn-op:{txn.key}"], [f"{{{tag}}}:op-batch:"]))
+        return RawOps(dict(_pairs(reply[2])), dict(_pairs(reply[3])))
+
+    def read_op_log(self, tc: int) -> OpLogSettings | None:
+        """Return how a TC's operation records are gathered; None = nobody has set it."""
+        return _as_op_log(self._run(_Call("op_log_read", f"tc{tc}", ["op-log"], []))[2:])
+
+    def set_op_log(self, tc: int, settings: OpLogSettings) -> None:
+        """Change how a TC's operation records are gathered, for every writer and while it runs."""
+        limits = [settings.max_records, settings.max_bytes, settings.max_delay_ms]
+        self._run(_Call("op_log_set", f"tc{tc}", ["op-log"], [int(settings.enabled), *limits]))
 
     def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
         """Make `run` the current run of a slot (``txn_stage.lua``)."""
@@ -453,8 +489,16 @@ class RedisStore:
 
     def forget_ops(self, txn: TxnId, nonce: str) -> Answer:
         """Delete the operation records of a transaction that every participant has materialized."""
+        tag = f"tc{txn.tc}"
         keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", f"stage:{nonce}"]
-        return self._answer(_Call("txn_forget_ops", f"tc{txn.tc}", keys, ["materialized"]))
+        cursor = "0"
+        while True:
+            args: list[_Arg] = ["materialized", txn.key, f"{{{tag}}}:op-batch:", cursor]
+            call = _Call("txn_forget_ops", tag, keys, [*args, _OPS_FORGOTTEN])
+            answer = self._answer(call)
+            if answer.code is not Code.PENDING:
+                return answer
+            (cursor,) = answer.values
 
     def list_open(self, tc: int, *, deadline_ms: int | None, limit: int) -> list[tuple[TxnId, int]]:
         """List OPEN transactions with their deadlines, earliest first, due by `deadline_ms`."""
@@ -637,6 +681,14 @@ class RedisStore:
 
 def _as_answer(reply: list[Any]) -> Answer:
     return Answer(Code(_text(reply[1])), tuple(_text(value) for value in reply[2:]))
+
+
+def _as_op_log(values: Sequence[bytes | None]) -> OpLogSettings | None:
+    numbers = [int(value) for value in values if value is not None]
+    if not numbers:
+        return None
+    enabled, *limits = numbers
+    return OpLogSettings(bool(enabled), *limits)
 
 
 def _as_gate(reply: list[Any]) -> Gate:
