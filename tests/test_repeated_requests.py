@@ -95,6 +95,12 @@ STEPS: Mapping[str, list[Step]] = {
     "store_identity": [lambda w, _: redis_store.RedisStore(lambda: w.store._client).identity],
     "subscription_list": [lambda w, _: w.store.list_subscriptions(SEGMENT)],
     "tag_state": [lambda w, _: w.store.raise_high("new", P1)],
+    "topic_properties": [lambda w, _: w.store.read_properties(TOPIC)],
+    "topic_property": [
+        lambda w, _: w.store.change_property(TOPIC, "owner", "me"),
+        lambda w, _: w.store.change_property("topic://a/b/new", "owner", "me"),
+        lambda w, _: w.store.change_property(TOPIC, "old", None),
+    ],
     "topology_cas": [
         lambda w, _: w.store.swap_topology("topic://a/b/new", 0, b"record"),
         lambda w, _: w.store.swap_topology(TOPIC, 1, b"next"),
@@ -129,7 +135,7 @@ STEPS: Mapping[str, list[Step]] = {
     "txn_op": [lambda w, t: w.store.append_ops(t, NONCE, {"op-1": b"record", "op-2": b"other"})],
     "txn_op_batch": [
         lambda w, t: w.store.append_op_batch(
-            t.tc, "e", b"batch", [OpGroup(t, NONCE, b"\x0e\x01ref"), OpGroup(t, "other", b"ref")]
+            t.tc, "e", b"batch", [OpGroup(t, NONCE, b"\x0e\x01", 1), OpGroup(t, "other", b"", 1)]
         )
     ],
     "txn_ops": [lambda w, t: w.store.read_ops(t)],
@@ -149,6 +155,7 @@ by itself; what answers its lost reply is in test_header_state_machine.py."""
 COUNTED_ANEW = {
     "source_incarnation": "a number is skipped; numbers have to rise, not to be dense",
     "cursor_reset": "a generation is skipped; it has to differ from those before",
+    "topic_property": "the second time the property is gone, which is what was wanted",
     "txn_remove": "the second time the header is gone, which is what was wanted",
 }
 """Where the answer, or a counter, may tell that the request was repeated; nothing else may."""
@@ -178,6 +185,7 @@ def prepare(world: World) -> TxnId:
     world.store.intend(txn, NONCE, TIMEOUT_MS, intents)
     world.store.reset_cursor(SEGMENT, "free", P1)
     world.store.swap_topology(TOPIC, 0, b"record")
+    world.store.change_property(TOPIC, "old", "value")
     world.store.catalogue("topic://there/is/one", listed=True)
     swap(world, PointerRead("", b"", b""), b"pointer")
     for batch in range(9):

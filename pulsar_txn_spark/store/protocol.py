@@ -163,11 +163,14 @@ class Gate:
         Writer → the last position up to which its entries count (EARLIEST = none).
     floor : mapping of int to int
         TC → transactions with a lower counter are never read.
+    contains_txn : bool
+        Whether a transaction has ever written here (PIP-373).
     """
 
     pins: tuple[Pin, ...] = ()
     dropped: Mapping[str, Position] = field(default_factory=dict)
     floor: Mapping[int, int] = field(default_factory=dict)
+    contains_txn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +278,7 @@ class OpGroup:
     txn: TxnId
     nonce: str
     reference: bytes
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +365,15 @@ class MetadataStore(Protocol):
         ...
 
     def delete_topology(self, topic: str, expected: int) -> bool:
-        """Delete version `expected`; False on a conflict."""
+        """Delete version `expected`, and the topic's properties; False on a conflict."""
+        ...
+
+    def read_properties(self, topic: str) -> dict[str, str]:
+        """Return the properties that users have given a topic."""
+        ...
+
+    def change_property(self, topic: str, name: str, value: str | None) -> Answer:
+        """Set a property of a topic, or remove it; ABSENT without such a topic or property."""
         ...
 
     def list_topics(self) -> list[str]:

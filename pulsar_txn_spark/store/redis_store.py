@@ -327,10 +327,22 @@ class RedisStore:
         return None
 
     def delete_topology(self, topic: str, expected: int) -> bool:
-        """Delete version `expected`; False on a conflict."""
-        call = _Call("topology_cas", f"topic:{topic}", ["topology"], [str(expected), ""])
+        """Delete version `expected`, and the topic's properties; False on a conflict."""
+        keys = ["topology", "properties"]
+        call = _Call("topology_cas", f"topic:{topic}", keys, [str(expected), ""])
         reply = self._run(call)
         return _text(reply[1]) == Code.OK or _text(reply[2]) == "0"
+
+    def read_properties(self, topic: str) -> dict[str, str]:
+        """Return the properties that users have given a topic."""
+        reply = self._run(_Call("topic_properties", f"topic:{topic}", ["properties"], []))
+        return {name: _text(value) for name, value in _pairs(reply[2:])}
+
+    def change_property(self, topic: str, name: str, value: str | None) -> Answer:
+        """Set a property of a topic, or remove it; ABSENT without such a topic or property."""
+        action: list[_Arg] = ["remove"] if value is None else ["set", value]
+        keys = ["topology", "properties"]
+        return self._answer(_Call("topic_property", f"topic:{topic}", keys, [name, *action]))
 
     def list_topics(self) -> list[str]:
         """Return the full names of all segmented topics, sorted."""
@@ -401,7 +413,7 @@ class RedisStore:
         tag = f"tc{tc}"
         args: list[_Arg] = [f"{{{tag}}}:txn:", f"{{{tag}}}:txn-op:", entry, batch]
         for group in groups:
-            args += [group.txn.key, group.nonce, group.reference]
+            args += [group.txn.key, group.nonce, group.reference, group.records]
         keys = [f"op-batch:{entry}", "op-log"]
         reply = self._run(_Call("txn_op_batch", tag, keys, args, Step.OP_BATCH))
         answers = (Answer(Code(_text(c)), tuple(map(_text, more))) for c, *more in reply[3:])
@@ -701,7 +713,7 @@ def _as_gate(reply: list[Any]) -> Gate:
     )
     dropped = {writer: _split_bound(value)[0] for writer, value in _pairs(reply[3])}
     floor = {int(tc): int(counter) for tc, counter in _pairs(reply[4])}
-    return Gate(pins, dropped, floor)
+    return Gate(pins, dropped, floor, contains_txn=True)
 
 
 def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:

@@ -275,7 +275,7 @@ class OpLog:
             packed.items.add(txn_id=one.txn.key, name=one.name, record=one.record)
             owners.setdefault((one.txn, one.nonce), []).append(index)
         groups = [
-            OpGroup(txn, nonce, _PREFIX + _reference(indices, len(batch)))
+            OpGroup(txn, nonce, _PREFIX + _reference(indices, len(batch)), len(indices))
             for (txn, nonce), indices in owners.items()
         ]
         value = _PREFIX + packed.SerializeToString(deterministic=True)
