@@ -10,7 +10,8 @@ what happens                   what wakes a waiting reader
 a decision is carried out      the event that the segment's materialization emits in the same step
 rows outside of transactions   the event of the step that raises the segment's high-position
 the committer dies in between  the event that the decision itself emits on its TC, if the reader
-                               has said who holds it: it then carries the decision out itself
+                               has said who holds it: it then carries the decision out itself;
+                               a reader that has not looked since the append: the recheck
 the owner dies, undecided      nothing at first; the recheck finds the lease over
 events are trimmed             the newest one, which is never trimmed
 the connection is lost         the loss itself
