@@ -32,6 +32,7 @@ help:
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make format    let ruff fix and format what it can"
 	@echo "make bench     throughput and latency, both backends"
+	@echo "make bench-coordination  operation records, notification, gates: without Spark"
 	@echo "make proto     generate the protobuf code again"
 	@echo "make clean     remove .venv and everything that was made"
 
@@ -79,6 +80,10 @@ format: $(VENV)/dev.stamp
 .PHONY: bench
 bench: java $(VENV)/dev.stamp
 	$(PY) -m benchmarks $(ARGS)
+
+.PHONY: bench-coordination
+bench-coordination: $(VENV)/dev.stamp
+	$(PY) -m benchmarks.coordination $(ARGS)
 
 .PHONY: proto
 proto: $(VENV)/dev.stamp

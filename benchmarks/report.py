@@ -10,6 +10,12 @@ from rich.table import Table
 from benchmarks.measure import Result
 from benchmarks.micro_batch import MILLISECONDS
 
+_EXACT = 10  # below it, decimals matter
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= _EXACT else f"{value:,.2f}"
+
 
 def print_results(console: Console, results: Sequence[Result]) -> None:
     """Print every case and side, with spread, first run, ratios and differences."""
@@ -31,8 +37,8 @@ def print_results(console: Console, results: Sequence[Result]) -> None:
             "" if result.case == previous[0] else result.case,
             result.side,
             result.unit,
-            *(f"{x:,.0f}" for x in (result.median, min(result.runs), max(result.runs))),
-            "" if result.first is None else f"{result.first:,.0f}",
+            *(_figure(x) for x in (result.median, min(result.runs), max(result.runs))),
+            "" if result.first is None else _figure(result.first),
             ratio,
         )
         previous = (result.case, result.side)

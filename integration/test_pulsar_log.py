@@ -37,7 +37,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.pulsar_server import Broker, free_ports
-from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.log import CONTAINS_TXN, SegmentRef
 from pulsar_txn_spark.segments.pulsar_log import INTERNAL_SUBSCRIPTION, PulsarSegmentLog
 
 QUIET = pulsar_client.ConsoleLogger(pulsar_client.LoggerLevel.Warn)
@@ -423,3 +423,21 @@ def test_a_log_is_not_used_across_a_fork(harness: Harness) -> None:
         assert b"fork" in told.read()
     os.waitpid(child, 0)
     write(harness.log, segment, "w", values(b"the parent goes on"))
+
+
+def test_a_topic_says_before_the_first_transactional_row_that_there_may_be_some(
+    harness: Harness, pulsar: Broker, api: Api
+) -> None:
+    segment = harness.segment()
+    properties = f"{rest_path(segment)}/properties"
+    harness.log.writer(segment, "outside").close()
+    assert CONTAINS_TXN not in api("GET", properties)
+    before = api("GET", properties)
+    writer = harness.log.writer(segment, "ptxn-0-1-0-abcd")
+    assert api("GET", properties) == {**before, CONTAINS_TXN: "true"}
+    assert harness.log.last_confirmed(segment) == EARLIEST, "nothing was written yet"
+    writer.close()
+    another = log_of(pulsar)
+    another.writer(segment, "ptxn-0-2-0-abcd").close()
+    another.close()
+    assert api("GET", properties) == {**before, CONTAINS_TXN: "true"}

@@ -13,7 +13,10 @@ from pulsar_txn_spark.topic_admin import (
     create_topic,
     delete_topic,
     list_topics,
+    remove_topic_property,
     reset_subscription,
+    set_topic_property,
+    topic_properties,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +32,10 @@ __all__ = [
     "create_topic",
     "delete_topic",
     "list_topics",
+    "remove_topic_property",
     "reset_subscription",
+    "set_topic_property",
+    "topic_properties",
     "transactional",
 ]
 

@@ -19,16 +19,24 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import EndedBy, TxnHeader, TxnId
+from pulsar_txn_spark.store.protocol import (
+    EndedBy,
+    MetadataStore,
+    OpLogSettings,
+    TxnHeader,
+    TxnId,
+)
 from pulsar_txn_spark.txn.participants import Participants
 from pulsar_txn_spark.txn.sweeper import DEFAULT_INTERVAL_S, DEFAULT_RETENTION_MS
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 topic = typer.Typer(no_args_is_help=True, help="Segmented topics.")
 txn = typer.Typer(no_args_is_help=True, help="Transactions.")
+op_log = typer.Typer(no_args_is_help=True, help="How operation records are gathered (PIP-160).")
 subscription = typer.Typer(no_args_is_help=True, help="Subscriptions and their cursors.")
 app.add_typer(topic, name="topic")
 app.add_typer(txn, name="txn")
+app.add_typer(op_log, name="op-log")
 app.add_typer(subscription, name="subscription")
 
 Given = Annotated[
@@ -151,6 +159,77 @@ def topic_delete(
     if not yes:
         typer.confirm(f"Delete {name} with all its data?", abort=True)
     topic_admin.delete_topic(_options(option), name)
+
+
+@topic.command("properties")
+def topic_properties(name: TopicArgument, option: Given = [], as_json: AsJson = False) -> None:
+    """Show a topic's properties; '__contains_txn_messages' is the system's own."""
+    _show_properties(name, option, as_json=as_json)
+
+
+def _show_properties(name: str, option: Sequence[str], *, as_json: bool) -> None:
+    found = topic_admin.topic_properties(_options(option), name)
+    rows = [{"property": key, "value": value} for key, value in sorted(found.items())]
+    _show(rows, as_json=as_json, title=name, columns=["property", "value"])
+
+
+@topic.command("set-property")
+def topic_set_property(
+    name: TopicArgument,
+    key: Annotated[str, typer.Argument(help="Name of the property.")],
+    value: Annotated[str, typer.Argument(help="Its value.")],
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Give a topic a property."""
+    topic_admin.set_topic_property(_options(option), name, key, value)
+    _show_properties(name, option, as_json=as_json)
+
+
+@topic.command("remove-property")
+def topic_remove_property(
+    name: TopicArgument,
+    key: Annotated[str, typer.Argument(help="Name of the property.")],
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Take a property from a topic."""
+    topic_admin.remove_topic_property(_options(option), name, key)
+    _show_properties(name, option, as_json=as_json)
+
+
+# -- operation records -------------------------------------------------------------------------
+
+
+@op_log.command("show")
+def op_log_show(option: Given = [], as_json: AsJson = False) -> None:
+    """Show how the operation records of each coordinator are gathered (PIP-160)."""
+    _show_op_log(_open(option).store, as_json=as_json)
+
+
+def _show_op_log(store: MetadataStore, *, as_json: bool) -> None:
+    rows = []
+    for tc in range(store.identity.coordinators):
+        found = store.read_op_log(tc)
+        rows.append({"coordinator": tc, **asdict(found or OpLogSettings())})
+    _show(rows, as_json=as_json, title="operation records", columns=list(rows[0]))
+
+
+@op_log.command("set")
+def op_log_set(
+    enabled: Annotated[bool, typer.Option("--on/--off", help="Gather records into entries.")],
+    max_records: Annotated[int, typer.Option(help="Records in one entry.")] = 512,
+    max_bytes: Annotated[int, typer.Option(help="Bytes in one entry.")] = 4 * 1024 * 1024,
+    max_delay_ms: Annotated[int, typer.Option(help="How long a record waits for others.")] = 1,
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Change how operation records are gathered; running writers hear of it at once."""
+    store = _open(option).store
+    settings = OpLogSettings(enabled, max_records, max_bytes, max_delay_ms)
+    for tc in range(store.identity.coordinators):
+        store.set_op_log(tc, settings)
+    _show_op_log(store, as_json=as_json)
 
 
 # -- transactions ------------------------------------------------------------------------------

@@ -35,6 +35,10 @@ class TopicExistsError(PulsarTxnError):
     """A segmented topic is already there, in another shape than the one asked for."""
 
 
+class NotAllowedError(PulsarTxnError):
+    """A system property was to be changed by a user (Pulsar's ``NotAllowedException``)."""
+
+
 class TransactionError(PulsarTxnError):
     """Base class of the errors about one transaction."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +17,7 @@ from pulsar_txn_spark.store.connection import connect
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+from pulsar_txn_spark.txn.notification import SegmentWatcher
 from pulsar_txn_spark.txn.sweeper import (
     DEFAULT_RETENTION_MS,
     BackgroundSweeper,
@@ -39,6 +41,10 @@ class Runtime:
         """Return a sweeper that asks this log for the ends of segments."""
         ends = partial(_segment_ends, self.topics, self.log)
         return Sweeper(self.coordinator, ends, retention_ms)
+
+    def watcher(self, segments: Collection[str] = ()) -> SegmentWatcher:
+        """Return a watcher for one waiting thread; close it."""
+        return SegmentWatcher(self.store, segments)
 
 
 _Key = tuple[int, StoreConfig, PulsarConfig | None]

@@ -24,6 +24,7 @@ class Step(StrEnum):
     PIN = "pin"
     APPEND = "append"
     OP_RECORD = "op-record"
+    OP_BATCH = "op-batch"
     PENDING_ACK = "pending-ack"
     DECIDE = "header-cas"
     MATERIALIZE = "materialize"

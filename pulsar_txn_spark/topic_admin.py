@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pulsar_txn_spark.errors import AcknowledgementConflictError, OptionError
+from pulsar_txn_spark.errors import AcknowledgementConflictError, NotAllowedError, OptionError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.log import CONTAINS_TXN, SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.protocol import Code
+
+SYSTEM_PREFIX = "__"
+"""So the names of the system's own properties begin."""
 
 
 def _open(options: Mapping[str, str]) -> Runtime:
@@ -64,6 +67,69 @@ def delete_topic(options: Mapping[str, str], topic: str) -> None:
 def list_topics(options: Mapping[str, str]) -> list[str]:
     """Return the full names of all segmented topics, sorted."""
     return _open(options).store.list_topics()
+
+
+def topic_properties(options: Mapping[str, str], topic: str) -> dict[str, str]:
+    """Return a topic's properties: the users', and the system's own.
+
+    ``__contains_txn_messages`` (PIP-373) is ``true`` from the moment on at which a transaction was
+    first let write to one of the topic's segments.
+
+    Raises
+    ------
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    run = _open(options)
+    topology = run.topics.require(TopicName.parse(topic))
+    gates = run.store.gates([segment.ref.id for segment in topology.segments])
+    contains = any(gate.contains_txn for gate in gates)
+    return run.store.read_properties(str(topology.topic)) | {
+        CONTAINS_TXN: str(contains).lower(),
+    }
+
+
+def set_topic_property(options: Mapping[str, str], topic: str, name: str, value: str) -> None:
+    """Give a topic a property, or another value of it.
+
+    Raises
+    ------
+    NotAllowedError
+        If it is a system property.
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    _refuse_system_property(name, "set")
+    _change_property(options, topic, name, value)
+
+
+def remove_topic_property(options: Mapping[str, str], topic: str, name: str) -> bool:
+    """Take a property from a topic; False if it has none of that name.
+
+    Raises
+    ------
+    NotAllowedError
+        If it is a system property.
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    _refuse_system_property(name, "removed")
+    return _change_property(options, topic, name, None)
+
+
+def _refuse_system_property(name: str, what: str) -> None:
+    if name.startswith(SYSTEM_PREFIX):
+        raise NotAllowedError(
+            f"the property {name!r} cannot be {what}: properties that begin with "
+            f"{SYSTEM_PREFIX!r} are the system's. They can be read; use another name"
+        )
+
+
+def _change_property(options: Mapping[str, str], topic: str, name: str, value: str | None) -> bool:
+    run = _open(options)
+    topology = run.topics.require(TopicName.parse(topic))
+    answer = run.store.change_property(str(topology.topic), name, value)
+    return answer.code is Code.OK
 
 
 def reset_subscription(

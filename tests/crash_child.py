@@ -21,6 +21,7 @@ from pulsar_txn_spark.segments.topology import Segment
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.connection import connect
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite, Winner
+from pulsar_txn_spark.store.protocol import OpLogSettings
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
 from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer, writer_name
@@ -137,8 +138,11 @@ class Driver:
         finally:
             for writer in writers:
                 writer.close()
+        # Every other task gathers its records into one entry: both forms, in one transaction.
+        self.coordinator.ops.configure(OpLogSettings(enabled=partition % 2 == 1))
         with steps.at(Step.OP_RECORD):
-            self.coordinator.append_ops(attempt.txn, attempt.nonce, {name: b"record"})
+            ops = {f"{name}/{segment_id}": b"record" for segment_id in ids}
+            self.coordinator.append_ops(attempt.txn, attempt.nonce, ops)
         for segment_id, receipt in zip(ids, receipts, strict=True):
             assert receipt.last is not None
             last = as_record(receipt.last)

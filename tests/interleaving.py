@@ -23,7 +23,16 @@ LOST_REPLY = 0.01
 LOST_REQUEST = 0.005
 COPY = 0.1  # of the requests that change something, so many arrive a second time
 EVENT = 0.06  # of the turns, so many go to the network or the clock instead of to a process
-READ_ONLY = ("_read", "_gate", "_list", "_staged", "_of_nonce", "_identity", "_lowest_open")
+READ_ONLY = (
+    "_read",
+    "_gate",
+    "_list",
+    "_staged",
+    "_of_nonce",
+    "_identity",
+    "_lowest_open",
+    "_newest",
+)
 
 
 class Died(BaseException):

@@ -14,7 +14,7 @@ from pulsar_txn_spark import cli
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.store.protocol import TxnId
+from pulsar_txn_spark.store.protocol import OpLogSettings, TxnId
 
 
 @pytest.fixture
@@ -79,6 +79,30 @@ def test_a_subscription_is_listed_described_and_reset(
     assert (row["query"], row["generation"]) == ("", 2)
 
 
+def test_properties_are_set_and_removed_but_for_the_systems_own(option: str, topic: str) -> None:
+    call("topic", "create", topic, "-o", option)
+    assert call("topic", "set-property", topic, "team", "a", "-o", option) == [
+        {"property": "__contains_txn_messages", "value": "false"},
+        {"property": "team", "value": "a"},
+    ]
+    call("topic", "remove-property", topic, "team", "-o", option)
+    assert call("topic", "properties", topic, "-o", option) == [
+        {"property": "__contains_txn_messages", "value": "false"}
+    ]
+
+
+def test_the_gathering_of_operation_records_is_shown_and_changed(option: str, run: Runtime) -> None:
+    shown = call("op-log", "show", "-o", option)
+    assert [row["coordinator"] for row in shown] == list(range(run.store.identity.coordinators))
+    assert {row["enabled"] for row in shown} == {False}
+    args = ("--on", "--max-records", "100", "--max-delay-ms", "2", "-o", option)
+    for row in call("op-log", "set", *args):
+        assert row["enabled"]
+        assert (row["max_records"], row["max_bytes"], row["max_delay_ms"]) == (100, 1 << 22, 2)
+    assert run.store.read_op_log(3) == OpLogSettings(True, 100, 1 << 22, 2)
+    assert not any(row["enabled"] for row in call("op-log", "set", "--off", "-o", option))
+
+
 def test_a_sweep_collects_what_is_decided(option: str, run: Runtime) -> None:
     txn = open_txn(run)
     call("txn", "abort", str(txn), "-o", option)
@@ -94,6 +118,9 @@ def test_a_sweep_collects_what_is_decided(option: str, run: Runtime) -> None:
         (["topic", "create", "persistent://a/b/c"], "expected topic://"),
         (["topic", "create", "x", "--segments", "0"], "expected 1 to 1024 segments, found 0"),
         (["txn", "show", "(0,99999999)"], "has no header"),
+        (["topic", "set-property", "x", "__contains_txn_messages", "false"], "cannot be set"),
+        (["topic", "remove-property", "x", "__contains_txn_messages"], "cannot be removed"),
+        (["op-log", "set", "--on", "--max-records", "0"], "expected 1 to 4096, found 0"),
         (["txn", "show", "nonsense"], "expected a transaction as '(tc,counter)'"),
         (["txn", "show", "(77,1)"], "there is no TC 77"),
         (["topic", "list", "-o", "nonsense"], "expected -o KEY=VALUE"),

@@ -61,8 +61,8 @@ class Model:
     def _observe(self, name: str, args: tuple[object, ...], reply: list[bytes]) -> None:
         if name != "txn_end" or reply[1] != b"OK":
             return
-        # numkeys, six keys, then the three of the prelude: uuid, epoch, seq.
-        txn = TxnId.parse(str(args[10]))
+        # numkeys, the keys, then the three of the prelude: uuid, epoch, seq.
+        txn = TxnId.parse(str(args[1 + int(str(args[0])) + 3]))
         assert txn not in self.decisions, f"INV-1: {txn} was decided twice"
         self.decisions[txn] = TxnState(reply[2].decode()), Outcome.FromString(reply[3])
         if self.decisions[txn][0] is TxnState.COMMITTED:

@@ -16,6 +16,9 @@ from pulsar_txn_spark.store.protocol import (
     Answer,
     Code,
     EndedBy,
+    OpGroup,
+    OpLogSettings,
+    OpsAnswer,
     PointerRead,
     SegmentDecision,
     SubscriptionRef,
@@ -92,6 +95,7 @@ STEPS: Mapping[str, list[Step]] = {
     ],
     "cursor_read": [lambda w, _: w.store.read_cursors([SEGMENT, OTHER_SEGMENT], "sub")],
     "cursor_reset": [lambda w, _: w.store.reset_cursor(SEGMENT, "sub", P2)],
+    "events_newest": [lambda w, _: len(w.store._newest_events([f"seg:{SEGMENT}", "tc0"]))],
     "plan_read": [lambda w, _: w.store.read_plans("q", "0")],
     "plan_register": [
         lambda w, _: w.store.register_plan("q", "0", "source", b"plan"),
@@ -124,6 +128,12 @@ STEPS: Mapping[str, list[Step]] = {
     "store_identity": [lambda w, _: redis_store.RedisStore(lambda: w.store._client).identity],
     "subscription_list": [lambda w, _: w.store.list_subscriptions(SEGMENT)],
     "tag_state": [lambda w, _: w.store.raise_high("new", P1)],
+    "topic_properties": [lambda w, _: w.store.read_properties(TOPIC)],
+    "topic_property": [
+        lambda w, _: w.store.change_property(TOPIC, "owner", "me"),
+        lambda w, _: w.store.change_property("topic://a/b/new", "owner", "me"),
+        lambda w, _: w.store.change_property(TOPIC, "old", None),
+    ],
     "topology_cas": [
         lambda w, _: w.store.swap_topology("topic://a/b/new", 0, b"record"),
         lambda w, _: w.store.swap_topology(TOPIC, 1, b"next"),
@@ -162,6 +172,14 @@ STEPS: Mapping[str, list[Step]] = {
     "txn_lowest_open": [lambda w, t: w.store.lowest_open(t.tc)[0]],
     "txn_of_nonce": [lambda w, t: w.store.txn_of_nonce(t.tc, NONCE)],
     "txn_op": [lambda w, t: w.store.append_ops(t, NONCE, {"op-1": b"record", "op-2": b"other"})],
+    "txn_op_batch": [
+        lambda w, t: w.store.append_op_batch(
+            t.tc, "e", b"batch", [OpGroup(t, NONCE, b"\x0e\x01", 1), OpGroup(t, "other", b"", 1)]
+        )
+    ],
+    "txn_ops": [lambda w, t: w.store.read_ops(t)],
+    "op_log_read": [lambda w, t: w.store.read_op_log(t.tc)],
+    "op_log_set": [lambda w, t: w.store.set_op_log(t.tc, OpLogSettings(enabled=True))],
     "txn_read": [lambda w, t: w.header(t).intents],
     "txn_remove": [lambda w, _: w.store.remove_txn(materialized(w))],
     "txn_stage": [
@@ -176,6 +194,7 @@ by itself; what answers its lost reply is in test_header_state_machine.py."""
 COUNTED_ANEW = {
     "source_incarnation": "a number is skipped; numbers have to rise, not to be dense",
     "cursor_reset": "a generation is skipped; it has to differ from those before",
+    "topic_property": "the second time the property is gone, which is what was wanted",
     "txn_remove": "the second time the header is gone, which is what was wanted",
 }
 """Where the answer, or a counter, may tell that the request was repeated; nothing else may."""
@@ -205,6 +224,7 @@ def prepare(world: World) -> TxnId:
     world.store.intend(txn, NONCE, TIMEOUT_MS, intents)
     world.store.reset_cursor(SEGMENT, "free", P1)
     world.store.swap_topology(TOPIC, 0, b"record")
+    world.store.change_property(TOPIC, "old", "value")
     world.store.catalogue("topic://there/is/one", listed=True)
     swap(world, PointerRead("", b"", b""), b"pointer")
     for batch in range(9):
@@ -244,6 +264,8 @@ def meaning(found: Any) -> Any:
     """Return an answer without saying whether the step was done now or already."""
     if isinstance(found, list):
         return [meaning(item) for item in found]
+    if isinstance(found, OpsAnswer):
+        return [meaning(item) for item in found.answers]
     if isinstance(found, Answer):
         already = found.code in (Code.ALREADY, Code.PINNED)
         return Code.OK if already else found.code

@@ -28,12 +28,14 @@ from pulsar_txn_spark.errors import (
     StoreUnavailableError,
     StoreUnsafeError,
 )
-from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.store import connection, durability, server, watch
 from pulsar_txn_spark.store.connection import connect, verify
 from pulsar_txn_spark.store.endpoint import parse_endpoint
+from pulsar_txn_spark.store.redis_store import RedisStore
+from pulsar_txn_spark.txn.notification import SegmentWatcher
 
 SAFE = {
     "appendonly": "yes",
@@ -483,6 +485,30 @@ def test_the_embedded_log_works_on_a_cluster(start_redis: StartRedis) -> None:
     segments = [SegmentRef(str(i), "topic://public/default/t", str(i)) for i in range(3)]
     for segment in segments:
         check_log(log, segment)
+
+
+def test_events_are_followed_on_a_cluster_by_a_read_for_each_slot(
+    start_redis: StartRedis,
+) -> None:
+    port = start_cluster(start_redis)
+    client = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
+    store = RedisStore(lambda: client)
+    segments = [f"segment-{number}" for number in range(4)]
+    with SegmentWatcher(store, segments, recheck_ms=3_600_000) as watcher:
+        assert watcher.wait(0) == segments
+        assert watcher.poll() == []
+        for segment in (segments[2], segments[0]):
+            store.raise_high(segment, Position(1, 1))
+            assert watcher.wait(20) == [segment]
+        plain = redis.Redis(port=port)
+        plain.client_kill_filter(_type="normal", skipme=True)
+        plain.close()
+        seen: set[str] = set()
+        while len(seen) < len(segments):
+            seen.update(found := watcher.wait(20))
+            assert found, "every lost connection counts as an event"
+        store.raise_high(segments[1], Position(1, 1))
+        assert watcher.wait(20) == [segments[1]]
 
 
 def check_log(log: EmbeddedSegmentLog, segment: SegmentRef) -> None:

@@ -46,6 +46,13 @@ Visible = Callable[[str, Position], bool]
 `writer` is the entry's producer name. A backend asks once per entry, not once per row.
 """
 
+TRANSACTIONAL_WRITER = "ptxn-"
+"""So the name of a writer begins that writes in a transaction, and no other's."""
+
+CONTAINS_TXN = "__contains_txn_messages"
+"""PIP-373's property, ``true`` before the first transactional entry. A backend whose topics have
+properties of their own sets it there as well, for others to see; ours go by the metadata store."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:

@@ -9,6 +9,7 @@ purpose and which ledger comes next. A first ledger beyond that one was removed 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -28,7 +29,13 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import pulsar_layout
-from pulsar_txn_spark.segments.log import RangeSize, SegmentRef, Visible
+from pulsar_txn_spark.segments.log import (
+    CONTAINS_TXN,
+    TRANSACTIONAL_WRITER,
+    RangeSize,
+    SegmentRef,
+    Visible,
+)
 from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin
 from pulsar_txn_spark.segments.pulsar_client import CLIENTS, close_quietly, translate
 from pulsar_txn_spark.segments.pulsar_layout import Layout, Piece
@@ -37,6 +44,8 @@ from pulsar_txn_spark.segments.pulsar_reader import EntryFeed, RowCollector, rea
 from pulsar_txn_spark.segments.pulsar_writer import PulsarSegmentWriter, WriterSettings
 
 __all__ = ["PulsarSegmentLog", "validate_passthrough"]
+
+_logger = logging.getLogger(__name__)
 
 INTERNAL_SUBSCRIPTION = "__pulsar_txn_spark"
 """Durable subscription of every segment that keeps what was not read."""
@@ -79,6 +88,7 @@ class PulsarSegmentLog:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._origins: dict[str, tuple[Position, int] | None] = {}
+        self._contains_txn: dict[str, str] = {}  # the property as it was last seen, or set
         self._means: dict[str, tuple[float, float]] = {}
         self._writers: weakref.WeakSet[PulsarSegmentWriter] = weakref.WeakSet()
         self._closed = False
@@ -117,6 +127,7 @@ class PulsarSegmentLog:
         self._admin.delete_topic(segment.log_name)
         with self._lock:
             self._origins.pop(segment.log_name, None)
+            self._contains_txn.pop(segment.log_name, None)
             self._means.pop(segment.log_name, None)
 
     def reach(self, segment: SegmentRef) -> None:
@@ -133,6 +144,8 @@ class PulsarSegmentLog:
         """Open a producer of that name; see the Protocol."""
         self._check_process()
         self._check_exists(segment)
+        if name.startswith(TRANSACTIONAL_WRITER):
+            self._mark_contains_txn(segment)
         settings = self._writer_settings
         try:
             producer = self._client.create_producer(
@@ -306,6 +319,7 @@ class PulsarSegmentLog:
                 "was deleted on the broker, or never created there: check service.url and "
                 "admin.url"
             )
+        self._contains_txn[segment.log_name] = found.get(CONTAINS_TXN, "")
         text = found.get(ORIGIN_PROPERTY)
         origin = None
         if text is not None:
@@ -327,6 +341,24 @@ class PulsarSegmentLog:
             first = self._admin.layout(segment.log_name).first_ledger
             self._admin.set_properties(segment.log_name, {ORIGIN_PROPERTY: f"{EARLIEST},{first}"})
             self._read_origin(segment)
+
+    def _mark_contains_txn(self, segment: SegmentRef) -> None:
+        """Note for others, before the first transactional row, that there may be some (PIP-373)."""
+        found = self._contains_txn.get(segment.log_name, "")
+        if found.lower() == "true":
+            return
+        if found.lower() not in ("", "false"):
+            # A user's, from before: PIP-373 leaves it alone. No reader of ours goes by it.
+            _logger.warning(
+                "the topic %s has a property %s=%r of a user's, which is left as it is: other "
+                "tools cannot tell from it that there are transactions",
+                segment.log_name,
+                CONTAINS_TXN,
+                found,
+            )
+        else:
+            self._admin.set_properties(segment.log_name, {CONTAINS_TXN: "true"})
+        self._contains_txn[segment.log_name] = "true"
 
     def _gone(self, segment: SegmentRef, first_ledger: int) -> Position:
         origin = self._origins.get(segment.log_name)

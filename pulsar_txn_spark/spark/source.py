@@ -33,11 +33,12 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.context import TaskFacts, spare_collections
+from pulsar_txn_spark.spark.idle import IdleWatch
 from pulsar_txn_spark.spark.offsets import SegmentOffset, SourceOffset, TopicOffset
 from pulsar_txn_spark.spark.rows import needed_columns, to_spark_batches
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import AckRequest, Cursor
+from pulsar_txn_spark.store.protocol import AckRequest, Cursor, TxnId
 from pulsar_txn_spark.txn.batch import new_nonce
 from pulsar_txn_spark.txn.buffer import ReadableRange, Visibility
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
@@ -364,12 +365,15 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._incarnation = 0
         self._available: dict[_Key, Position] | None = None
         self._latest: SourceOffset | None = None
+        self._held: dict[str, tuple[TxnId, ...]] = {}
+        self._idle: IdleWatch
 
     @property
     def _segments(self) -> _SegmentReader:
         if self._reader is None:
             self._reader = _SegmentReader(self._given, self._schema, Use.READ | Use.STREAM)
             self._incarnation = self._reader.run.store.next_source_incarnation()
+            self._idle = IdleWatch(self._reader.run)
         return self._reader
 
     # -- offsets -----------------------------------------------------------------------------
@@ -481,10 +485,21 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return how far the next micro-batch reads: committed data, within the limits."""
         reader = self._segments
+        if self._idle.still(start):
+            return start
+        found = self._look(reader, start, limit)
+        self._idle.after(start, self._held, nothing=found == start)
+        return found
+
+    def _look(
+        self, reader: _SegmentReader, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
         topologies = reader.topologies()
         segments = reader.segments(topologies)
         starts = self._understood(start, topologies).positions()
+        self._idle.before(ref.id for ref in segments.values())
         readable = reader.readable(segments, starts)
+        self._held = {segments[key].id: found.blocked_by for key, found in readable.items()}
         # A segment that the checkpoint does not know is new: it starts at its beginning (INV-10).
         lows = {key: starts.get(key, EARLIEST) for key in segments}
         ends = {key: found.end for key, found in readable.items()}

@@ -88,6 +88,29 @@ class OpRecord(_message.Message):
     bytes: int
     def __init__(self, kind: _Optional[_Union[OpRecord.Kind, str]] = ..., segment: _Optional[str] = ..., subscription: _Optional[str] = ..., writer: _Optional[str] = ..., first: _Optional[_Union[Position, _Mapping]] = ..., last: _Optional[_Union[Position, _Mapping]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
+class BatchedOpRecords(_message.Message):
+    __slots__ = ("items",)
+    class Item(_message.Message):
+        __slots__ = ("txn_id", "name", "record")
+        TXN_ID_FIELD_NUMBER: _ClassVar[int]
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        RECORD_FIELD_NUMBER: _ClassVar[int]
+        txn_id: str
+        name: str
+        record: bytes
+        def __init__(self, txn_id: _Optional[str] = ..., name: _Optional[str] = ..., record: _Optional[bytes] = ...) -> None: ...
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[BatchedOpRecords.Item]
+    def __init__(self, items: _Optional[_Iterable[_Union[BatchedOpRecords.Item, _Mapping]]] = ...) -> None: ...
+
+class OpReference(_message.Message):
+    __slots__ = ("batch_index", "batch_size")
+    BATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    batch_index: _containers.RepeatedScalarFieldContainer[int]
+    batch_size: int
+    def __init__(self, batch_index: _Optional[_Iterable[int]] = ..., batch_size: _Optional[int] = ...) -> None: ...
+
 class Pointer(_message.Message):
     __slots__ = ("batch_id", "txn_id", "nonce", "digest", "decision", "retired_nonces", "owner")
     class Decision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

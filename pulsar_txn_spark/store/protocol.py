@@ -11,11 +11,12 @@ repeated: a lost reply is answered by asking again. Every method raises
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
 
@@ -189,11 +190,14 @@ class Gate:
         Writer → the last position up to which its entries count (EARLIEST = none).
     floor : mapping of int to int
         TC → transactions with a lower counter are never read.
+    contains_txn : bool
+        Whether a transaction has ever written here (PIP-373).
     """
 
     pins: tuple[Pin, ...] = ()
     dropped: Mapping[str, Position] = field(default_factory=dict)
     floor: Mapping[int, int] = field(default_factory=dict)
+    contains_txn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +276,103 @@ class SubscriptionRef:
         return f"subscription {self.subscription!r} of segment {self.segment}"
 
 
+@dataclass(frozen=True, slots=True)
+class OpLogSettings:
+    """How the operation records of a TC are gathered into entries (PIP-160).
+
+    Parameters
+    ----------
+    enabled : bool
+        Off = each request is written by itself, at once.
+    max_records : int
+        An entry is written when it has so many records,
+    max_bytes : int
+        or so many bytes of records,
+    max_delay_ms : int
+        or when its oldest record has waited so long.
+
+    Raises
+    ------
+    OptionError
+        If a limit is out of bounds.
+    """
+
+    enabled: bool = False
+    max_records: int = 512
+    max_bytes: int = 4 * 1024 * 1024
+    max_delay_ms: int = 1
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("max_records", 1, 4_096),  # of as many transactions in one script
+            ("max_bytes", 1, 64 * 1024 * 1024),
+            ("max_delay_ms", 0, 10_000),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise OptionError(
+                    f"{name} of the operation log: expected {low} to {high}, found "
+                    f"{getattr(self, name)}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class OpGroup:
+    """The records of one owner in an entry; `reference` says which of the items they are."""
+
+    txn: TxnId
+    nonce: str
+    reference: bytes
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpsAnswer:
+    """Answers to operation records, one for each owner, and the TC's settings (None = unset)."""
+
+    answers: tuple[Answer, ...]
+    settings: OpLogSettings | None
+
+
+@dataclass(frozen=True, slots=True)
+class RawOps:
+    """Operation records of a transaction as they are stored.
+
+    Parameters
+    ----------
+    records : mapping of str to bytes
+        Name → record, or ``batch:<entry>`` → reference.
+    batches : mapping of str to bytes
+        Entry → batch, of all that are referred to; empty bytes = it is missing.
+    """
+
+    records: Mapping[str, bytes]
+    batches: Mapping[str, bytes]
+
+
+class EventFeed(Protocol):
+    """Follows the `events` streams of tags. One thread waits; any thread may wake it.
+
+    An event says "look again", and no more: streams are bounded, so that whoever is slow misses
+    some. The newest one is never trimmed, so nobody misses that there was one.
+    """
+
+    def follow(self, tags: Collection[str]) -> None:
+        """Follow these tags and no others, new ones from now on: read their state afterwards."""
+        ...
+
+    def wait(self, timeout_s: float) -> set[str]:
+        """Wait for events and return the tags that have some; empty = time is over, or woken."""
+        ...
+
+    def wake(self) -> None:
+        """Let the thread that waits, or the next one, return."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        ...
+
+
 class MetadataStore(Protocol):
     """The metadata store. Safe to use from several threads, not across a fork."""
 
@@ -293,6 +394,10 @@ class MetadataStore(Protocol):
         """Refuse from now on any tag that is older than what others have seen of it."""
         ...
 
+    def event_feed(self) -> EventFeed:
+        """Return a feed that follows nothing yet; close it."""
+        ...
+
     # topics
 
     def read_topology(self, topic: str) -> tuple[int, bytes] | None:
@@ -304,7 +409,15 @@ class MetadataStore(Protocol):
         ...
 
     def delete_topology(self, topic: str, expected: int) -> bool:
-        """Delete version `expected`; False on a conflict."""
+        """Delete version `expected`, and the topic's properties; False on a conflict."""
+        ...
+
+    def read_properties(self, topic: str) -> dict[str, str]:
+        """Return the properties that users have given a topic."""
+        ...
+
+    def change_property(self, topic: str, name: str, value: str | None) -> Answer:
+        """Set a property of a topic, or remove it; ABSENT without such a topic or property."""
         ...
 
     def list_topics(self) -> list[str]:
@@ -340,8 +453,26 @@ class MetadataStore(Protocol):
         """Record participants (none = a heartbeat) and extend the lease (``txn_intend.lua``)."""
         ...
 
-    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> Answer:
-        """Append named operation records (``txn_op.lua``)."""
+    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> OpsAnswer:
+        """Append named operation records, each by itself (``txn_op.lua``)."""
+        ...
+
+    def append_op_batch(
+        self, tc: int, entry: str, batch: bytes, groups: Sequence[OpGroup]
+    ) -> OpsAnswer:
+        """Append operation records of one TC as one entry (``txn_op_batch.lua``)."""
+        ...
+
+    def read_ops(self, txn: TxnId) -> RawOps:
+        """Read the operation records of a transaction, and the batches that they are in."""
+        ...
+
+    def read_op_log(self, tc: int) -> OpLogSettings | None:
+        """Return how a TC's operation records are gathered; None = nobody has set it."""
+        ...
+
+    def set_op_log(self, tc: int, settings: OpLogSettings) -> None:
+        """Change how a TC's operation records are gathered, for every writer and while it runs."""
         ...
 
     def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:

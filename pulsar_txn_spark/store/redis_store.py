@@ -29,6 +29,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_state import AckInterval, HeldRange, SubscriptionState
+from pulsar_txn_spark.store.event_feed import RedisEventFeed
 from pulsar_txn_spark.store.protocol import (
     AckRequest,
     Answer,
@@ -37,8 +38,12 @@ from pulsar_txn_spark.store.protocol import (
     DueTxns,
     EndedBy,
     Gate,
+    OpGroup,
+    OpLogSettings,
+    OpsAnswer,
     Pin,
     PointerRead,
+    RawOps,
     SegmentDecision,
     StoreIdentity,
     SubscriptionRef,
@@ -58,6 +63,7 @@ _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a fail
 _PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these and reads again
 _PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
 _RANGES_KEPT = 10_000  # acknowledged ranges of a subscription: 1 MB that a replay reads in one step
+_OPS_FORGOTTEN = 512  # records deleted in one step: a step must not hold the server up for long
 _OWN_PRELUDE = frozenset({"birth", "store_identity"})
 _WITH_RANGES = frozenset({"ack_individual", "ack_cumulative", "seg_materialize"})
 
@@ -150,6 +156,14 @@ class RedisStore:
             for tag, seq in witnesses.items():
                 if seq > self._witnesses.get(tag, 0):
                     self._witnesses[tag] = seq
+
+    def event_feed(self) -> RedisEventFeed:
+        """Return a feed that follows nothing yet; close it."""
+        return RedisEventFeed(self._client, self._newest_events)
+
+    def _newest_events(self, tags: Sequence[str]) -> list[str]:
+        calls = [_Call("events_newest", tag, ["events"], []) for tag in tags]
+        return [_text(reply[2]) for reply in self._run_all(calls)]
 
     # -- running scripts ---------------------------------------------------------------------
 
@@ -319,10 +333,22 @@ class RedisStore:
         return None
 
     def delete_topology(self, topic: str, expected: int) -> bool:
-        """Delete version `expected`; False on a conflict."""
-        call = _Call("topology_cas", f"topic:{topic}", ["topology"], [str(expected), ""])
+        """Delete version `expected`, and the topic's properties; False on a conflict."""
+        keys = ["topology", "properties"]
+        call = _Call("topology_cas", f"topic:{topic}", keys, [str(expected), ""])
         reply = self._run(call)
         return _text(reply[1]) == Code.OK or _text(reply[2]) == "0"
+
+    def read_properties(self, topic: str) -> dict[str, str]:
+        """Return the properties that users have given a topic."""
+        reply = self._run(_Call("topic_properties", f"topic:{topic}", ["properties"], []))
+        return {name: _text(value) for name, value in _pairs(reply[2:])}
+
+    def change_property(self, topic: str, name: str, value: str | None) -> Answer:
+        """Set a property of a topic, or remove it; ABSENT without such a topic or property."""
+        action: list[_Arg] = ["remove"] if value is None else ["set", value]
+        keys = ["topology", "properties"]
+        return self._answer(_Call("topic_property", f"topic:{topic}", keys, [name, *action]))
 
     def list_topics(self) -> list[str]:
         """Return the full names of all segmented topics, sorted."""
@@ -375,13 +401,44 @@ class RedisStore:
         step = Step.INTENT if intents else None
         return self._answer(_Call("txn_intend", f"tc{txn.tc}", keys, args, step))
 
-    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> Answer:
-        """Append named operation records (``txn_op.lua``)."""
-        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}"]
+    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> OpsAnswer:
+        """Append named operation records, each by itself (``txn_op.lua``)."""
+        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", "op-log"]
         args: list[_Arg] = [nonce]
         for name, record in ops.items():
             args += [name, record]
-        return self._answer(_Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD))
+        reply = self._run(_Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD))
+        if _text(reply[1]) == Code.OK:
+            return OpsAnswer((Answer(Code.OK),), _as_op_log(reply[2:]))
+        return OpsAnswer((_as_answer(reply),), None)
+
+    def append_op_batch(
+        self, tc: int, entry: str, batch: bytes, groups: Sequence[OpGroup]
+    ) -> OpsAnswer:
+        """Append operation records of one TC as one entry (``txn_op_batch.lua``)."""
+        tag = f"tc{tc}"
+        args: list[_Arg] = [f"{{{tag}}}:txn:", f"{{{tag}}}:txn-op:", entry, batch]
+        for group in groups:
+            args += [group.txn.key, group.nonce, group.reference, group.records]
+        keys = [f"op-batch:{entry}", "op-log"]
+        reply = self._run(_Call("txn_op_batch", tag, keys, args, Step.OP_BATCH))
+        answers = (Answer(Code(_text(c)), tuple(map(_text, more))) for c, *more in reply[3:])
+        return OpsAnswer(tuple(answers), _as_op_log(reply[2]))
+
+    def read_ops(self, txn: TxnId) -> RawOps:
+        """Read the operation records of a transaction, and the batches that they are in."""
+        tag = f"tc{txn.tc}"
+        reply = self._run(_Call("txn_ops", tag, [f"txn-op:{txn.key}"], [f"{{{tag}}}:op-batch:"]))
+        return RawOps(dict(_pairs(reply[2])), dict(_pairs(reply[3])))
+
+    def read_op_log(self, tc: int) -> OpLogSettings | None:
+        """Return how a TC's operation records are gathered; None = nobody has set it."""
+        return _as_op_log(self._run(_Call("op_log_read", f"tc{tc}", ["op-log"], []))[2:])
+
+    def set_op_log(self, tc: int, settings: OpLogSettings) -> None:
+        """Change how a TC's operation records are gathered, for every writer and while it runs."""
+        limits = [settings.max_records, settings.max_bytes, settings.max_delay_ms]
+        self._run(_Call("op_log_set", f"tc{tc}", ["op-log"], [int(settings.enabled), *limits]))
 
     def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
         """Make `run` the current run of a slot (``txn_stage.lua``)."""
@@ -408,6 +465,7 @@ class RedisStore:
             "idx:txn-open",
             "idx:txn-by-final-state",
             "idx:txn-unmaterialized",
+            "events",
         ]
         call = _Call("txn_end", f"tc{txn.tc}", keys, [txn.key, state, outcome, by, nonce])
         body, sha = _script(call.name)
@@ -450,14 +508,21 @@ class RedisStore:
 
     def forget_ops(self, txn: TxnId, nonce: str) -> Answer:
         """Delete the operation records of a transaction that every participant has materialized."""
+        tag = f"tc{txn.tc}"
         keys = [
             f"txn:{txn.key}",
             f"txn-op:{txn.key}",
             f"stage:{nonce}",
             "idx:txn-unmaterialized",
         ]
-        args: list[_Arg] = ["materialized", txn.key]
-        return self._answer(_Call("txn_forget_ops", f"tc{txn.tc}", keys, args))
+        cursor = "0"
+        while True:
+            args: list[_Arg] = ["materialized", txn.key, f"{{{tag}}}:op-batch:", cursor]
+            call = _Call("txn_forget_ops", tag, keys, [*args, _OPS_FORGOTTEN])
+            answer = self._answer(call)
+            if answer.code is not Code.PENDING:
+                return answer
+            (cursor,) = answer.values
 
     def list_open(self, tc: int, *, deadline_ms: int | None, limit: int) -> list[tuple[TxnId, int]]:
         """List OPEN transactions with their deadlines, earliest first, due by `deadline_ms`."""
@@ -730,6 +795,14 @@ def _as_answer(reply: list[Any]) -> Answer:
     return Answer(Code(_text(reply[1])), tuple(_text(value) for value in reply[2:]))
 
 
+def _as_op_log(values: Sequence[bytes | None]) -> OpLogSettings | None:
+    numbers = [int(value) for value in values if value is not None]
+    if not numbers:
+        return None
+    enabled, *limits = numbers
+    return OpLogSettings(bool(enabled), *limits)
+
+
 def _as_gate(reply: list[Any]) -> Gate:
     if _text(reply[1]) == Code.PLAIN:
         return Gate()
@@ -740,7 +813,7 @@ def _as_gate(reply: list[Any]) -> Gate:
     )
     dropped = {writer: _split_bound(value)[0] for writer, value in _pairs(reply[3])}
     floor = {int(tc): int(counter) for tc, counter in _pairs(reply[4])}
-    return Gate(pins, dropped, floor)
+    return Gate(pins, dropped, floor, contains_txn=True)
 
 
 def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:

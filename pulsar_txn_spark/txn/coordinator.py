@@ -37,6 +37,7 @@ from pulsar_txn_spark.store.protocol import (
     TxnState,
     WriterFate,
 )
+from pulsar_txn_spark.txn.op_log import OpLog
 from pulsar_txn_spark.txn.participants import Participants
 
 DEFAULT_TIMEOUT_MS = 60_000
@@ -89,6 +90,7 @@ class TransactionCoordinator:
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
+        self.ops = OpLog(store, require_open)
 
     def shard(self, nonce: str) -> int:
         """Return the TC id that a nonce's transaction belongs to."""
@@ -132,8 +134,11 @@ class TransactionCoordinator:
         self.intend(txn, nonce, timeout_ms, ())
 
     def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> None:
-        """Append named operation records; same errors as :meth:`intend`."""
-        require_open(txn, self.store.append_ops(txn, nonce, ops))
+        """Append named operation records; same errors as :meth:`intend`.
+
+        They are stored when this returns, by themselves or gathered with those of others.
+        """
+        self.ops.append(txn, nonce, ops)
 
     def add_partition(self, txn: TxnId, segments: Sequence[str], *, nonce: str) -> None:
         """Answer PIP-31's ``addPartitionToTxn``: changes nothing, as PIP-471 has it.

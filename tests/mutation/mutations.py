@@ -19,6 +19,10 @@ MESSAGES = "tests/test_message_acks.py"
 STORES = "tests/test_store_identity.py"
 SWEEPS = "tests/test_sweeper.py"
 TASKS = "tests/test_sink_tasks.py"
+OPS = "tests/test_op_log.py"
+EVENTS = "tests/test_notification.py"
+MARK = "tests/test_contains_txn.py"
+IDLE = "tests/test_idle_source.py"
 
 
 @dataclass(frozen=True)
@@ -910,5 +914,141 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{STORES}::test_a_decision_bears_witness_of_the_segments_that_it_is_about",
         Edit(f"{TXN}/coordinator.py", "        self.store.bear_witness(outcome.witnesses)\n", ""),
+    ),
+    # --- operation records (PIP-160) -----------------------------------------------------------
+    mutation(
+        "a caller is answered before its record is stored",
+        "PIP-160",
+        f"{OPS}::test_nobody_is_answered_before_the_entry_is_stored",
+        Edit(
+            f"{TXN}/op_log.py",
+            "            self._waiting.append(pending)\n",
+            "            self._waiting.append(pending)\n"
+            "            request.settle(OpAddress(txn, name, 0, 1), None)\n",
+        ),
+    ),
+    mutation(
+        "an entry takes the records of whoever asks",
+        "INV-8",
+        f"{OPS}::test_of_two_owners_of_one_transaction_in_an_entry_only_one_counts",
+        Edit(
+            f"{LUA}/txn_op_batch.lua", "elseif header[2] ~= ARGV[i + 1] then", "elseif false then"
+        ),
+    ),
+    mutation(
+        "an entry takes the records of a transaction that is over",
+        "INV-6",
+        f"{OPS}::test_a_transaction_that_is_over_takes_nothing_from_the_others_in_the_entry",
+        Edit(f"{LUA}/txn_op_batch.lua", "elseif header[1] ~= 'OPEN' then", "elseif false then"),
+    ),
+    mutation(
+        "an entry goes with the first transaction that is over",
+        "PIP-160",
+        f"{OPS}::test_an_entry_goes_with_the_last_transaction_that_has_a_record_in_it",
+        Edit(
+            f"{LUA}/txn_forget_ops.lua",
+            "if redis.call('HLEN', batch) == 1 then",
+            "if true then",
+        ),
+    ),
+    mutation(
+        "records wait without a bound",
+        "PIP-160",
+        f"{OPS}::test_whoever_brings_more_than_there_is_room_for_waits",
+        Edit(f"{TXN}/op_log.py", "while self._waiting and self._full():", "while False:"),
+    ),
+    mutation(
+        "a damaged entry is taken for one of the right size",
+        "INV-11",
+        f"{OPS}::test_a_batch_that_cannot_be_read_is_reported_and_not_skipped",
+        Edit(f"{TXN}/op_log.py", "if len(items) != wanted.batch_size:", "if False:"),
+    ),
+    # --- notification --------------------------------------------------------------------------
+    mutation(
+        "events between two reads of a stream are skipped",
+        "lost wake-up",
+        f"{EVENTS}::test_a_watcher_that_missed_trimmed_events_looks_at_the_state_again",
+        Edit(
+            f"{STORE}/event_feed.py",
+            "*(self._last[key] for key in read.keys),",
+            '*("$" for _ in read.keys),',
+        ),
+    ),
+    mutation(
+        "a lost connection goes unnoticed",
+        "lost wake-up",
+        f"{EVENTS}::test_a_lost_connection_counts_as_an_event_on_everything_it_followed",
+        Edit(
+            f"{STORE}/event_feed.py",
+            "        return {self._tags[key] for key in read.keys}\n",
+            "        return set()\n",
+        ),
+    ),
+    mutation(
+        "a decision does not wake whom it holds",
+        "lost wake-up",
+        f"{EVENTS}::test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out",
+        Edit(
+            f"{TXN}/notification.py",
+            "                found.add(segment)\n",
+            "                pass\n",
+        ),
+    ),
+    mutation(
+        "a decision before its coordinator is followed is missed",
+        "lost wake-up",
+        f"{EVENTS}::test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out",
+        Edit(
+            f"{TXN}/notification.py", "            self._due.add(segment)\n", "            pass\n"
+        ),
+    ),
+    mutation(
+        "nothing is looked at without an event",
+        "lost wake-up",
+        f"{EVENTS}::test_without_any_event_everything_is_looked_at_once_in_a_while",
+        Edit(
+            f"{TXN}/notification.py",
+            "            if now >= recheck_at:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "a stream of events grows for ever",
+        "bound",
+        f"{EVENTS}::test_the_streams_stay_bounded_and_keep_their_newest_event",
+        Edit(f"{LUA}/seg_raise.lua", "'MAXLEN', '~', '1024', '*'", "'*'"),
+    ),
+    mutation(
+        "a source does not look where strangers write",
+        "lost wake-up",
+        f"{IDLE}::test_on_a_log_that_strangers_write_to_every_question_is_a_look",
+        Edit(f"{SPARK}/idle.py", "if self._run.log.backend != _ANNOUNCING:", "if False:"),
+    ),
+    # --- PIP-373 -------------------------------------------------------------------------------
+    mutation(
+        "the first pin sets no mark",
+        "PIP-373",
+        f"{MARK}::test_the_mark_is_there_before_the_first_transactional_entry",
+        Edit(f"{LUA}/seg_pin.lua", "redis.call('HSETNX', KEYS[7], 'contains-txn', '1')\n", ""),
+    ),
+    mutation(
+        "users change the system's property",
+        "PIP-373",
+        f"{MARK}::test_users_read_the_property_and_may_not_change_it",
+        Edit(
+            "pulsar_txn_spark/topic_admin.py",
+            "if name.startswith(SYSTEM_PREFIX):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "readers fetch the state of segments without the mark",
+        "PIP-373",
+        f"{MARK}::test_a_reader_of_a_segment_without_the_mark_fetches_no_transaction_state",
+        Edit(
+            f"{LUA}/seg_gate.lua",
+            "if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 then",
+            "if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 2 then",
+        ),
     ),
 )

@@ -3,6 +3,7 @@
 -- KEYS[3]  {tc<N>}:idx:txn-by-deadline, KEYS[4] {tc<N>}:idx:txn-open
 -- KEYS[5]  {tc<N>}:idx:txn-by-final-state  zset '<state>|<TxnId>' by finalized_ms
 -- KEYS[6]  {tc<N>}:idx:txn-unmaterialized  zset TxnId by finalized_ms
+-- KEYS[7]  {tc<N>}:events (stream)
 -- ARGV[4]  TxnId, ARGV[5] COMMITTED | ABORTED, ARGV[6] outcome (winners and bounds)
 -- ARGV[7]  who: 'nonce' (the owner), 'fence' (a newer attempt, or an administrator),
 --          'expired' (anybody, once the lease is over); only the owner may commit
@@ -41,4 +42,5 @@ redis.call('ZREM', KEYS[3], ARGV[4])
 redis.call('ZREM', KEYS[4], ARGV[4])
 redis.call('ZADD', KEYS[5], finalized, ARGV[5] .. '|' .. ARGV[4])
 redis.call('ZADD', KEYS[6], finalized, ARGV[4])
+redis.call('XADD', KEYS[7], 'MAXLEN', '~', '1024', '*', 'type', 'decided', 'txn', ARGV[4])
 return {changed(), 'OK', ARGV[5], ARGV[6]}

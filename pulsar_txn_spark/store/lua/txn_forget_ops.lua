@@ -1,14 +1,31 @@
--- Delete the operation records and staged writes of a decided transaction.
+-- Delete the operation records and staged writes of a decided transaction. A batch goes with the
+-- last transaction that has a record in it.
 -- KEYS[2]  {tc<N>}:txn:<TxnId>, KEYS[3] {tc<N>}:txn-op:<TxnId>, KEYS[4] {tc<N>}:stage:<nonce>
 -- KEYS[5]  {tc<N>}:idx:txn-unmaterialized
--- ARGV[4]  'materialized', once every participant has, ARGV[5] TxnId
--- -> {seq, 'OK'} | {seq, 'OPEN'} | {seq, 'ABSENT'}
+-- ARGV[4]  'materialized', once every participant has
+-- ARGV[5]  TxnId, ARGV[6] key prefix of batches
+-- ARGV[7]  where to go on ('0' = at the beginning), ARGV[8] about how many records in one step
+-- -> {seq, 'OK'} | {seq, 'PENDING', where to go on} | {seq, 'OPEN'} | {seq, 'ABSENT'}
 local state = redis.call('HGET', KEYS[2], 'state')
 if not state then
   return {seq, 'ABSENT'}
 end
 if state == 'OPEN' then
   return {seq, 'OPEN'}
+end
+local found = redis.call('HSCAN', KEYS[3], ARGV[7], 'COUNT', ARGV[8])
+for i = 1, #found[2], 2 do
+  if string.sub(found[2][i + 1], 1, 2) == '\14\1' then
+    local batch = ARGV[6] .. string.sub(found[2][i], 7)
+    redis.call('HDEL', batch, 'txn:' .. ARGV[5])
+    if redis.call('HLEN', batch) == 1 then
+      redis.call('DEL', batch)
+    end
+    redis.call('HDEL', KEYS[3], found[2][i])
+  end
+end
+if found[1] ~= '0' then
+  return {changed(), 'PENDING', found[1]}
 end
 redis.call('DEL', KEYS[3], KEYS[4])
 redis.call('HSET', KEYS[2], 'materialized', '1')

@@ -1,7 +1,10 @@
--- Append operation records. A record has a name, so that a repeated request adds nothing.
--- KEYS[2]  {tc<N>}:txn:<TxnId>, KEYS[3] {tc<N>}:txn-op:<TxnId>  hash name -> record
+-- Append operation records, each by itself. A record has a name, so that a repeated request adds
+-- nothing.
+-- KEYS[2]  {tc<N>}:txn:<TxnId>
+-- KEYS[3]  {tc<N>}:txn-op:<TxnId>  hash name -> record, 'batch:<entry>' -> reference
+-- KEYS[4]  {tc<N>}:op-log          hash of settings
 -- ARGV[4]  nonce, ARGV[5], ARGV[6] name and record, and so on
--- -> {seq, 'OK'} | {seq, 'FENCED'} | {seq, 'DECIDED', state} | {seq, 'ABSENT'}
+-- -> {seq, 'OK', setting...} | {seq, 'FENCED'} | {seq, 'DECIDED', state} | {seq, 'ABSENT'}
 local header = redis.call('HMGET', KEYS[2], 'state', 'nonce')
 if not header[1] then
   return {seq, 'ABSENT'}
@@ -15,4 +18,5 @@ end
 for i = 5, #ARGV, 2 do
   redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
 end
-return {changed(), 'OK'}
+local settings = redis.call('HMGET', KEYS[4], 'enabled', 'max_records', 'max_bytes', 'max_delay_ms')
+return {changed(), 'OK', unpack(settings)}

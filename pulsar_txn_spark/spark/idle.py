@@ -1,0 +1,79 @@
+"""What a source need not ask for while nothing happens.
+
+Spark asks an idle source for its latest offset a hundred times a second. A source that has found
+nothing beyond its start need not look again before something happens to its segments; every look
+that it does take is a whole one (INV-4). So a wake-up that came too often costs a look, and one
+that does not come (a lease that ended, a topic that matches a pattern only now) a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pulsar_txn_spark.errors import PulsarTxnError
+from pulsar_txn_spark.runtime import Runtime
+from pulsar_txn_spark.store.protocol import TxnId
+from pulsar_txn_spark.txn.notification import SegmentWatcher
+
+_ANNOUNCING = "embedded"
+"""The backend that nobody writes to but by this package, which announces what it writes. Into a
+Pulsar topic a stranger's producer may write as well, whom only the log itself knows of."""
+
+
+class IdleWatch:
+    """Remembers a look that found nothing, and watches for what could change that.
+
+    Parameters
+    ----------
+    run : Runtime
+    """
+
+    def __init__(self, run: Runtime) -> None:
+        self._run = run
+        self._watcher: SegmentWatcher | None = None
+        self._nothing_beyond: Mapping[str, Any] | None = None
+
+    def still(self, start: Mapping[str, Any]) -> bool:
+        """Tell whether there is certainly nothing new beyond `start`."""
+        if self._watcher is None or start != self._nothing_beyond:
+            return False
+        try:
+            if not self._watcher.poll():
+                return True
+        except PulsarTxnError:
+            # What is wrong is found by the look that comes now, and reported by it.
+            self._forget()
+        self._nothing_beyond = None
+        return False
+
+    def before(self, segments: Iterable[str]) -> None:
+        """Watch these segments from now on; call it before looking at them.
+
+        Raises
+        ------
+        StoreUnavailableError, StoreRolledBackError
+        """
+        if self._run.log.backend != _ANNOUNCING:
+            return
+        if self._watcher is None:
+            self._watcher = self._run.watcher()
+        self._watcher.follow(list(segments))
+        # What happened up to here is seen by the look.
+        self._watcher.poll()
+
+    def after(
+        self, start: Mapping[str, Any], held: Mapping[str, Iterable[TxnId]], *, nothing: bool
+    ) -> None:
+        """Note what a look has found: whether anything, and who holds which segment."""
+        self._nothing_beyond = dict(start) if nothing else None
+        if self._watcher is not None:
+            for segment, txns in held.items():
+                self._watcher.held(segment, txns)
+
+    def _forget(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            with suppress(PulsarTxnError):
+                watcher.close()

@@ -1,0 +1,214 @@
+"""Following the `events` streams: a blocking read stands at the server while nobody looks.
+
+On one Redis all streams are in one ``XREAD BLOCK``. On a Redis Cluster a command may not touch two
+slots, so each slot has a connection and a read of its own. A read that was sent stays there over
+many calls of :meth:`RedisEventFeed.wait`; its last ids are explicit, so that whatever was added
+between a reply and the next read comes with the next reply.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+from redis.exceptions import RedisClusterException, RedisError
+
+from pulsar_txn_spark.errors import StoreUnavailableError
+
+_BLOCK_MS = 5_000  # the server answers at least so often: silence means a dead connection
+_SILENCE_S = 10.0  # so long after sending, a read without any answer is given up
+_COUNT = 64  # events of one stream in one reply; the rest comes with the next one
+
+
+@dataclass(slots=True)
+class _Read:
+    """A blocking read that stands at a server: its streams, and the connection that waits."""
+
+    pool: redis.ConnectionPool
+    keys: list[str]
+    connection: redis.Connection | None = None
+    sent_at: float = field(default=0.0)
+
+
+class RedisEventFeed:
+    """The feed of one waiting thread; see :class:`~pulsar_txn_spark.store.protocol.EventFeed`.
+
+    Parameters
+    ----------
+    client : redis.Redis or redis.RedisCluster
+        Its connections are verified when they are made.
+    newest : callable
+        Returns the ids of the newest events of some tags, '0-0' where there is none.
+    """
+
+    def __init__(
+        self,
+        client: redis.Redis | redis.RedisCluster,
+        newest: Callable[[Sequence[str]], list[str]],
+    ) -> None:
+        self._client: Any = client
+        self._cluster = isinstance(client, redis.RedisCluster)
+        self._newest = newest
+        self._tags: dict[str, str] = {}  # by key
+        self._last: dict[str, str] = {}  # key -> id of the last event that was seen
+        self._reads: list[_Read] = []
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._wake, False)
+
+    def follow(self, tags: Collection[str]) -> None:
+        """Follow these tags and no others, new ones from now on: read their state afterwards.
+
+        Raises
+        ------
+        StoreUnavailableError, StoreRolledBackError
+        """
+        keys = {f"{{{tag}}}:events": tag for tag in tags}
+        if keys == self._tags:
+            return
+        new = [key for key in keys if key not in self._last]
+        newest = self._newest([keys[key] for key in new]) if new else []
+        self._hang_up()
+        self._tags = keys
+        self._last = {key: last for key, last in self._last.items() if key in keys}
+        self._last.update(zip(new, newest, strict=True))
+        self._reads = self._group(sorted(keys))
+
+    def _group(self, keys: list[str]) -> list[_Read]:
+        if not self._cluster:
+            return [_Read(self._client.connection_pool, keys)] if keys else []
+        by_slot: dict[int, list[str]] = {}
+        for key in keys:
+            by_slot.setdefault(self._client.keyslot(key), []).append(key)
+        return [_Read(self._pool_of(own[0]), own) for own in by_slot.values()]
+
+    def _pool_of(self, key: str) -> redis.ConnectionPool:
+        node = self._client.get_node_from_key(key)
+        pool: redis.ConnectionPool = self._client.get_redis_connection(node).connection_pool
+        return pool
+
+    def wait(self, timeout_s: float) -> set[str]:
+        """Wait for events and return the tags that have some; empty = time is over, or woken.
+
+        Tags whose connection was lost are among them: what it would have told is not known.
+
+        Raises
+        ------
+        StoreUnavailableError
+            If the store cannot be reached.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for read in self._reads:
+                self._stand(read)
+            left_s = max(0.0, deadline - time.monotonic())
+            changed = self._collect(min(left_s, _SILENCE_S))
+            if changed is not None:
+                return changed
+            if time.monotonic() >= deadline:
+                return set()
+
+    def _stand(self, read: _Read) -> None:
+        """Send a read, unless it stands already."""
+        if read.connection is not None:
+            return
+        try:
+            connection = read.pool.get_connection()
+            read.connection = connection
+            self._send(read, connection)
+        except (RedisError, RedisClusterException, OSError) as error:
+            self._drop(read)
+            raise StoreUnavailableError(
+                f"the metadata store's events cannot be followed ({type(error).__name__}: "
+                f"{error}): check that the Redis server runs and can be reached; nothing is lost"
+            ) from error
+
+    def _send(self, read: _Read, connection: redis.Connection) -> None:
+        packed = connection.pack_command(  # type: ignore[no-untyped-call]
+            *("XREAD", "COUNT", _COUNT, "BLOCK", _BLOCK_MS, "STREAMS"),
+            *read.keys,
+            *(self._last[key] for key in read.keys),
+        )
+        connection.send_packed_command(packed, check_health=False)  # type: ignore[no-untyped-call]
+        read.sent_at = time.monotonic()
+
+    def _collect(self, timeout_s: float) -> set[str] | None:
+        """Return what came within a time; None if nothing did."""
+        waiting = {_socket_of(read.connection): read for read in self._reads if read.connection}
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        for descriptor in waiting:
+            poll.register(descriptor, select.POLLIN)
+        ready = [descriptor for descriptor, _ in poll.poll(timeout_s * 1000)]
+        changed: set[str] = set()
+        for descriptor in ready:
+            if descriptor != self._woken:
+                changed |= self._receive(waiting[descriptor])
+        now = time.monotonic()
+        for read in self._reads:
+            if read.connection is not None and now - read.sent_at > _SILENCE_S:
+                changed |= self._lost(read)
+        if self._woken in ready:
+            with suppress(BlockingIOError):
+                os.read(self._woken, 64)
+            return changed
+        return changed or None
+
+    def _receive(self, read: _Read) -> set[str]:
+        connection = read.connection
+        assert connection is not None
+        try:
+            # A server that refuses the read (no permission, a cluster's slot that has moved)
+            # refuses it again: that is met when the read is sent anew, on a new connection.
+            streams = connection.read_response() or []
+            changed = set()
+            for key, events in streams:
+                name = key.decode()
+                self._last[name] = events[-1][0].decode()
+                changed.add(self._tags[name])
+            self._send(read, connection)
+        except (RedisError, OSError):
+            return self._lost(read)
+        return changed
+
+    def _lost(self, read: _Read) -> set[str]:
+        self._drop(read)
+        if self._cluster:
+            read.pool = self._pool_of(read.keys[0])
+        return {self._tags[key] for key in read.keys}
+
+    def _drop(self, read: _Read) -> None:
+        connection, read.connection = read.connection, None
+        if connection is not None:
+            # An answer that nobody reads must not reach the connection's next user.
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            read.pool.release(connection)
+
+    def _hang_up(self) -> None:
+        for read in self._reads:
+            self._drop(read)
+
+    def wake(self) -> None:
+        """Let the thread that waits, or the next one, return."""
+        with suppress(BlockingIOError, OSError):
+            os.write(self._wake, b"w")
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._hang_up()
+        self._reads = []
+        if self._woken >= 0:
+            os.close(self._woken)
+            os.close(self._wake)
+            self._woken = self._wake = -1
+
+
+def _socket_of(connection: Any) -> int:
+    descriptor: int = connection._sock.fileno()  # noqa: SLF001 - redis-py waits on one socket only
+    return descriptor

@@ -1,0 +1,163 @@
+"""Waiting for something to read: following segments' events rather than asking again and again.
+
+What an event says is "look again". Nothing is concluded from its content, because the streams are
+bounded and a slow watcher misses some: the state itself is in the gate, which is read anew every
+time (INV-4). So a lost, doubled or late event costs one look, or a second, and never a row.
+
+=============================  =================================================================
+what happens                   what wakes a waiting reader
+=============================  =================================================================
+a decision is carried out      the event that the segment's materialization emits in the same step
+rows outside of transactions   the event of the step that raises the segment's high-position
+the committer dies in between  the event that the decision itself emits on its TC, if the reader
+                               has said who holds it: it then carries the decision out itself;
+                               a reader that has not looked since the append: the recheck
+the owner dies, undecided      nothing at first; the recheck finds the lease over
+events are trimmed             the newest one, which is never trimmed
+the connection is lost         the loss itself
+rows by a stranger's producer  the recheck
+=============================  =================================================================
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from types import TracebackType
+from typing import Self
+
+from pulsar_txn_spark.store.protocol import MetadataStore, TxnId
+
+RECHECK_MS = 1_000
+"""So often every segment is looked at without an event: a lease that ends tells nobody."""
+
+
+class SegmentWatcher:
+    """Tells a waiting reader which segments to look at.
+
+    One thread waits; :meth:`wake` may come from any other. Every segment is due once at first, so
+    that what was there before is found::
+
+        with SegmentWatcher(store, segments) as watcher:
+            while running:
+                for segment in watcher.wait(timeout_s=30):
+                    ...  # MetadataTransactionBuffer.readable, then read
+                    watcher.held(segment, readable.blocked_by)
+
+    Parameters
+    ----------
+    store : MetadataStore
+    segments : collection of str
+        Segment ids; empty = say it later by :meth:`follow`.
+    recheck_ms : int
+        So often every segment is looked at without an event.
+
+    Raises
+    ------
+    StoreUnavailableError, StoreRolledBackError
+    """
+
+    def __init__(
+        self, store: MetadataStore, segments: Collection[str] = (), *, recheck_ms: int = RECHECK_MS
+    ) -> None:
+        self._feed = store.event_feed()
+        self._recheck_s = recheck_ms / 1000
+        self._segments: dict[str, None] = {}  # in the order given
+        self._due: set[str] = set()
+        self._looked_at = 0.0
+        self._held: dict[str, frozenset[TxnId]] = {}
+        self._coordinators: set[int] = set()
+        if segments:
+            self.follow(segments)
+
+    def follow(self, segments: Collection[str]) -> None:
+        """Watch these segments and no others; those that are new are due at once."""
+        wanted = dict.fromkeys(segments)
+        new = wanted.keys() - self._segments.keys()
+        # First the place in the streams, then the look at the state: nothing is lost between.
+        self._follow(wanted, self._coordinators)
+        self._segments = wanted
+        self._due = (self._due | new) & wanted.keys()
+        self._held = {key: txns for key, txns in self._held.items() if key in wanted}
+
+    def held(self, segment: str, txns: Iterable[TxnId]) -> None:
+        """Say which transactions a segment's reader waits for; none = it is free.
+
+        Their decisions wake it as well, also if whoever decided has died before carrying it out.
+        """
+        found = frozenset(txns)
+        if not found:
+            self._held.pop(segment, None)
+            return
+        self._held[segment] = found
+        coordinators = self._coordinators | {txn.tc for txn in found}
+        if coordinators != self._coordinators:
+            self._follow(self._segments, coordinators)
+            self._coordinators = coordinators
+            # It may have been decided before its coordinator's events were followed.
+            self._due.add(segment)
+
+    def _follow(self, segments: Iterable[str], coordinators: Iterable[int]) -> None:
+        self._feed.follow(
+            [*(f"seg:{segment}" for segment in segments), *(f"tc{tc}" for tc in coordinators)]
+        )
+
+    def wait(self, timeout_s: float) -> list[str]:
+        """Wait until segments should be looked at, and return them in the order given.
+
+        Returns at once if some are due. Empty = the time is over, or :meth:`wake` was called.
+
+        Raises
+        ------
+        StoreUnavailableError
+            If the store cannot be reached.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._due:
+            recheck_at = self._looked_at + self._recheck_s
+            tags = self._feed.wait(max(0.0, min(deadline, recheck_at) - time.monotonic()))
+            self._due |= self._concerned(tags)
+            now = time.monotonic()
+            if now >= recheck_at:
+                self._due |= self._segments.keys()
+            if now >= deadline or not tags:
+                break
+        return self._take()
+
+    def poll(self) -> list[str]:
+        """Return the segments that should be looked at now, without waiting."""
+        return self.wait(0.0)
+
+    def _concerned(self, tags: Collection[str]) -> set[str]:
+        """Return the segments that events on these tags are about."""
+        found = {segment for segment in self._segments if f"seg:{segment}" in tags}
+        for segment, txns in self._held.items():
+            if any(f"tc{txn.tc}" in tags for txn in txns):
+                found.add(segment)
+        return found
+
+    def _take(self) -> list[str]:
+        due = [segment for segment in self._segments if segment in self._due]
+        if len(due) == len(self._segments):
+            self._looked_at = time.monotonic()
+        self._due.clear()
+        return due
+
+    def wake(self) -> None:
+        """Let a waiting thread return now; from any thread."""
+        self._feed.wake()
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._feed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
