@@ -214,7 +214,7 @@ def txn_abort(
     """Abort an open transaction as an administrator; its owner is told at its next step."""
     run = _open(option)
     found = _header(run, transaction).txn
-    state = run.coordinator.abort(found, EndedBy.FENCE, cause="an administrator aborted it")
+    state = run.coordinator.abort(found, EndedBy.ADMIN, cause="an administrator aborted it")
     rows = [{"transaction": str(found), "state": str(state)}]
     _show(rows, as_json=as_json, title="", columns=["transaction", "state"])
 

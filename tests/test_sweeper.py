@@ -54,7 +54,7 @@ def test_a_decided_header_goes_with_its_intents_nonce_and_indexes(world: World) 
     world.commit(txn, world.write(txn, "a"))
     assert sweep(world).headers_removed == 1
     left = {key.decode().partition(":")[2] for key in world.client.keys("{tc*")}
-    assert left <= {"birth", "txn-counter"}
+    assert left <= {"birth", "txn-counter", "metrics"}
     assert world.visible() == ["a"]
 
 

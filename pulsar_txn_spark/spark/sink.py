@@ -24,7 +24,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.spark.context import spare_collections
+from pulsar_txn_spark.spark.context import deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.rows import check_writable
 from pulsar_txn_spark.spark.write_task import (
     WriteResult,
@@ -172,6 +172,7 @@ class PulsarTxnWriter(DataSourceArrowWriter):
 
     def _stage(self, slot: SlotRun, messages: Sequence[WriterCommitMessage | None]) -> None:
         run, results = _results(self._target, messages)
+        deliver_if_overdue(run)
         attempt = _one_attempt(results)
         staged = StagedWrite(
             tasks=[TaskWrite.FromString(result.record) for result in results],

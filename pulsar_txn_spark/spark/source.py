@@ -32,7 +32,7 @@ from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.spark.context import TaskFacts, spare_collections
+from pulsar_txn_spark.spark.context import TaskFacts, deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.offsets import SegmentOffset, SourceOffset, TopicOffset
 from pulsar_txn_spark.spark.rows import needed_columns, to_spark_batches
 from pulsar_txn_spark.steps import Phase, Step
@@ -298,6 +298,7 @@ def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> No
         require_claimed(plan.subscription, facts.query, answer)
     registered = ReadPlan(plan.source, plan.incarnation, plan.subscription, facts.run, plan.ranges)
     run.store.register_plan(facts.query, str(facts.batch), plan.source, registered.serialize())
+    deliver_if_overdue(run)
 
 
 class PulsarTxnReader(DataSourceReader):

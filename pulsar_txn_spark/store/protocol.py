@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from pulsar_txn_spark.measures import Tally
 from pulsar_txn_spark.position import Position
 
 
@@ -40,6 +41,7 @@ class EndedBy(StrEnum):
 
     OWNER = "nonce"
     FENCE = "fence"
+    ADMIN = "admin"
     EXPIRED = "expired"
 
 
@@ -162,11 +164,14 @@ class Gate:
         Writer → the last position up to which its entries count (EARLIEST = none).
     floor : mapping of int to int
         TC → transactions with a lower counter are never read.
+    contains_txn : bool
+        Whether a transaction has ever written here (PIP-373).
     """
 
     pins: tuple[Pin, ...] = ()
     dropped: Mapping[str, Position] = field(default_factory=dict)
     floor: Mapping[int, int] = field(default_factory=dict)
+    contains_txn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +211,35 @@ class SegmentDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class TcState:
+    """How a TC is doing, read in one step.
+
+    Parameters
+    ----------
+    now_ms : int
+        The store's clock.
+    open : int
+        How many transactions are OPEN.
+    oldest_open : (TxnId, int) or None
+        The oldest of them, and when it was created, in milliseconds since the epoch.
+    decided : int
+        How many decided headers are not collected yet.
+    undone : tuple of (TxnId, int)
+        Those of the oldest decided ones that are not carried out everywhere, and when they were
+        decided.
+    counts : mapping of str to int
+        What was counted here (see :mod:`pulsar_txn_spark.measures`).
+    """
+
+    now_ms: int
+    open: int
+    oldest_open: tuple[TxnId, int] | None
+    decided: int
+    undone: tuple[tuple[TxnId, int], ...]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class PointerRead:
     """A sink's pointers as read: the raw values are what a compare-and-set compares."""
 
@@ -239,6 +273,11 @@ class MetadataStore(Protocol):
     @property
     def round_trips(self) -> int:
         """How many round trips this process has made so far."""
+        ...
+
+    @property
+    def tally(self) -> Tally:
+        """What this process has counted and not delivered to the store yet."""
         ...
 
     def witness(self, tag: str) -> int:
@@ -313,12 +352,19 @@ class MetadataStore(Protocol):
         ...
 
     def end_txn(
-        self, txn: TxnId, state: TxnState, outcome: bytes, by: EndedBy, nonce: str = ""
+        self,
+        txn: TxnId,
+        state: TxnState,
+        outcome: bytes,
+        by: EndedBy,
+        nonce: str = "",
+        counts: Mapping[str, int] | None = None,
     ) -> Answer:
         """Decide a transaction by one compare-and-set (``txn_end.lua``).
 
-        The one method that is not repeated by itself: no reply is
-        :class:`~pulsar_txn_spark.errors.CommitStateUnknownError`.
+        Not repeated by itself: no reply is
+        :class:`~pulsar_txn_spark.errors.CommitStateUnknownError`. `counts` are added to the metrics
+        if it is decided now; the tally goes along in any case.
         """
         ...
 
@@ -340,6 +386,14 @@ class MetadataStore(Protocol):
 
     def lowest_open(self, tc: int) -> tuple[int, int]:
         """Return the lowest counter that may still be open in a TC, and the store's clock in ms."""
+        ...
+
+    def tc_state(self, tc: int, *, limit: int) -> TcState:
+        """Tell how a TC is doing, looking at the `limit` oldest decided headers."""
+        ...
+
+    def deliver_tally(self) -> None:
+        """Add the tally to the counts in the store; without a reply what is in it is dropped."""
         ...
 
     def remove_txn(self, txn: TxnId) -> Answer:
@@ -370,6 +424,10 @@ class MetadataStore(Protocol):
         self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
     ) -> list[Answer]:
         """Carry a decision out, in one step for each segment (``seg_materialize.lua``)."""
+        ...
+
+    def through(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
+        """Tell for each segment whether it has carried a transaction's decision out."""
         ...
 
     def raise_high(self, segment: str, position: Position) -> None:

@@ -113,8 +113,16 @@ class TransactionCoordinator:
 
     # -- the decision ------------------------------------------------------------------------
 
-    def commit(self, txn: TxnId, nonce: str, outcome: Outcome) -> None:
+    def commit(
+        self,
+        txn: TxnId,
+        nonce: str,
+        outcome: Outcome,
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
         """Decide for COMMITTED, winners and bounds included, and carry it out.
+
+        `counts` are added to the metrics in the same step.
 
         Raises
         ------
@@ -127,7 +135,7 @@ class TransactionCoordinator:
         """
         record = outcome.SerializeToString(deterministic=True)
         with steps.at(Step.DECIDE):
-            answer = self._decide(txn, TxnState.COMMITTED, record, EndedBy.OWNER, nonce)
+            answer = self._decide(txn, TxnState.COMMITTED, record, EndedBy.OWNER, nonce, counts)
         if answer.code is Code.FENCED:
             raise FencedError(
                 f"transaction {txn} belongs to another attempt: this one may not commit it"
@@ -170,13 +178,19 @@ class TransactionCoordinator:
         return header.state
 
     def _decide(
-        self, txn: TxnId, state: TxnState, record: bytes, by: EndedBy, nonce: str
+        self,
+        txn: TxnId,
+        state: TxnState,
+        record: bytes,
+        by: EndedBy,
+        nonce: str,
+        counts: Mapping[str, int] | None = None,
     ) -> Answer:
         """Run the compare-and-set; where its reply is lost, read the header first."""
         last: CommitStateUnknownError | None = None
         for _ in range(_DECISION_TRIES):
             try:
-                answer = self.store.end_txn(txn, state, record, by, nonce)
+                answer = self.store.end_txn(txn, state, record, by, nonce, counts)
             except CommitStateUnknownError as error:
                 last = error
                 try:

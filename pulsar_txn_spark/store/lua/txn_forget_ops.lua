@@ -1,5 +1,6 @@
 -- Delete the operation records and staged writes of a decided transaction.
 -- KEYS[2]  {tc<N>}:txn:<TxnId>, KEYS[3] {tc<N>}:txn-op:<TxnId>, KEYS[4] {tc<N>}:stage:<nonce>
+-- KEYS[#KEYS] {tc<N>}:metrics  hash of counts
 -- ARGV[4]  'materialized', once every participant has
 -- -> {seq, 'OK'} | {seq, 'OPEN'} | {seq, 'ABSENT'}
 local state = redis.call('HGET', KEYS[2], 'state')
@@ -8,6 +9,10 @@ if not state then
 end
 if state == 'OPEN' then
   return {seq, 'OPEN'}
+end
+local gone = redis.call('HLEN', KEYS[3])
+if gone > 0 then
+  redis.pcall('HINCRBY', KEYS[#KEYS], 'pulsar_txn_metadata_store_outstanding_op_records', text(-gone))
 end
 redis.call('DEL', KEYS[3], KEYS[4])
 redis.call('HSET', KEYS[2], 'materialized', '1')

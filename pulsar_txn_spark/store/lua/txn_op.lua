@@ -1,5 +1,6 @@
 -- Append operation records. A record has a name, so that a repeated request adds nothing.
 -- KEYS[2]  {tc<N>}:txn:<TxnId>, KEYS[3] {tc<N>}:txn-op:<TxnId>  hash name -> record
+-- KEYS[#KEYS] {tc<N>}:metrics  hash of counts
 -- ARGV[4]  nonce, ARGV[5], ARGV[6] name and record, and so on
 -- -> {seq, 'OK'} | {seq, 'FENCED'} | {seq, 'DECIDED', state} | {seq, 'ABSENT'}
 local header = redis.call('HMGET', KEYS[2], 'state', 'nonce')
@@ -12,7 +13,10 @@ end
 if header[1] ~= 'OPEN' then
   return {seq, 'DECIDED', header[1]}
 end
+local added = 0
 for i = 5, #ARGV, 2 do
-  redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
+  added = added + redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
 end
+redis.pcall('HINCRBY', KEYS[#KEYS], 'pulsar_txn_metadata_store_op_writes_total', added)
+redis.pcall('HINCRBY', KEYS[#KEYS], 'pulsar_txn_metadata_store_outstanding_op_records', added)
 return {changed(), 'OK'}
