@@ -17,6 +17,7 @@ from pulsar_txn_spark.topic_admin import (
 )
 
 if TYPE_CHECKING:
+    from pulsar_txn_spark.metrics import serve_metrics
     from pulsar_txn_spark.spark.scope import BatchTransaction, TransactionalSink, transactional
 
 __version__ = "0.1.0.dev0"
@@ -30,6 +31,7 @@ __all__ = [
     "delete_topic",
     "list_topics",
     "reset_subscription",
+    "serve_metrics",
     "transactional",
 ]
 
@@ -42,4 +44,8 @@ def __getattr__(name: str) -> Any:
         from pulsar_txn_spark.spark import scope
 
         return getattr(scope, name)
+    if name == "serve_metrics":
+        from pulsar_txn_spark.metrics import serve_metrics
+
+        return serve_metrics
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

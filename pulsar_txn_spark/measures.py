@@ -105,7 +105,7 @@ OP_WRITES = Metric(
     "pulsar_txn_metadata_store_op_writes_total",
     Kind.COUNTER,
     "Operation records written.",
-    "Far more than tasks × segments × micro-batches: tasks fail and are tried again.",
+    "Far more than tasks times segments times micro-batches: tasks fail and are tried again.",
     _TC,
     by_script=True,
     source="PIP-471",
@@ -224,8 +224,8 @@ def _aggregation(prefix: str, what: str, records: str, labels: tuple[Label, ...]
 TXN_TOPICS = Metric(
     "pulsar_broker_using_txn_topics_count",
     Kind.GAUGE,
-    "Topics that have ever been written to by a transaction. PIP-373 calls it a counter; it goes "
-    "down when such a topic is deleted.",
+    "Topics that have ever been written to by a transaction, among the first 500 by name. PIP-373 "
+    "calls it a counter; it goes down when such a topic is deleted.",
     "A topic that should not be there: it is written with `transactions=true` by somebody.",
     source="PIP-373",
 )
@@ -243,7 +243,7 @@ OPEN = Metric(
     "pulsar_txn_open_transactions",
     Kind.GAUGE,
     "Transactions that are OPEN now.",
-    "More than queries × sinks: drivers died; sweeps abort them when their leases are over.",
+    "More than queries times sinks: drivers died; sweeps abort them when their leases are over.",
     _TC,
 )
 OLDEST_OPEN = Metric(
@@ -315,7 +315,7 @@ LEFT_OUT = Metric(
     "pulsar_txn_segments_left_out",
     Kind.GAUGE,
     "Segments that have no samples of their own, because only 100 have: those that hold readers up "
-    "first, then by name.",
+    "first, then by name. Topics beyond the first 500 by name are not looked at.",
     "Not a fault. An alert on a single segment has to know that it may be left out.",
 )
 BATCH_BYTES = Metric(

@@ -22,7 +22,7 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.options import Options, Use, refuse_endpoint
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.spark.context import deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.rows import check_writable
@@ -78,6 +78,7 @@ def checked_options(
     OptionError, SchemaError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
     options = Options(given, use)
+    refuse_endpoint(options, "a sink has no process of its own that outlives a micro-batch")
     if overwrite:
         raise OptionError(
             "a segmented topic cannot be overwritten: use mode('append') and outputMode('append')"

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import DataLossError, OptionError
-from pulsar_txn_spark.options import Offsets, Options, Use
+from pulsar_txn_spark.options import Offsets, Options, Use, refuse_endpoint
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -312,6 +312,7 @@ class PulsarTxnReader(DataSourceReader):
         """Plan the read of everything between the starting and the ending offsets."""
         reader = _SegmentReader(self._given, self._schema, Use.READ | Use.BATCH)
         options = reader.options
+        refuse_endpoint(options, "a batch read ends too soon to be scraped")
         segments = reader.segments(reader.topologies())
         starting: Offsets = options.get("startingOffsets") or Offsets("earliest", {})
         ending: Offsets = options.get("endingOffsets") or Offsets("latest", {})
@@ -365,13 +366,32 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._incarnation = 0
         self._available: dict[_Key, Position] | None = None
         self._latest: SourceOffset | None = None
+        self._serving = self._options.get("metrics.port") is None
 
     @property
     def _segments(self) -> _SegmentReader:
         if self._reader is None:
             self._reader = _SegmentReader(self._given, self._schema, Use.READ | Use.STREAM)
             self._incarnation = self._reader.run.store.next_source_incarnation()
+            self._serve_metrics(self._reader.run)
         return self._reader
+
+    def _serve_metrics(self, run: Runtime) -> None:
+        """Open the endpoint in this process, which lives as long as the query.
+
+        A port that cannot be had does not fail the query: after a restart the process of the run
+        before may still have it. It is tried again after each micro-batch.
+        """
+        if self._serving:
+            return
+        from pulsar_txn_spark.metrics import serve_if_asked
+
+        try:
+            serve_if_asked(self._options, run)
+        except OptionError as error:
+            _LOG.warning("%s. It is tried again after the next micro-batch", error)
+            return
+        self._serving = True
 
     # -- offsets -----------------------------------------------------------------------------
 
@@ -593,6 +613,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         subscription = self._options.get("subscription")
         reader = self._segments
         reader.run.sweeps.nudge()
+        self._serve_metrics(reader.run)
         if not subscription:
             return
         topologies = reader.topologies()
