@@ -530,4 +530,4 @@ def refuse_endpoint(options: Options, why: str) -> None:
 
 def without_endpoint(given: Mapping[str, str]) -> dict[str, str]:
     """Return options without those of the endpoint, to be passed on to tasks."""
-    return {key: value for key, value in given.items() if not key.startswith("metrics.")}
+    return {key: value for key, value in given.items() if not key.lower().startswith("metrics.")}

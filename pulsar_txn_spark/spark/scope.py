@@ -62,10 +62,8 @@ class BatchTransaction:
     def __init__(
         self, options: Mapping[str, str], batch_id: int, session_of: DataFrame, name: str
     ) -> None:
-        self._given = dict(options)
-        parsed = Options(
-            {k: v for k, v in self._given.items() if k != "topic"}, Use.WRITE | Use.BATCH
-        )
+        self._given = without_endpoint(options)
+        parsed = _serving({k: v for k, v in options.items() if k != "topic"})
         if not parsed.get("transactions", True):
             raise OptionError(
                 "transactions=false has no meaning in a transaction of several writes: use "
