@@ -51,7 +51,7 @@ def serving() -> Iterator[None]:
 
 def samples(run: Runtime) -> dict[str, float]:
     """Scrape once, and return what was exported: name, and labels but for the cluster's."""
-    found = {}
+    found: dict[str, float] = {}
     for family in metrics.StoreMetrics(run).families():
         for sample in family.samples:
             labels = [v for k, v in sample.labels.items() if k not in ("cluster", "coordinator_id")]
