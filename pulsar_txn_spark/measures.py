@@ -77,6 +77,8 @@ class Metric:
         Sums are kept as whole numbers of 1/scale of the unit.
     by_script : bool
         Counted by the store's scripts, each coordinator for itself.
+    with_decision : bool
+        Counted in the very step of the decision that is counted.
     source : str
         The document that asks for it; empty = this package.
     """
@@ -89,6 +91,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
     scale: int = 1
     by_script: bool = False
+    with_decision: bool = False
     source: str = ""
 
 
@@ -119,7 +122,7 @@ HEADER_CAS = Metric(
     "`conflict` that rises: lost replies, or transactions whose lease ends before their commit "
     "(raise `txn.timeoutMs`). `reject` that rises: zombies; look for a second driver.",
     (Label.COORDINATOR, Label.RESULT),
-    by_script=True,
+    with_decision=True,
     source="PIP-471",
 )
 INDEX_QUERY = Metric(
@@ -261,7 +264,7 @@ COMMITS = Metric(
     "Transactions decided for COMMITTED.",
     "Stands still although input comes: look at the query.",
     _TC,
-    by_script=True,
+    with_decision=True,
 )
 ABORTS = Metric(
     "pulsar_txn_aborts_total",
@@ -271,7 +274,7 @@ ABORTS = Metric(
     "`lease-over`: drivers die or stall. `newer-attempt` without restarts: two drivers run on one "
     "checkpoint. `owner`: see the job's errors.",
     (Label.COORDINATOR, Label.CAUSE),
-    by_script=True,
+    with_decision=True,
 )
 DECIDED = Metric(
     "pulsar_txn_decided_headers",
@@ -370,6 +373,31 @@ def bucket_of(metric: Metric, value: float) -> str:
         if value <= bound:
             return f"{bound:g}"
     return INFINITY
+
+
+class OpLogCounts:
+    """Counts aggregated operation-record entries (PIP-160) into a tally."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def batch_stored(
+        self, tc: int, trigger: str, records: int, size: int, oldest_waited_s: float
+    ) -> None:
+        """Count an entry: why it was written, its records and bytes, its oldest record's wait."""
+        self._tally.observe(TC_LOG_RECORDS, records, str(tc))
+        self._tally.observe(TC_LOG_BYTES, size, str(tc))
+        self._tally.observe(TC_LOG_DELAY, oldest_waited_s, str(tc))
+        metric = _TRIGGERS.get(trigger)
+        if metric is not None:  # an entry that was forced has none of PIP-160's triggers
+            self._tally.count(metric, str(tc))
+
+
+_TRIGGERS: Mapping[str, Metric] = {
+    "records": TC_LOG_BY_RECORDS,
+    "size": TC_LOG_BY_SIZE,
+    "delay": TC_LOG_BY_DELAY,
+}
 
 
 class Tally:

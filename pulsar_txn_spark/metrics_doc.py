@@ -41,8 +41,9 @@ PySpark has no custom progress metrics for data sources that are written in Pyth
 
 ## What is counted, and by whom
 
-- **By the store's scripts**, in the very step that they count: decisions, aborts by cause, operation
-  records. Exact, whoever made the step, and it outlives every process.
+- **In the very step that is counted** ("script", "with the decision"): decisions, aborts by cause,
+  operation records. Exact, whoever made the step, and it outlives every process. Of
+  `header_cas_total` that holds for `ok`; `conflict` and `reject` change nothing, and are delivered later.
 - **By processes, delivered with the decision**: what the tasks that counted, and the commit, have
   counted, goes to the driver's side in Spark's commit messages and into the store in the same step as the
   decision. So the figures of micro-batches are those of committed ones, each once.
@@ -56,7 +57,7 @@ A scrape costs one request for each coordinator, one for the list of topics, one
 the gates of all segments, and one or two to the log for each segment that holds readers up. It scans no
 keys. Answers are kept for 2 s. Labels are bounded: `cluster` is the uuid of the store, coordinators are
 four, other sets are closed, and no more than 100 segments have samples of their own.
-"""
+"""  # noqa: E501 - a row of a table cannot be broken
 
 
 def _labels(metric: Metric) -> str:
@@ -70,6 +71,8 @@ def _labels(metric: Metric) -> str:
 def _counted(metric: Metric) -> str:
     if metric.by_script:
         return "script"
+    if metric.with_decision:
+        return "with the decision"
     return "at the scrape" if metric.kind is Kind.GAUGE else "processes"
 
 
@@ -85,8 +88,8 @@ def _tables() -> Iterator[str]:
         yield ""
         if source == "PIP-160":
             yield (
-                "Counters have PIP-160's names, which lack `_total`; they are exported as `untyped`. "
-                "Bucket bounds are PIP-160's, in Prometheus' form (`le` is a number)."
+                "Counters have PIP-160's names, which lack `_total`: they are exported as "
+                "`untyped`. Bucket bounds are PIP-160's, in Prometheus' form (`le` is a number)."
             )
             yield ""
         yield "| Metric | Type | Labels beside `cluster` | Counted | Meaning | If it is bad |"

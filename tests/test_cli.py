@@ -133,7 +133,7 @@ def test_a_question_does_not_end_up_in_the_json(option: str, topic: str) -> None
     assert {"topic": topic} in call("topic", "list", "-o", option)
     result = CliRunner().invoke(cli.app, args, input="y\n")
     typed, _, document = result.stdout.partition("\n")
-    assert typed == "y"
+    assert typed.strip() == "y"
     assert json.loads(document) == [{"topic": topic, "state": "deleted"}]
 
 

@@ -191,6 +191,7 @@ def test_decisions_are_counted_with_their_result_by_the_step_that_makes_them(
     world.store.end_txn(other.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "a stranger")
     world.store.end_txn(other.id, TxnState.ABORTED, b"", EndedBy.EXPIRED)
     world.store.end_txn(TxnId(0, 4711), TxnState.ABORTED, b"", EndedBy.FENCE)
+    world.store.deliver_tally()
     found = samples(run)
     assert [found[f"{cas}|{result}"] for result in ("ok", "conflict", "reject")] == [1, 1, 3]
     assert found["pulsar_txn_commits_total"] == 1
@@ -235,6 +236,23 @@ def test_op_records_are_counted_once_and_are_outstanding_until_they_are_collecte
     world.store.forget_ops(txn.id, txn.nonce)
     found = samples(run)
     assert (found[written], found[outstanding]) == (3, 0)
+
+
+def test_an_aggregated_entry_is_counted_by_what_triggered_it(run: Runtime) -> None:
+    counts = measures.OpLogCounts(run.store.tally)
+    for trigger in ("records", "size", "delay", "force"):
+        counts.batch_stored(2, trigger, records=51, size=2000, oldest_waited_s=0.004)
+    found = samples(run)
+    for name in list(PIP_160)[:3]:
+        assert found[f"{name}_count"] == 4
+    assert found["pulsar_txn_tc_log_records_count_per_entry_bucket|50"] == 0
+    assert found["pulsar_txn_tc_log_records_count_per_entry_bucket|100"] == 4
+    assert found["pulsar_txn_tc_batched_log_entry_size_bytes_sum"] == 8000
+    delay = "pulsar_txn_tc_batched_log_olderst_record_delay_time_seconds"
+    assert found[f"{delay}_bucket|0.005"] == 4
+    assert found[f"{delay}_sum"] == pytest.approx(0.016)
+    for name in list(PIP_160)[3:6]:
+        assert found[name] == 1, "one of each; what was forced has none of these triggers"
 
 
 def test_the_time_of_index_queries_is_observed_by_index(run: Runtime, world: World) -> None:

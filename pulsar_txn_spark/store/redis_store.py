@@ -424,8 +424,11 @@ class RedisStore:
             "metrics",
         ]
         own = self.tally.take()
-        args: list[_Arg] = [txn.key, state, outcome, by, nonce]
-        call = _Call("txn_end", f"tc{txn.tc}", keys, [*args, *_flat(own), *_flat(counts or {})])
+        added = measures.total([own, counts or {}, _decided(txn.tc, state, by)])
+        # To the script an administrator is one more who may fence.
+        ground = EndedBy.FENCE if by is EndedBy.ADMIN else by
+        args: list[_Arg] = [txn.key, state, outcome, ground, nonce, *_flat(added)]
+        call = _Call("txn_end", f"tc{txn.tc}", keys, args)
         body, sha = _script(call.name)
         try:
             reply = self._send_once(
@@ -436,10 +439,13 @@ class RedisStore:
         if state is TxnState.COMMITTED and steps.reply_is_lost(Step.DECIDE):
             raise _unknown(txn, RedisTimeoutError("the reply was lost on purpose"))
         reply = self._checked(call, reply)
-        if _text(reply[1]) != Code.OK:
+        code = Code(_text(reply[1]))
+        if code is not Code.OK:
             self.tally.add(own)  # nothing was decided now, so nothing was counted either
+            result = "conflict" if code is Code.DECIDED else "reject"
+            self.tally.count(measures.HEADER_CAS, str(txn.tc), result)
         # What a header holds is bytes; its readers get it from read_txn.
-        return Answer(Code(_text(reply[1])), tuple(_text(v) for v in reply[2:3]))
+        return Answer(code, tuple(_text(v) for v in reply[2:3]))
 
     def read_txn(self, txn: TxnId) -> TxnHeader | None:
         """Read a header and its intents in one step."""
@@ -694,6 +700,25 @@ class RedisStore:
         call = _Call("plan_read", f"query:{query}", [f"plans:{batch}"], [])
         reply = self._run(call, [0, "OK"])
         return dict(_pairs(reply[2:]))
+
+
+_CAUSES = {
+    EndedBy.OWNER: "owner",
+    EndedBy.FENCE: "newer-attempt",
+    EndedBy.EXPIRED: "lease-over",
+    EndedBy.ADMIN: "administrator",
+}
+
+
+def _decided(tc: int, state: TxnState, by: EndedBy) -> dict[str, int]:
+    """Return what is counted if a transaction is decided so."""
+    tally = measures.Tally()
+    tally.count(measures.HEADER_CAS, str(tc), "ok")
+    if state is TxnState.COMMITTED:
+        tally.count(measures.COMMITS, str(tc))
+    elif by in _CAUSES:
+        tally.count(measures.ABORTS, str(tc), _CAUSES[by])
+    return tally.take()
 
 
 def _flat(counts: Mapping[str, int]) -> list[_Arg]:

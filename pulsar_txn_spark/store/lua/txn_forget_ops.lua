@@ -10,10 +10,11 @@ end
 if state == 'OPEN' then
   return {seq, 'OPEN'}
 end
-local gone = redis.call('HLEN', KEYS[3])
-if gone > 0 then
-  redis.pcall('HINCRBY', KEYS[#KEYS], 'pulsar_txn_metadata_store_outstanding_op_records', text(-gone))
-end
 redis.call('DEL', KEYS[3], KEYS[4])
 redis.call('HSET', KEYS[2], 'materialized', '1')
+local ops = redis.call('HGET', KEYS[2], 'ops')
+if ops and ops ~= '0' then
+  redis.pcall('HINCRBY', KEYS[#KEYS], 'pulsar_txn_metadata_store_outstanding_op_records', '-' .. ops)
+  redis.call('HDEL', KEYS[2], 'ops')
+end
 return {changed(), 'OK'}

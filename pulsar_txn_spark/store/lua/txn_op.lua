@@ -17,6 +17,8 @@ local added = 0
 for i = 5, #ARGV, 2 do
   added = added + redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
 end
+-- The header knows how many there are, so that they leave the gauge again.
+redis.call('HINCRBY', KEYS[2], 'ops', added)
 redis.pcall('HINCRBY', KEYS[#KEYS], 'pulsar_txn_metadata_store_op_writes_total', added)
 redis.pcall('HINCRBY', KEYS[#KEYS], 'pulsar_txn_metadata_store_outstanding_op_records', added)
 return {changed(), 'OK'}
