@@ -51,7 +51,7 @@ def symbols(file: Path) -> frozenset[str]:
     def collect(body: list[ast.stmt], prefix: str) -> None:
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-                found.add(prefix + node.name)
+                found.update((prefix + node.name, node.name))  # a method with or without its class
                 if isinstance(node, ast.ClassDef):
                     collect(node.body, f"{prefix}{node.name}.")
             elif isinstance(node, ast.Assign | ast.AnnAssign):

@@ -342,7 +342,8 @@ def test_a_malformed_count_does_not_harm_the_decision_that_it_goes_along_with(
     run: Runtime, world: World
 ) -> None:
     txn = world.open()
-    world.client.hset(f"{{tc{txn.id.tc}}}:metrics", "pulsar_txn_commits_total", "no number")
+    field = f"{measures.COMMITS.name}|{txn.id.tc}"
+    world.client.hset(f"{{tc{txn.id.tc}}}:metrics", field, "no number")
     world.store.end_txn(txn.id, TxnState.COMMITTED, b"", EndedBy.OWNER, txn.nonce)
     assert world.state(txn) is TxnState.COMMITTED
 

@@ -17,6 +17,7 @@ ACKS = "tests/test_pending_acks.py"
 STORES = "tests/test_store_identity.py"
 SWEEPS = "tests/test_sweeper.py"
 TASKS = "tests/test_sink_tasks.py"
+METRICS = "tests/test_metrics.py"
 
 
 @dataclass(frozen=True)
@@ -659,5 +660,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{STORES}::test_a_decision_bears_witness_of_the_segments_that_it_is_about",
         Edit(f"{TXN}/coordinator.py", "        self.store.bear_witness(outcome.witnesses)\n", ""),
+    ),
+    # --- metrics: they may lack something, and never tell what was not, nor get in the way --------
+    mutation(
+        "a count fails the decision that it goes along with",
+        "INV-1",
+        f"{METRICS}::test_a_malformed_count_does_not_harm_the_decision_that_it_goes_along_with",
+        Edit(
+            f"{LUA}/txn_end.lua",
+            "redis.pcall('HINCRBY', KEYS[#KEYS], ARGV[i], ARGV[i + 1])",
+            "redis.call('HINCRBY', KEYS[#KEYS], ARGV[i], ARGV[i + 1])",
+        ),
+    ),
+    mutation(
+        "counts are lost with a refused decision",
+        "metrics",
+        f"{METRICS}::test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next",
+        Edit(
+            f"{STORE}/redis_store.py",
+            "            self.tally.add(own)  # nothing",
+            "            # ",
+        ),
+    ),
+    mutation(
+        "a delivery of counts is repeated",
+        "metrics",
+        f"{METRICS}::test_a_delivery_without_a_reply_counts_at_most_once",
+        Edit(
+            f"{STORE}/redis_store.py",
+            "            reply = self._send_once(sha, body, keys, self._args(call))\n"
+            "        except (*_NO_REPLY, StoreUnavailableError):",
+            "            reply = self._send(sha, body, keys, self._args(call))\n"
+            "        except (*_NO_REPLY, StoreUnavailableError):",
+        ),
+    ),
+    mutation(
+        "operation records that were written twice are counted twice",
+        "metrics",
+        f"{METRICS}::test_op_records_are_counted_once_and_are_outstanding_until_they_are_collected",
+        Edit(
+            f"{LUA}/txn_op.lua",
+            "  added = added + redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])\n",
+            "  redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])\n  added = added + 1\n",
+        ),
     ),
 )
