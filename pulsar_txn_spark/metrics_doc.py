@@ -53,10 +53,11 @@ PySpark has no custom progress metrics for data sources that are written in Pyth
   reply is lost is not repeated. Counts may be lost that way; none is doubled.
 - **Gauges** are what is in the store at the scrape.
 
-A scrape costs one request for each coordinator, one for the list of topics, one for each topic, one for
-the gates of all segments, and one or two to the log for each segment that holds readers up. It scans no
-keys. Answers are kept for 2 s. Labels are bounded: `cluster` is the uuid of the store, coordinators are
-four, other sets are closed, and no more than 100 segments have samples of their own.
+A scrape costs one request for each coordinator, one that delivers the process's own counts, one for the list
+of topics, one for each topic, one for the gates of all segments (on a Redis Cluster: one each), and one or two
+to the log for each segment that holds readers up. It scans no keys. Answers are kept for 2 s. Labels are
+bounded: `cluster` is the uuid of the store, coordinators are four, other sets are closed, and no more than 100
+segments have samples of their own.
 """  # noqa: E501 - a row of a table cannot be broken
 
 
