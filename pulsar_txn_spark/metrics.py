@@ -7,8 +7,8 @@ or the option ``metrics.port`` of a source or a foreachBatch sink), or beside th
 
 A scrape costs one request for each coordinator, one that delivers this process's counts, one for
 the catalogue of topics, one for each topic, one for the gates of all segments (on a cluster one
-each), and more only where readers are held up or something is wrong. Nothing scans keys. Answers are kept for a few seconds, so
-that several scrapers cost as much as one.
+each), and more only where readers are held up or something is wrong. Nothing scans keys. Answers
+are kept for a few seconds, so that several scrapers cost as much as one.
 """
 
 from __future__ import annotations
