@@ -20,6 +20,7 @@ from pulsar_txn_spark.topic_admin import (
 )
 
 if TYPE_CHECKING:
+    from pulsar_txn_spark.metrics import serve_metrics
     from pulsar_txn_spark.spark.scope import BatchTransaction, TransactionalSink, transactional
 
 __version__ = "0.1.0.dev0"
@@ -34,6 +35,7 @@ __all__ = [
     "list_topics",
     "remove_topic_property",
     "reset_subscription",
+    "serve_metrics",
     "set_topic_property",
     "topic_properties",
     "transactional",
@@ -48,4 +50,8 @@ def __getattr__(name: str) -> Any:
         from pulsar_txn_spark.spark import scope
 
         return getattr(scope, name)
+    if name == "serve_metrics":
+        from pulsar_txn_spark.metrics import serve_metrics
+
+        return serve_metrics
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,13 @@
-"""The command ``pulsar-txn``: topics, transactions, subscriptions and sweeps."""
+"""The command ``pulsar-txn``: topics, transactions, subscriptions, sweeps and a check-up."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable, Sequence
+import logging
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -14,7 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 from pulsar_txn_spark import topic_admin
-from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionNotFoundError
+from pulsar_txn_spark.doctor import Level, examine
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    SegmentLogUnavailableError,
+    StoreUnavailableError,
+    TransactionNotFoundError,
+)
+from pulsar_txn_spark.metrics import DEFAULT_HOST, serve, stop_serving
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -27,7 +38,12 @@ from pulsar_txn_spark.store.protocol import (
     TxnId,
 )
 from pulsar_txn_spark.txn.participants import Participants
-from pulsar_txn_spark.txn.sweeper import DEFAULT_INTERVAL_S, DEFAULT_RETENTION_MS
+from pulsar_txn_spark.txn.sweeper import (
+    DEFAULT_INTERVAL_S,
+    DEFAULT_RETENTION_MS,
+    Sweeper,
+    SweepReport,
+)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 topic = typer.Typer(no_args_is_help=True, help="Segmented topics.")
@@ -154,11 +170,15 @@ def topic_delete(
     name: TopicArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     option: Given = [],
+    as_json: AsJson = False,
 ) -> None:
     """Delete a topic with all its data."""
     if not yes:
-        typer.confirm(f"Delete {name} with all its data?", abort=True)
+        # The question goes to standard error: what is printed stays one JSON document.
+        typer.confirm(f"Delete {name} with all its data?", abort=True, err=True)
     topic_admin.delete_topic(_options(option), name)
+    rows = [{"topic": str(TopicName.parse(name)), "state": "deleted"}]
+    _show(rows, as_json=as_json, title="", columns=["topic", "state"])
 
 
 @topic.command("properties")
@@ -293,7 +313,7 @@ def txn_abort(
     """Abort an open transaction as an administrator; its owner is told at its next step."""
     run = _open(option)
     found = _header(run, transaction).txn
-    state = run.coordinator.abort(found, EndedBy.FENCE, cause="an administrator aborted it")
+    state = run.coordinator.abort(found, EndedBy.ADMIN, cause="an administrator aborted it")
     rows = [{"transaction": str(found), "state": str(state)}]
     _show(rows, as_json=as_json, title="", columns=["transaction", "state"])
 
@@ -353,6 +373,12 @@ def subscription_describe(
     as_json: AsJson = False,
 ) -> None:
     """Show where a subscription stands in each segment, whose it is, and its backlog."""
+    _describe_subscription(name, subscription_name, option, as_json=as_json)
+
+
+def _describe_subscription(
+    name: str, subscription_name: str, option: Sequence[str], *, as_json: bool
+) -> None:
     run = _open(option)
     topology = run.topics.require(TopicName.parse(name))
     refs = [segment.ref for segment in topology.segments]
@@ -381,9 +407,11 @@ def subscription_reset(
     subscription_name: Annotated[str, typer.Argument(metavar="SUBSCRIPTION")],
     to: Annotated[str, typer.Option(help="earliest, latest, or here (only free it).")] = "earliest",
     option: Given = [],
+    as_json: AsJson = False,
 ) -> None:
     """Put a subscription elsewhere and free it, so that another query can take it."""
     topic_admin.reset_subscription(_options(option), name, subscription_name, to)
+    _describe_subscription(name, subscription_name, option, as_json=as_json)
 
 
 # -- sweeps ------------------------------------------------------------------------------------
@@ -393,22 +421,94 @@ def subscription_reset(
 def sweep(
     every: Annotated[
         float | None,
-        typer.Option(help=f"Go on, and sweep every so many seconds (say {DEFAULT_INTERVAL_S:g})."),
+        typer.Option(
+            min=0.1,
+            help=f"Go on, and sweep every so many seconds (say {DEFAULT_INTERVAL_S:g}), until "
+            "SIGTERM or Ctrl-C. What cannot be reached is tried again.",
+        ),
     ] = None,
     retention_ms: Annotated[
-        int, typer.Option(help="How long a decided header stays at least.")
+        int, typer.Option(min=0, help="How long a decided header stays at least.")
     ] = DEFAULT_RETENTION_MS,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65_535, help="Serve metrics for Prometheus, with --every. 0 = any port."
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(help="Address of the endpoint; it has no authentication.")
+    ] = DEFAULT_HOST,
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
     """Abort what expired, carry out what was decided, collect what nobody needs any more."""
-    sweeper = _open(option).sweeper(retention_ms)
+    if metrics_port is not None and every is None:
+        raise OptionError(
+            "--metrics-port needs --every SECONDS: a single sweep ends before anybody scrapes it"
+        )
+    run = _open(option)
+    sweeper = run.sweeper(retention_ms)
+    if every is None:
+        _show_sweep(sweeper.sweep(), as_json=as_json)
+        return
+    with _told_to_stop() as stop:
+        if metrics_port is not None:
+            typer.echo(f"metrics at {serve(run, metrics_port, metrics_host).url}", err=True)
+        try:
+            _sweep_until(stop, sweeper, every, as_json=as_json)
+        finally:
+            stop_serving()
+
+
+def _sweep_until(stop: threading.Event, sweeper: Sweeper, every: float, *, as_json: bool) -> None:
     while True:
-        row = asdict(sweeper.sweep())
-        if as_json:
-            typer.echo(json.dumps(row))
-        else:
-            _show([row], as_json=False, title="sweep", columns=list(row))
-        if every is None:
+        try:
+            _show_sweep(sweeper.sweep(), as_json=as_json)
+        except (StoreUnavailableError, SegmentLogUnavailableError) as error:
+            # It may be back; whatever else is wrong (a store that is not the one known) is not
+            # going to mend itself, and ends the command.
+            typer.echo(f"error: {error}; the next try is in {every:g} s", err=True)
+        if stop.wait(every):
             return
-        time.sleep(every)
+
+
+def _show_sweep(report: SweepReport, *, as_json: bool) -> None:
+    row = asdict(report)
+    if as_json:
+        typer.echo(json.dumps(row))
+    else:
+        _show([row], as_json=False, title="sweep", columns=list(row))
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Turn SIGTERM and Ctrl-C into an event, so that a sweep is not cut off in the middle."""
+    stop = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: stop.set())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# -- doctor ------------------------------------------------------------------------------------
+
+
+@app.command("doctor")
+def doctor(option: Given = [], as_json: AsJson = False) -> None:
+    """Check versions, Redis' durability, Pulsar's deduplication, and what is stuck or old.
+
+    Changes nothing. The exit code is 1 if anything was found, however small.
+    """
+    # What the store's check would log stands in the findings.
+    logging.getLogger("pulsar_txn_spark.store.connection").setLevel(logging.ERROR)
+    findings = examine(_options(option))
+    rows = [asdict(finding) for finding in findings]
+    _show(rows, as_json=as_json, title="doctor", columns=["check", "level", "found", "remedy"])
+    if any(finding.level is not Level.OK for finding in findings):
+        raise typer.Exit(1)

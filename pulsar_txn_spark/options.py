@@ -239,6 +239,25 @@ OPTIONS: tuple[Option, ...] = (
         "Pulsar's service URL. Without it the segments live in the embedded log.",
     ),
     Option("admin.url", _url("http", "https"), None, ANYWHERE, "Pulsar's admin URL."),
+    # metrics
+    Option(
+        "metrics.port",
+        _whole(0, 65_535),
+        None,
+        ANYWHERE,
+        "Port of an HTTP endpoint for Prometheus, 0 = any that is free (its URL is logged). For a "
+        "stream's source (served by the source's process beside the driver) and for foreachBatch "
+        "sinks (served by your driver process). Elsewhere call "
+        "`pulsar_txn_spark.serve_metrics(options, port)` in your driver.",
+    ),
+    Option(
+        "metrics.host",
+        _text,
+        "127.0.0.1",
+        ANYWHERE,
+        "Address that the endpoint listens on. There is no authentication: leave it on loopback, "
+        "or see to it that only Prometheus gets there.",
+    ),
     # what to read or write
     Option(
         "topic",
@@ -491,3 +510,24 @@ def _unknown(key: str) -> str:
         else f". Known are {', '.join(known.values())}"
     )
     return f"unknown option {key!r}{hint}"
+
+
+def refuse_endpoint(options: Options, why: str) -> None:
+    """Refuse ``metrics.port`` where no process could serve it.
+
+    Raises
+    ------
+    OptionError
+    """
+    for key in ("metrics.port", "metrics.host"):
+        if options.get(key) is not None:
+            raise OptionError(
+                f"option {key!r} means nothing here: {why}. Give it to a stream's source or to a "
+                "foreachBatch sink, or call pulsar_txn_spark.serve_metrics(options, port) in your "
+                "driver, or run 'pulsar-txn sweep --every 30 --metrics-port PORT'"
+            )
+
+
+def without_endpoint(given: Mapping[str, str]) -> dict[str, str]:
+    """Return options without those of the endpoint, to be passed on to tasks."""
+    return {key: value for key, value in given.items() if not key.lower().startswith("metrics.")}

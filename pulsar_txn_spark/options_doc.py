@@ -100,6 +100,8 @@ def _group(option: Option) -> str:
         return "The metadata store"
     if option.key in {"service.url", "admin.url"}:
         return "Pulsar"
+    if option.key.startswith("metrics."):
+        return "Metrics"
     if option.use & Use.READ and option.use & Use.WRITE:
         return "Source and sink"
     return "Source" if option.use & Use.READ else "Sink"

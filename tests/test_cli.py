@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
+import subprocess
+import sys
+import urllib.request
 from typing import Any
 
 import pytest
 import redis
+import typer
 from typer.testing import CliRunner
 
 from pulsar_txn_spark import cli
+from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.store.protocol import OpLogSettings, TxnId
+from pulsar_txn_spark.store.protocol import EndedBy, OpLogSettings, TxnId
+from pulsar_txn_spark.txn.sweeper import Sweeper, SweepReport
 
 
 @pytest.fixture
@@ -47,8 +54,8 @@ def test_a_topic_is_created_described_listed_and_deleted(option: str, topic: str
     assert [row["hashes"] for row in created] == ["0000-5554", "5555-aaa9", "aaaa-ffff"]
     assert call("topic", "describe", topic, "-o", option) == created
     assert {"topic": topic} in call("topic", "list", "-o", option)
-    result = CliRunner().invoke(cli.app, ["topic", "delete", topic, "--yes", "-o", option])
-    assert result.exit_code == 0
+    deleted = call("topic", "delete", topic, "--yes", "-o", option)
+    assert deleted == [{"topic": topic, "state": "deleted"}]
     assert {"topic": topic} not in call("topic", "list", "-o", option)
 
 
@@ -73,9 +80,8 @@ def test_a_subscription_is_listed_described_and_reset(
     assert call("subscription", "list", topic, "-o", option) == [{"subscription": "sub"}]
     (row,) = call("subscription", "describe", topic, "sub", "-o", option)
     assert (row["query"], row["cursor"], row["backlog messages"]) == ("a-query", "-1:-1", 0)
-    args = ["subscription", "reset", topic, "sub", "--to", "latest", "-o", option]
-    assert CliRunner().invoke(cli.app, args, catch_exceptions=False).exit_code == 0
-    (row,) = call("subscription", "describe", topic, "sub", "-o", option)
+    (row,) = call("subscription", "reset", topic, "sub", "--to", "latest", "-o", option)
+    assert [row] == call("subscription", "describe", topic, "sub", "-o", option)
     assert (row["query"], row["generation"]) == ("", 2)
 
 
@@ -111,9 +117,120 @@ def test_a_sweep_collects_what_is_decided(option: str, run: Runtime) -> None:
     assert run.store.read_txn(txn) is None
 
 
+def commands(command: Any = None, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return every command of the tool by its full name."""
+    command = command or typer.main.get_command(cli.app)
+    found: dict[str, Any] = {}
+    for name, child in command.commands.items():
+        if hasattr(child, "commands"):
+            found |= commands(child, (*path, name))
+        else:
+            found[" ".join((*path, name))] = child
+    return found
+
+
+def test_the_tool_has_every_command_that_it_was_asked_for() -> None:
+    asked = {
+        *(f"topic {verb}" for verb in ("create", "list", "describe")),
+        *(f"txn {verb}" for verb in ("list", "show", "abort")),
+        *(f"subscription {verb}" for verb in ("list", "describe", "reset")),
+        "sweep",
+        "doctor",
+    }
+    assert commands().keys() >= asked
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_command_speaks_json_takes_options_and_explains_itself(name: str) -> None:
+    command = commands()[name]
+    flags = {flag for parameter in command.params for flag in parameter.opts}
+    assert {"--json", "--option", "-o"} <= flags
+    assert command.help
+
+
+def test_a_question_does_not_end_up_in_the_json(option: str, topic: str) -> None:
+    call("topic", "create", topic, "-o", option)
+    args = ["topic", "delete", topic, "--json", "-o", option]
+    result = CliRunner().invoke(cli.app, args, input="n\n")
+    assert result.exit_code == 1
+    assert result.stdout.strip() == "n", "the runner's echo of what was typed, and no more"
+    assert {"topic": topic} in call("topic", "list", "-o", option)
+    result = CliRunner().invoke(cli.app, args, input="y\n")
+    typed, _, document = result.stdout.partition("\n")
+    assert typed.strip() == "y"
+    assert json.loads(document) == [{"topic": topic, "state": "deleted"}]
+
+
+def test_sweeps_go_on_with_metrics_until_they_are_told_to_stop(option: str, run: Runtime) -> None:
+    txn = open_txn(run)
+    run.coordinator.abort(txn, EndedBy.ADMIN, cause="a test")
+    code = "from pulsar_txn_spark.cli import main; main()"
+    args = ["sweep", "--every", "0.1", "--retention-ms", "0", "--metrics-port", "0", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *args, "-o", option],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stdout is not None
+            announced = process.stderr.readline()
+            assert announced.startswith("metrics at http://127.0.0.1:")
+            first, second = (json.loads(process.stdout.readline()) for _ in range(2))
+            assert (first["headers_removed"], second["headers_removed"]) == (1, 0)
+            with urllib.request.urlopen(announced.split()[-1], timeout=10) as answer:
+                assert b"pulsar_txn_store_up" in answer.read()
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+
+
+def test_a_sweep_that_cannot_reach_the_store_is_tried_again_and_a_wrong_store_ends_it(
+    option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes: list[Exception | None] = [
+        StoreUnavailableError("nobody there"),
+        None,
+        StoreRolledBackError("another store"),
+    ]
+
+    def sweep(_: Sweeper) -> SweepReport:
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+        return SweepReport()
+
+    monkeypatch.setattr(Sweeper, "sweep", sweep)
+    result = CliRunner().invoke(cli.app, ["sweep", "--every", "0.1", "--json", "-o", option])
+    assert "nobody there; the next try is in 0.1 s" in result.stderr
+    assert len(result.stdout.splitlines()) == 1
+    assert isinstance(result.exception, StoreRolledBackError)
+    assert outcomes == []
+
+
+def test_an_error_shows_no_password(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for given in (
+        ["-o", "store.url=redis://me:hunter2@127.0.0.1:1/0"],
+        ["-o", "store.url=redis://127.0.0.1:1/0", "-o", "store.password=hunter2"],
+        ["-o", "store.url=http://me:hunter2@somewhere"],
+    ):
+        monkeypatch.setattr("sys.argv", ["pulsar-txn", "topic", "list", *given])
+        with pytest.raises(SystemExit):
+            cli.main()
+        printed = capsys.readouterr()
+        assert printed.err.startswith("error: ")
+        assert "hunter2" not in printed.err + printed.out
+
+
 @pytest.mark.parametrize(
     "args, expected",
     [
+        (["sweep", "--metrics-port", "0"], "--metrics-port needs --every"),
         (["topic", "describe", "not-there"], "topic://public/default/not-there does not exist"),
         (["topic", "create", "persistent://a/b/c"], "expected topic://"),
         (["topic", "create", "x", "--segments", "0"], "expected 1 to 1024 segments, found 0"),

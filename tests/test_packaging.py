@@ -109,7 +109,8 @@ def test_whatever_the_package_imports_is_among_its_dependencies(wheel: Path) -> 
     undeclared = {
         module: files
         for module, files in _third_party_imports().items()
-        if not declared & {name.lower() for name in distributions.get(module, [module])}
+        if not declared
+        & {name.lower().replace("_", "-") for name in distributions.get(module, [module])}
     }
     # What has its own fallback where it is absent.
     undeclared.pop("testcontainers", None)

@@ -277,6 +277,15 @@ class PulsarAdmin:
             f"deduplication of {topic} to be Enabled",
         )
 
+    def deduplication_status(self, topic: str) -> str:
+        """Return what the broker says of a topic's deduplication; ``Enabled`` = it works."""
+        return str(self._stats(topic).get("deduplicationStatus"))
+
+    def broker_version(self) -> str:
+        """Return the version of the broker that answers."""
+        answer = self._call("GET", "/brokers/version", "ask the version of", "the broker")
+        return answer.data.decode(errors="replace").strip()
+
     def max_message_bytes(self) -> int:
         """Return the broker's ``maxMessageSize``, or its default where we may not ask."""
         try:

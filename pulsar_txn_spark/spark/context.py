@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
+from pulsar_txn_spark.runtime import Runtime
+
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 _APPLICATION = "spark.app.id"
@@ -26,6 +28,12 @@ def spare_collections(kind: str) -> None:
     _begun[kind] += 1
     if _begun[kind] == 2:  # noqa: PLR2004 - once the first one has imported all that it needs
         gc.freeze()
+
+
+def deliver_if_overdue(run: Runtime) -> None:
+    """Deliver what this worker has counted, if nothing else has taken it along for a while."""
+    if run.store.tally.overdue:
+        run.store.deliver_tally()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.options import Options, Use, without_endpoint
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, ROOT_EXECUTION
@@ -62,10 +62,8 @@ class BatchTransaction:
     def __init__(
         self, options: Mapping[str, str], batch_id: int, session_of: DataFrame, name: str
     ) -> None:
-        self._given = dict(options)
-        parsed = Options(
-            {k: v for k, v in self._given.items() if k != "topic"}, Use.WRITE | Use.BATCH
-        )
+        self._given = without_endpoint(options)
+        parsed = _serving({k: v for k, v in options.items() if k != "topic"})
         if not parsed.get("transactions", True):
             raise OptionError(
                 "transactions=false has no meaning in a transaction of several writes: use "
@@ -253,6 +251,16 @@ class _ThreadFacts:
                 context.setLocalProperty(key, None)
 
 
+def _serving(options: Mapping[str, str]) -> Options:
+    """Check the options of a sink; serve metrics from this process if they ask for it."""
+    parsed = Options(options, Use.WRITE | Use.BATCH)
+    if parsed.get("metrics.port") is not None:
+        from pulsar_txn_spark.metrics import serve_if_asked
+
+        serve_if_asked(parsed, runtime(parsed))
+    return parsed
+
+
 class TransactionalSink:
     """A ``foreachBatch`` sink: each micro-batch is one transaction.
 
@@ -275,8 +283,8 @@ class TransactionalSink:
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        parsed = Options(options, Use.WRITE | Use.BATCH)
-        self._given = parsed.given
+        parsed = _serving(options)
+        self._given = without_endpoint(parsed.given)
         self._name = f"foreachBatch/{parsed.get('topic') or '*'}"
         topic = parsed.get("topic")
         if topic is not None:
@@ -312,7 +320,7 @@ def transactional(
     OptionError
         If an option is wrong, before the query starts.
     """
-    given = Options(options, Use.WRITE | Use.BATCH).given
+    given = without_endpoint(_serving(options).given)
 
     def decorate(function: Function) -> Callable[[DataFrame, int], None]:
         name = f"function/{function.__qualname__}".replace("<locals>", "locals")

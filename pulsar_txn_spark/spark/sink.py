@@ -22,9 +22,9 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.options import Options, Use, refuse_endpoint
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.spark.context import spare_collections
+from pulsar_txn_spark.spark.context import deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.rows import check_writable
 from pulsar_txn_spark.spark.write_task import (
     WriteResult,
@@ -78,6 +78,7 @@ def checked_options(
     OptionError, SchemaError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
     options = Options(given, use)
+    refuse_endpoint(options, "a sink has no process of its own that outlives a micro-batch")
     if overwrite:
         raise OptionError(
             "a segmented topic cannot be overwritten: use mode('append') and outputMode('append')"
@@ -172,6 +173,7 @@ class PulsarTxnWriter(DataSourceArrowWriter):
 
     def _stage(self, slot: SlotRun, messages: Sequence[WriterCommitMessage | None]) -> None:
         run, results = _results(self._target, messages)
+        deliver_if_overdue(run)
         attempt = _one_attempt(results)
         staged = StagedWrite(
             tasks=[TaskWrite.FromString(result.record) for result in results],

@@ -26,13 +26,13 @@ from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import DataLossError, OptionError
-from pulsar_txn_spark.options import Offsets, Options, Use
+from pulsar_txn_spark.options import Offsets, Options, Use, refuse_endpoint
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.spark.context import TaskFacts, spare_collections
+from pulsar_txn_spark.spark.context import TaskFacts, deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.idle import IdleWatch
 from pulsar_txn_spark.spark.offsets import SegmentOffset, SourceOffset, TopicOffset
 from pulsar_txn_spark.spark.rows import needed_columns, to_spark_batches
@@ -299,6 +299,7 @@ def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> No
         require_claimed(plan.subscription, facts.query, answer)
     registered = ReadPlan(plan.source, plan.incarnation, plan.subscription, facts.run, plan.ranges)
     run.store.register_plan(facts.query, str(facts.batch), plan.source, registered.serialize())
+    deliver_if_overdue(run)
 
 
 class PulsarTxnReader(DataSourceReader):
@@ -312,6 +313,7 @@ class PulsarTxnReader(DataSourceReader):
         """Plan the read of everything between the starting and the ending offsets."""
         reader = _SegmentReader(self._given, self._schema, Use.READ | Use.BATCH)
         options = reader.options
+        refuse_endpoint(options, "a batch read ends too soon to be scraped")
         segments = reader.segments(reader.topologies())
         starting: Offsets = options.get("startingOffsets") or Offsets("earliest", {})
         ending: Offsets = options.get("endingOffsets") or Offsets("latest", {})
@@ -367,6 +369,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._latest: SourceOffset | None = None
         self._held: dict[str, tuple[TxnId, ...]] = {}
         self._idle: IdleWatch
+        self._serving = self._options.get("metrics.port") is None
 
     @property
     def _segments(self) -> _SegmentReader:
@@ -374,7 +377,25 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._reader = _SegmentReader(self._given, self._schema, Use.READ | Use.STREAM)
             self._incarnation = self._reader.run.store.next_source_incarnation()
             self._idle = IdleWatch(self._reader.run)
+            self._serve_metrics(self._reader.run)
         return self._reader
+
+    def _serve_metrics(self, run: Runtime) -> None:
+        """Open the endpoint in this process, which lives as long as the query.
+
+        A port that cannot be had does not fail the query: after a restart the process of the run
+        before may still have it. It is tried again after each micro-batch.
+        """
+        if self._serving:
+            return
+        from pulsar_txn_spark.metrics import serve_if_asked
+
+        try:
+            serve_if_asked(self._options, run)
+        except OptionError as error:
+            _LOG.warning("%s. It is tried again after the next micro-batch", error)
+            return
+        self._serving = True
 
     # -- offsets -----------------------------------------------------------------------------
 
@@ -607,6 +628,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         subscription = self._options.get("subscription")
         reader = self._segments
         reader.run.sweeps.nudge()
+        self._serve_metrics(reader.run)
         if not subscription:
             return
         topologies = reader.topologies()

@@ -27,7 +27,7 @@ from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router
-from pulsar_txn_spark.spark.context import TaskFacts, spare_collections
+from pulsar_txn_spark.spark.context import TaskFacts, deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.rows import to_row_batch, topics_of
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, TaskWrite, Winner
@@ -232,6 +232,7 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
     spare_collections("write")
     options = Options(dict(target.given), Use(target.use))
     run = runtime(options)
+    before = run.store.round_trips
     facts = TaskFacts.of_task()
     random = secrets.token_hex(6)
     if not options.get("transactions", True):
@@ -240,6 +241,7 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
         for segment, receipt in receipts.items():
             if receipt.last is not None:
                 run.store.raise_high(segment.id, receipt.last)
+        deliver_if_overdue(run)  # there will be no commit that could take the counts along
         return WriteResult(None, _task_write(facts, None, "", receipts), facts.run)
     timeout_ms = options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
     transactions = BatchTransactions(run.coordinator, timeout_ms)
@@ -251,7 +253,7 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
         # A stateful query needs its rows consumed, or its state stores would not commit.
         for _ in batches:
             pass
-        return WriteResult(attempt, _task_write(facts, attempt, "", {}), facts.run)
+        return WriteResult(attempt, _task_write(facts, attempt, "", {}, run, before), facts.run)
     name = writer_name(attempt.txn, facts.attempt, random)
     with _Heartbeat(run, attempt, timeout_ms):
         writers = _Writers(run, name, attempt, timeout_ms)
@@ -262,7 +264,8 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
         if ops:
             with steps.at(Step.OP_RECORD):
                 run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)
-    return WriteResult(attempt, _task_write(facts, attempt, name, receipts), facts.run)
+    record = _task_write(facts, attempt, name, receipts, run, before)
+    return WriteResult(attempt, record, facts.run)
 
 
 def _write(
@@ -340,6 +343,8 @@ def _task_write(
     attempt: Attempt | None,
     writer: str,
     receipts: dict[SegmentRef, Receipt],
+    run: Runtime | None = None,
+    trips_before: int = 0,
 ) -> bytes:
     result = TaskWrite(
         partition=facts.partition,
@@ -352,4 +357,7 @@ def _task_write(
             result.winners.append(
                 Winner(segment=segment.id, writer=writer, last=as_record(receipt.last))
             )
+    if run is not None:
+        result.round_trips = run.store.round_trips - trips_before
+        result.tally.update(run.store.tally.take())
     return result.SerializeToString(deterministic=True)

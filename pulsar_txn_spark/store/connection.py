@@ -160,6 +160,7 @@ def verify(client: Client, config: StoreConfig) -> ServerFacts:
     return ServerFacts(
         tuple(node for found in facts for node in found.nodes),
         tuple(warning for found in facts for warning in found.warnings),
+        tuple(problem for found in facts for problem in found.problems),
     )
 
 

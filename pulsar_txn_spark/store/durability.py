@@ -68,6 +68,15 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """Something about a server that is not as it should be, and what to do about it."""
+
+    what: str
+    remedy: str
+    loses_data: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ServerFacts:
     """What the servers behind one configuration say of themselves: one, or a cluster's primaries.
 
@@ -77,10 +86,13 @@ class ServerFacts:
         At least one.
     warnings : tuple of str
         What was accepted although it is unsafe, and known holes.
+    problems : tuple of Problem
+        The same, apart from what to do about it.
     """
 
     nodes: tuple[NodeFacts, ...]
     warnings: tuple[str, ...]
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +105,12 @@ class _Finding:
     why: str
     remedy: str
 
+    @property
+    def what(self) -> str:
+        return f"{self.setting} is {self.found!r}, needed is {self.needed!r}: {self.why}"
+
     def __str__(self) -> str:
-        return (
-            f"{self.setting} is {self.found!r}, needed is {self.needed!r}: {self.why}. "
-            f"To change it: {self.remedy}"
-        )
+        return f"{self.what}. To change it: {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +310,21 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
         warnings.append(f"{address}: {', '.join(unread)} could not be read")
     if warnings and not config.accept_data_loss:
         raise StoreUnsafeError(_unsafe(address, findings, unread))
-    warnings += _holes(info, address, config)
-    return ServerFacts((info.node(address),), tuple(warnings))
+    holes = list(_holes(info, address, config))
+    problems = [Problem(f"{address}: {one.what}", one.remedy, True) for one in findings]
+    if unread:
+        problems.append(
+            Problem(f"{address}: {', '.join(unread)} could not be read", _MAY_ASK, True)
+        )
+    problems += [Problem(hole, "upgrade the server", False) for hole in holes]
+    return ServerFacts((info.node(address),), (*warnings, *holes), tuple(problems))
+
+
+_MAY_ASK = (
+    "Allow them (ACL SETUSER <user> +info +config|get +role), or, if you know that the server has "
+    "appendonly yes, appendfsync always, no-appendfsync-on-rewrite no and maxmemory-policy "
+    f"noeviction, vouch for it with the option {ASSUME_OPTION}=true."
+)
 
 
 def _unsafe(address: str, findings: Sequence[_Finding], unread: Sequence[str]) -> str:
@@ -307,9 +333,7 @@ def _unsafe(address: str, findings: Sequence[_Finding], unread: Sequence[str]) -
     if unread:
         lines.append(
             f"- {', '.join(unread)} could not be read: INFO or CONFIG GET is not allowed to this "
-            "user. Allow them (ACL SETUSER <user> +info +config|get +role), or, if you know that "
-            "the server has appendonly yes, appendfsync always, no-appendfsync-on-rewrite no and "
-            f"maxmemory-policy noeviction, vouch for it with the option {ASSUME_OPTION}=true."
+            f"user. {_MAY_ASK}"
         )
     if findings:
         lines.append(

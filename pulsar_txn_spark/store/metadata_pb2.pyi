@@ -198,18 +198,29 @@ class Plan(_message.Message):
     def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., run_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class TaskWrite(_message.Message):
-    __slots__ = ("partition", "txn_id", "winners", "messages", "bytes")
+    __slots__ = ("partition", "txn_id", "winners", "messages", "bytes", "tally", "round_trips")
+    class TallyEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TXN_ID_FIELD_NUMBER: _ClassVar[int]
     WINNERS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    TALLY_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIPS_FIELD_NUMBER: _ClassVar[int]
     partition: int
     txn_id: str
     winners: _containers.RepeatedCompositeFieldContainer[Winner]
     messages: int
     bytes: int
-    def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+    tally: _containers.ScalarMap[str, int]
+    round_trips: int
+    def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., tally: _Optional[_Mapping[str, int]] = ..., round_trips: _Optional[int] = ...) -> None: ...
 
 class StagedWrite(_message.Message):
     __slots__ = ("tasks", "txn_id", "replay", "query", "run_id")

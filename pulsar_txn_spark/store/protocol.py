@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.measures import Tally
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
 
@@ -42,6 +43,7 @@ class EndedBy(StrEnum):
 
     OWNER = "nonce"
     FENCE = "fence"
+    ADMIN = "admin"
     EXPIRED = "expired"
 
 
@@ -242,6 +244,35 @@ class SegmentDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class TcState:
+    """How a TC is doing, read in one step.
+
+    Parameters
+    ----------
+    now_ms : int
+        The store's clock.
+    open : int
+        How many transactions are OPEN.
+    oldest_open : (TxnId, int) or None
+        The oldest of them, and when it was created, in milliseconds since the epoch.
+    decided : int
+        How many decided headers are not collected yet.
+    undone : tuple of (TxnId, int)
+        Those of the oldest decided ones that are not carried out everywhere, and when they were
+        decided.
+    counts : mapping of str to int
+        What was counted here (see :mod:`pulsar_txn_spark.measures`).
+    """
+
+    now_ms: int
+    open: int
+    oldest_open: tuple[TxnId, int] | None
+    decided: int
+    undone: tuple[tuple[TxnId, int], ...]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class PointerRead:
     """A sink's pointers as read: the raw values are what a compare-and-set compares."""
 
@@ -386,6 +417,11 @@ class MetadataStore(Protocol):
         """How many round trips this process has made so far."""
         ...
 
+    @property
+    def tally(self) -> Tally:
+        """What this process has counted and not delivered to the store yet."""
+        ...
+
     def witness(self, tag: str) -> int:
         """Return the highest sequence number of a tag that this process has seen, 0 if none."""
         ...
@@ -488,12 +524,19 @@ class MetadataStore(Protocol):
         ...
 
     def end_txn(
-        self, txn: TxnId, state: TxnState, outcome: bytes, by: EndedBy, nonce: str = ""
+        self,
+        txn: TxnId,
+        state: TxnState,
+        outcome: bytes,
+        by: EndedBy,
+        nonce: str = "",
+        counts: Mapping[str, int] | None = None,
     ) -> Answer:
         """Decide a transaction by one compare-and-set (``txn_end.lua``).
 
-        The one method that is not repeated by itself: no reply is
-        :class:`~pulsar_txn_spark.errors.CommitStateUnknownError`.
+        Not repeated by itself: no reply is
+        :class:`~pulsar_txn_spark.errors.CommitStateUnknownError`. `counts` are added to the metrics
+        if it is decided now; the tally goes along in any case.
         """
         ...
 
@@ -530,6 +573,14 @@ class MetadataStore(Protocol):
         """Return the lowest counter that may still be open in a TC, and the store's clock in ms."""
         ...
 
+    def tc_state(self, tc: int, *, limit: int) -> TcState:
+        """Tell how a TC is doing, with the `limit` oldest decisions that are not carried out."""
+        ...
+
+    def deliver_tally(self) -> None:
+        """Add the tally to the counts in the store; without a reply what is in it is dropped."""
+        ...
+
     def remove_txn(self, txn: TxnId) -> Answer:
         """Remove the header of a transaction that every participant is through with."""
         ...
@@ -561,6 +612,10 @@ class MetadataStore(Protocol):
 
         MORE asks for the same again: a transaction that acknowledged very many single messages.
         """
+        ...
+
+    def through(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
+        """Tell for each segment whether it has carried a transaction's decision out."""
         ...
 
     def raise_high(self, segment: str, position: Position) -> None:

@@ -8,7 +8,8 @@ import os
 import threading
 import time
 import uuid as uuid_module
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -18,7 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisClusterException, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from pulsar_txn_spark import steps
+from pulsar_txn_spark import measures, steps
 from pulsar_txn_spark.errors import (
     CommitStateUnknownError,
     StoreCorruptError,
@@ -47,6 +48,7 @@ from pulsar_txn_spark.store.protocol import (
     SegmentDecision,
     StoreIdentity,
     SubscriptionRef,
+    TcState,
     TxnHeader,
     TxnId,
     TxnState,
@@ -64,6 +66,7 @@ _PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these a
 _PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
 _RANGES_KEPT = 10_000  # acknowledged ranges of a subscription: 1 MB that a replay reads in one step
 _OPS_FORGOTTEN = 512  # records deleted in one step: a step must not hold the server up for long
+_DELIVERED_TO = 0  # the coordinator that keeps counts which belong to none
 _OWN_PRELUDE = frozenset({"birth", "store_identity"})
 _WITH_RANGES = frozenset({"ack_individual", "ack_cumulative", "seg_materialize"})
 
@@ -139,6 +142,7 @@ class RedisStore:
         self._lock = threading.Lock()
         self._witnesses: dict[str, int] = {}
         self.round_trips = 0
+        self.tally = measures.Tally()
         self._identity = self._read_identity()
 
     @property
@@ -196,14 +200,24 @@ class RedisStore:
 
     def _send_once(self, sha: str, body: str, keys: list[str], args: Sequence[_Arg]) -> list[Any]:
         client = cast("Any", self._client)
-        self.round_trips += 1
+        self._note_round_trip()
         try:
             return cast("list[Any]", client.evalsha(sha, len(keys), *keys, *args))
         except NoScriptError:
-            self.round_trips += 1
+            self._note_round_trip()
             return cast("list[Any]", client.eval(body, len(keys), *keys, *args))
         except ResponseError as error:
             raise StoreError(f"the metadata store refused a step: {error}") from error
+
+    def _note_round_trip(self) -> None:
+        self.round_trips += 1
+        self.tally.count(measures.ROUND_TRIPS)
+
+    @contextmanager
+    def _query_of(self, index: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.tally.observe(measures.INDEX_QUERY, time.perf_counter() - began, index)
 
     def _args(self, call: _Call) -> list[_Arg]:
         seen = self._witnesses.get(call.tag, 0)
@@ -255,7 +269,7 @@ class RedisStore:
             _, sha = _script(call.name)
             keys = [f"{{{call.tag}}}:birth", *call.keys]
             pipe.evalsha(sha, len(keys), *keys, *self._args(call))
-        self.round_trips += 1
+        self._note_round_trip()
         try:
             replies = pipe.execute(raise_on_error=False)
         except (*_NO_REPLY, StoreUnavailableError):
@@ -403,7 +417,7 @@ class RedisStore:
 
     def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> OpsAnswer:
         """Append named operation records, each by itself (``txn_op.lua``)."""
-        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", "op-log"]
+        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", "op-log", "metrics"]
         args: list[_Arg] = [nonce]
         for name, record in ops.items():
             args += [name, record]
@@ -420,7 +434,7 @@ class RedisStore:
         args: list[_Arg] = [f"{{{tag}}}:txn:", f"{{{tag}}}:txn-op:", entry, batch]
         for group in groups:
             args += [group.txn.key, group.nonce, group.reference, group.records]
-        keys = [f"op-batch:{entry}", "op-log"]
+        keys = [f"op-batch:{entry}", "op-log", "metrics"]
         reply = self._run(_Call("txn_op_batch", tag, keys, args, Step.OP_BATCH))
         answers = (Answer(Code(_text(c)), tuple(map(_text, more))) for c, *more in reply[3:])
         return OpsAnswer(tuple(answers), _as_op_log(reply[2]))
@@ -456,7 +470,13 @@ class RedisStore:
         return dict(_pairs(reply[2:]))
 
     def end_txn(
-        self, txn: TxnId, state: TxnState, outcome: bytes, by: EndedBy, nonce: str = ""
+        self,
+        txn: TxnId,
+        state: TxnState,
+        outcome: bytes,
+        by: EndedBy,
+        nonce: str = "",
+        counts: Mapping[str, int] | None = None,
     ) -> Answer:
         """Decide a transaction by one compare-and-set (``txn_end.lua``), not repeated by itself."""
         keys = [
@@ -466,8 +486,14 @@ class RedisStore:
             "idx:txn-by-final-state",
             "idx:txn-unmaterialized",
             "events",
+            "metrics",
         ]
-        call = _Call("txn_end", f"tc{txn.tc}", keys, [txn.key, state, outcome, by, nonce])
+        own = self.tally.take()
+        added = measures.total([own, counts or {}, _decided(txn.tc, state, by)])
+        # To the script an administrator is one more who may fence.
+        ground = EndedBy.FENCE if by is EndedBy.ADMIN else by
+        args: list[_Arg] = [txn.key, state, outcome, ground, nonce, *_flat(added)]
+        call = _Call("txn_end", f"tc{txn.tc}", keys, args)
         body, sha = _script(call.name)
         try:
             reply = self._send_once(
@@ -478,8 +504,13 @@ class RedisStore:
         if state is TxnState.COMMITTED and steps.reply_is_lost(Step.DECIDE):
             raise _unknown(txn, RedisTimeoutError("the reply was lost on purpose"))
         reply = self._checked(call, reply)
+        code = Code(_text(reply[1]))
+        if code is not Code.OK:
+            self.tally.add(own)  # nothing was decided now, so nothing was counted either
+            result = "conflict" if code is Code.DECIDED else "reject"
+            self.tally.count(measures.HEADER_CAS, str(txn.tc), result)
         # What a header holds is bytes; its readers get it from read_txn.
-        return Answer(Code(_text(reply[1])), tuple(_text(v) for v in reply[2:3]))
+        return Answer(code, tuple(_text(v) for v in reply[2:3]))
 
     def read_txn(self, txn: TxnId) -> TxnHeader | None:
         """Read a header and its intents in one step."""
@@ -514,6 +545,7 @@ class RedisStore:
             f"txn-op:{txn.key}",
             f"stage:{nonce}",
             "idx:txn-unmaterialized",
+            "metrics",
         ]
         cursor = "0"
         while True:
@@ -527,15 +559,19 @@ class RedisStore:
     def list_open(self, tc: int, *, deadline_ms: int | None, limit: int) -> list[tuple[TxnId, int]]:
         """List OPEN transactions with their deadlines, earliest first, due by `deadline_ms`."""
         due = "+inf" if deadline_ms is None else str(deadline_ms)
-        reply = self._run(_Call("txn_list", f"tc{tc}", ["idx:txn-by-deadline"], [due, limit]))
+        call = _Call("txn_list", f"tc{tc}", ["idx:txn-by-deadline"], [due, limit])
+        with self._query_of(measures.BY_DEADLINE):
+            reply = self._run(call)
         return [(TxnId.parse(txn), int(deadline)) for txn, deadline in _pairs(reply[3:])]
 
     def list_final(self, tc: int, *, limit: int) -> list[tuple[TxnId, int]]:
         """List decided transactions that still have a header, with finalized_ms, oldest first."""
         call = _Call("txn_list", f"tc{tc}", ["idx:txn-by-final-state"], ["+inf", limit])
+        with self._query_of(measures.BY_FINAL_STATE):
+            reply = self._run(call)
         return [
             (TxnId.parse(member.partition("|")[2]), int(finalized))
-            for member, finalized in _pairs(self._run(call)[3:])
+            for member, finalized in _pairs(reply[3:])
         ]
 
     def list_unmaterialized(self, tc: int, *, limit: int) -> list[TxnId]:
@@ -562,6 +598,35 @@ class RedisStore:
         reply = self._run(_Call("txn_lowest_open", f"tc{tc}", keys, []))
         return int(reply[2]), int(reply[3])
 
+    def tc_state(self, tc: int, *, limit: int) -> TcState:
+        """Tell how a TC is doing, with the `limit` oldest decisions that are not carried out."""
+        tag = f"tc{tc}"
+        keys = ["idx:txn-open", "idx:txn-by-final-state", "idx:txn-unmaterialized", "metrics"]
+        reply = self._run(_Call("tc_state", tag, keys, [f"{{{tag}}}:txn:", limit]))
+        oldest, created = _text(reply[4]), _text(reply[5])
+        return TcState(
+            now_ms=int(reply[2]),
+            open=int(reply[3]),
+            oldest_open=(TxnId.parse(oldest), int(created)) if oldest and created else None,
+            decided=int(reply[6]),
+            undone=tuple((TxnId.parse(txn), int(at)) for txn, at in _pairs(reply[7])),
+            counts={name: int(amount) for name, amount in _pairs(reply[8])},
+        )
+
+    def deliver_tally(self) -> None:
+        """Add the tally to the counts in the store; without a reply what is in it is dropped."""
+        taken = self.tally.take()
+        if not taken:
+            return
+        call = _Call("metrics_add", f"tc{_DELIVERED_TO}", ["metrics"], _flat(taken))
+        body, sha = _script(call.name)
+        keys = [f"{{{call.tag}}}:birth", *call.keys]
+        try:
+            reply = self._send_once(sha, body, keys, self._args(call))
+        except (*_NO_REPLY, StoreUnavailableError):
+            return  # it may have arrived: sent again it might count twice
+        self._checked(call, reply)
+
     def remove_txn(self, txn: TxnId) -> Answer:
         """Remove the header of a transaction that every participant is through with."""
         keys = [
@@ -587,7 +652,9 @@ class RedisStore:
         """Read the gate of each segment. Read the LAC before."""
         keys = ["pins", "pin-order", "dropped", "floor", "state"]
         calls = [_Call("seg_gate", f"seg:{segment}", keys, [_PINS_READ]) for segment in segments]
-        return [_as_gate(reply) for reply in self._run_all(calls)]
+        with self._query_of(measures.WRITES_BY_SEGMENT):
+            replies = self._run_all(calls)
+        return [_as_gate(reply) for reply in replies]
 
     def materialize(
         self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
@@ -627,6 +694,15 @@ class RedisStore:
         keys = ["closed", "floor", "floor-pair", "dropped"]
         return self._answer(_Call("seg_floor", f"seg:{segment}", keys, args))
 
+    def through(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
+        """Tell for each segment whether it has carried a transaction's decision out."""
+        args: list[_Arg] = [txn.key, txn.tc, txn.counter]
+        calls = [
+            _Call("seg_through", f"seg:{segment}", ["closed", "resolved"], args)
+            for segment in segments
+        ]
+        return [_text(reply[1]) != Code.PENDING for reply in self._run_all(calls)]
+
     def raise_high(self, segment: str, position: Position) -> None:
         """Note an acknowledged position of a write outside of transactions."""
         self._run(_Call("seg_raise", f"seg:{segment}", ["state", "events"], [position.padded()]))
@@ -644,7 +720,9 @@ class RedisStore:
             _Call("cursor_read", f"seg:{segment}", [f"cursor:{subscription}"], [])
             for segment in segments
         ]
-        return [_as_cursor(reply[2:]) for reply in self._run_all(calls)]
+        with self._query_of(measures.ACKS_BY_SUBSCRIPTION):
+            replies = self._run_all(calls)
+        return [_as_cursor(reply[2:]) for reply in replies]
 
     def claim_cursor(
         self, segment: str, subscription: str, query: str, source_incarnation: int, start: Position
@@ -789,6 +867,29 @@ def _as_acks(reply: list[Any]) -> SubscriptionState:
             ranges.append(HeldRange(_as_interval(ack["start"], ack["last"]), txn))
     cursor = MessagePosition.from_padded(_text(reply[2]))
     return SubscriptionState(cursor, int(reply[3]), tuple(sorted(ranges)))
+
+
+_CAUSES = {
+    EndedBy.OWNER: "owner",
+    EndedBy.FENCE: "newer-attempt",
+    EndedBy.EXPIRED: "lease-over",
+    EndedBy.ADMIN: "administrator",
+}
+
+
+def _decided(tc: int, state: TxnState, by: EndedBy) -> dict[str, int]:
+    """Return what is counted if a transaction is decided so."""
+    tally = measures.Tally()
+    tally.count(measures.HEADER_CAS, str(tc), "ok")
+    if state is TxnState.COMMITTED:
+        tally.count(measures.COMMITS, str(tc))
+    elif by in _CAUSES:
+        tally.count(measures.ABORTS, str(tc), _CAUSES[by])
+    return tally.take()
+
+
+def _flat(counts: Mapping[str, int]) -> list[_Arg]:
+    return [part for field, amount in counts.items() for part in (field, amount)]
 
 
 def _as_answer(reply: list[Any]) -> Answer:

@@ -21,7 +21,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pulsar_txn_spark import steps
+from pulsar_txn_spark import measures, steps
 from pulsar_txn_spark.errors import FencedError, StoreCorruptError, TransactionConflictError
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
@@ -248,9 +248,12 @@ class BatchTransactions:
         CommitStateUnknownError
             If the store did not answer; the next attempt finds out.
         """
+        before = self._store.round_trips
         for slot in slots:
             _require_whole(attempt, slot)
         tasks = [task for slot in slots for task in slot]
+        for task in tasks:
+            self._store.tally.add(task.tally)
         plans = self._plans(attempt.key, run_id)
         if attempt.replay:
             self._compare(attempt, digest_of(plans))
@@ -269,7 +272,13 @@ class BatchTransactions:
         touched = {f"seg:{w.segment}" for w in outcome.winners} | {f"seg:{a.segment}" for a in acks}
         for tag in sorted(touched):
             outcome.witnesses[tag] = self._store.witness(tag)
-        self._coordinator.commit(attempt.txn, attempt.nonce, outcome)
+        trips = sum(task.round_trips for task in tasks) + self._store.round_trips - before
+        counts = {
+            **measures.observation(measures.BATCH_MESSAGES, outcome.messages),
+            **measures.observation(measures.BATCH_BYTES, outcome.bytes),
+            **measures.observation(measures.BATCH_ROUND_TRIPS, trips + 1),  # and the decision
+        }
+        self._coordinator.commit(attempt.txn, attempt.nonce, outcome, counts)
 
     def _plans(self, key: BatchKey, run_id: str) -> list[ReadPlan]:
         if not key.streaming:

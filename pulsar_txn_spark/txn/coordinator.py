@@ -21,6 +21,7 @@ from pulsar_txn_spark.errors import (
     TransactionConflictError,
     TransactionNotFoundError,
 )
+from pulsar_txn_spark.measures import OpLogCounts
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
@@ -90,7 +91,7 @@ class TransactionCoordinator:
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
-        self.ops = OpLog(store, require_open)
+        self.ops = OpLog(store, require_open, OpLogCounts(store.tally))
 
     def shard(self, nonce: str) -> int:
         """Return the TC id that a nonce's transaction belongs to."""
@@ -245,8 +246,16 @@ class TransactionCoordinator:
         same = header.state is TxnState.COMMITTED and header.nonce == nonce
         self.commit(txn, nonce, Outcome.FromString(header.outcome) if same else Outcome())
 
-    def commit(self, txn: TxnId, nonce: str, outcome: Outcome) -> None:
+    def commit(
+        self,
+        txn: TxnId,
+        nonce: str,
+        outcome: Outcome,
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
         """Decide for COMMITTED, winners and bounds included, and carry it out.
+
+        `counts` are added to the metrics in the same step.
 
         Raises
         ------
@@ -259,7 +268,7 @@ class TransactionCoordinator:
         """
         record = outcome.SerializeToString(deterministic=True)
         with steps.at(Step.DECIDE):
-            answer = self._decide(txn, TxnState.COMMITTED, record, EndedBy.OWNER, nonce)
+            answer = self._decide(txn, TxnState.COMMITTED, record, EndedBy.OWNER, nonce, counts)
         if answer.code is Code.FENCED:
             raise FencedError(
                 f"transaction {txn} belongs to another attempt: this one may not commit it"
@@ -302,13 +311,19 @@ class TransactionCoordinator:
         return header.state
 
     def _decide(
-        self, txn: TxnId, state: TxnState, record: bytes, by: EndedBy, nonce: str
+        self,
+        txn: TxnId,
+        state: TxnState,
+        record: bytes,
+        by: EndedBy,
+        nonce: str,
+        counts: Mapping[str, int] | None = None,
     ) -> Answer:
         """Run the compare-and-set; where its reply is lost, read the header first."""
         last: CommitStateUnknownError | None = None
         for _ in range(_DECISION_TRIES):
             try:
-                answer = self.store.end_txn(txn, state, record, by, nonce)
+                answer = self.store.end_txn(txn, state, record, by, nonce, counts)
             except CommitStateUnknownError as error:
                 last = error
                 try:

@@ -114,6 +114,7 @@ class Sweeper:
         for tc in range(self._store.identity.coordinators):
             self._abort_expired(tc, report)
             self._collect(tc, report)
+        self._store.deliver_tally()
         return report
 
     def _abort_expired(self, tc: int, report: SweepReport) -> None:

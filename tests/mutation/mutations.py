@@ -23,6 +23,7 @@ OPS = "tests/test_op_log.py"
 EVENTS = "tests/test_notification.py"
 MARK = "tests/test_contains_txn.py"
 IDLE = "tests/test_idle_source.py"
+METRICS = "tests/test_metrics.py"
 
 
 @dataclass(frozen=True)
@@ -1049,6 +1050,59 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{LUA}/seg_gate.lua",
             "if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 then",
             "if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 2 then",
+        ),
+    ),
+    # --- metrics: they may lack something, and never tell what was not, nor get in the way --------
+    mutation(
+        "a count fails the decision that it goes along with",
+        "INV-1",
+        f"{METRICS}::test_a_malformed_count_does_not_harm_the_decision_that_it_goes_along_with",
+        Edit(
+            f"{LUA}/txn_end.lua",
+            "redis.pcall('HINCRBY', KEYS[#KEYS], ARGV[i], ARGV[i + 1])",
+            "redis.call('HINCRBY', KEYS[#KEYS], ARGV[i], ARGV[i + 1])",
+        ),
+    ),
+    mutation(
+        "counts are lost with a refused decision",
+        "metrics",
+        f"{METRICS}::test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next",
+        Edit(
+            f"{STORE}/redis_store.py",
+            "            self.tally.add(own)  # nothing",
+            "            # ",
+        ),
+    ),
+    mutation(
+        "a delivery of counts is repeated",
+        "metrics",
+        f"{METRICS}::test_a_delivery_without_a_reply_counts_at_most_once",
+        Edit(
+            f"{STORE}/redis_store.py",
+            "            reply = self._send_once(sha, body, keys, self._args(call))\n"
+            "        except (*_NO_REPLY, StoreUnavailableError):",
+            "            reply = self._send(sha, body, keys, self._args(call))\n"
+            "        except (*_NO_REPLY, StoreUnavailableError):",
+        ),
+    ),
+    mutation(
+        "gathered operation records that were written twice are counted twice",
+        "metrics",
+        f"{METRICS}::test_op_records_that_were_gathered_are_counted_like_any_other",
+        Edit(
+            f"{LUA}/txn_op_batch.lua",
+            "if redis.call('HSET', KEYS[2], 'txn:' .. ARGV[i], ARGV[i + 3]) == 1 then",
+            "redis.call('HSET', KEYS[2], 'txn:' .. ARGV[i], ARGV[i + 3])\n  if true then",
+        ),
+    ),
+    mutation(
+        "operation records that were written twice are counted twice",
+        "metrics",
+        f"{METRICS}::test_op_records_are_counted_once_and_are_outstanding_until_they_are_collected",
+        Edit(
+            f"{LUA}/txn_op.lua",
+            "  added = added + redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])\n",
+            "  redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])\n  added = added + 1\n",
         ),
     ),
 )

@@ -4,10 +4,12 @@
 -- KEYS[5]  {tc<N>}:idx:txn-by-final-state  zset '<state>|<TxnId>' by finalized_ms
 -- KEYS[6]  {tc<N>}:idx:txn-unmaterialized  zset TxnId by finalized_ms
 -- KEYS[7]  {tc<N>}:events (stream)
+-- KEYS[#KEYS] {tc<N>}:metrics  hash of counts
 -- ARGV[4]  TxnId, ARGV[5] COMMITTED | ABORTED, ARGV[6] outcome (winners and bounds)
 -- ARGV[7]  who: 'nonce' (the owner), 'fence' (a newer attempt, or an administrator),
 --          'expired' (anybody, once the lease is over); only the owner may commit
 -- ARGV[8]  nonce of the owner
+-- ARGV[9...] field and amount, and so on: counts to add to the metrics if it is decided now
 -- -> {seq, 'OK', state, outcome}       decided now
 --    {seq, 'DECIDED', state, outcome, nonce} decided before
 --    {seq, 'FENCED'} | {seq, 'ALIVE', deadline_ms, now_ms} | {seq, 'ABSENT'} | {seq, 'ILLEGAL'}
@@ -43,4 +45,8 @@ redis.call('ZREM', KEYS[4], ARGV[4])
 redis.call('ZADD', KEYS[5], finalized, ARGV[5] .. '|' .. ARGV[4])
 redis.call('ZADD', KEYS[6], finalized, ARGV[4])
 redis.call('XADD', KEYS[7], 'MAXLEN', '~', '1024', '*', 'type', 'decided', 'txn', ARGV[4])
+-- Counting never fails a decision: pcall.
+for i = 9, #ARGV, 2 do
+  redis.pcall('HINCRBY', KEYS[#KEYS], ARGV[i], ARGV[i + 1])
+end
 return {changed(), 'OK', ARGV[5], ARGV[6]}

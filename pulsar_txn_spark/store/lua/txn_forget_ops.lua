@@ -2,6 +2,7 @@
 -- last transaction that has a record in it.
 -- KEYS[2]  {tc<N>}:txn:<TxnId>, KEYS[3] {tc<N>}:txn-op:<TxnId>, KEYS[4] {tc<N>}:stage:<nonce>
 -- KEYS[5]  {tc<N>}:idx:txn-unmaterialized
+-- KEYS[#KEYS] {tc<N>}:metrics  hash of counts
 -- ARGV[4]  'materialized', once every participant has
 -- ARGV[5]  TxnId, ARGV[6] key prefix of batches
 -- ARGV[7]  where to go on ('0' = at the beginning), ARGV[8] about how many records in one step
@@ -30,4 +31,9 @@ end
 redis.call('DEL', KEYS[3], KEYS[4])
 redis.call('HSET', KEYS[2], 'materialized', '1')
 redis.call('ZREM', KEYS[5], ARGV[5])
+local ops = redis.call('HGET', KEYS[2], 'ops')
+if ops and ops ~= '0' then
+  redis.pcall('HINCRBY', KEYS[#KEYS], 'pulsar_txn_metadata_store_outstanding_op_records', '-' .. ops)
+  redis.call('HDEL', KEYS[2], 'ops')
+end
 return {changed(), 'OK'}

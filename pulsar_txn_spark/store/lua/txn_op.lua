@@ -3,6 +3,7 @@
 -- KEYS[2]  {tc<N>}:txn:<TxnId>
 -- KEYS[3]  {tc<N>}:txn-op:<TxnId>  hash name -> record, 'batch:<entry>' -> reference
 -- KEYS[4]  {tc<N>}:op-log          hash of settings
+-- KEYS[5]  {tc<N>}:metrics         hash of counts
 -- ARGV[4]  nonce, ARGV[5], ARGV[6] name and record, and so on
 -- -> {seq, 'OK', setting...} | {seq, 'FENCED'} | {seq, 'DECIDED', state} | {seq, 'ABSENT'}
 local header = redis.call('HMGET', KEYS[2], 'state', 'nonce')
@@ -15,8 +16,13 @@ end
 if header[1] ~= 'OPEN' then
   return {seq, 'DECIDED', header[1]}
 end
+local added = 0
 for i = 5, #ARGV, 2 do
-  redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
+  added = added + redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
 end
+-- The header knows how many there are, so that they leave the gauge again.
+redis.call('HINCRBY', KEYS[2], 'ops', added)
+redis.pcall('HINCRBY', KEYS[5], 'pulsar_txn_metadata_store_op_writes_total', added)
+redis.pcall('HINCRBY', KEYS[5], 'pulsar_txn_metadata_store_outstanding_op_records', added)
 local settings = redis.call('HMGET', KEYS[4], 'enabled', 'max_records', 'max_bytes', 'max_delay_ms')
 return {changed(), 'OK', unpack(settings)}

@@ -5,6 +5,7 @@
 -- KEYS[2]  {tc<N>}:op-batch:<entry>  hash 'entry' -> the batch; 'txn:<TxnId>' -> how many of its
 --          records are in it, for each transaction that still needs it
 -- KEYS[3]  {tc<N>}:op-log            hash of settings
+-- KEYS[4]  {tc<N>}:metrics           hash of counts
 -- ARGV[4]  key prefix of headers, ARGV[5] key prefix of operation records
 -- ARGV[6]  name of the entry, ARGV[7] the batch (magic, version, protobuf)
 -- ARGV[8] to ARGV[11]  TxnId, nonce, reference (magic, version, indices), number of records; and
@@ -30,8 +31,15 @@ if #accepted == 0 then
   return {seq, 'OK', settings, unpack(answers)}
 end
 redis.call('HSET', KEYS[2], 'entry', ARGV[7])
+local added = 0
 for _, i in ipairs(accepted) do
   redis.call('HSET', ARGV[5] .. ARGV[i], 'batch:' .. ARGV[6], ARGV[i + 2])
-  redis.call('HSET', KEYS[2], 'txn:' .. ARGV[i], ARGV[i + 3])
+  if redis.call('HSET', KEYS[2], 'txn:' .. ARGV[i], ARGV[i + 3]) == 1 then
+    -- The header knows how many there are, so that they leave the gauge again.
+    redis.call('HINCRBY', ARGV[4] .. ARGV[i], 'ops', ARGV[i + 3])
+    added = added + ARGV[i + 3]
+  end
 end
+redis.pcall('HINCRBY', KEYS[4], 'pulsar_txn_metadata_store_op_writes_total', added)
+redis.pcall('HINCRBY', KEYS[4], 'pulsar_txn_metadata_store_outstanding_op_records', added)
 return {changed(), 'OK', settings, unpack(answers)}

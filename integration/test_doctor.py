@@ -1,0 +1,48 @@
+"""The doctor at a real Pulsar: deduplication that somebody switched off is found."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import urllib3
+
+import pulsar_txn_spark
+from pulsar_txn_spark.doctor import Finding, Level, examine
+from pulsar_txn_spark.pulsar_server import Broker
+
+SETTLE_SECONDS = 30  # a policy travels through a system topic: usually a second or two
+
+
+def wrong(options: dict[str, str]) -> list[Finding]:
+    return [one for one in examine(options) if one.level is not Level.OK]
+
+
+def test_deduplication_that_somebody_switched_off_is_found(
+    pulsar: Broker, embedded: dict[str, str], tmp_path: Path
+) -> None:
+    options = embedded | {"service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
+    name = f"doctor-{tmp_path.name}"
+    topology = pulsar_txn_spark.create_topic(options, name, segments=2)
+    try:
+        found = examine(options)
+        assert [one for one in found if one.check == "Pulsar deduplication"] != []
+        assert [one for one in found if one.level is not Level.OK] == []
+        log_name = topology.segments[0].ref.log_name
+        path = log_name.replace("://", "/")
+        answer = urllib3.PoolManager().request(
+            "POST",
+            f"{pulsar.admin_url}/admin/v2/{path}/deduplicationEnabled",
+            body=b"false",
+            headers={"Content-Type": "application/json"},
+        )
+        assert answer.status < 300
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not wrong(options) and time.monotonic() < deadline:
+            time.sleep(0.1)  # Pulsar has no event for it
+        (one,) = wrong(options)
+        assert (one.check, one.level) == ("Pulsar deduplication", Level.ERROR)
+        assert log_name in one.found
+        assert log_name in one.remedy
+    finally:
+        pulsar_txn_spark.delete_topic(options, name)

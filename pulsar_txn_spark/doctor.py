@@ -1,0 +1,312 @@
+"""``pulsar-txn doctor``: is everything as it has to be, and if not, what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+
+import pulsar_txn_spark
+from pulsar_txn_spark.environment import require_java, require_python_and_pyspark
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    SegmentLogError,
+    SegmentNotFoundError,
+)
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin
+from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.store.connection import connect, verify
+from pulsar_txn_spark.store.protocol import TcState, TxnId
+from pulsar_txn_spark.store.redis_store import RedisStore
+from pulsar_txn_spark.txn.health import STUCK_AFTER_MS, stuck_participants, tc_states
+
+LEAST_PULSAR = (4, 0)
+OLD_MS = 600_000
+"""A transaction that is open for longer than ten minutes is worth a look: micro-batches take
+seconds."""
+
+BACKLOG = 1_000  # decided headers of a TC: two sweeps' worth
+DROPPED_WRITERS = 1_000  # of one segment: 135 KB that go along with every gate
+_SEGMENTS_ASKED = 500  # whose deduplication is asked for: one admin call each
+_EXPIRED_MS = 120_000  # longer than the two intervals in which a sweep must have come by
+
+
+class Level(StrEnum):
+    """How bad it is. Anything but OK makes the command fail."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check has found.
+
+    Parameters
+    ----------
+    check : str
+    level : Level
+    found : str
+    remedy : str
+        Empty if all is well.
+    """
+
+    check: str
+    level: Level
+    found: str
+    remedy: str = ""
+
+
+def examine(given: Mapping[str, str]) -> list[Finding]:
+    """Make every check that the options allow. Changes nothing, but a new store gets its identity.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        How to reach the store and Pulsar, as for ``format("pulsar_txn")``.
+
+    Raises
+    ------
+    OptionError
+        If an option is wrong: there is nothing to check then.
+    """
+    # What the user accepts or vouches for is what is to be looked at here.
+    seeing = {**given, "store.acceptDataLoss": "true", "store.assumeDurable": "false"}
+    for key in given:
+        if key.lower() in ("store.acceptdataloss", "store.assumedurable"):
+            seeing.pop(key)
+            seeing.update({"store.acceptDataLoss": "true", "store.assumeDurable": "false"})
+    options = Options(seeing, Use.CONNECT)
+    findings = [*_versions()]
+    segments: list[SegmentRef] = []
+    try:
+        findings += _durability(options)
+        store = RedisStore(lambda: connect(options.store_config()))
+        findings.append(_schema(store))
+        segments = _segments(store)
+        findings += _transactions(store)
+        findings += _gates(store, segments)
+    except OptionError:
+        raise
+    except PulsarTxnError as error:
+        findings.append(
+            Finding("metadata store", Level.ERROR, str(error), "see the message; then run again")
+        )
+    findings += _pulsar(options, segments)
+    return findings
+
+
+# -- versions ------------------------------------------------------------------------------------
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("package", Level.OK, f"pulsar_txn_spark {pulsar_txn_spark.__version__}")
+    yield _required("Python and PySpark", require_python_and_pyspark, _pyspark())
+    yield _required("Java", require_java, "17 or newer")
+
+
+def _required(check: str, require: Callable[[], None], well: str) -> Finding:
+    try:
+        require()
+    except PulsarTxnError as error:
+        return Finding(check, Level.ERROR, str(error), "upgrade it, as the message says")
+    return Finding(check, Level.OK, well)
+
+
+def _pyspark() -> str:
+    for name in ("pyspark", "pyspark-client"):
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return "PySpark comes with Spark's own distribution"
+
+
+# -- the metadata store --------------------------------------------------------------------------
+
+
+def _durability(options: Options) -> Iterator[Finding]:
+    config = options.store_config()
+    facts = verify(connect(config), config)
+    for problem in facts.problems:
+        level = Level.ERROR if problem.loses_data else Level.WARNING
+        yield Finding("Redis durability", level, problem.what, problem.remedy)
+    for node in facts.nodes:
+        yield Finding(
+            "metadata store", Level.OK, f"{node.product} {node.version} at {node.address}"
+        )
+    if not any(problem.loses_data for problem in facts.problems):
+        yield Finding("Redis durability", Level.OK, "keeps what it has acknowledged")
+
+
+def _schema(store: RedisStore) -> Finding:
+    identity = store.identity
+    found = f"store {identity.uuid}, {identity.coordinators} transaction coordinators"
+    return Finding("store identity", Level.OK, found)
+
+
+def _segments(store: RedisStore) -> list[SegmentRef]:
+    refs: list[SegmentRef] = []
+    for name in store.list_topics():
+        read = store.read_topology(name)
+        if read is not None:
+            refs += [segment.ref for segment in Topology.parse(*read).segments]
+    return refs
+
+
+def _transactions(store: RedisStore) -> Iterator[Finding]:
+    states = tc_states(store)
+    yield from _stuck(store, states)
+    yield _oldest_open(states)
+    yield from _expired(store, states)
+    backlog = max(state.decided for state in states)
+    if backlog > BACKLOG:
+        yield Finding(
+            "collection of headers",
+            Level.WARNING,
+            f"{backlog} decided headers of one coordinator are not collected",
+            "let a sweep run: pulsar-txn sweep --every 30. It names what holds them ('stuck'); an "
+            "old open transaction holds up all younger ones of its coordinator",
+        )
+    else:
+        yield Finding("collection of headers", Level.OK, f"at most {backlog} wait")
+
+
+def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
+    stuck = stuck_participants(store, states)
+    for one in stuck:
+        yield Finding(
+            "stuck participants",
+            Level.ERROR,
+            f"segment {one.segment} has not carried out the decision of transaction {one.txn}, "
+            f"made {_duration(one.decided_ms_ago)} ago: its header waits for it, and readers may",
+            "pulsar-txn sweep (it carries the decision out, or its error says why it cannot)",
+        )
+    if not stuck:
+        seconds = STUCK_AFTER_MS // 1000
+        found = f"every decision older than {seconds} s is carried out everywhere"
+        yield Finding("stuck participants", Level.OK, found)
+
+
+def _oldest_open(states: list[TcState]) -> Finding:
+    opened = [(s.oldest_open[1], s.oldest_open[0], s.now_ms) for s in states if s.oldest_open]
+    if not opened:
+        return Finding("oldest open transaction", Level.OK, "none is open")
+    at, txn, now_ms = min(opened)
+    found = f"transaction {txn} is open for {_duration(now_ms - at)}"
+    if now_ms - at <= OLD_MS:
+        return Finding("oldest open transaction", Level.OK, found)
+    return Finding(
+        "oldest open transaction",
+        Level.WARNING,
+        f"{found}: readers of its segments stand in front of it",
+        f"pulsar-txn txn show '{txn}' names its sink and query; if its driver is gone: "
+        f"pulsar-txn txn abort '{txn}'",
+    )
+
+
+def _expired(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
+    late: list[TxnId] = []
+    for tc, state in enumerate(states):
+        due = store.list_open(tc, deadline_ms=state.now_ms - _EXPIRED_MS, limit=10)
+        late += [txn for txn, _ in due]
+    if late:
+        yield Finding(
+            "sweeps",
+            Level.WARNING,
+            f"{', '.join(map(str, late))}: the lease has been over for more than "
+            f"{_duration(_EXPIRED_MS)}, and nobody has aborted it: no sweep runs",
+            "pulsar-txn sweep --every 30, beside the queries",
+        )
+    else:
+        yield Finding("sweeps", Level.OK, "no transaction is open long after its lease")
+
+
+def _gates(store: RedisStore, segments: list[SegmentRef]) -> Iterator[Finding]:
+    gates = store.gates([ref.id for ref in segments]) if segments else []
+    well = True
+    for ref, gate in zip(segments, gates, strict=True):
+        if len(gate.dropped) <= DROPPED_WRITERS:
+            continue
+        well = False
+        yield Finding(
+            "dropped writers",
+            Level.WARNING,
+            f"segment {ref.id} has {len(gate.dropped)} dropped writers, which every read carries",
+            "a job fails over and over: mend it. They go when the data they lie in is deleted",
+        )
+    if well:
+        yield Finding("dropped writers", Level.OK, f"few in each of {len(segments)} segments")
+
+
+# -- Pulsar --------------------------------------------------------------------------------------
+
+
+def _pulsar(options: Options, segments: list[SegmentRef]) -> Iterator[Finding]:
+    config = options.pulsar_config()
+    if config is None:
+        yield Finding("Pulsar", Level.OK, "not used: the segments live in the embedded log")
+        return
+    admin = PulsarAdmin(config)
+    try:
+        yield _pulsar_version(admin.broker_version())
+        yield from _deduplication(admin, segments)
+    except SegmentLogError as error:
+        remedy = "check service.url, admin.url and the credentials; then run again"
+        yield Finding("Pulsar", Level.ERROR, str(error), remedy)
+    finally:
+        admin.close()
+
+
+def _pulsar_version(found: str) -> Finding:
+    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    if numbers >= LEAST_PULSAR:
+        return Finding("Pulsar", Level.OK, f"version {found}")
+    needed = ".".join(map(str, LEAST_PULSAR))
+    return Finding("Pulsar", Level.ERROR, f"version {found}", f"upgrade to {needed} or newer")
+
+
+def _deduplication(admin: PulsarAdmin, segments: list[SegmentRef]) -> Iterator[Finding]:
+    asked = [ref for ref in segments if ref.log_name.startswith("persistent://")][:_SEGMENTS_ASKED]
+    enabled = 0
+    for ref in asked:
+        try:
+            status = admin.deduplication_status(ref.log_name)
+        except SegmentNotFoundError:
+            yield Finding(
+                "Pulsar deduplication",
+                Level.ERROR,
+                f"{ref.log_name} is not there: a segment's topic was deleted, or the options lead "
+                "to another cluster",
+                "check service.url and admin.url; a segment that is gone is lost: restore it, or "
+                "delete the topic (pulsar-txn topic delete)",
+            )
+            continue
+        if status == "Enabled":
+            enabled += 1
+            continue
+        yield Finding(
+            "Pulsar deduplication",
+            Level.ERROR,
+            f"of {ref.log_name} is {status!r}, needed is 'Enabled': a transport that reconnects by "
+            "itself may then write a row twice",
+            f"pulsar-admin topicPolicies set-deduplication-status -e {ref.log_name}",
+        )
+    if enabled == len(asked):
+        yield Finding("Pulsar deduplication", Level.OK, f"on for all of {enabled} segments")
+    if len(asked) < len(segments):
+        left = len(segments) - len(asked)
+        yield Finding("Pulsar deduplication", Level.OK, f"{left} further segments were not asked")
+
+
+def _duration(ms: int) -> str:
+    seconds = ms // 1000
+    if seconds < 120:  # noqa: PLR2004 - two minutes are still told in seconds
+        return f"{seconds} s"
+    return f"{seconds // 60} min"
