@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.steps import Step
 
 
 class TxnState(StrEnum):
@@ -255,7 +256,9 @@ class MetadataStore(Protocol):
         """Return version and record of a topology, None if there is none."""
         ...
 
-    def swap_topology(self, topic: str, expected: int, record: bytes) -> int | None:
+    def swap_topology(
+        self, topic: str, expected: int, record: bytes, step: Step | None = None
+    ) -> int | None:
         """Replace version `expected` (0 = absent); return the new version, None on a conflict."""
         ...
 
