@@ -79,9 +79,10 @@ def read_all(run: Runtime) -> list[tuple[str, int]]:
         released = [s for s in topology.readable if s.descriptor in order.released]
         for segment in released:
             start = at.get(segment.descriptor, EARLIEST)
-            readable = run.buffer.readable(
-                [segment.ref.id], lambda _, s=segment: run.log.last_confirmed(s.ref), [start]
-            )[0]
+            lac = run.log.last_confirmed(segment.ref)
+            [readable] = run.buffer.readable(
+                [segment.ref.id], {segment.ref.id: lac}.__getitem__, [start]
+            )
             for batch in run.log.read(
                 segment.ref,
                 start,
