@@ -39,7 +39,10 @@ RUN_TIMEOUT_S = 120
 NTH = {Phase.BEFORE: 2, Phase.AFTER: 1}
 # Spark's own commit log has no reply that we could lose: the replay without its last entry is a
 # test of its own.
-LOST_REPLIES = [step for step in Step if step is not Step.SPARK_COMMIT_LOG]
+# The job changes no segments: tests/test_crash_steps.py kills at the steps of a change.
+OF_A_CHANGE = {Step.PLAN_CHILDREN, Step.SEAL_LOG, Step.ACTIVATE_CHILDREN}
+STEPS = [step for step in Step if step not in OF_A_CHANGE]
+LOST_REPLIES = [step for step in STEPS if step is not Step.SPARK_COMMIT_LOG]
 
 
 @pytest.fixture
@@ -160,7 +163,7 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
     for tc in range(run.store.identity.coordinators):
         run.store.set_op_log(tc, OpLogSettings(enabled=True))
 
-    for step in Step:
+    for step in STEPS:
         code, output = start(folder, sink, 10, f"{step}:{phase}:{NTH[phase]}")
         assert code == -signal.SIGKILL, f"{step} {phase}: exit code {code}\n{output}"
         assert fired(folder, step, phase), f"{step} {phase} was not reached"

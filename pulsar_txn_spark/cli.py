@@ -360,7 +360,7 @@ def subscription_list(name: TopicArgument, option: Given = [], as_json: AsJson =
     """List a topic's subscriptions."""
     run = _open(option)
     topology = run.topics.require(TopicName.parse(name))
-    found = {s for seg in topology.segments for s in run.store.list_subscriptions(seg.ref.id)}
+    found = {s for seg in topology.readable for s in run.store.list_subscriptions(seg.ref.id)}
     rows = [{"subscription": one} for one in sorted(found)]
     _show(rows, as_json=as_json, title=str(topology.topic), columns=["subscription"])
 
@@ -381,7 +381,7 @@ def _describe_subscription(
 ) -> None:
     run = _open(option)
     topology = run.topics.require(TopicName.parse(name))
-    refs = [segment.ref for segment in topology.segments]
+    refs = [segment.ref for segment in topology.readable]
     rows = []
     cursors = run.store.read_cursors([ref.id for ref in refs], subscription_name)
     for ref, cursor in zip(refs, cursors, strict=True):

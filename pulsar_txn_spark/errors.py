@@ -103,6 +103,10 @@ class SegmentSealedError(SegmentLogError):
     """The segment was sealed: it takes no more entries."""
 
 
+class TopologyConflictError(SegmentLogError):
+    """Another operator changes, or has changed, the segments that were to be changed."""
+
+
 class SegmentNotFoundError(SegmentLogError):
     """The segment's log does not exist on the server."""
 

@@ -97,7 +97,7 @@ def _open(store_config: StoreConfig, pulsar_config: PulsarConfig | None) -> Runt
 
 def _segment_ends(topics: Topics, log: SegmentLog, segment_id: str) -> SegmentEnds | None:
     topology = topics.find(TopicName.parse(segment_id.rsplit("/", 2)[0]))
-    for segment in topology.segments if topology else ():
+    for segment in topology.readable if topology else ():
         if segment.ref.id == segment_id:
             return SegmentEnds(log.last_confirmed(segment.ref), log.trimmed_to(segment.ref))
     return None

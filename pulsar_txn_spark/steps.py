@@ -17,7 +17,10 @@ from pathlib import Path
 
 
 class Step(StrEnum):
-    """One step of a transaction's way, in the order in which a batch goes through them."""
+    """One step of a transaction's way, in the order in which a batch goes through them.
+
+    The last three are those of a split, merge or seal, which may come at any time.
+    """
 
     BEGIN = "begin"
     INTENT = "intent"
@@ -29,6 +32,9 @@ class Step(StrEnum):
     DECIDE = "header-cas"
     MATERIALIZE = "materialize"
     SPARK_COMMIT_LOG = "spark-commit-log"
+    PLAN_CHILDREN = "plan-children"
+    SEAL_LOG = "seal-log"
+    ACTIVATE_CHILDREN = "activate-children"
 
 
 class Phase(StrEnum):

@@ -156,7 +156,7 @@ def reset_subscription(
         raise OptionError(f"expected 'earliest', 'latest' or 'here', found {to!r}")
     run = _open(options)
     topology = run.topics.require(TopicName.parse(topic))
-    for segment in topology.segments:
+    for segment in topology.readable:
         ref = segment.ref
         cursor = run.store.read_cursors([ref.id], subscription)[0]
         if to == "latest":

@@ -29,6 +29,7 @@ from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
 
 INPUT, OUTPUT = TopicName.parse("crash-in"), TopicName.parse("crash-out")
+TURNING = TopicName.parse("crash-turning")  # its one segment is sealed in each batch
 SUBSCRIPTION, QUERY, SINK = "crash", "query", "sink"
 BATCHES, TASKS, ROWS = 2, 2, 3
 TIMEOUT_MS = 60_000
@@ -92,6 +93,10 @@ class Driver:
                 self.run_batch(batch, incarnation)
 
     def run_batch(self, batch: int, incarnation: int) -> None:
+        if len(self.topics.require(TURNING).segments) < batch + 2:
+            [segment] = self.topics.require(TURNING).active
+            self.topics.changes.seal(TURNING, segment.descriptor)
+        self.topics.changes.finish(self.topics.require(TURNING))
         key, nonce = BatchKey(SINK, QUERY, batch), new_nonce()
         start, end = range_of(batch)
         # The reading task claims the subscription and registers what it reads.

@@ -26,6 +26,7 @@ from tests.crash_child import (
     OUTPUT,
     ROWS,
     SUBSCRIPTION,
+    TURNING,
     Driver,
     main,
     range_of,
@@ -58,6 +59,7 @@ class Crashes:
         self.driver = Driver(path, self.checkpoint)
         self.driver.topics.create(INPUT, 1)
         self.driver.topics.create(OUTPUT, 2)
+        self.driver.topics.create(TURNING, 1)
         writer = self.driver.log.writer(self.driver.source.ref, "loader")
         for batch in range(BATCHES):
             rows = [f"row-{batch}-{i}".encode() for i in range(ROWS)]
@@ -116,6 +118,10 @@ class Crashes:
     def require_everything_once(self) -> None:
         expected = Counter(f"ROW-{b}-{i}" for b in range(BATCHES) for i in range(ROWS))
         assert self.visible() == [expected, expected]
+        turned = self.driver.topics.require(TURNING)
+        turned.require_tiling()
+        assert turned.unfinished == ()
+        assert len(turned.segments) == BATCHES + 1, "each batch seals one segment, once"
         source = self.driver.source.ref.id
         [cursor] = self.driver.store.read_cursors([source], SUBSCRIPTION)
         assert cursor is not None

@@ -40,7 +40,7 @@ def audit_outputs(settings: Settings) -> Audit:
     refs = {
         segment.ref.id: segment.ref
         for topic in _OUTPUTS
-        for segment in components.topics.require(TopicName.parse(topic)).segments
+        for segment in components.topics.require(TopicName.parse(topic)).readable
     }
     ranges = components.buffer.readable(
         list(refs),

@@ -492,6 +492,7 @@ class _EmbeddedWriter:
         self._in_flight_bytes = 0
         self._last = _NO_ENTRY
         self._receipt = _Tally()
+        self._total = _Tally()
 
     def append(self, rows: pa.RecordBatch) -> None:
         """Queue rows; waits for receipts while too much is in flight."""
@@ -516,6 +517,10 @@ class _EmbeddedWriter:
                 self._receive()
             tally, self._receipt = self._receipt, _Tally()
         return tally.receipt()
+
+    def acknowledged(self) -> Receipt:
+        """Return what was acknowledged since the writer was opened."""
+        return self._total.receipt()
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -577,6 +582,7 @@ class _EmbeddedWriter:
         messages, size = self._in_flight.popleft()
         self._in_flight_bytes -= size
         self._receipt.add(reply, messages, size)
+        self._total.add(reply, messages, size)
 
     def _live(self) -> redis.Connection:
         # redis-py connects anew without a word when a connection was lost. A writer's name is

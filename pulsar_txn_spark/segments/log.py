@@ -121,6 +121,14 @@ class SegmentWriter(Protocol):
         """
         ...
 
+    def acknowledged(self) -> Receipt:
+        """Return what was acknowledged since the writer was opened, also after an error.
+
+        The rows that it counts are a prefix of those that were appended: all the others have to
+        go out again, under a new name, and only entries up to ``last`` may count of this one.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the connection; rows that were not flushed may or may not be in the log."""
         ...
@@ -154,6 +162,17 @@ class SegmentLog(Protocol):
         Raises
         ------
         SegmentNotFoundError, SegmentSealedError, SegmentLogUnavailableError
+        """
+        ...
+
+    def seal(self, segment: SegmentRef) -> Position:
+        """Let nothing be appended from now on, and return the last position; again = no harm.
+
+        Writers that are open learn it by a SegmentSealedError. Readers are not touched.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
         """
         ...
 

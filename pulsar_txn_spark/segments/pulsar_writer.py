@@ -124,6 +124,7 @@ class _Tally:
         self._failure: tuple[str, _Entry] | None = None
         self._highest = EARLIEST
         self._sum = Receipt(None, None, 0, 0, 0)
+        self._total = Receipt(None, None, 0, 0, 0)
 
     def expect(self, entry: _Entry) -> Callable[[Any, Any], None]:
         """Note an entry as sent; returns the callback for its last row."""
@@ -152,13 +153,8 @@ class _Tally:
                 self._failure = self._failure or (fault, entry)
             elif self._failure is None:
                 self._highest = position
-                self._sum = Receipt(
-                    self._sum.first or position,
-                    position,
-                    self._sum.entries + 1,
-                    self._sum.messages + entry.rows,
-                    self._sum.bytes + entry.payload_bytes,
-                )
+                self._sum = _plus(self._sum, position, entry)
+                self._total = _plus(self._total, position, entry)
             self._changed.notify_all()
 
     def _fault(self, entry: _Entry, position: Position, index: int) -> str | None:
@@ -176,6 +172,12 @@ class _Tally:
     def failure(self) -> tuple[str, _Entry] | None:
         """Return the first fault and its entry."""
         return self._failure
+
+    @property
+    def total(self) -> Receipt:
+        """Return the sum since the writer was opened: of a prefix of its entries."""
+        with self._changed:
+            return self._total
 
     def wait_below(self, cost_bytes: int, timeout_s: float) -> bool:
         """Wait until at most that is in flight; False if nothing moved for `timeout_s`."""
@@ -195,6 +197,16 @@ class _Tally:
             assert self._failure is None, self._failure
             receipt, self._sum = self._sum, Receipt(None, None, 0, 0, 0)
             return receipt
+
+
+def _plus(receipt: Receipt, position: Position, entry: _Entry) -> Receipt:
+    return Receipt(
+        receipt.first or position,
+        position,
+        receipt.entries + 1,
+        receipt.messages + entry.rows,
+        receipt.bytes + entry.payload_bytes,
+    )
 
 
 class PulsarSegmentWriter:
@@ -260,6 +272,19 @@ class PulsarSegmentWriter:
             except PulsarTxnError as failed:
                 self._failure = failed
                 raise
+        return receipt
+
+    def acknowledged(self) -> Receipt:
+        """Return what was acknowledged; see :class:`~pulsar_txn_spark.segments.log.SegmentWriter`.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If the log's origin, which a first receipt needs, could not be noted.
+        """
+        receipt = self._tally.total
+        if receipt.entries:
+            self._before_report()
         return receipt
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from pulsar_txn_spark.errors import OptionError, TopicExistsError, TopicNotFoundError
+from pulsar_txn_spark.segments.changes import TopologyChanges
 from pulsar_txn_spark.segments.log import SegmentLog
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
@@ -24,6 +25,7 @@ class Topics:
         self._store = store
         self._log = log
         self._reached = False
+        self.changes = TopologyChanges(store, log, self.find, self.require)
 
     def create(self, topic: TopicName, segments: int, *, exist_ok: bool = False) -> Topology:
         """Create a topic of `segments` segments over the whole hash space.
@@ -34,7 +36,8 @@ class Topics:
         Raises
         ------
         TopicExistsError
-            If the topic exists (with `exist_ok`: with another number of segments).
+            If the topic exists (with `exist_ok`: if it was created with another number of
+            segments; splits and merges since then do not matter).
         """
         planned = Topology.plan(topic, segments, self._log.backend)
         version = self._store.swap_topology(str(topic), 0, planned.serialize())
@@ -43,10 +46,10 @@ class Topics:
         ours = found.incarnation == planned.incarnation
         if (version is None or not ours) and not exist_ok:
             raise TopicExistsError(f"topic {topic} exists, with {len(found.active)} segments")
-        if len(found.active) != segments:
+        first = sum(not segment.parents for segment in found.segments)
+        if first != segments:
             raise TopicExistsError(
-                f"topic {topic} exists with {len(found.active)} active segments, expected "
-                f"{segments}"
+                f"topic {topic} exists and was created with {first} segments, expected {segments}"
             )
         for segment in found.active:
             self._log.create(segment.ref)
@@ -125,8 +128,12 @@ class Topics:
         TopicNotFoundError
             If there is none.
         """
-        topology = self.require(topic)
+        topology: Topology | None = self.require(topic)
         self._store.catalogue(str(topic), listed=False)
-        for segment in topology.segments:
-            self._log.delete(segment.ref)
-        self._store.delete_topology(str(topic), topology.version)
+        # Read again until nobody has added segments to it in between.
+        while topology is not None:
+            for segment in topology.segments:
+                self._log.delete(segment.ref)
+            if self._store.delete_topology(str(topic), topology.version):
+                return
+            topology = self.find(topic)

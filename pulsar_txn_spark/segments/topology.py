@@ -1,5 +1,8 @@
 """The topology of a segmented topic: segments, their hash ranges, parents and children.
 
+It is a value, and a change to it is a function from one value to the next; who carries changes out,
+and in which order, is in :mod:`pulsar_txn_spark.segments.changes`.
+
 The hash space has 16 bit. A key belongs to the segment that owns its Murmur3 hash; rows without
 a key go round. Hashing is Pulsar's own ``Murmur3_32Hash`` (seed 0, sign bit cleared) modulo the
 size of the space, as its key-shared subscriptions do it.
@@ -8,8 +11,8 @@ size of the space, as its key-shared subscriptions do it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
@@ -19,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.errors import OptionError, StoreCorruptError, TopologyConflictError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -31,8 +34,15 @@ MAX_SEGMENTS = 1024
 
 
 class SegmentState(StrEnum):
-    """State of a segment in the DAG."""
+    """State of a segment in the DAG.
 
+    PLANNED segments are children whose parents are not all sealed yet: they take no rows. SEALED
+    ones take no more of them; when every subscription has read one to its end it is DRAINED, and
+    DELETED when its data has gone as well. A deleted one stays in the DAG, so that an old
+    checkpoint can be told what has become of it.
+    """
+
+    PLANNED = "planned"
     ACTIVE = "active"
     SEALED = "sealed"
     DRAINED = "drained"
@@ -40,6 +50,7 @@ class SegmentState(StrEnum):
 
 
 _STATES = {
+    SegmentState.PLANNED: metadata_pb2.Segment.PLANNED,
     SegmentState.ACTIVE: metadata_pb2.Segment.ACTIVE,
     SegmentState.SEALED: metadata_pb2.Segment.SEALED,
     SegmentState.DRAINED: metadata_pb2.Segment.DRAINED,
@@ -50,7 +61,11 @@ _STATES_BACK = {record: state for state, record in _STATES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment: it owns the hashes from ``hash_start`` to ``hash_end``, both included."""
+    """One segment: it owns the hashes from ``hash_start`` to ``hash_end``, both included.
+
+    ``sealed_at`` is the last position of a sealed segment's log, which can never grow again.
+    ``change`` names the split, merge or seal that the segment came by, empty for a first one.
+    """
 
     ref: SegmentRef
     hash_start: int
@@ -59,6 +74,40 @@ class Segment:
     parents: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
     sealed_at: Position | None = None
+    change: str = ""
+
+    @property
+    def descriptor(self) -> str:
+        """What names the segment within its topic: hash range and number."""
+        return self.ref.id.rpartition("/")[2]
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the log can never grow again."""
+        return self.state in _SEALED
+
+    def drained_at(self, position: Position) -> bool:
+        """Tell whether who has read up to `position` has read all that will ever be in it.
+
+        The end is the one that the log itself named when it was sealed, so that no state of an
+        earlier moment can be mistaken for it (INV-10).
+        """
+        return self.sealed and self.sealed_at is not None and position >= self.sealed_at
+
+    def __str__(self) -> str:
+        return f"{self.descriptor} ({self.state})"
+
+
+_SEALED = frozenset({SegmentState.SEALED, SegmentState.DRAINED, SegmentState.DELETED})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A split, merge or seal that was begun and is not done: its children are planned."""
+
+    id: str
+    parents: tuple[Segment, ...]
+    children: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +127,163 @@ class Topology:
         live = [s for s in self.segments if s.state is SegmentState.ACTIVE]
         return tuple(sorted(live, key=lambda s: s.hash_start))
 
+    @property
+    def readable(self) -> tuple[Segment, ...]:
+        """The segments that have a log with rows, or may come to have one."""
+        unreadable = (SegmentState.PLANNED, SegmentState.DELETED)
+        return tuple(s for s in self.segments if s.state not in unreadable)
+
+    @property
+    def by_id(self) -> dict[str, Segment]:
+        """The segments by their ids."""
+        return {segment.ref.id: segment for segment in self.segments}
+
+    def segment(self, name: str) -> Segment:
+        """Find a segment by its number, descriptor or id.
+
+        Raises
+        ------
+        OptionError
+            If there is none of that name.
+        """
+        for segment in self.segments:
+            number = segment.descriptor.rpartition("-")[2]
+            if name in (segment.ref.id, segment.descriptor, number):
+                return segment
+        known = ", ".join(map(str, self.segments))
+        raise OptionError(f"topic {self.topic} has no segment {name!r}; there are: {known}")
+
+    # -- changes -----------------------------------------------------------------------------
+
+    @property
+    def unfinished(self) -> tuple[Change, ...]:
+        """The changes that were begun and are not done."""
+        planned: dict[str, list[Segment]] = {}
+        for segment in self.segments:
+            if segment.state is SegmentState.PLANNED:
+                planned.setdefault(segment.change, []).append(segment)
+        by_id = self.by_id
+        return tuple(
+            Change(change, tuple(by_id[p] for p in children[0].parents), tuple(children))
+            for change, children in planned.items()
+        )
+
+    def with_planned(
+        self, parents: Sequence[Segment], cuts: Sequence[int], change: str
+    ) -> Topology:
+        """Plan children over the range of adjacent active parents.
+
+        Parameters
+        ----------
+        parents : sequence of Segment
+            Of this topology.
+        cuts : sequence of int
+            Ascending; each is the first hash of a further child. None = one child.
+        change : str
+            Names the change. It has to be random: of two operators that plan the very same
+            children only one may take the plan for its own.
+
+        Raises
+        ------
+        TopologyConflictError
+            If a parent takes no rows any more, or another change of it is under way.
+        OptionError
+            If the parents are not neighbours, or a cut lies outside of their range.
+        """
+        parents = sorted(parents, key=lambda s: s.hash_start)
+        for parent in parents:
+            _refuse_changing(self, parent)
+        for one, following in pairwise(parents):
+            if following.hash_start != one.hash_end + 1:
+                raise OptionError(
+                    f"segments {one.descriptor} and {following.descriptor} of {self.topic} are not "
+                    "neighbours in the hash space: only adjacent ranges can be merged"
+                )
+        start, end = parents[0].hash_start, parents[-1].hash_end
+        bounds = [start, *cuts, end + 1]
+        if any(one >= following for one, following in pairwise(bounds)):
+            raise OptionError(
+                f"cannot cut the hashes {start:04x}-{end:04x} at "
+                f"{', '.join(f'{cut:04x}' for cut in cuts)}: each part needs at least one hash, so "
+                f"a cut lies between {start + 1:04x} and {end:04x}"
+            )
+        if len(self.active) + len(cuts) > MAX_SEGMENTS:
+            raise OptionError(
+                f"topic {self.topic} would have more than {MAX_SEGMENTS} active segments"
+            )
+        ids = tuple(parent.ref.id for parent in parents)
+        children = tuple(
+            Segment(
+                segment_ref(self.topic, self.incarnation, low, high - 1, self.next_segment + n),
+                low,
+                high - 1,
+                SegmentState.PLANNED,
+                parents=ids,
+                change=change,
+            )
+            for n, (low, high) in enumerate(pairwise(bounds))
+        )
+        child_ids = tuple(child.ref.id for child in children)
+        kept = (replace(s, children=child_ids) if s.ref.id in ids else s for s in self.segments)
+        return replace(
+            self,
+            segments=(*kept, *children),
+            next_segment=self.next_segment + len(children),
+        )
+
+    def with_done(self, change: Change, ends: Mapping[str, Position]) -> Topology:
+        """Let the children of a change take over; `ends` are the last positions of its parents.
+
+        Raises
+        ------
+        StoreCorruptError
+            If the active segments would not tile the hash space.
+        """
+        parents = {parent.ref.id for parent in change.parents}
+
+        def done(segment: Segment) -> Segment:
+            if segment.ref.id in parents:
+                return replace(segment, state=SegmentState.SEALED, sealed_at=ends[segment.ref.id])
+            if segment.change == change.id and segment.state is SegmentState.PLANNED:
+                return replace(segment, state=SegmentState.ACTIVE)
+            return segment
+
+        after = replace(self, segments=tuple(map(done, self.segments)))
+        after.require_tiling()
+        return after
+
+    def with_state(self, ids: Iterable[str], state: SegmentState) -> Topology:
+        """Move segments on to DRAINED or DELETED."""
+        chosen = set(ids)
+        return replace(
+            self,
+            segments=tuple(
+                replace(s, state=state) if s.ref.id in chosen else s for s in self.segments
+            ),
+        )
+
+    def require_tiling(self) -> None:
+        """Raise unless each hash belongs to exactly one active segment.
+
+        Raises
+        ------
+        StoreCorruptError
+        """
+        expected = 0
+        for segment in self.active:
+            if segment.hash_start != expected:
+                break
+            expected = segment.hash_end + 1
+        if expected != HASH_SPACE:
+            raise StoreCorruptError(
+                f"the active segments of {self.topic} do not tile the hash space: expected one "
+                f"that begins at {expected:04x}, found "
+                f"{', '.join(s.descriptor for s in self.active)}. Nothing was written; restore the "
+                "metadata store"
+            )
+
+    # -- records -----------------------------------------------------------------------------
+
     def serialize(self) -> bytes:
         """Return the topology as a record."""
         record = metadata_pb2.Topology(
@@ -95,6 +301,7 @@ class Topology:
                 parents=segment.parents,
                 children=segment.children,
                 state=_STATES[segment.state],
+                change=segment.change,
             )
             if segment.sealed_at is not None:
                 item.sealed_at.ledger = segment.sealed_at.ledger
@@ -119,6 +326,7 @@ class Topology:
                     if item.HasField("sealed_at")
                     else None
                 ),
+                change=item.change,
             )
             for item in record.segments
         )
@@ -144,6 +352,20 @@ class Topology:
             for number, (lo, hi) in enumerate(pairwise(bounds))
         )
         return cls(topic, incarnation, laid, segments, backend)
+
+
+def _refuse_changing(topology: Topology, parent: Segment) -> None:
+    """Raise unless a segment is active and nobody is changing it."""
+    if parent.state is SegmentState.ACTIVE and not parent.children:
+        return
+    by_id = topology.by_id
+    children = ", ".join(str(by_id[child]) for child in parent.children)
+    doing = "is being" if parent.state is SegmentState.ACTIVE else "was"
+    raise TopologyConflictError(
+        f"segment {parent.descriptor} of {topology.topic} {doing} replaced by {children} already "
+        f"(topology version {topology.version}): a segment is split, merged or sealed once. Look "
+        "at the topic again (pulsar-txn topic describe) and choose among its active segments"
+    )
 
 
 def segment_ref(

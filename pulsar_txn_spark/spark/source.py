@@ -25,13 +25,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.errors import DataLossError, OptionError
+from pulsar_txn_spark.errors import DataLossError, OptionError, PulsarTxnError
 from pulsar_txn_spark.options import Offsets, Options, Use, refuse_endpoint
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.context import TaskFacts, deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.idle import IdleWatch
 from pulsar_txn_spark.spark.offsets import SegmentOffset, SourceOffset, TopicOffset
@@ -76,6 +77,24 @@ class SegmentPartition(InputPartition):
     fail_on_data_loss: bool
     store_uuid: str
     plan: ReadPlan | None
+
+
+def _passed_by_cursors(
+    topologies: Mapping[str, Topology], cursors: Mapping[_Key, Cursor | None]
+) -> dict[_Key, Position]:
+    """Return the ends of sealed segments that a subscription has left behind for a child."""
+    passed: dict[_Key, Position] = {}
+    for name, topology in topologies.items():
+        came_by: set[str] = set()
+        for segment in reversed(topology.segments):
+            key = (name, segment.descriptor)
+            if any(child in came_by for child in segment.children):
+                came_by.add(segment.ref.id)
+                if segment.sealed_at is not None:
+                    passed[key] = segment.sealed_at
+            elif cursors.get(key) is not None:
+                came_by.add(segment.ref.id)
+    return passed
 
 
 def require_options(given: Mapping[str, str], use: Use) -> Options:
@@ -126,15 +145,66 @@ class _SegmentReader:
             names = self.run.topics.matching(pattern)
         else:
             names = self.options.get("topics") or [self.options.get("topic")]
-        return {str(name): self.run.topics.require(name) for name in names}
+        return {str(name): self._finished(self.run.topics.require(name)) for name in names}
+
+    def _finished(self, topology: Topology) -> Topology:
+        """Finish a split or merge that somebody has left half done; it is no harm if it goes on."""
+        if not topology.unfinished:
+            return topology
+        try:
+            return self.run.topics.changes.finish(topology)
+        except PulsarTxnError as error:
+            # A reader need not have the rights for it; whoever writes will come by.
+            _LOG.warning("a change of %s is not finished yet: %s", topology.topic, error)
+            return topology
 
     def segments(self, topologies: Mapping[str, Topology]) -> dict[_Key, SegmentRef]:
-        """Return the segments of topics by topic and descriptor."""
+        """Return the segments of topics that can be read, by topic and descriptor."""
         return {
-            (name, descriptor_of(segment.ref)): segment.ref
+            (name, segment.descriptor): segment.ref
             for name, topology in topologies.items()
-            for segment in topology.segments
+            for segment in topology.readable
         }
+
+    def reading_orders(
+        self, topologies: Mapping[str, Topology], start: SourceOffset
+    ) -> dict[str, ReadingOrder]:
+        """Tell which segments the next micro-batch may read (INV-10).
+
+        Raises
+        ------
+        DataLossError
+            If a segment was deleted before it was read to its end.
+        """
+        orders = {}
+        for name, topology in topologies.items():
+            topic = start.topics.get(name)
+            at = {d: item.position for d, item in topic.segments.items()} if topic else {}
+            order = orders[name] = ReadingOrder.of(topology, at, known=topic is not None)
+            for segment in order.lost:
+                self.refuse_deleted(segment, at.get(segment.descriptor, EARLIEST))
+        return orders
+
+    def refuse_deleted(self, segment: Segment, read_to: Position) -> None:
+        """Raise for a segment that was deleted before it was read to its end.
+
+        Raises
+        ------
+        DataLossError
+            Unless failOnDataLoss is false.
+        """
+        message = (
+            f"segment {segment.descriptor} of {segment.ref.topic} was read up to {read_to}, and "
+            f"then deleted by retention with all that it had up to {segment.sealed_at}. It is lost "
+            "for this query"
+        )
+        if self.options.get("failOnDataLoss", True):
+            raise DataLossError(
+                f"{message}. Nothing was skipped: set failOnDataLoss=false to go on with its "
+                "children, or start with a new checkpoint; then raise the topic's retention, or "
+                "give the query a subscription, which holds the data until it was read"
+            )
+        _LOG.warning("%s; skipped, as failOnDataLoss is false", message)
 
     # -- positions ---------------------------------------------------------------------------
 
@@ -411,8 +481,12 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             readable = reader.readable(segments, {})
             latest = {key: found.end for key, found in readable.items()}
 
+        passed = _passed_by_cursors(topologies, cursors)
+
         def unnamed(key: _Key) -> Position:
             cursor = cursors.get(key)
+            if starting.word == "subscription" and cursor is None and key in passed:
+                return passed[key]
             if starting.word == "subscription":
                 return cursor.position if cursor else reader.run.log.trimmed_to(segments[key])
             if starting.word == "latest":
@@ -455,11 +529,12 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         topics = {}
         for name, topology in topologies.items():
             segments = {}
+            own = {d: position for (topic, d), position in positions.items() if topic == name}
             for segment in topology.segments:
-                position = positions.get((name, descriptor_of(segment.ref)))
-                if position is not None:
+                position = own.get(segment.descriptor)
+                if position is not None and not leaves_offset(segment, topology, own):
                     seq = store.witness(f"seg:{segment.ref.id}")
-                    segments[descriptor_of(segment.ref)] = SegmentOffset(position, seq)
+                    segments[segment.descriptor] = SegmentOffset(position, seq)
             topics[name] = TopicOffset(topology.incarnation, segments)
         return SourceOffset(store.identity.uuid, store.identity.epoch, topics)
 
@@ -515,16 +590,25 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _look(
         self, reader: _SegmentReader, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
+        # The order matters: what is sealed, then LAC, then the gate.
         topologies = reader.topologies()
-        segments = reader.segments(topologies)
-        starts = self._understood(start, topologies).positions()
+        read = self._understood(start, topologies)
+        starts = read.positions()
+        orders = reader.reading_orders(topologies, read)
+        segments = {
+            key: ref
+            for key, ref in reader.segments(topologies).items()
+            if key[1] not in orders[key[0]].passed
+        }
         self._idle.before(ref.id for ref in segments.values())
         readable = reader.readable(segments, starts)
         self._held = {segments[key].id: found.blocked_by for key, found in readable.items()}
+        latest = {key: found.end for key, found in readable.items()}
+        self._latest = self._offset(topologies, {**starts, **latest})
+        # A child waits until its parents have been read in an earlier micro-batch (INV-10).
+        ends = {key: end for key, end in latest.items() if key[1] in orders[key[0]].released}
         # A segment that the checkpoint does not know is new: it starts at its beginning (INV-10).
-        lows = {key: starts.get(key, EARLIEST) for key in segments}
-        ends = {key: found.end for key, found in readable.items()}
-        self._latest = self._offset(topologies, ends)
+        lows = {key: starts.get(key, EARLIEST) for key in ends}
         if self._available is not None:
             ends = {
                 key: max(lows[key], min(end, self._available.get(key, lows[key])))
@@ -539,7 +623,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Equal positions must give the equal offset, or Spark would run empty batches for ever.
         if all(starts.get(key) == end or end == EARLIEST for key, end in ends.items()):
             return start
-        return self._offset(topologies, ends).to_json()
+        return self._offset(topologies, {**starts, **ends}).to_json()
 
     def _limited(
         self,
@@ -599,13 +683,21 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         segments = reader.segments(topologies)
         lows = self._understood(start, topologies).positions()
         highs = self._understood(end, topologies).positions()
-        ranges = {key: (lows.get(key, EARLIEST), high) for key, high in highs.items()}
+        ranges = {
+            key: (lows.get(key, EARLIEST), high)
+            for key, high in highs.items()
+            if lows.get(key, EARLIEST) != high
+        }
         backwards = [f"{k[1]} of {k[0]}" for k, (low, high) in ranges.items() if low > high]
         if backwards:
             raise DataLossError(
                 f"the checkpoint's offsets run backwards in segment {backwards[0]}: restore the "
                 "checkpoint"
             )
+        for (name, descriptor), (low, _) in list(ranges.items()):
+            if (name, descriptor) not in segments:
+                reader.refuse_deleted(topologies[name].segment(descriptor), low)
+                del ranges[name, descriptor]
         return list(reader.plan_partitions(segments, ranges, self._plan))
 
     def _plan(self, ranges: tuple[PlannedRange, ...]) -> ReadPlan:

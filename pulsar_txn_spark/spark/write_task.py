@@ -5,11 +5,10 @@ from __future__ import annotations
 import platform
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
@@ -24,13 +23,12 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import Router
 from pulsar_txn_spark.spark.context import TaskFacts, deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.rows import to_row_batch, topics_of
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, TaskWrite, Winner
+from pulsar_txn_spark.topic_writer import TopicWriters, Written
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions
 from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS, as_record
@@ -158,71 +156,6 @@ class _Heartbeat:
                 return
 
 
-class _Output:
-    """One topic's side of a task: a router, and a writer for each segment that gets rows."""
-
-    def __init__(self, writers: _Writers, topic: TopicName, turn: int) -> None:
-        self._writers = writers
-        self._router = Router(writers.run.topics.require(topic), turn)
-
-    def append(self, rows: pa.RecordBatch) -> None:
-        names = rows.schema.names
-        keys = rows.column(names.index("key")) if "key" in names else None
-        routed = self._router.route(keys, rows.num_rows)
-        segments = self._router.segments
-        used = np.unique(routed)
-        self._writers.admit([segments[i].ref for i in used])
-        if len(used) == 1:
-            self._writers.append(segments[used[0]].ref, rows)
-            return
-        # One stable sort, then slices: rows of a segment stay in order and are copied once.
-        order = np.argsort(routed, kind="stable")
-        # Not pa.array: its first call in a process imports pandas, 0.2 s of the first batch.
-        indices = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
-        ordered = rows.take(indices)
-        bounds = np.searchsorted(routed[order], used, side="left").tolist()
-        for index, start, end in zip(used, bounds, [*bounds[1:], rows.num_rows], strict=True):
-            self._writers.append(segments[index].ref, ordered.slice(start, end - start))
-
-
-class _Writers:
-    """The segment writers of one task, all under one name."""
-
-    def __init__(self, run: Runtime, name: str, attempt: Attempt | None, timeout_ms: int) -> None:
-        self.run = run
-        self._name = name
-        self._attempt = attempt
-        self._timeout_ms = timeout_ms
-        self._open: dict[SegmentRef, SegmentWriter] = {}
-
-    def admit(self, segments: list[SegmentRef]) -> None:
-        """Register intents and pins for segments that are new to this task, then connect."""
-        new = [segment for segment in segments if segment not in self._open]
-        if not new:
-            return
-        if self._attempt is not None:
-            self.run.buffer.admit(
-                self._attempt.txn,
-                self._attempt.nonce,
-                self._timeout_ms,
-                self._name,
-                [segment.id for segment in new],
-            )
-        for segment in new:
-            self._open[segment] = self.run.log.writer(segment, self._name)
-
-    def append(self, segment: SegmentRef, rows: pa.RecordBatch) -> None:
-        self._open[segment].append(rows)
-
-    def finish(self) -> dict[SegmentRef, Receipt]:
-        """Wait for every receipt."""
-        return {segment: writer.flush() for segment, writer in self._open.items()}
-
-    def close(self) -> None:
-        for writer in self._open.values():
-            writer.close()
-
-
 def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> WriteResult:
     """Write a task's rows and return what the driver needs to commit them.
 
@@ -236,13 +169,15 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
     facts = TaskFacts.of_task()
     random = secrets.token_hex(6)
     if not options.get("transactions", True):
-        writers = _Writers(run, f"ptxs-{facts.attempt}-{random}", None, 0)
-        receipts = _write(writers, options, batches, facts.partition)
-        for segment, receipt in receipts.items():
-            if receipt.last is not None:
-                run.store.raise_high(segment.id, receipt.last)
+        writers = TopicWriters(
+            run, lambda turn: f"ptxs-{facts.attempt}-{random}r{turn}", None, facts.partition
+        )
+        written = _write(writers, options, batches)
+        for one in written:
+            if one.receipt.last is not None:
+                run.store.raise_high(one.segment.id, one.receipt.last)
         deliver_if_overdue(run)  # there will be no commit that could take the counts along
-        return WriteResult(None, _task_write(facts, None, "", receipts), facts.run)
+        return WriteResult(None, _task_write(facts, None, written), facts.run)
     timeout_ms = options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
     transactions = BatchTransactions(run.coordinator, timeout_ms)
     # Step 1.
@@ -253,34 +188,32 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
         # A stateful query needs its rows consumed, or its state stores would not commit.
         for _ in batches:
             pass
-        return WriteResult(attempt, _task_write(facts, attempt, "", {}, run, before), facts.run)
-    name = writer_name(attempt.txn, facts.attempt, random)
+        return WriteResult(attempt, _task_write(facts, attempt, [], run, before), facts.run)
+
+    def name(generation: int) -> str:
+        suffix = f"r{generation}" if generation else ""
+        return writer_name(attempt.txn, facts.attempt, f"{random}{suffix}")
+
+    def admit(writer: str, segments: Sequence[str]) -> None:
+        run.buffer.admit(attempt.txn, attempt.nonce, timeout_ms, writer, segments)
+
     with _Heartbeat(run, attempt, timeout_ms):
-        writers = _Writers(run, name, attempt, timeout_ms)
+        writers = TopicWriters(run, name, admit, facts.partition)
         # Steps 2 to 4.
-        receipts = _write(writers, options, batches, facts.partition)
+        written = _write(writers, options, batches)
         # Step 5.
-        ops = {f"{name}/{s.id}": _op_record(s, name, r) for s, r in receipts.items() if r.entries}
+        ops = {f"{w.writer}/{w.segment.id}": _op_record(w) for w in written if w.receipt.entries}
         if ops:
             with steps.at(Step.OP_RECORD):
                 run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)
-    record = _task_write(facts, attempt, name, receipts, run, before)
-    return WriteResult(attempt, record, facts.run)
+    return WriteResult(attempt, _task_write(facts, attempt, written, run, before), facts.run)
 
 
 def _write(
-    writers: _Writers, options: Options, batches: Iterator[pa.RecordBatch], turn: int
-) -> dict[SegmentRef, Receipt]:
+    writers: TopicWriters, options: Options, batches: Iterator[pa.RecordBatch]
+) -> list[Written]:
     default: TopicName | None = options.get("topic")
-    outputs: dict[TopicName, _Output] = {}
     parsed: dict[str, TopicName] = {}
-
-    def output(topic: TopicName) -> _Output:
-        found = outputs.get(topic)
-        if found is None:
-            found = outputs[topic] = _Output(writers, topic, turn)
-        return found
-
     try:
         for batch in batches:
             if not batch.num_rows:
@@ -289,7 +222,7 @@ def _write(
             topics = topics_of(batch)
             if topics is None:
                 assert default is not None  # checked with the schema
-                output(default).append(rows)
+                writers.append(default, rows)
                 continue
             for text, part in _by_topic(topics, rows):
                 if text is None and default is None:
@@ -302,14 +235,14 @@ def _write(
                 else:
                     topic = parsed.get(text) or parsed.setdefault(text, TopicName.parse(text))
                 assert topic is not None
-                output(topic).append(part)
+                writers.append(topic, part)
         with steps.at(Step.APPEND):
-            receipts = writers.finish()
+            written = writers.finish()
         if steps.reply_is_lost(Step.APPEND):
             raise SegmentLogUnavailableError("the receipts were lost on purpose")
     finally:
         writers.close()
-    return receipts
+    return written
 
 
 def _by_topic(
@@ -324,11 +257,12 @@ def _by_topic(
         yield name, rows.filter(pc.equal(encoded.indices, index))
 
 
-def _op_record(segment: SegmentRef, writer: str, receipt: Receipt) -> bytes:
+def _op_record(written: Written) -> bytes:
+    receipt = written.receipt
     record = OpRecord(
         kind=OpRecord.WRITE,
-        segment=segment.id,
-        writer=writer,
+        segment=written.segment.id,
+        writer=written.writer,
         messages=receipt.messages,
         bytes=receipt.bytes,
     )
@@ -341,21 +275,23 @@ def _op_record(segment: SegmentRef, writer: str, receipt: Receipt) -> bytes:
 def _task_write(
     facts: TaskFacts,
     attempt: Attempt | None,
-    writer: str,
-    receipts: dict[SegmentRef, Receipt],
+    written: Sequence[Written],
     run: Runtime | None = None,
     trips_before: int = 0,
 ) -> bytes:
     result = TaskWrite(
         partition=facts.partition,
         txn_id=attempt.txn.key if attempt else "",
-        messages=sum(receipt.messages for receipt in receipts.values()),
-        bytes=sum(receipt.bytes for receipt in receipts.values()),
+        messages=sum(one.receipt.messages for one in written),
+        bytes=sum(one.receipt.bytes for one in written),
     )
-    for segment, receipt in receipts.items():
-        if receipt.last is not None:
+    for one in written:
+        # A writer without any receipt is no winner: it is dropped from the start.
+        if one.receipt.last is not None:
+            last = as_record(one.receipt.last)
+            bound = last if one.bounded else None
             result.winners.append(
-                Winner(segment=segment.id, writer=writer, last=as_record(receipt.last))
+                Winner(segment=one.segment.id, writer=one.writer, last=last, bound=bound)
             )
     if run is not None:
         result.round_trips = run.store.round_trips - trips_before

@@ -138,7 +138,7 @@ class Pointer(_message.Message):
     def __init__(self, batch_id: _Optional[int] = ..., txn_id: _Optional[str] = ..., nonce: _Optional[str] = ..., digest: _Optional[bytes] = ..., decision: _Optional[_Union[Pointer.Decision, str]] = ..., retired_nonces: _Optional[_Iterable[str]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class Segment(_message.Message):
-    __slots__ = ("id", "log_name", "hash_start", "hash_end", "parents", "children", "state", "sealed_at")
+    __slots__ = ("id", "log_name", "hash_start", "hash_end", "parents", "children", "state", "sealed_at", "change")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Segment.State]
@@ -146,11 +146,13 @@ class Segment(_message.Message):
         SEALED: _ClassVar[Segment.State]
         DRAINED: _ClassVar[Segment.State]
         DELETED: _ClassVar[Segment.State]
+        PLANNED: _ClassVar[Segment.State]
     STATE_UNSPECIFIED: Segment.State
     ACTIVE: Segment.State
     SEALED: Segment.State
     DRAINED: Segment.State
     DELETED: Segment.State
+    PLANNED: Segment.State
     ID_FIELD_NUMBER: _ClassVar[int]
     LOG_NAME_FIELD_NUMBER: _ClassVar[int]
     HASH_START_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +161,7 @@ class Segment(_message.Message):
     CHILDREN_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     SEALED_AT_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
     id: str
     log_name: str
     hash_start: int
@@ -167,7 +170,8 @@ class Segment(_message.Message):
     children: _containers.RepeatedScalarFieldContainer[str]
     state: Segment.State
     sealed_at: Position
-    def __init__(self, id: _Optional[str] = ..., log_name: _Optional[str] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., children: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[Segment.State, str]] = ..., sealed_at: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+    change: str
+    def __init__(self, id: _Optional[str] = ..., log_name: _Optional[str] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., children: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[Segment.State, str]] = ..., sealed_at: _Optional[_Union[Position, _Mapping]] = ..., change: _Optional[str] = ...) -> None: ...
 
 class Topology(_message.Message):
     __slots__ = ("topic", "incarnation", "segments", "next_segment", "backend")

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.measures import Tally
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
 
 
@@ -440,7 +441,9 @@ class MetadataStore(Protocol):
         """Return version and record of a topology, None if there is none."""
         ...
 
-    def swap_topology(self, topic: str, expected: int, record: bytes) -> int | None:
+    def swap_topology(
+        self, topic: str, expected: int, record: bytes, step: Step | None = None
+    ) -> int | None:
         """Replace version `expected` (0 = absent); return the new version, None on a conflict."""
         ...
 

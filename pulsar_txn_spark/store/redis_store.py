@@ -335,9 +335,12 @@ class RedisStore:
             return None
         return int(reply[2]), reply[3]
 
-    def swap_topology(self, topic: str, expected: int, record: bytes) -> int | None:
+    def swap_topology(
+        self, topic: str, expected: int, record: bytes, step: Step | None = None
+    ) -> int | None:
         """Replace version `expected` (0 = absent); return the new version, None on a conflict."""
-        call = _Call("topology_cas", f"topic:{topic}", ["topology"], [str(expected), record])
+        args: list[_Arg] = [str(expected), record]
+        call = _Call("topology_cas", f"topic:{topic}", ["topology"], args, step)
         reply = self._run(call)
         if _text(reply[1]) == Code.OK:
             return int(reply[2])

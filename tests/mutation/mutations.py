@@ -74,18 +74,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         f"{TASKS}::test_no_entry_is_appended_before_its_writer_is_pinned",
         Edit(
-            f"{SPARK}/write_task.py",
-            "        if self._attempt is not None:\n            self.run.buffer.admit(",
-            "        if False:\n            self.run.buffer.admit(",
-        ),
-        Edit(
-            f"{SPARK}/write_task.py",
-            "        return {segment: writer.flush() for segment, writer in self._open.items()}",
-            "        receipts = {s: writer.flush() for s, writer in self._open.items()}\n"
-            "        if self._attempt is not None:\n"
-            "            self.run.buffer.admit(self._attempt.txn, self._attempt.nonce,\n"
-            "                self._timeout_ms, self._name, [s.id for s in self._open])\n"
-            "        return receipts",
+            "pulsar_txn_spark/topic_writer.py",
+            "        if self._admit is not None:\n            self._admit(name,",
+            "        if False:\n            self._admit(name,",
         ),
     ),
     mutation(

@@ -1,0 +1,178 @@
+"""Splitting, merging and sealing segments while transactions are open.
+
+A change replaces adjacent active segments by children over the same hashes. Its steps:
+
+1. *plan*: the topology names the children, as planned. From here on whoever comes by can finish;
+2. *seal*: the children's logs are created, then the parents' logs are sealed. Writers learn it from
+   the log itself: what was acknowledged lies before the seal, everything else goes to the children;
+3. *activate*: the topology says that the parents are sealed, and where they end, and that the
+   children are active.
+
+Each step may be repeated, by several at once. The topology never says "sealed" of a log that can
+still grow: a reader would leave the parent with rows to come, and read the children too early.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.errors import OptionError, TopologyConflictError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.key_load import cut_by_load
+from pulsar_txn_spark.segments.log import SegmentLog
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Change, Segment, Topology
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.protocol import MetadataStore
+
+_TRIES = 64  # each lost race means that another change of the same topic got on
+
+
+class TopologyChanges:
+    """Changes the segments of topics.
+
+    Parameters
+    ----------
+    store : MetadataStore
+    log : SegmentLog
+    find : callable
+        Reads a topic's topology, None if there is no such topic.
+    require : callable
+        The same, but raises TopicNotFoundError.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        log: SegmentLog,
+        find: Callable[[TopicName], Topology | None],
+        require: Callable[[TopicName], Topology],
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._find = find
+        self._require = require
+
+    def split(
+        self, topic: TopicName, segment: str, *, at: int | None = None, by_load: bool = False
+    ) -> Topology:
+        """Replace a segment by two.
+
+        Parameters
+        ----------
+        topic : TopicName
+        segment : str
+            Number, descriptor or id.
+        at : int, optional
+            First hash of the second child; the middle by default.
+        by_load : bool
+            Cut where half of the rows that were written last lies on either side.
+
+        Returns
+        -------
+        Topology
+            With both children active.
+
+        Raises
+        ------
+        TopologyConflictError
+            If somebody else changes the segment, or has changed it.
+        OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
+        """
+        if at is not None and by_load:
+            raise OptionError("a segment is cut at a hash or by its load: choose one of them")
+
+        def chosen(topology: Topology) -> tuple[Sequence[Segment], Sequence[int]]:
+            parent = topology.segment(segment)
+            cut = at
+            if by_load:
+                cut = cut_by_load(self._log, parent)
+            if cut is None:
+                cut = (parent.hash_start + parent.hash_end + 1) // 2
+            return [parent], [cut]
+
+        return self._change(topic, chosen)
+
+    def merge(self, topic: TopicName, segments: Sequence[str]) -> Topology:
+        """Replace adjacent segments by one; same results and errors as :meth:`split`."""
+        if len(set(segments)) < 2:  # noqa: PLR2004
+            raise OptionError(f"a merge takes at least two segments, found {list(segments)}")
+        return self._change(topic, lambda t: ([t.segment(name) for name in segments], []))
+
+    def seal(self, topic: TopicName, segment: str) -> Topology:
+        """Seal a segment and go on in another one over the same hashes; otherwise as a split."""
+        return self._change(topic, lambda t: ([t.segment(segment)], []))
+
+    def _change(
+        self,
+        topic: TopicName,
+        chosen: Callable[[Topology], tuple[Sequence[Segment], Sequence[int]]],
+    ) -> Topology:
+        change = secrets.token_hex(8)
+        for _ in range(_TRIES):
+            topology = self._require(topic)
+            if any(segment.change == change for segment in topology.segments):
+                return self.finish(topology)  # the reply was lost, but the plan is there
+            try:
+                planned = topology.with_planned(*chosen(topology), change)
+            except TopologyConflictError:
+                # Whoever was first may have died half way: nothing stays half done.
+                self.finish(topology)
+                raise
+            # Step 1: the plan is durable before any log is touched.
+            with steps.at(Step.PLAN_CHILDREN):
+                self._swap(topology, planned, Step.PLAN_CHILDREN)
+            # Only the record says who was first: two plans can differ in the change's id alone.
+        raise TopologyConflictError(
+            f"topic {topic} was changed by others {_TRIES} times while this change was planned: "
+            "nothing was done, try again"
+        )
+
+    def finish(self, topology: Topology) -> Topology:
+        """Carry out what was planned, whoever has planned it; nothing planned = no harm.
+
+        Returns
+        -------
+        Topology
+            As it is afterwards.
+        """
+        for change in topology.unfinished:
+            for child in change.children:
+                self._log.create(child.ref)
+            # Step 2: the logs are sealed, and only then the topology says so.
+            ends = {parent.ref.id: self._seal(parent) for parent in change.parents}
+            # Step 3.
+            with steps.at(Step.ACTIVATE_CHILDREN):
+                topology = self._activate(topology, change, ends)
+        return topology
+
+    def _seal(self, parent: Segment) -> Position:
+        with steps.at(Step.SEAL_LOG):
+            end = self._log.seal(parent.ref)
+            if steps.reply_is_lost(Step.SEAL_LOG):
+                end = self._log.seal(parent.ref)
+            return end
+
+    def _activate(self, topology: Topology, change: Change, ends: dict[str, Position]) -> Topology:
+        for _ in range(_TRIES):
+            if all(change.id != other.id for other in topology.unfinished):
+                return topology  # somebody else was faster
+            done = topology.with_done(change, ends)
+            self._swap(topology, done, Step.ACTIVATE_CHILDREN)
+            found = self._find(topology.topic)
+            if found is None or found.incarnation != topology.incarnation:
+                # Deleted meanwhile: the children's logs belong to nobody.
+                for child in change.children:
+                    self._log.delete(child.ref)
+                return self._require(topology.topic)
+            topology = found
+        raise TopologyConflictError(
+            f"topic {topology.topic} was changed by others {_TRIES} times while a change was "
+            "finished: whoever meets it next goes on"
+        )
+
+    def _swap(self, before: Topology, after: Topology, step: Step) -> None:
+        topic = str(before.topic)
+        self._store.swap_topology(topic, before.version, after.serialize(), step)
