@@ -30,7 +30,8 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import pulsar_layout
 from pulsar_txn_spark.segments.log import RangeSize, SegmentRef, Visible
 from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin
-from pulsar_txn_spark.segments.pulsar_client import CLIENTS, close_quietly, translate
+from pulsar_txn_spark.segments.pulsar_client import CLIENTS, close_quietly
+from pulsar_txn_spark.segments.pulsar_errors import translate
 from pulsar_txn_spark.segments.pulsar_layout import Layout, Piece
 from pulsar_txn_spark.segments.pulsar_options import validate_passthrough
 from pulsar_txn_spark.segments.pulsar_reader import EntryFeed, RowCollector, reader_settings

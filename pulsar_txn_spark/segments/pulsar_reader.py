@@ -18,7 +18,7 @@ from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import READ_SCHEMA, SegmentRef
-from pulsar_txn_spark.segments.pulsar_client import TRANSIENT, translate
+from pulsar_txn_spark.segments.pulsar_errors import TRANSIENT, translate
 from pulsar_txn_spark.segments.pulsar_options import parse_passthrough
 
 _POLL_MS = 1000  # how often a reader that gets nothing asks whether there is anything
