@@ -23,6 +23,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import READ_SCHEMA, Receipt, SegmentRef
+from pulsar_txn_spark.segments.pulsar_transport import choose
 from pulsar_txn_spark.segments.wire.client import CLIENTS, WireClient
 from pulsar_txn_spark.segments.wire.connection import Connection, RefusedError
 from pulsar_txn_spark.segments.wire.frames import encode_send
@@ -154,7 +155,7 @@ def test_an_entry_that_was_stored_without_a_receipt_fails_the_attempt(
     writer.append(numbered(4))
     writer.flush()
     broker.on_send = once(1, kind)
-    with pytest.raises(UnverifiedReceiptError, match="sequence id 0 last, found [12]"):
+    with pytest.raises(UnverifiedReceiptError, match=r"sequence id 0 last, found [12]"):
         put_through(writer, numbered(8, 4))
     stored = [body for body, _ in broker.topic(SEGMENT.log_name).entries]
     assert len(stored) == len(set(stored))  # nothing went out again
@@ -558,3 +559,14 @@ def test_what_only_the_other_transport_can_do_is_refused() -> None:
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(OptionError, match="pulsar://host:port"):
         parse_addresses(url)
+
+
+def test_auto_is_wire_unless_an_option_needs_the_client() -> None:
+    plain = PulsarConfig("pulsar://x", "http://x", transport="auto")
+    oauth = {"authPluginClassName": "athenz", "authParams": '{"a": "b"}'}
+    athenz = replace(plain, client=as_pairs(oauth))
+    assert choose(plain) == "wire"
+    assert choose(athenz) == "client"
+    assert choose(replace(plain, transport="client")) == "client"
+    with pytest.raises(OptionError, match="athenz"):
+        choose(replace(athenz, transport="wire"))

@@ -114,6 +114,23 @@ class WireClient:
             self.forget(topic)
             raise
 
+    def reach(self, topic: str) -> None:
+        """Connect to the broker that serves the topic, trying again for the usual time.
+
+        Raises
+        ------
+        RefusedError
+            If that fails.
+        """
+        backoff = Backoff(self.settings.operation_s)
+        while True:
+            try:
+                self.connection_of(topic, backoff.left_s)
+            except RefusedError as refused:
+                backoff.again(refused)
+            else:
+                return
+
     def forget(self, topic: str) -> None:
         """Look the topic up again the next time: it is not where it was."""
         self._located.pop(topic, None)
