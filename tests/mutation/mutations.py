@@ -17,6 +17,8 @@ ACKS = "tests/test_pending_acks.py"
 STORES = "tests/test_store_identity.py"
 SWEEPS = "tests/test_sweeper.py"
 TASKS = "tests/test_sink_tasks.py"
+WIRE = "tests/test_wire_transport.py"
+WIRE_CODE = "pulsar_txn_spark/segments/wire"
 
 
 @dataclass(frozen=True)
@@ -659,5 +661,37 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{STORES}::test_a_decision_bears_witness_of_the_segments_that_it_is_about",
         Edit(f"{TXN}/coordinator.py", "        self.store.bear_witness(outcome.witnesses)\n", ""),
+    ),
+    mutation(
+        "a writer sends again under its name where nothing is proven",
+        "INV-11",
+        f"{WIRE}::test_an_entry_that_was_stored_without_a_receipt_fails_the_attempt, "
+        "test_a_broker_that_does_not_deduplicate_gets_nothing_again",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "        if (waiting and not proven) or stored > self._acknowledged_id:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "silence of the broker's memory counts as proof that nothing was stored",
+        "INV-11",
+        f"{WIRE}::test_a_broker_that_does_not_deduplicate_gets_nothing_again",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "stored == self._acknowledged_id and stored >= 0",
+            "stored == self._acknowledged_id",
+        ),
+    ),
+    mutation(
+        "any receipt counts as one of the next entry",
+        "INV-11",
+        f"{WIRE}::test_a_receipt_of_a_duplicate_is_no_acknowledgement, "
+        "test_a_receipt_out_of_turn_is_no_acknowledgement",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "            fault = self._fault(receipt)\n",
+            "            fault = None\n",
+        ),
     ),
 )
