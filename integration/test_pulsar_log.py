@@ -45,12 +45,18 @@ PREFIX = "persistent://public/default/"
 
 
 @pytest.fixture
-def harness(pulsar: Broker) -> Iterator[Harness]:
+def transport() -> str:
+    return "client"
+
+
+@pytest.fixture
+def harness(pulsar: Broker, transport: str) -> Iterator[Harness]:
+    config = PulsarConfig(pulsar.service_url, pulsar.admin_url, transport=transport)
     harness = Harness(
-        log=PulsarSegmentLog(PulsarConfig(pulsar.service_url, pulsar.admin_url)),
+        log=PulsarSegmentLog(config),
         log_name_prefix=PREFIX,
         too_large_bytes=5 * 1024 * 1024 + 1,
-        any_key=False,
+        any_key=transport == "wire",
     )
     yield harness
     harness.close()
@@ -58,6 +64,12 @@ def harness(pulsar: Broker) -> Iterator[Harness]:
 
 class TestPulsarLog(SegmentLogContract):
     pass
+
+
+class TestPulsarLogOverTheWire(SegmentLogContract):
+    @pytest.fixture
+    def transport(self) -> str:
+        return "wire"
 
 
 # --- what only Pulsar has -------------------------------------------------------------------------
@@ -115,7 +127,7 @@ def reload(api: Api, segment: SegmentRef) -> None:
 
 
 def log_of(pulsar: Broker, **options: dict[str, str]) -> PulsarSegmentLog:
-    pairs = {kind: as_pairs(found) for kind, found in options.items()}
+    pairs: dict[str, Any] = {kind: as_pairs(found) for kind, found in options.items()}
     return PulsarSegmentLog(PulsarConfig(pulsar.service_url, pulsar.admin_url, **pairs))
 
 
@@ -393,16 +405,20 @@ def test_an_unreachable_pulsar_is_reported_with_what_to_check(harness: Harness) 
     log.close()
 
 
+def client_of(log: Any) -> Any:
+    return log._transport._client
+
+
 def test_one_client_serves_every_log_of_a_configuration(pulsar: Broker) -> None:
     first, second = log_of(pulsar), log_of(pulsar)
     other = log_of(pulsar, client={"operationTimeoutMs": "5000"})
-    assert first._client is second._client
-    assert first._client is not other._client
+    assert client_of(first) is client_of(second)
+    assert client_of(first) is not client_of(other)
     for log in (first, second, other):
         log.close()
         log.close()
     again = log_of(pulsar)
-    assert again._client is first._client
+    assert client_of(again) is client_of(first)
     again.close()
 
 

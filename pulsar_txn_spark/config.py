@@ -57,6 +57,8 @@ class PulsarConfig:
     client, producer, reader, admin : tuple of (str, str)
         Pass-through options without their ``pulsar.<kind>.`` prefix, sorted; hidden from repr as
         they may hold tokens.
+    transport : str
+        ``client``, ``wire``, or ``auto``: wire unless an option needs what only pulsar-client has.
     """
 
     service_url: str
@@ -65,6 +67,7 @@ class PulsarConfig:
     producer: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     reader: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     admin: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    transport: str = "client"
 
 
 def as_pairs(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

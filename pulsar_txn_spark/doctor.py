@@ -156,7 +156,7 @@ def _segments(store: RedisStore) -> list[SegmentRef]:
     for name in store.list_topics():
         read = store.read_topology(name)
         if read is not None:
-            refs += [segment.ref for segment in Topology.parse(*read).segments]
+            refs += [segment.ref for segment in Topology.parse(*read).readable]
     return refs
 
 

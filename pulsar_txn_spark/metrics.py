@@ -165,7 +165,7 @@ class StoreMetrics:
             except OptionError:
                 continue  # it lives on another backend than these options reach
             if topology is not None:
-                refs += [segment.ref for segment in topology.segments]
+                refs += [segment.ref for segment in topology.readable]
         return refs
 
     def _lag(self, ref: SegmentRef, gate: Gate) -> float:

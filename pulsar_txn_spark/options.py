@@ -86,6 +86,15 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in words:
+            raise ValueError("one of " + ", ".join(words))
+        return value.lower()
+
+    return parse
+
+
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30}
 
 
@@ -239,6 +248,14 @@ OPTIONS: tuple[Option, ...] = (
         "Pulsar's service URL. Without it the segments live in the embedded log.",
     ),
     Option("admin.url", _url("http", "https"), None, ANYWHERE, "Pulsar's admin URL."),
+    Option(
+        "transport",
+        _one_of("client", "wire", "auto"),
+        "client",
+        ANYWHERE,
+        "How to speak with Pulsar: through `pulsar-client`, by its binary protocol (`wire`), or "
+        "`auto`: wire, unless an option needs what only pulsar-client has.",
+    ),
     # metrics
     Option(
         "metrics.port",
@@ -476,6 +493,7 @@ class Options:
             producer=as_pairs(self.passthrough("producer")),
             reader=as_pairs(self.passthrough("reader")),
             admin=as_pairs(self.passthrough("admin")),
+            transport=self.get("transport", "client"),
         )
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ import pytest
 
 from pulsar_txn_spark.errors import SegmentLogUnavailableError
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments import pulsar_log
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
 
@@ -25,9 +24,11 @@ def read_with(monkeypatch: pytest.MonkeyPatch, max_read: Position | None) -> lis
     feed = mock.Mock()
     feed.next_entry.return_value = None
     log._admin = admin
-    for name in ("_check_process", "_check_exists", "_open_reader", "_check_whole"):
+    for name in ("_check_process", "_check_exists", "_check_whole"):
         monkeypatch.setattr(log, name, mock.Mock())
-    monkeypatch.setattr(pulsar_log, "EntryFeed", mock.Mock(return_value=feed))
+    log._transport = mock.Mock()
+    log._transport.feed.return_value = feed
+    log._transport.rows.return_value.batches.return_value = []
     found = log.read(
         SEGMENT,
         EARLIEST,

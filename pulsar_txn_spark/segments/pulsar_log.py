@@ -15,9 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
-import pulsar
 import pyarrow as pa
 
 from pulsar_txn_spark.config import PulsarConfig
@@ -34,14 +32,18 @@ from pulsar_txn_spark.segments.log import (
     TRANSACTIONAL_WRITER,
     RangeSize,
     SegmentRef,
+    SegmentWriter,
     Visible,
 )
 from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin
-from pulsar_txn_spark.segments.pulsar_client import CLIENTS, close_quietly, translate
 from pulsar_txn_spark.segments.pulsar_layout import Layout, Piece
 from pulsar_txn_spark.segments.pulsar_options import validate_passthrough
-from pulsar_txn_spark.segments.pulsar_reader import EntryFeed, RowCollector, reader_settings
-from pulsar_txn_spark.segments.pulsar_writer import PulsarSegmentWriter, WriterSettings
+from pulsar_txn_spark.segments.pulsar_transport import (
+    ClientTransport,
+    Transport,
+    WireTransport,
+    choose,
+)
 
 __all__ = ["PulsarSegmentLog", "validate_passthrough"]
 
@@ -81,16 +83,18 @@ class PulsarSegmentLog:
 
     def __init__(self, config: PulsarConfig) -> None:
         self._config = config
-        self._writer_settings = WriterSettings.of(config)
-        self._reader_settings = reader_settings(config)
         self._admin = PulsarAdmin(config)
-        self._client = CLIENTS.acquire(config)
+        self._transport: Transport = (
+            WireTransport(config)
+            if choose(config) == "wire"
+            else ClientTransport(config, self._receiver_queue, self._admin.max_message_bytes)
+        )
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._origins: dict[str, tuple[Position, int] | None] = {}
         self._contains_txn: dict[str, str] = {}  # the property as it was last seen, or set
         self._means: dict[str, tuple[float, float]] = {}
-        self._writers: weakref.WeakSet[PulsarSegmentWriter] = weakref.WeakSet()
+        self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
         self._closed = False
 
     @property
@@ -134,32 +138,15 @@ class PulsarSegmentLog:
         """Ask both of Pulsar's sides for the topic; see the Protocol."""
         self._check_process()
         self._check_exists(segment)
-        try:
-            self._client.get_topic_partitions(segment.log_name)
-        except pulsar.PulsarException as failed:
-            doing = f"reach {self._config.service_url} for"
-            raise translate(type(failed).__name__, doing, segment) from failed
+        self._transport.reach(segment, self._config.service_url)
 
-    def writer(self, segment: SegmentRef, name: str) -> PulsarSegmentWriter:
+    def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
         """Open a producer of that name; see the Protocol."""
         self._check_process()
         self._check_exists(segment)
         if name.startswith(TRANSACTIONAL_WRITER):
             self._mark_contains_txn(segment)
-        settings = self._writer_settings
-        try:
-            producer = self._client.create_producer(
-                segment.log_name, producer_name=name, **settings.producer
-            )
-        except pulsar.PulsarException as failed:
-            raise translate(type(failed).__name__, "open a writer of", segment) from failed
-        writer = PulsarSegmentWriter(
-            segment,
-            producer,
-            settings,
-            before_report=lambda: self._mark_origin(segment),
-            max_message_bytes=self._admin.max_message_bytes,
-        )
+        writer = self._transport.writer(segment, name, lambda: self._mark_origin(segment))
         self._writers.add(writer)
         return writer
 
@@ -254,10 +241,9 @@ class PulsarSegmentLog:
             return
         self._check_process()
         self._check_exists(segment)
-        reader = self._open_reader(segment, start)
+        feed = self._transport.feed(segment, start)
         try:
-            feed = EntryFeed(reader, segment)
-            rows = RowCollector(columns, max_rows)
+            rows = self._transport.rows(segment, columns, max_rows)
             previous, whole = start, True
             while previous < end:
                 found = feed.next_entry(previous)
@@ -267,16 +253,16 @@ class PulsarSegmentLog:
                 if found is None:  # nothing that a reader gets to see lies before `end`
                     whole = False
                     break
-                messages, position, size = found
+                position = found.position
                 whole = whole and position == (previous.ledger, previous.entry + 1)
                 if position > end:
                     break
                 previous = position
-                if visible(messages[0].producer_name(), position):
-                    rows.add(messages, position, size)
+                if visible(found.producer_name, position):
+                    rows.add(found)
                     yield from rows.batches(everything=False)
         finally:
-            close_quietly(reader)
+            feed.close()
         # Positions without a hole prove that nothing is missing; else the broker has to say so.
         if not whole:
             self._check_whole(segment, start, end)
@@ -290,7 +276,7 @@ class PulsarSegmentLog:
         if self._pid == os.getpid():
             for writer in list(self._writers):
                 writer.close()
-            CLIENTS.release(self._config)
+            self._transport.release()
         self._admin.close()
 
     # --- what is there ------------------------------------------------------------------------
@@ -438,18 +424,3 @@ class PulsarSegmentLog:
             with self._lock:
                 self._means[segment.log_name] = (mean, now + _MEAN_SECONDS)
         return max(1, min(_RECEIVER_ROWS, int(_RECEIVER_BYTES / mean)))
-
-    def _open_reader(self, segment: SegmentRef, start: Position) -> Any:
-        settings = dict(self._reader_settings)
-        if "receiver_queue_size" not in settings:
-            settings["receiver_queue_size"] = self._receiver_queue(segment, start)
-        # The entry after `start`, or the first one of a later ledger if there is none.
-        first = pulsar.MessageId(-1, start.ledger, start.entry + 1, -1)
-        if start == EARLIEST:
-            first = pulsar.MessageId.earliest
-        try:
-            return self._client.create_reader(
-                segment.log_name, first, start_message_id_inclusive=True, **settings
-            )
-        except pulsar.PulsarException as failed:
-            raise translate(type(failed).__name__, "open a reader of", segment) from failed

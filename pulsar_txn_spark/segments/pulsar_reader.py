@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pulsar
@@ -18,7 +19,8 @@ from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import READ_SCHEMA, SegmentRef
-from pulsar_txn_spark.segments.pulsar_client import TRANSIENT, translate
+from pulsar_txn_spark.segments.pulsar_client import close_quietly
+from pulsar_txn_spark.segments.pulsar_errors import TRANSIENT, translate
 from pulsar_txn_spark.segments.pulsar_options import parse_passthrough
 
 _POLL_MS = 1000  # how often a reader that gets nothing asks whether there is anything
@@ -82,6 +84,21 @@ _EXTRACT: Mapping[str, Callable[[_Messages, Position, int], Iterable[Any]]] = {
 """Column of READ_SCHEMA -> its values from one entry's messages, position and batch size."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientEntry:
+    """An entry's messages; `size` is 0 where it is no batch."""
+
+    messages: _Messages
+    position: Position
+    size: int
+
+    @property
+    def producer_name(self) -> str:
+        """Return who wrote it."""
+        name: str = self.messages[0].producer_name()
+        return name
+
+
 class RowCollector:
     """Collects rows and hands them out as record batches of the columns that were asked for.
 
@@ -100,8 +117,9 @@ class RowCollector:
         self._rows = 0
         self._bytes = 0
 
-    def add(self, messages: _Messages, position: Position, size: int) -> None:
-        """Add one entry's messages; `size` is 0 where it is no batch."""
+    def add(self, entry: ClientEntry) -> None:
+        """Add one entry's messages."""
+        messages, position, size = entry.messages, entry.position, entry.size
         for name, collected in self._columns.items():
             found = _EXTRACT[name](messages, position, size)
             if name == "value":
@@ -149,10 +167,8 @@ class EntryFeed:
         self._next = self._reader.read_next
         self._segment = segment
 
-    def next_entry(self, previous: Position) -> tuple[_Messages, Position, int] | None:
-        """Return the entry after `previous`: its messages, position and batch size (0 = none).
-
-        Returns None if the broker has none.
+    def next_entry(self, previous: Position) -> ClientEntry | None:
+        """Return the entry after `previous`, None if the broker has none.
 
         Raises
         ------
@@ -169,7 +185,11 @@ class EntryFeed:
         if size > 1:
             messages += self._messages(size - 1)
             _check_tail(messages[-1], position, size, self._segment)
-        return messages, position, size
+        return ClientEntry(messages, position, size)
+
+    def close(self) -> None:
+        """Close the reader."""
+        close_quietly(self._reader)
 
     def _message(self) -> Any:
         """Return the next message, None if the broker has none after the last one."""

@@ -31,7 +31,8 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import entry_codec
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef
-from pulsar_txn_spark.segments.pulsar_client import close_quietly, translate
+from pulsar_txn_spark.segments.pulsar_client import close_quietly
+from pulsar_txn_spark.segments.pulsar_errors import translate
 from pulsar_txn_spark.segments.pulsar_options import parse_passthrough
 
 _ENTRY_BYTES = 512 * 1024  # large entries read fast; well below the broker's 5 MiB

@@ -24,6 +24,8 @@ EVENTS = "tests/test_notification.py"
 MARK = "tests/test_contains_txn.py"
 IDLE = "tests/test_idle_source.py"
 METRICS = "tests/test_metrics.py"
+WIRE = "tests/test_wire_transport.py"
+WIRE_CODE = "pulsar_txn_spark/segments/wire"
 
 
 @dataclass(frozen=True)
@@ -1094,6 +1096,39 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{LUA}/txn_op.lua",
             "  added = added + redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])\n",
             "  redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])\n  added = added + 1\n",
+        ),
+    ),
+    # --- the wire transport -------------------------------------------------------------------
+    mutation(
+        "a writer sends again under its name where nothing is proven",
+        "INV-11",
+        f"{WIRE}::test_an_entry_that_was_stored_without_a_receipt_fails_the_attempt, "
+        "test_a_broker_that_does_not_deduplicate_gets_nothing_again",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "        if (waiting and not proven) or stored > self._acknowledged_id:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "silence of the broker's memory counts as proof that nothing was stored",
+        "INV-11",
+        f"{WIRE}::test_a_broker_that_does_not_deduplicate_gets_nothing_again",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "stored == self._acknowledged_id and stored >= 0",
+            "stored == self._acknowledged_id",
+        ),
+    ),
+    mutation(
+        "any receipt counts as one of the next entry",
+        "INV-11",
+        f"{WIRE}::test_a_receipt_of_a_duplicate_is_no_acknowledgement, "
+        "test_a_receipt_out_of_turn_is_no_acknowledgement",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "            fault = self._fault(receipt)\n",
+            "            fault = None\n",
         ),
     ),
 )

@@ -1,0 +1,77 @@
+"""What Pulsar's results mean to us, by the names that ``pulsar-client`` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pulsar_txn_spark.errors import (
+    MessageTooLargeError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+    SegmentSealedError,
+)
+from pulsar_txn_spark.segments.log import SegmentRef
+
+TRANSIENT = frozenset(
+    {
+        "AlreadyClosed",
+        "BrokerMetadataError",
+        "BrokerPersistenceError",
+        "ConnectError",
+        "Disconnected",
+        "Interrupted",
+        "LookupError",
+        "NotConnected",
+        "ReadError",
+        "Retryable",
+        "ServiceUnitNotReady",
+        "TimeOut",
+        "Timeout",
+        "TooManyLookupRequestException",
+    }
+)
+"""Results that another try may not give again."""
+
+
+_CHECK_AUTHENTICATION = (
+    "Pulsar refuses us; check pulsar.client.authPluginClassName, pulsar.client.authParams and the "
+    "role's permission on the namespace"
+)
+_CHECK_QUOTA = (
+    "a backlog quota holds producers back, although the segment was created without one; check "
+    "the policies of the topic and its namespace"
+)
+_CHECK_SERVICE = (
+    "Pulsar did not answer; check service.url, for pulsar+ssl the TLS options, the network and "
+    "the broker's health"
+)
+_ERRORS: Mapping[str, tuple[type[SegmentLogError], str]] = {
+    "TopicTerminated": (SegmentSealedError, "it was sealed and takes no more entries"),
+    "TopicNotFound": (SegmentNotFoundError, "there is no such topic on the broker"),
+    "MessageTooBig": (MessageTooLargeError, "an entry exceeds the broker's maxMessageSize"),
+    "AuthenticationError": (SegmentLogUnavailableError, _CHECK_AUTHENTICATION),
+    "AuthorizationError": (SegmentLogUnavailableError, _CHECK_AUTHENTICATION),
+    "ErrorGettingAuthenticationData": (SegmentLogUnavailableError, _CHECK_AUTHENTICATION),
+    "ProducerBlockedQuotaExceededError": (SegmentLogUnavailableError, _CHECK_QUOTA),
+    "ProducerBlockedQuotaExceededException": (SegmentLogUnavailableError, _CHECK_QUOTA),
+} | dict.fromkeys(TRANSIENT, (SegmentLogUnavailableError, _CHECK_SERVICE))
+
+
+def translate(result: str, doing: str, segment: SegmentRef, detail: str = "") -> SegmentLogError:
+    """Return the error that a result of the client stands for.
+
+    Parameters
+    ----------
+    result : str
+        Name of the client's result or of its exception.
+    doing : str
+        What failed, as in "cannot <doing> segment ...".
+    segment : SegmentRef
+        Where.
+    detail : str
+        What the broker said besides.
+    """
+    kind, why = _ERRORS.get(result, (SegmentLogError, "look into the broker's log"))
+    said = f": {detail}" if detail else ""
+    return kind(f"cannot {doing} segment {segment.id} ({segment.log_name}): {why} ({result}{said})")

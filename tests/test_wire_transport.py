@@ -1,0 +1,572 @@
+"""Connection, producer and reader of the wire transport against a broker in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pulsar_txn_spark.config import PulsarConfig, as_pairs
+from pulsar_txn_spark.errors import (
+    MessageTooLargeError,
+    OptionError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentSealedError,
+    UnverifiedReceiptError,
+)
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import READ_SCHEMA, Receipt, SegmentRef
+from pulsar_txn_spark.segments.pulsar_transport import choose
+from pulsar_txn_spark.segments.wire.client import CLIENTS, WireClient
+from pulsar_txn_spark.segments.wire.connection import Connection, RefusedError
+from pulsar_txn_spark.segments.wire.frames import encode_send
+from pulsar_txn_spark.segments.wire.producer import WireSegmentWriter, WireWriterSettings
+from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
+    Command,
+    Empty,
+    EntryMetadata,
+    LookupResponse,
+    Pair,
+    Send,
+)
+from pulsar_txn_spark.segments.wire.reader import EntryRows, WireEntryFeed, WireReaderSettings
+from pulsar_txn_spark.segments.wire.settings import ConnectionSettings, parse_addresses
+from tests.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar
+
+SEGMENT = SegmentRef("s1", "topic://public/default/t", "persistent://public/default/s1")
+SMALL = WireWriterSettings(entry_rows=4, timeout_s=5)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakePulsar]:
+    broker = FakePulsar()
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def opened() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def settings_of(broker: FakePulsar, **options: str) -> ConnectionSettings:
+    config = PulsarConfig(broker.url, "http://x", client=as_pairs(options))
+    return replace(ConnectionSettings.of(config), operation_s=5, connect_s=5)
+
+
+@pytest.fixture
+def client(broker: FakePulsar) -> Iterator[WireClient]:
+    client = WireClient(settings_of(broker))
+    yield client
+    client.close()
+
+
+def writer_on(
+    client: WireClient, settings: WireWriterSettings = SMALL, name: str = "w"
+) -> WireSegmentWriter:
+    return WireSegmentWriter(SEGMENT, name, client, settings, before_report=lambda: None)
+
+
+def put_through(writer: WireSegmentWriter, rows: pa.RecordBatch) -> None:
+    writer.append(rows)  # may raise already what the flush would
+    writer.flush()
+
+
+def numbered(count: int, start: int = 0) -> pa.RecordBatch:
+    values = [b"%06d" % number for number in range(start, start + count)]
+    return pa.record_batch({"value": pa.array(values, pa.binary())})
+
+
+def read(
+    client: WireClient,
+    start: Position = EARLIEST,
+    columns: frozenset[str] = frozenset({"value"}),
+) -> list[Any]:
+    feed = WireEntryFeed(SEGMENT, start, client, WireReaderSettings(poll_s=0.01))
+    rows = EntryRows(columns, 1000, SEGMENT)
+    previous = start
+    while (entry := feed.next_entry(previous)) is not None:
+        previous = entry.position
+        rows.add(entry)
+    feed.close()
+    return [row for found in rows.batches(everything=True) for row in found.to_pylist()]
+
+
+def values(found: list[Any]) -> list[bytes]:
+    return [row["value"] for row in found]
+
+
+def expected(count: int) -> list[bytes]:
+    return [b"%06d" % number for number in range(count)]
+
+
+def once(sequence_id: int, act: Act) -> Callable[[int, str], Act]:
+    done: list[int] = []
+
+    def choose(found: int, _name: str) -> Act:
+        if found == sequence_id and not done:
+            done.append(found)
+            return act
+        return None
+
+    return choose
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def test_rows_go_out_in_entries_and_every_receipt_is_summed_up(client: WireClient) -> None:
+    writer = writer_on(client)
+    writer.append(numbered(10))
+    assert writer.flush() == Receipt(Position(LEDGER, 0), Position(LEDGER, 2), 3, 10, 60)
+    assert writer.flush() == Receipt(None, None, 0, 0, 0)
+    writer.append(numbered(1, 10))
+    assert writer.flush() == Receipt(Position(LEDGER, 3), Position(LEDGER, 3), 1, 1, 6)
+    assert values(read(client)) == expected(11)
+    assert client.in_flight_bytes == 0
+
+
+@pytest.mark.parametrize("kind", ["cut", "close"])
+def test_a_resend_follows_where_the_broker_shows_that_nothing_of_it_was_stored(
+    broker: FakePulsar, client: WireClient, kind: str
+) -> None:
+    writer = writer_on(client)
+    writer.append(numbered(4))
+    writer.flush()
+    broker.on_send = once(1, kind)
+    writer.append(numbered(40, 4))
+    assert writer.flush().messages == 40
+    assert values(read(client)) == expected(44)
+
+
+@pytest.mark.parametrize("kind", ["store-cut", "store-close"])
+def test_an_entry_that_was_stored_without_a_receipt_fails_the_attempt(
+    broker: FakePulsar, client: WireClient, kind: str
+) -> None:
+    writer = writer_on(client)
+    writer.append(numbered(4))
+    writer.flush()
+    broker.on_send = once(1, kind)
+    with pytest.raises(UnverifiedReceiptError, match=r"sequence id 0 last, found [12]"):
+        put_through(writer, numbered(8, 4))
+    stored = [body for body, _ in broker.topic(SEGMENT.log_name).entries]
+    assert len(stored) == len(set(stored))  # nothing went out again
+    with pytest.raises(UnverifiedReceiptError):
+        writer.append(numbered(1))
+
+
+@pytest.mark.parametrize("acknowledged", [0, 1])
+def test_a_broker_that_does_not_deduplicate_gets_nothing_again(
+    broker: FakePulsar, client: WireClient, acknowledged: int
+) -> None:
+    broker.deduplicates = False
+    writer = writer_on(client)
+    if acknowledged:
+        writer.append(numbered(4))
+        writer.flush()
+    broker.on_send = once(acknowledged, "store-cut")
+    with pytest.raises(UnverifiedReceiptError, match="found -1"):
+        put_through(writer, numbered(4))
+    assert len(broker.topic(SEGMENT.log_name).entries) == 1 + acknowledged
+
+
+def test_a_writer_with_nothing_in_flight_survives_a_cut(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    writer = writer_on(client)
+    for start in range(0, 12, 4):
+        writer.append(numbered(4, start))
+        writer.flush()
+        broker.peers[-1].cut()
+    assert values(read(client)) == expected(12)
+
+
+def test_a_receipt_of_a_duplicate_is_no_acknowledgement(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.on_send = once(0, "duplicate")
+    writer = writer_on(client)
+    with pytest.raises(UnverifiedReceiptError, match="deduplicated"):
+        put_through(writer, numbered(4))
+
+
+def test_a_receipt_out_of_turn_is_no_acknowledgement(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.on_send = once(0, "silent")
+    writer = writer_on(client)
+    with pytest.raises(UnverifiedReceiptError, match="receipt of entry 0, found 1"):
+        put_through(writer, numbered(8))
+
+
+def test_a_segment_that_was_sealed_says_so_on_opening_and_on_sending(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    writer = writer_on(client)
+    broker.on_send = once(0, (TERMINATED, "terminated"))
+    with pytest.raises(SegmentSealedError):
+        put_through(writer, numbered(4))
+    other = writer_on(client, name="other")
+    broker.topic(SEGMENT.log_name).terminated = True
+    broker.on_send = once(0, "close")
+    with pytest.raises(SegmentSealedError):
+        put_through(other, numbered(4))
+    with pytest.raises(SegmentSealedError):
+        writer_on(client, name="third")
+
+
+def test_an_entry_that_is_damaged_on_its_way_fails_the_attempt(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.on_send = once(0, (9, "checksum"))
+    writer = writer_on(client)
+    with pytest.raises(UnverifiedReceiptError, match="damaged"):
+        put_through(writer, numbered(4))
+
+
+def test_a_message_larger_than_the_broker_takes_is_refused_before_it_is_sent(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    writer = writer_on(client)
+    with pytest.raises(MessageTooLargeError, match=str(broker.max_message_bytes)):
+        put_through(writer, pa.record_batch({"value": pa.array([b"x" * (1 << 20)], pa.binary())}))
+    assert broker.count(Command.SEND) == 0
+
+
+def test_a_broker_that_says_nothing_fails_the_writer_in_time(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.on_send = lambda _sequence, _name: "silent"
+    writer = writer_on(client, replace(SMALL, timeout_s=0.2))
+    with pytest.raises(SegmentLogUnavailableError, match="Timeout"):
+        put_through(writer, numbered(4))
+
+
+def test_what_is_in_flight_is_bounded_over_all_writers(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    most: list[int] = []
+    gate = threading.Event()
+
+    def hold(_sequence: int, _name: str) -> Act:
+        most.append(client.in_flight_bytes)
+        gate.wait(0.01)
+        return None
+
+    broker.on_send = hold
+    settings = WireWriterSettings(entry_bytes=10_000, in_flight_bytes=40_000, timeout_s=5)
+    writers = [writer_on(client, settings, name) for name in ("a", "b")]
+    rows = pa.record_batch({"value": pa.array([b"x" * 1000] * 100, pa.binary())})
+    for writer in writers:
+        writer.append(rows)
+        writer.append(rows)
+    assert sum(writer.flush().messages for writer in writers) == 400
+    assert max(most) < 40_000 + 2 * 11_000
+    assert client.in_flight_bytes == 0
+
+
+def test_a_name_that_is_still_taken_is_tried_again(broker: FakePulsar, client: WireClient) -> None:
+    broker.refuses[Command.PRODUCER] = [(16, "busy"), (6, "not ready")]
+    writer = writer_on(client)
+    writer.append(numbered(1))
+    assert writer.flush().messages == 1
+
+
+def test_a_writer_that_is_closed_leaves_nothing_behind(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.on_send = lambda _sequence, _name: "silent"
+    writer = writer_on(client)
+    writer.append(numbered(4))
+    writer.close()
+    writer.close()
+    broker.await_heard(Command.CLOSE_PRODUCER)
+    assert client.in_flight_bytes == 0
+    with pytest.raises(SegmentLogError, match="closed"):
+        writer.append(numbered(1))
+
+
+@pytest.mark.parametrize("compression", range(5))
+def test_compressed_entries_come_back(client: WireClient, compression: int) -> None:
+    writer = writer_on(client, replace(SMALL, compression=compression))
+    writer.append(numbered(10))
+    writer.flush()
+    assert values(read(client)) == expected(10)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def test_a_range_begins_behind_its_start_and_knows_where_each_row_stood(
+    client: WireClient,
+) -> None:
+    writer = writer_on(client)
+    writer.append(numbered(12))
+    writer.flush()
+    found = read(client, Position(LEDGER, 1), columns=frozenset(READ_SCHEMA.names))
+    assert values(found) == expected(12)[8:]
+    assert [(row["entry"], row["batch_index"], row["batch_size"]) for row in found] == [
+        (2, index, 4) for index in range(4)
+    ]
+    assert read(client, Position(LEDGER, 2)) == []
+
+
+@pytest.mark.parametrize("cut", ["connection", "subscription"])
+def test_a_reader_goes_on_where_it_was_cut_off(
+    broker: FakePulsar, client: WireClient, cut: str
+) -> None:
+    writer = writer_on(client)
+    writer.append(numbered(400))
+    writer.flush()
+    if cut == "connection":
+        broker.cut_after_deliveries = 3
+        assert values(read(client)) == expected(400)
+        assert broker.count(Command.SUBSCRIBE) == 2
+        return
+    settings = WireReaderSettings(poll_s=0.01, max_permits=4)
+    feed = WireEntryFeed(SEGMENT, EARLIEST, client, settings)
+    first = feed.next_entry(EARLIEST)
+    assert first is not None
+    broker.peers[-1].close_consumers()
+    rows = EntryRows(frozenset({"value"}), 1000, SEGMENT)
+    rows.add(first)
+    previous = first.position
+    while (entry := feed.next_entry(previous)) is not None:
+        previous = entry.position
+        rows.add(entry)
+    (found,) = rows.batches(everything=True)
+    assert values(found.to_pylist()) == expected(400)
+
+
+def test_prefetched_bytes_are_bounded_even_where_sizes_jump(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    writer = writer_on(client, WireWriterSettings(entry_rows=1, timeout_s=5))
+    large = pa.record_batch({"value": pa.array([b"x" * 50_000] * 40, pa.binary())})
+    writer.append(numbered(200))
+    writer.append(large)
+    writer.flush()
+    settings = WireReaderSettings(budget_bytes=50_000, poll_s=0.01)
+    feed = WireEntryFeed(SEGMENT, EARLIEST, client, settings)
+    most, previous, count = 0, EARLIEST, 0
+    while (entry := feed.next_entry(previous)) is not None:
+        previous, count = entry.position, count + 1
+        most = max(most, feed._subscription._held_bytes)
+    assert count == 240
+    assert most <= 4 * 50_000
+    assert broker.count(Command.SUBSCRIBE) > 1  # the jump was misjudged, and survived
+
+
+def put(broker: FakePulsar, metadata: EntryMetadata, payload: bytes) -> None:
+    frame = b"".join(
+        encode_send(
+            Command(type=Command.SEND, send=Send(producer_id=0, sequence_id=0)), metadata, payload
+        )
+    )
+    command = int.from_bytes(frame[4:8])
+    broker.topic(SEGMENT.log_name).entries.append((frame[8 + command :], 1))
+
+
+def metadata(**fields: Any) -> EntryMetadata:
+    return EntryMetadata(producer_name="java", sequence_id=0, publish_time_ms=5, **fields)
+
+
+def test_messages_of_every_shape_that_is_no_batch_are_read(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    put(broker, metadata(), b"plain")
+    put(broker, metadata(null_value=True, partition_key="k", event_time_ms=9), b"")
+    put(broker, metadata(partition_key="AP8=", key_is_base64=True), b"")
+    put(broker, metadata(properties=[Pair(key="a", value="b")]), b"p")
+    put(broker, metadata(marker_type=10), b"")
+    found = read(client, columns=frozenset(READ_SCHEMA.names))
+    assert [(row["value"], row["key"], row["event_time_ms"]) for row in found] == [
+        (b"plain", None, None),
+        (None, b"k", 9),
+        (b"", b"\x00\xff", None),
+        (b"p", None, None),
+    ]
+    assert found[3]["properties"] == [("a", "b")]
+    assert {(row["batch_index"], row["batch_size"]) for row in found} == {(-1, 0)}
+
+
+def test_a_message_in_chunks_is_one_row_where_its_last_chunk_stands(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    for number, part in enumerate((b"one ", b"two ", b"three")):
+        put(broker, metadata(uuid="u", chunks=3, chunk_id=number, chunked_size=13), part)
+    found = read(client, columns=frozenset({"value", "entry"}))
+    assert found == [{"value": b"one two three", "entry": 2}]
+    with pytest.raises(SegmentLogError, match="beginning"):
+        read(client, Position(LEDGER, 0))
+
+
+def test_an_encrypted_message_names_the_transport_that_reads_it(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    put(broker, metadata(encryption_keys=[Empty()]), b"secret")
+    with pytest.raises(SegmentLogError, match="'client'"):
+        read(client)
+
+
+def test_a_damaged_entry_is_never_a_row(broker: FakePulsar, client: WireClient) -> None:
+    put(broker, metadata(), b"plain")
+    body, messages = broker.topic(SEGMENT.log_name).entries[0]
+    broker.topic(SEGMENT.log_name).entries[0] = (body[:-1] + b"X", messages)
+    with pytest.raises(SegmentLogError, match="checksum"):
+        read(client)
+
+
+# --- connecting -----------------------------------------------------------------------------------
+
+
+def test_one_connection_serves_every_topic_without_a_thread_for_each(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    before = threading.active_count()
+    writers = [writer_on(client, name=f"w{number}") for number in range(8)]
+    assert len(broker.peers) == 1
+    assert threading.active_count() <= before + 2  # ours, and the fake broker's own
+    for writer in writers:
+        writer.close()
+
+
+def test_a_lookup_follows_redirects(
+    broker: FakePulsar, client: WireClient, opened: contextlib.ExitStack
+) -> None:
+    other = FakePulsar()
+    opened.callback(other.close)
+    broker.on_lookup = lambda _command: LookupResponse(outcome=0, url=other.url, authoritative=True)
+    writer = writer_on(client)
+    assert [one.lookup.authoritative for one in other.heard if one.type == Command.LOOKUP] == [True]
+    assert other.count(Command.PRODUCER) == 1
+    writer.close()
+
+
+def test_brokers_that_send_each_other_round_are_given_up(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.on_lookup = lambda _command: LookupResponse(outcome=0, url=broker.url)
+    with pytest.raises(SegmentLogUnavailableError, match="passed the lookup on"):
+        writer_on(client)
+
+
+def test_a_broker_behind_a_proxy_is_named_to_the_proxy(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.on_lookup = lambda _command: LookupResponse(
+        outcome=1, url="pulsar://inside:6650", through_proxy=True
+    )
+    writer_on(client).close()
+    connects = [one.connect for one in broker.heard if one.type == Command.CONNECT]
+    assert [one.proxy_to_broker_url for one in connects] == ["", "inside:6650"]
+
+
+@pytest.mark.parametrize(
+    "plugin, params, sent",
+    [("token", "token:t1", (b"token", b"t1")), ("basic", "u:p", (b"basic", b"u:p"))],
+)
+def test_credentials_go_out_on_connecting_and_when_the_broker_wants_them_again(
+    broker: FakePulsar, plugin: str, params: str, sent: tuple[bytes, bytes]
+) -> None:
+    settings = settings_of(broker, authPluginClassName=plugin, authParams=params)
+    connection = Connection(settings, settings.addresses[0])
+    broker.peers[-1].challenge()
+    broker.await_heard(Command.AUTH_RESPONSE)
+    connection.close()
+    connect, response = (
+        next(one for one in broker.heard if one.type == kind)
+        for kind in (Command.CONNECT, Command.AUTH_RESPONSE)
+    )
+    assert (connect.connect.auth_method_name.encode(), connect.connect.auth_data) == sent
+    renewed = response.auth_response.response
+    assert (renewed.auth_method_name.encode(), renewed.auth_data) == sent
+    assert params not in repr(settings)
+
+
+def test_a_broker_that_refuses_the_credentials_is_asked_once(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.refuses[Command.CONNECT] = [(3, "who are you")]
+    with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
+        writer_on(client)
+    assert broker.count(Command.CONNECT) == 1
+
+
+def test_a_silent_broker_is_pinged_and_then_given_up(broker: FakePulsar) -> None:
+    settings = replace(settings_of(broker), keep_alive_s=0.05)
+    connection = Connection(settings, settings.addresses[0])
+    broker.await_heard(Command.PING, 3)
+    assert connection.usable
+    broker.answers_pings = False
+    with pytest.raises(RefusedError) as refused:
+        connection.request(lambda _number: Command(type=Command.PONG, pong=Empty()), 5)
+    assert refused.value.result == "Timeout"
+    assert "silent" in refused.value.detail
+    assert not connection.usable
+
+
+def test_a_ping_of_the_broker_is_answered(broker: FakePulsar) -> None:
+    settings = settings_of(broker)
+    connection = Connection(settings, settings.addresses[0])
+    broker.peers[-1].say(Command(type=Command.PING, ping=Empty()))
+    broker.await_heard(Command.PONG)
+    connection.close()
+
+
+def test_a_child_of_a_fork_has_connections_of_its_own(broker: FakePulsar) -> None:
+    config = PulsarConfig(broker.url, "http://x")
+    parent = CLIENTS.acquire(config)
+    writer = writer_on(parent)
+    writer.append(numbered(4))
+    writer.flush()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with contextlib.suppress(BaseException):
+            own = CLIENTS.acquire(config)
+            mine = writer_on(own, name="child")
+            mine.append(numbered(4))
+            status = 0 if own is not parent and mine.flush().messages == 4 else 2
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    writer.append(numbered(4))  # the parent's is untouched
+    assert writer.flush().messages == 4
+    writer.close()
+    CLIENTS.release(config)
+    CLIENTS.close_idle()
+
+
+def test_what_only_the_other_transport_can_do_is_refused() -> None:
+    config = PulsarConfig(
+        "pulsar://x",
+        "http://x",
+        client=as_pairs({"authPluginClassName": "athenz", "authParams": '{"a": "b"}'}),
+    )
+    with pytest.raises(OptionError, match="athenz"):
+        ConnectionSettings.of(config)
+
+
+@pytest.mark.parametrize("url", ["http://x", "pulsar://", "pulsar://x:y", "x:1"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(OptionError, match="pulsar://host:port"):
+        parse_addresses(url)
+
+
+def test_auto_is_wire_unless_an_option_needs_the_client() -> None:
+    plain = PulsarConfig("pulsar://x", "http://x", transport="auto")
+    oauth = {"authPluginClassName": "athenz", "authParams": '{"a": "b"}'}
+    athenz = replace(plain, client=as_pairs(oauth))
+    assert choose(plain) == "wire"
+    assert choose(athenz) == "client"
+    assert choose(replace(plain, transport="client")) == "client"
+    with pytest.raises(OptionError, match="athenz"):
+        choose(replace(athenz, transport="wire"))
