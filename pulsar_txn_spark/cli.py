@@ -506,8 +506,13 @@ def doctor(option: Given = [], as_json: AsJson = False) -> None:
     Changes nothing. The exit code is 1 if anything was found, however small.
     """
     # What the store's check would log stands in the findings.
-    logging.getLogger("pulsar_txn_spark.store.connection").setLevel(logging.ERROR)
-    findings = examine(_options(option))
+    log = logging.getLogger("pulsar_txn_spark.store.connection")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        findings = examine(_options(option))
+    finally:
+        log.setLevel(level)
     rows = [asdict(finding) for finding in findings]
     _show(rows, as_json=as_json, title="doctor", columns=["check", "level", "found", "remedy"])
     if any(finding.level is not Level.OK for finding in findings):
