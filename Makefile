@@ -13,6 +13,8 @@ BACKEND ?= embedded
 MARK ?= not benchmark and not long
 # Passed on: `make test ARGS="-k offsets -x"`, `make demo ARGS="--kills 5"`.
 ARGS ?=
+# So many processes share the tests: `make test JOBS=0` runs them one after the other.
+JOBS ?= 2
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -51,15 +53,15 @@ demo: java $(VENV)/demo.stamp
 
 .PHONY: test
 test: java $(VENV)/dev.stamp
-	$(PY) -m pytest -m "$(MARK)" $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
 .PHONY: fast
 fast: $(VENV)/dev.stamp
-	$(PY) -m pytest tests $(ARGS)
+	$(PY) -m pytest -n $(JOBS) tests $(ARGS)
 
 .PHONY: crash
 crash: java $(VENV)/dev.stamp
-	$(PY) -m pytest -m crash $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder -m crash $(ARGS)
 
 .PHONY: mutants
 mutants: $(VENV)/dev.stamp
