@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from pulsar_txn_spark.demo import __main__ as demo
 from pulsar_txn_spark.demo import processes
 from pulsar_txn_spark.demo.child import Settings
 from pulsar_txn_spark.demo.processes import Child, DemoProcessError
@@ -176,3 +179,23 @@ child.wait()
         assert b"started" in supervisor.stdout.readline()
         supervisor.kill()
         assert alive.read() == b""
+
+
+def test_an_interruption_counts_as_one_whatever_it_makes_fail_on_its_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Run:
+        def __init__(self, *_: object) -> None: ...
+
+        def carry_out(self) -> bool:
+            try:
+                signal.raise_signal(signal.SIGHUP)
+            finally:
+                # What threading.Condition says if it is left between two of its own lines.
+                threading.Lock().release()
+            return True
+
+    monkeypatch.setattr(demo, "Run", Run)
+    monkeypatch.setattr(demo, "_backend", lambda *_: nullcontext({}))
+    assert demo.main([]) == 128 + signal.SIGHUP
+    assert "interrupted" in capsys.readouterr().err

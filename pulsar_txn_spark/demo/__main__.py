@@ -64,6 +64,17 @@ def _end(signum: int, _frame: FrameType | None) -> NoReturn:
     raise _Ended(signum)
 
 
+def _ended(error: BaseException | None) -> _Ended | None:
+    """Find the wish to end behind an error.
+
+    It may strike anywhere, and what it strikes may fail on its way out: a Condition whose lock
+    it had just let go says "release unlocked lock".
+    """
+    while error is not None and not isinstance(error, _Ended):
+        error = error.__context__
+    return error
+
+
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -95,12 +106,15 @@ def main(arguments: list[str] | None = None) -> int:
             display.say(f"backend: {chosen.backend}; everything lies in {folder}")
             settings = Settings(str(folder), options, ROWS_PER_BATCH)
             failed = not Run(settings, display, KILLS[: chosen.kills]).carry_out()
-    except PulsarTxnError as error:
+    except BaseException as error:
+        ended = _ended(error)
+        if ended is not None:
+            print("interrupted; everything that was started is stopped", file=sys.stderr)
+            failed = False
+            return ended.code
+        if not isinstance(error, PulsarTxnError):
+            raise
         print(f"error: {error}", file=sys.stderr)
-    except _Ended as ended:
-        print("interrupted; everything that was started is stopped", file=sys.stderr)
-        failed = False
-        return ended.code
     finally:
         if failed or chosen.keep:
             print(f"logs and data are kept in {folder}", file=sys.stderr)
