@@ -23,6 +23,7 @@ _LONG_TESTS = frozenset({"test_crash_steps_spark"})
 """Files in which every test runs for minutes by itself, and shares nothing."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark whatever lies under integration/, and let several processes share the tests out.
 
