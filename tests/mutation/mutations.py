@@ -813,10 +813,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision",
         Edit(
             f"{TXN}/buffer.py",
-            "        self.admit(txn, nonce, timeout_ms, writer, [segment])\n"
-            "        return append()\n",
+            "        self.admit(txn, nonce, timeout_ms, writer, [segment])\n        record = ",
             "        at = append()\n        self.admit(txn, nonce, timeout_ms, writer, [segment])\n"
-            "        return at\n",
+            "        append = lambda: at  # noqa: E731\n        record = ",
+        ),
+    ),
+    mutation(
+        "an append in a transaction without its operation record",
+        "INV-2",
+        f"{BUFFER}::test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision",
+        Edit(
+            f"{TXN}/buffer.py",
+            "            self._coordinator.append_ops(txn, nonce, ops)\n",
+            "            pass\n",
         ),
     ),
     mutation(
