@@ -829,6 +829,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "another number of coordinators is taken",
+        "INV-7",
+        f"{STORES}::test_another_number_of_coordinators_is_refused_with_both_numbers",
+        Edit(
+            f"{STORE}/redis_store.py",
+            "if wanted is not None and wanted != int(coordinators):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "what closing has made useless stays for ever",
+        "INV-6",
+        f"{SWEEPS}::test_nothing_of_a_transaction_that_was_collected_is_left_in_a_segment",
+        Edit(f"{LUA}/seg_materialize.lua", "redis.call('ZADD', KEYS[9], ARGV[6], ARGV[4])", ""),
+    ),
+    mutation(
         "closed over a pin",
         "INV-6",
         f"{SWEEPS}::test_a_segment_is_not_closed_over_a_pin",
