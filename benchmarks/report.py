@@ -10,11 +10,11 @@ from rich.table import Table
 from benchmarks.measure import Result
 from benchmarks.micro_batch import MILLISECONDS
 
-_EXACT = 10  # below it, decimals matter
+EXACT = 10  # below it, decimals matter
 
 
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= _EXACT else f"{value:,.2f}"
+    return f"{value:,.0f}" if value >= EXACT else f"{value:,.2f}"
 
 
 def print_results(console: Console, results: Sequence[Result]) -> None:
