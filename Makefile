@@ -86,7 +86,7 @@ bench: java $(VENV)/dev.stamp
 .PHONY: bench-coordination
 bench-coordination: $(VENV)/dev.stamp
 	$(PY) -m benchmarks --part coordinator --part visibility --part op_log --part gates \
-	    --part memory $(ARGS)
+	    --part store_memory $(ARGS)
 
 .PHONY: proto
 proto: $(VENV)/dev.stamp

@@ -24,10 +24,10 @@ from benchmarks.coordinator import coordinator
 from benchmarks.data import PROCESSES, write_input
 from benchmarks.embedded import StoreBench, embedded_server
 from benchmarks.measure import Result, write_json
-from benchmarks.memory import memory
 from benchmarks.place import Place
 from benchmarks.processes import Crew
 from benchmarks.report import EXACT, print_counts, print_results
+from benchmarks.store_memory import store_memory
 from benchmarks.throughput import Bench
 from pulsar_txn_spark.pulsar_server import choose_broker
 from pulsar_txn_spark.store import connection, server
@@ -40,7 +40,7 @@ _STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
     "visibility": visibility,
     "op_log": operation_records,
     "gates": gates,
-    "memory": memory,
+    "store_memory": store_memory,
 }
 """Without Spark, each on an embedded server of its own; they do not depend on the backend."""
 _PARTS = (*_SPARK_PARTS, *_STORE_PARTS)

@@ -45,7 +45,7 @@ class _Shape:
 _SHAPES = (_Shape("1 task, 1 segment", 1, 1), _Shape("4 tasks, 2 segments each", 4, 2))
 
 
-def memory(bench: StoreBench) -> list[Result]:
+def store_memory(bench: StoreBench) -> list[Result]:
     """Measure bytes for each transaction by its state, and for each writer that lost."""
     results = []
     for shape in _SHAPES:
