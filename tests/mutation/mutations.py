@@ -829,6 +829,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "tasks record nothing of what they wrote",
+        "INV-6",
+        f"{TASKS}::test_each_task_records_what_it_wrote_and_where",
+        Edit(
+            f"{SPARK}/write_task.py",
+            "                run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)\n",
+            "                pass\n",
+        ),
+    ),
+    mutation(
         "another number of coordinators is taken",
         "INV-7",
         f"{STORES}::test_another_number_of_coordinators_is_refused_with_both_numbers",
