@@ -102,9 +102,10 @@ def main() -> int:
     print_results(console, results)
     for title, counts in details:
         print_counts(console, title, counts)
+    with_spark = any(part in _SPARK_PARTS for part in parts)
     console.print(
-        f"{chosen.rows:,} rows, {chosen.repetitions} runs after the first one, "
-        f"{PROCESSES} cores or processes, {time.monotonic() - began:.0f} s in all"
+        (f"{chosen.rows:,} rows, {PROCESSES} cores or processes, " if with_spark else "")
+        + f"{chosen.repetitions} runs after the first one, {time.monotonic() - began:.0f} s in all"
     )
     target = os.environ.get(JSON_VARIABLE)
     if target:

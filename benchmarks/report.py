@@ -50,7 +50,8 @@ def _compared(result: Result) -> str:
         return ""
     if result.unit != MILLISECONDS:
         return f"{result.ratio:.2f} of {result.ratio_to}"
-    return f"{result.median - result.median / result.ratio:+.0f} ms to {result.ratio_to}"
+    more = result.median - result.median / result.ratio
+    return f"{more:+.{0 if abs(more) >= EXACT else 2}f} ms to {result.ratio_to}"
 
 
 def print_counts(console: Console, title: str, counts: Mapping[str, Mapping[str, float]]) -> None:
