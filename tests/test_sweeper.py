@@ -130,6 +130,43 @@ def test_the_zombie_that_wakes_after_the_dropped_record_went_stays_invisible(wor
     assert world.visible() == ["seen"]
 
 
+@pytest.mark.parametrize("reader_was_there", [True, False], ids=["reading on", "from earliest"])
+def test_the_zombie_that_wakes_after_all_of_it_finds_every_door_shut(
+    world: World, reader_was_there: bool
+) -> None:
+    zombie = world.open("zombie")
+    name = world.write(zombie, "lost").writer
+    world.expire(zombie)
+    sweep(world)  # aborted, carried out, closed, collected
+    assert world.store.read_txn(zombie.id) is None
+    DELETED[SEGMENT] = world.log.last_confirmed(SEGMENT)
+    start = DELETED[SEGMENT] if reader_was_there else EARLIEST
+    later = in_one_tc(world, 2) if zombie.id.tc == 0 else [world.open("zombie")]
+    for txn in later:
+        world.commit(txn, world.write(txn, "seen"))
+    sweep(world)  # the floor rises, the dropped writer is forgotten
+    assert world.dropped() == {}
+    assert headers(world) == []
+
+    # A week later, on a server where nothing remembers it: it asks for everything once more.
+    late = world.another_process()
+    for step in (
+        lambda: late.admit(zombie),
+        lambda: late.coordinator.heartbeat(zombie.id, zombie.nonce, TIMEOUT_MS),
+        lambda: late.coordinator.append_ops(zombie.id, zombie.nonce, {"op": b""}),
+        lambda: late.commit(zombie),
+    ):
+        with pytest.raises(TransactionNotFoundError):
+            step()
+    [pinned] = late.store.pin(zombie.id, name, [SEGMENT])  # a request that was on its way for hours
+    assert pinned.code is Code.CLOSED
+    late.log.append(SEGMENT, name, "from the grave")
+    late.log.append(SEGMENT, writer_name(zombie.id, 9, "anew"), "from the grave as well")
+    assert late.pinned() == []
+    assert world.visible(start=start) == ["seen"] * len(later)
+    assert late.another_process().visible(start=start) == ["seen"] * len(later)
+
+
 def test_a_dropped_record_stays_until_the_log_has_deleted_its_entries(world: World) -> None:
     txn = world.open()
     world.write(txn, "lost")
