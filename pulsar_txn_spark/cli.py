@@ -23,12 +23,14 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     SegmentLogUnavailableError,
     StoreUnavailableError,
+    TransactionConflictError,
     TransactionNotFoundError,
 )
 from pulsar_txn_spark.metrics import DEFAULT_HOST, serve, stop_serving
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store.ack_state import SubscriptionState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import (
     EndedBy,
@@ -36,6 +38,7 @@ from pulsar_txn_spark.store.protocol import (
     OpLogSettings,
     TxnHeader,
     TxnId,
+    TxnState,
 )
 from pulsar_txn_spark.txn.participants import Participants
 from pulsar_txn_spark.txn.sweeper import (
@@ -62,6 +65,7 @@ Given = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one document.")]
 TopicArgument = Annotated[str, typer.Argument(help="topic://tenant/namespace/name, or the name.")]
 
+_SHOWN = 20  # ranges of a subscription in a cell of a table
 _MOST = 1000  # transactions that a listing shows for each TC
 
 
@@ -310,10 +314,18 @@ def txn_abort(
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
-    """Abort an open transaction as an administrator; its owner is told at its next step."""
+    """Abort an open transaction as an administrator; its owner is told at its next step.
+
+    Aborting it again succeeds. One that was committed stays so, which is an error.
+    """
     run = _open(option)
     found = _header(run, transaction).txn
     state = run.coordinator.abort(found, EndedBy.ADMIN, cause="an administrator aborted it")
+    if state is TxnState.COMMITTED:
+        raise TransactionConflictError(
+            f"transaction {found} was committed before: it cannot be aborted any more, and all of "
+            "it stays visible"
+        )
     rows = [{"transaction": str(found), "state": str(state)}]
     _show(rows, as_json=as_json, title="", columns=["transaction", "state"])
 
@@ -372,7 +384,11 @@ def subscription_describe(
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
-    """Show where a subscription stands in each segment, whose it is, and its backlog."""
+    """Show where a subscription stands in each segment, whose it is, its backlog, who holds what.
+
+    Acknowledged ranges lie behind the cursor, with something unacknowledged before them; held are
+    those of transactions that are not carried out.
+    """
     _describe_subscription(name, subscription_name, option, as_json=as_json)
 
 
@@ -382,11 +398,12 @@ def _describe_subscription(
     run = _open(option)
     topology = run.topics.require(TopicName.parse(name))
     refs = [segment.ref for segment in topology.readable]
-    rows = []
+    rows: list[dict[str, Any]] = []
     cursors = run.store.read_cursors([ref.id for ref in refs], subscription_name)
     for ref, cursor in zip(refs, cursors, strict=True):
         last = run.log.last_confirmed(ref)
         waiting = run.log.measure(ref, cursor.position, last) if cursor else None
+        acks = run.store.read_acks(ref.id, subscription_name)
         rows.append(
             {
                 "segment": ref.id,
@@ -396,9 +413,31 @@ def _describe_subscription(
                 "last confirmed": str(last),
                 "backlog messages": waiting.messages if waiting else None,
                 "exact": waiting.exact if waiting else None,
+                "acknowledged ranges": [str(i) for i in acks.deleted] if acks else [],
+                "held": _held(acks) if acks else [],
             }
         )
+    if not as_json:
+        rows = [
+            {name: _first(value) if isinstance(value, list) else value for name, value in r.items()}
+            for r in rows
+        ]
     _show(rows, as_json=as_json, title=subscription_name, columns=list(rows[0]))
+
+
+def _held(acks: SubscriptionState) -> list[str]:
+    """Say which open transaction holds which range: nobody else may acknowledge it."""
+    return [
+        f"{TxnId.parse(key)} {interval}"
+        for key, intervals in sorted(acks.pending.items())
+        for interval in intervals
+    ]
+
+
+def _first(items: list[str]) -> list[str]:
+    """Leave in a table what people read."""
+    left = len(items) - _SHOWN
+    return items if left <= 0 else [*items[:_SHOWN], f"and {left} more (--json shows all)"]
 
 
 @subscription.command("reset")

@@ -87,7 +87,8 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
     segments: list[SegmentRef] = []
     try:
         findings += _durability(options)
-        store = RedisStore(lambda: connect(options.store_config()))
+        config = options.store_config()
+        store = RedisStore(lambda: connect(config), config.coordinators)
         findings.append(_schema(store))
         segments = _segments(store)
         findings += _transactions(store)

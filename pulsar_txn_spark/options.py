@@ -192,6 +192,8 @@ def _sink_id(value: str) -> str:
 
 
 MAX_INT = (1 << 31) - 1
+MOST_COORDINATORS = 1 << 16
+"""A TxnId has 16 bits for the id of its coordinator (PIP-31)."""
 
 OPTIONS: tuple[Option, ...] = (
     # the metadata store
@@ -238,6 +240,15 @@ OPTIONS: tuple[Option, ...] = (
         "5000",
         ANYWHERE,
         "Bound on one round trip to the store, and on connecting.",
+    ),
+    Option(
+        "store.coordinators",
+        _whole(1, MOST_COORDINATORS),
+        None,
+        ANYWHERE,
+        "How many transaction coordinators (TC shards) a new store gets; 4 without it. It is fixed "
+        "for the store's life: a later value that differs is an error. More of them spread "
+        "transactions over more nodes of a Redis Cluster; each costs a sweep a few round trips.",
     ),
     # Pulsar
     Option(
@@ -480,6 +491,7 @@ class Options:
             accept_data_loss=self.get("store.acceptDataLoss", False),
             assume_durable=self.get("store.assumeDurable", False),
             timeout_ms=self.get("store.timeoutMs", 5000),
+            coordinators=self.get("store.coordinators"),
         )
 
     def pulsar_config(self) -> PulsarConfig | None:

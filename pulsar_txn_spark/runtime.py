@@ -72,7 +72,7 @@ def runtime(options: Options) -> Runtime:
 
 
 def _open(store_config: StoreConfig, pulsar_config: PulsarConfig | None) -> Runtime:
-    store = RedisStore(lambda: connect(store_config))
+    store = RedisStore(lambda: connect(store_config), store_config.coordinators)
     # Each backend is imported where it is chosen: a worker does not load the other one's library.
     log: SegmentLog
     if pulsar_config is None:

@@ -15,7 +15,7 @@ from pulsar_txn_spark.errors import (
     TransactionNotFoundError,
 )
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
 from tests.scenario import SEGMENT, Loss, Txn, World
 
@@ -33,6 +33,93 @@ def unchanged(world: World, txn: Txn) -> Callable[[], bool]:
 
     before = essence(world.header(txn))
     return lambda: essence(world.header(txn)) == before
+
+
+# --- the table: who ends what, and hears what ---------------------------------------------------
+
+C, A = TxnState.COMMITTED, TxnState.ABORTED
+FENCED, LATE, ABORTED_BEFORE, MISSING = (
+    FencedError,
+    TransactionConflictError,
+    TransactionAbortedError,
+    TransactionNotFoundError,
+)
+ENDS: dict[str, tuple[str, str, str, str, str, str]] = {
+    # before      owner:              stranger:          administrator  helper
+    #             commit    abort     commit    abort    abort          abort, as expired
+    "absent": ("MISSING", "MISSING", "MISSING", "MISSING", "MISSING", "MISSING"),
+    "open": ("C", "A", "FENCED", "FENCED", "A", "LATE"),
+    "expired": ("C", "A", "FENCED", "FENCED", "A", "A"),
+    "committed": ("C", "LATE", "FENCED", "FENCED", "C", "C"),
+    "aborted": ("ABORTED_BEFORE", "A", "FENCED", "FENCED", "A", "A"),
+}
+"""What comes of it: the state that the transaction has then, or the error that is raised.
+
+An administrator and a helper abort by `abort`, which returns the state: they are told in it that
+somebody else was quicker. (The command line makes an error of that.)
+"""
+CODES = {
+    "MISSING": Code.ABSENT,
+    "FENCED": Code.FENCED,
+    "LATE": Code.ALIVE,  # of one that is open; of a decided one DECIDED
+}
+WAYS = ("owner commits", "owner aborts", "stranger commits", "stranger aborts", "admin", "helper")
+ROWS = [
+    (before, way, told) for before, row in ENDS.items() for way, told in zip(WAYS, row, strict=True)
+]
+
+
+def prepared(world: World, before: str) -> Txn:
+    if before == "absent":
+        return Txn(TxnId(0, 4711), "nonce")
+    txn = world.open()
+    if before == "expired":
+        world.expire(txn)
+    elif before != "open":
+        end(world, txn, COMMIT if before == "committed" else ABORT)
+    return txn
+
+
+@pytest.mark.parametrize("before,way,told", ROWS)
+def test_whoever_ends_a_transaction_hears_what_the_table_says(
+    world: World, before: str, way: str, told: str
+) -> None:
+    txn = prepared(world, before)
+    nonce = STRANGER if way.startswith("stranger") else txn.nonce
+    expected = globals()[told]
+
+    def act() -> None:
+        if way in ("admin", "helper"):
+            by = EndedBy.ADMIN if way == "admin" else EndedBy.EXPIRED
+            assert world.coordinator.abort(txn.id, by, cause="a test") is expected
+        else:
+            end(world, txn, COMMIT if way.endswith("commits") else ABORT, nonce)
+
+    if isinstance(expected, TxnState):
+        act()
+        assert world.state(txn) is expected
+        return
+    same = unchanged(world, txn) if before != "absent" else None
+    with pytest.raises(expected) as caught:
+        act()
+    assert type(caught.value) is expected
+    assert same is None or same()
+
+
+@pytest.mark.parametrize("before,way,told", ROWS)
+def test_the_script_answers_what_the_table_says(
+    world: World, before: str, way: str, told: str
+) -> None:
+    txn = prepared(world, before)
+    to = TxnState.COMMITTED if way.endswith("commits") else TxnState.ABORTED
+    by = {"admin": EndedBy.ADMIN, "helper": EndedBy.EXPIRED}.get(way, EndedBy.OWNER)
+    nonce = STRANGER if way.startswith("stranger") else txn.nonce
+    answer = world.store.end_txn(txn.id, to, b"", by, nonce)
+    decided = before in ("committed", "aborted")
+    expected = Code.DECIDED if decided and told != "FENCED" else CODES.get(told, Code.OK)
+    assert answer.code is expected
+    if decided and told != "FENCED":
+        assert answer.values == (before.upper(),)
 
 
 @pytest.mark.parametrize("action", TxnAction)

@@ -395,16 +395,17 @@ class TransactionCoordinator:
                     high,
                 )
             )
-        with steps.at(Step.MATERIALIZE):
-            while decisions:
+        while decisions:
+            # Each pass is a step of its own: whoever dies in between has carried out a part.
+            with steps.at(Step.MATERIALIZE):
                 answers = self.store.materialize(header.txn, header.state, decisions)
-                # It ends: nothing is added any more, as the first pass notes it as resolved.
-                decisions = [
-                    decision
-                    for decision, answer in zip(decisions, answers, strict=True)
-                    if answer.code is Code.MORE
-                ]
-            self.store.forget_ops(header.txn, header.nonce)
+            # It ends: nothing is added any more, as the first pass notes it as resolved.
+            decisions = [
+                decision
+                for decision, answer in zip(decisions, answers, strict=True)
+                if answer.code is Code.MORE
+            ]
+        self.store.forget_ops(header.txn, header.nonce)
 
     def help(self, txns: Iterable[TxnId], missing: set[TxnId]) -> bool:
         """Get transactions that hold somebody up out of the way, where that is allowed.

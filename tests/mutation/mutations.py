@@ -813,11 +813,46 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision",
         Edit(
             f"{TXN}/buffer.py",
-            "        self.admit(txn, nonce, timeout_ms, writer, [segment])\n"
-            "        return append()\n",
+            "        self.admit(txn, nonce, timeout_ms, writer, [segment])\n        record = ",
             "        at = append()\n        self.admit(txn, nonce, timeout_ms, writer, [segment])\n"
-            "        return at\n",
+            "        append = lambda: at  # noqa: E731\n        record = ",
         ),
+    ),
+    mutation(
+        "an append in a transaction without its operation record",
+        "INV-2",
+        f"{BUFFER}::test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision",
+        Edit(
+            f"{TXN}/buffer.py",
+            "            self._coordinator.append_ops(txn, nonce, ops)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "tasks record nothing of what they wrote",
+        "INV-6",
+        f"{TASKS}::test_each_task_records_what_it_wrote_and_where",
+        Edit(
+            f"{SPARK}/write_task.py",
+            "                run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)\n",
+            "                pass\n",
+        ),
+    ),
+    mutation(
+        "another number of coordinators is taken",
+        "INV-7",
+        f"{STORES}::test_another_number_of_coordinators_is_refused_with_both_numbers",
+        Edit(
+            f"{STORE}/redis_store.py",
+            "if wanted is not None and wanted != int(coordinators):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "what closing has made useless stays for ever",
+        "INV-6",
+        f"{SWEEPS}::test_nothing_of_a_transaction_that_was_collected_is_left_in_a_segment",
+        Edit(f"{LUA}/seg_materialize.lua", "redis.call('ZADD', KEYS[9], ARGV[6], ARGV[4])", ""),
     ),
     mutation(
         "closed over a pin",
