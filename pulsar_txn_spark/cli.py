@@ -28,7 +28,6 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.metrics import DEFAULT_HOST, serve, stop_serving
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import (
     EndedBy,
@@ -144,7 +143,7 @@ def topic_describe(name: TopicArgument, option: Given = [], as_json: AsJson = Fa
 
 def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     rows = []
     for segment in topology.segments:
         last = run.log.last_confirmed(segment.ref)
@@ -177,7 +176,7 @@ def topic_delete(
         # The question goes to standard error: what is printed stays one JSON document.
         typer.confirm(f"Delete {name} with all its data?", abort=True, err=True)
     topic_admin.delete_topic(_options(option), name)
-    rows = [{"topic": str(TopicName.parse(name)), "state": "deleted"}]
+    rows = [{"topic": str(topic_admin.topic_name(_options(option), name)), "state": "deleted"}]
     _show(rows, as_json=as_json, title="", columns=["topic", "state"])
 
 
@@ -359,7 +358,7 @@ def _headers(headers: Iterable[TxnHeader]) -> list[dict[str, Any]]:
 def subscription_list(name: TopicArgument, option: Given = [], as_json: AsJson = False) -> None:
     """List a topic's subscriptions."""
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     found = {s for seg in topology.readable for s in run.store.list_subscriptions(seg.ref.id)}
     rows = [{"subscription": one} for one in sorted(found)]
     _show(rows, as_json=as_json, title=str(topology.topic), columns=["subscription"])
@@ -380,7 +379,7 @@ def _describe_subscription(
     name: str, subscription_name: str, option: Sequence[str], *, as_json: bool
 ) -> None:
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     refs = [segment.ref for segment in topology.readable]
     rows = []
     cursors = run.store.read_cursors([ref.id for ref in refs], subscription_name)

@@ -21,6 +21,16 @@ def _open(options: Mapping[str, str]) -> Runtime:
     return runtime(Options(options, Use.CONNECT))
 
 
+def topic_name(options: Mapping[str, str], topic: str) -> TopicName:
+    """Read the name of a segmented topic, by the domains that the options choose.
+
+    Raises
+    ------
+    OptionError, TransactionDomainError
+    """
+    return Options(options, Use.CONNECT).domains.segmented(topic)
+
+
 def _committed_end(run: Runtime, segment: SegmentRef) -> Position:
     def last_confirmed(_: str) -> Position:
         return run.log.last_confirmed(segment)
@@ -50,7 +60,7 @@ def create_topic(
         If it is there.
     OptionError, StoreUnavailableError, SegmentLogUnavailableError
     """
-    return _open(options).topics.create(TopicName.parse(topic), segments, exist_ok=exist_ok)
+    return _open(options).topics.create(topic_name(options, topic), segments, exist_ok=exist_ok)
 
 
 def delete_topic(options: Mapping[str, str], topic: str) -> None:
@@ -61,7 +71,7 @@ def delete_topic(options: Mapping[str, str], topic: str) -> None:
     TopicNotFoundError
         If there is none.
     """
-    _open(options).topics.delete(TopicName.parse(topic))
+    _open(options).topics.delete(topic_name(options, topic))
 
 
 def list_topics(options: Mapping[str, str]) -> list[str]:
@@ -81,7 +91,7 @@ def topic_properties(options: Mapping[str, str], topic: str) -> dict[str, str]:
         If there is no such topic.
     """
     run = _open(options)
-    topology = run.topics.require(TopicName.parse(topic))
+    topology = run.topics.require(topic_name(options, topic))
     gates = run.store.gates([segment.ref.id for segment in topology.segments])
     contains = any(gate.contains_txn for gate in gates)
     return run.store.read_properties(str(topology.topic)) | {
@@ -127,7 +137,7 @@ def _refuse_system_property(name: str, what: str) -> None:
 
 def _change_property(options: Mapping[str, str], topic: str, name: str, value: str | None) -> bool:
     run = _open(options)
-    topology = run.topics.require(TopicName.parse(topic))
+    topology = run.topics.require(topic_name(options, topic))
     answer = run.store.change_property(str(topology.topic), name, value)
     return answer.code is Code.OK
 
@@ -155,7 +165,7 @@ def reset_subscription(
     if to not in ("earliest", "latest", "here"):
         raise OptionError(f"expected 'earliest', 'latest' or 'here', found {to!r}")
     run = _open(options)
-    topology = run.topics.require(TopicName.parse(topic))
+    topology = run.topics.require(topic_name(options, topic))
     for segment in topology.readable:
         ref = segment.ref
         cursor = run.store.read_cursors([ref.id], subscription)[0]

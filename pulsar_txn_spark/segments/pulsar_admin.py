@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import urllib3
@@ -36,6 +36,9 @@ _SETTLE_SECONDS = 30.0  # topic policies travel through a system topic: usually 
 _SETTLE_POLL_SECONDS = 0.05
 _BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
 _BATCH_SIZE_HEADER = "X-Pulsar-batch-size"
+_MARKER_HEADER = "X-Pulsar-marker-type"
+_ABORTED_HEADER = "X-Pulsar-txn-aborted"
+_TRANSACTIONS_SETTING = "transactionCoordinatorEnabled"  # named by a broker that has them off
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 """What a broker takes in one message unless ``maxMessageSize`` says otherwise."""
 
@@ -62,6 +65,19 @@ KEEP_ALL_POLICIES: tuple[tuple[str, str, Any, str], ...] = (
 
 _QUOTA = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 _QUOTA_TYPES = ("destination_storage", "message_age")
+
+
+class TransactionState(NamedTuple):
+    """What Pulsar's own transactions say of a topic."""
+
+    state: str
+    max_read_position: Position
+    ongoing: int
+
+    @property
+    def recovering(self) -> bool:
+        """Whether the broker does not know yet how far one may read."""
+        return self.state not in ("Ready", "NoSnapshot", "FirstSnapshotting")
 
 
 class PulsarAdmin:
@@ -200,6 +216,89 @@ class PulsarAdmin:
         if answer.status != HTTPStatus.OK:
             return None
         return Position.parse(json.loads(answer.data)["maxReadPosition"])
+
+    def transactions_of(self, topic: str) -> TransactionState | None:
+        """Return what a topic's own transactions say, None if the broker has none.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If the broker has not loaded the topic.
+        SegmentLogUnavailableError
+            If it does not say.
+        """
+        tenant, namespace, name = _parts(topic)
+        answer = self._call(
+            "GET",
+            f"/transactions/transactionBufferStats/{tenant}/{namespace}/{name}",
+            "read the transaction buffer of",
+            topic,
+            accept=(503,),
+            version="v3",
+        )
+        if answer.status == HTTPStatus.OK:
+            found = json.loads(answer.data)
+            return TransactionState(
+                found["state"],
+                Position.parse(found["maxReadPosition"]),
+                int(found.get("ongoingTxnSize") or 0),
+            )
+        if _TRANSACTIONS_SETTING in answer.data.decode(errors="replace"):
+            return None
+        raise self._error(answer, "read the transaction buffer of", topic)
+
+    def knows_transaction(self, most: int, least: int) -> bool:
+        """Tell whether one of Pulsar's own coordinators knows a transaction of these numbers."""
+        answer = self._call(
+            "GET",
+            f"/transactions/transactionMetadata/{most}/{least}",
+            "look for a transaction in",
+            self._url,
+            accept=(400, 401, 403, 404, 500, 503),
+            version="v3",
+        )
+        return answer.status == HTTPStatus.OK
+
+    def partitions(self, topic: str) -> int | None:
+        """Return how many partitions a topic has, 0 = it has none; None = there is no topic."""
+        answer = self._call(
+            "GET", f"{_path(topic)}/partitions", "read the partitions of", topic, accept=(404,)
+        )
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        return int(json.loads(answer.data)["partitions"])
+
+    def topics(self, tenant: str, namespace: str) -> list[str]:
+        """Return the full names of a namespace's topics, with partitions one by one.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such namespace.
+        """
+        path = f"/persistent/{quote(tenant, safe='')}/{quote(namespace, safe='')}"
+        found: list[str] = self._get(path, "list the topics of", f"{tenant}/{namespace}")
+        return found
+
+    def delivers(self, topic: str, position: Position) -> bool:
+        """Tell whether readers get to see an entry: it is no marker, and was not aborted."""
+        answer = self._call(
+            "HEAD",
+            f"{_path(topic)}/ledger/{position.ledger}/entry/{position.entry}",
+            "look at an entry of",
+            topic,
+            accept=(404, 500),
+        )
+        headers = answer.headers
+        hidden = _MARKER_HEADER in headers or headers.get(_ABORTED_HEADER) == "true"
+        return answer.status != HTTPStatus.OK or not hidden
+
+    def producers(self, topic: str) -> list[str]:
+        """Return the names of the producers that are connected."""
+        found = self._get(
+            f"{_path(topic)}/stats?excludeConsumers=true", "read statistics of", topic
+        )
+        return [str(one.get("producerName")) for one in found.get("publishers") or ()]
 
     def properties(self, topic: str) -> dict[str, str] | None:
         """Return the topic's properties, None if there is no such topic."""

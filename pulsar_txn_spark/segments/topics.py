@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from pulsar_txn_spark.errors import OptionError, TopicExistsError, TopicNotFoundError
 from pulsar_txn_spark.segments.changes import TopologyChanges
-from pulsar_txn_spark.segments.log import SegmentLog
-from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.protocol import MetadataStore
 
 
+class PulsarTopics(SegmentLog, Protocol):
+    """The log of topics of Pulsar's own domain, and which there are."""
+
+    def topology(self, topic: TopicName) -> Topology:
+        """Return a topic's partitions; raises TopicNotFoundError, TransactionDomainError."""
+        ...
+
+    def names(self, tenant: str, namespace: str) -> list[TopicName]:
+        """Return a namespace's topics, sorted."""
+        ...
+
+
 class Topics:
-    """The catalogue of segmented topics.
+    """The catalogue of segmented topics, and the way to those of Pulsar's own domain.
 
     Parameters
     ----------
     store : MetadataStore
     log : SegmentLog
+    pulsar_topics : PulsarTopics or None
+        None = there is no Pulsar.
     """
 
-    def __init__(self, store: MetadataStore, log: SegmentLog) -> None:
+    def __init__(
+        self, store: MetadataStore, log: SegmentLog, pulsar_topics: PulsarTopics | None = None
+    ) -> None:
         self._store = store
         self._log = log
-        self._reached = False
+        self._pulsar_topics = pulsar_topics
+        self._reached: set[bool] = set()
         self.changes = TopologyChanges(store, log, self.find, self.require)
 
     def create(self, topic: TopicName, segments: int, *, exist_ok: bool = False) -> Topology:
@@ -74,6 +92,26 @@ class Topics:
             )
         return topology
 
+    def readable(self, topic: TopicName) -> Topology:
+        """Return a topic of either domain, for reading; otherwise as :meth:`require`."""
+        if topic.segmented:
+            return self.require(topic)
+        return self._require_pulsar(str(topic)).topology(topic)
+
+    def log_of(self, segment: SegmentRef) -> SegmentLog:
+        """Return the log that a segment is in: topics of Pulsar's own domain have another one."""
+        if not segment.in_pulsar_domain:
+            return self._log
+        return self._require_pulsar(segment.topic)
+
+    def _require_pulsar(self, topic: str) -> PulsarTopics:
+        if self._pulsar_topics is None:
+            raise OptionError(
+                f"topic {topic} is one of Pulsar's own, but there is no Pulsar: give service.url "
+                "and admin.url, or name a segmented topic (topic://tenant/namespace/name)"
+            )
+        return self._pulsar_topics
+
     def require(self, topic: TopicName) -> Topology:
         """Like :meth:`find`, but the topic must be there.
 
@@ -99,18 +137,24 @@ class Topics:
         ------
         SegmentNotFoundError, SegmentLogUnavailableError
         """
-        if not self._reached:
-            self._log.reach(topology.active[0].ref)
-            self._reached = True
+        segment = topology.active[0].ref
+        if segment.in_pulsar_domain not in self._reached:
+            self.log_of(segment).reach(segment)
+            self._reached.add(segment.in_pulsar_domain)
 
     def matching(self, pattern: str) -> list[TopicName]:
         """Return the topics whose full name or path matches a regular expression, sorted.
+
+        A pattern ``persistent://tenant/namespace/<regular expression>`` is one of topics of
+        Pulsar's own domain, in one namespace.
 
         Raises
         ------
         OptionError
             If the pattern is no regular expression.
         """
+        if pattern.startswith(f"{PULSAR_DOMAIN}://"):
+            return self._matching_in_pulsar(pattern)
         try:
             compiled = re.compile(pattern)
         except re.error as error:
@@ -119,6 +163,22 @@ class Topics:
             ) from error
         names = [TopicName.parse(name) for name in self._store.list_topics()]
         return [n for n in names if compiled.fullmatch(str(n)) or compiled.fullmatch(n.path)]
+
+    def _matching_in_pulsar(self, pattern: str) -> list[TopicName]:
+        found = re.fullmatch(rf"{PULSAR_DOMAIN}://([-=:.\w]+)/([-=:.\w]+)/(.+)", pattern)
+        try:
+            compiled = re.compile(found[3]) if found else None
+        except re.error as error:
+            raise OptionError(
+                f"topicsPattern {pattern!r}: no regular expression behind the namespace: {error}"
+            ) from error
+        if found is None or compiled is None:
+            raise OptionError(
+                f"topicsPattern {pattern!r}: expected {PULSAR_DOMAIN}://tenant/namespace/<regular "
+                "expression>: topics of Pulsar's own domain are looked for in one namespace"
+            )
+        names = self._require_pulsar(pattern).names(found[1], found[2])
+        return [name for name in names if compiled.fullmatch(name.name)]
 
     def delete(self, topic: TopicName) -> None:
         """Delete a topic with all its data.
