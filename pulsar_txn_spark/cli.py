@@ -43,6 +43,7 @@ from pulsar_txn_spark.txn.sweeper import (
     Sweeper,
     SweepReport,
 )
+from pulsar_txn_spark.txn.txn_ids import pulsars_own, read_txn_id
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 topic = typer.Typer(no_args_is_help=True, help="Segmented topics.")
@@ -318,16 +319,11 @@ def txn_abort(
 
 
 def _header(run: Runtime, text: str) -> TxnHeader:
-    try:
-        found = TxnId.parse(text.strip("() ").replace(",", ":"))
-    except ValueError:
-        raise OptionError(f"expected a transaction as '(tc,counter)', found {text!r}") from None
-    if not 0 <= found.tc < run.store.identity.coordinators:
-        raise OptionError(
-            f"there is no TC {found.tc}: expected 0 to {run.store.identity.coordinators - 1}"
-        )
+    found = read_txn_id(text, run.store.identity.coordinators)
     header = run.store.read_txn(found)
     if header is None:
+        if run.topics.pulsar_knows(found.tc, found.counter):
+            raise pulsars_own(found)
         raise TransactionNotFoundError(
             f"transaction {found} has no header: it never existed, or was collected after its "
             "decision"

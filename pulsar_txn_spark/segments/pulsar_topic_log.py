@@ -101,6 +101,10 @@ class PulsarTopicLog(PulsarSegmentLog):
                 found.add(name)
         return sorted(found)
 
+    def knows_transaction(self, most: int, least: int) -> bool:
+        """Tell whether Pulsar's own coordinators know a transaction of these numbers."""
+        return self._admin.knows_transaction(most, least)
+
     def _read_origin(self, segment: SegmentRef) -> tuple[Position, int] | None:
         """Raise unless it is a topic of Pulsar's own domain."""
         found = self._admin.properties(segment.log_name)

@@ -24,6 +24,10 @@ class PulsarTopics(SegmentLog, Protocol):
         """Return a namespace's topics, sorted."""
         ...
 
+    def knows_transaction(self, most: int, least: int) -> bool:
+        """Tell whether Pulsar's own coordinators know a transaction of these numbers."""
+        ...
+
 
 class Topics:
     """The catalogue of segmented topics, and the way to those of Pulsar's own domain.
@@ -103,6 +107,12 @@ class Topics:
         if not segment.in_pulsar_domain:
             return self._log
         return self._require_pulsar(segment.topic)
+
+    def pulsar_knows(self, most: int, least: int) -> bool:
+        """Tell whether Pulsar's own coordinators know a transaction; False without Pulsar."""
+        return self._pulsar_topics is not None and self._pulsar_topics.knows_transaction(
+            most, least
+        )
 
     def _require_pulsar(self, topic: str) -> PulsarTopics:
         if self._pulsar_topics is None:
