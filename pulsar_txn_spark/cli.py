@@ -165,6 +165,24 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     _show(rows, as_json=as_json, title=str(topology.topic), columns=columns)
 
 
+@topic.command("adopt")
+def topic_adopt(
+    source: Annotated[str, typer.Argument(help="persistent://tenant/namespace/name, with data.")],
+    name: TopicArgument,
+    segments: Annotated[
+        int | None, typer.Option(help="How many take over. As many as partitions by default.")
+    ] = None,
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Make a topic of Pulsar's own domain the beginning of a segmented one; again = go on.
+
+    Its partitions are sealed, which cannot be taken back: stop what produces to them first.
+    """
+    topic_admin.adopt_topic(_options(option), source, name, segments=segments)
+    _describe(name, option, as_json=as_json)
+
+
 @topic.command("delete")
 def topic_delete(
     name: TopicArgument,

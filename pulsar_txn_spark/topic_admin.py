@@ -63,8 +63,53 @@ def create_topic(
     return _open(options).topics.create(topic_name(options, topic), segments, exist_ok=exist_ok)
 
 
+def adopt_topic(
+    options: Mapping[str, str], source: str, topic: str, *, segments: int | None = None
+) -> Topology:
+    """Make a topic of Pulsar's own domain, partitioned or not, the beginning of a segmented one.
+
+    Its partitions are sealed, for good, and become the first parents: readers get their data in
+    order, and what is written from now on after it. Asked again, it goes on where it was left.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+    source : str
+        ``persistent://tenant/namespace/name``. Nobody may produce to it any more.
+    topic : str
+        Name of the segmented topic.
+    segments : int, optional
+        How many take over; as many as there were partitions by default.
+
+    Returns
+    -------
+    Topology
+        With those active.
+
+    Raises
+    ------
+    SegmentLogError
+        If producers are connected, or transactions of Pulsar's own are open in it.
+    TopicExistsError
+        If there is such a topic, and it is not the adopted one.
+    TopicNotFoundError
+        If there is nothing to adopt.
+    TransactionDomainError
+        If it is a segment already.
+    OptionError, StoreUnavailableError, SegmentLogUnavailableError
+    """
+    # Here the name says what is meant: the namespace's topics may be segmented by an override.
+    name = TopicName.of_any_domain(source)
+    if name.segmented:
+        raise OptionError(
+            f"expected a topic of Pulsar's own domain (persistent://tenant/namespace/name) to "
+            f"adopt, found {source!r}"
+        )
+    return _open(options).topics.adopt(name, topic_name(options, topic), segments)
+
+
 def delete_topic(options: Mapping[str, str], topic: str) -> None:
-    """Delete a segmented topic with all its data.
+    """Delete a segmented topic with all its data; topics that it adopted are given back, sealed.
 
     Raises
     ------

@@ -150,8 +150,25 @@ class SegmentLog(Protocol):
         """Create the segment's log, ready for transactional writes; again = no harm."""
         ...
 
+    def adopt(self, segment: SegmentRef) -> None:
+        """Make a log that is there already the segment's, with all that is in it, to be sealed.
+
+        Again = no harm, also after the seal.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If it is not there.
+        SegmentLogError
+            If it is another segment's, or somebody still writes to it.
+        """
+        ...
+
     def delete(self, segment: SegmentRef) -> None:
-        """Remove the segment's log and all that is in it; absent = no harm."""
+        """Remove the segment's log and all that is in it; absent = no harm.
+
+        A log that was adopted is given back as it is: sealed, with its data.
+        """
         ...
 
     def reach(self, segment: SegmentRef) -> None:

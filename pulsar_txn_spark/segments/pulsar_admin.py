@@ -7,6 +7,7 @@ the broker asks for patience: a topic that moves between brokers answers 503 for
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ _SETTLE_SECONDS = 30.0  # topic policies travel through a system topic: usually 
 _SETTLE_POLL_SECONDS = 0.05
 _BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
 _BATCH_SIZE_HEADER = "X-Pulsar-batch-size"
+_PARTITION = re.compile(r"-partition-\d+$")
 _MARKER_HEADER = "X-Pulsar-marker-type"
 _ABORTED_HEADER = "X-Pulsar-txn-aborted"
 _TRANSACTIONS_SETTING = "transactionCoordinatorEnabled"  # named by a broker that has them off
@@ -199,24 +201,6 @@ class PulsarAdmin:
         size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
         return int(headers.get(_BATCH_COUNT_HEADER, "1")), int(size)
 
-    def max_read_position(self, topic: str) -> Position | None:
-        """Return up to where Pulsar's own transactions let readers read, None if it does not say.
-
-        It says nothing where the broker has no transactions, or where we may not ask.
-        """
-        tenant, namespace, name = _parts(topic)
-        answer = self._call(
-            "GET",
-            f"/transactions/transactionBufferStats/{tenant}/{namespace}/{name}",
-            "read the transaction buffer of",
-            topic,
-            accept=(401, 403, 404, 503),
-            version="v3",
-        )
-        if answer.status != HTTPStatus.OK:
-            return None
-        return Position.parse(json.loads(answer.data)["maxReadPosition"])
-
     def transactions_of(self, topic: str) -> TransactionState | None:
         """Return what a topic's own transactions say, None if the broker has none.
 
@@ -246,6 +230,37 @@ class PulsarAdmin:
         if _TRANSACTIONS_SETTING in answer.data.decode(errors="replace"):
             return None
         raise self._error(answer, "read the transaction buffer of", topic)
+
+    def settled_transactions_of(self, topic: str) -> TransactionState | None:
+        """Return the same, once the broker has loaded the topic and recovered its transactions.
+
+        Until then it names the last entry, whatever is undecided before it (seen on 4.0.7).
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such topic.
+        SegmentLogUnavailableError
+            If the broker does not say in time.
+        """
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            try:
+                found = self.transactions_of(topic)
+            except SegmentNotFoundError:
+                self.layout(topic)  # this loads it, or says that it is gone
+                state = "not loaded"
+            else:
+                if found is None or not found.recovering:
+                    return found
+                state = found.state
+            if time.monotonic() > deadline:
+                raise SegmentLogUnavailableError(
+                    f"the broker does not say within {_SETTLE_SECONDS:.0f} s how far {topic} may "
+                    f"be read (its transactions are {state}): nothing was read; look into the "
+                    "broker's log and try again"
+                )
+            time.sleep(_SETTLE_POLL_SECONDS)
 
     def knows_transaction(self, most: int, least: int) -> bool:
         """Tell whether one of Pulsar's own coordinators knows a transaction of these numbers."""
@@ -316,6 +331,16 @@ class PulsarAdmin:
             "PUT", f"{_path(topic)}/properties", "set properties of", topic, body=dict(properties)
         )
 
+    def remove_property(self, topic: str, name: str) -> None:
+        """Take a property from a topic; absent = no harm."""
+        path = f"{_path(topic)}/properties?key={quote(name, safe='')}"
+        self._call("DELETE", path, "remove a property of", topic, accept=(404,))
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription; absent = no harm."""
+        path = f"{_path(topic)}/subscription/{quote(name, safe='')}?force=true"
+        self._call("DELETE", path, "delete a subscription of", topic, accept=(404,))
+
     def create_subscription(self, topic: str, name: str) -> None:
         """Create a durable subscription that stands before the first entry; again = no harm."""
         self._call(
@@ -342,7 +367,7 @@ class PulsarAdmin:
         SegmentLogError
             If the broker refuses topic-level policies or does not apply them.
         """
-        base = _path(topic)
+        base = _policy_path(topic)
         for name, setter, body, what in KEEP_ALL_POLICIES:
             self._set_policy(topic, f"{base}/{setter}", body, what)
             wanted = 0 if body is None else body
@@ -363,6 +388,15 @@ class PulsarAdmin:
             f"the backlog quotas of {topic} to be unlimited",
         )
         self._check_subscription_expiry(topic)
+
+    def forget_policies(self, topic: str) -> None:
+        """Take back what :meth:`keep_all_data` has set: the namespace's policies hold again."""
+        base = _policy_path(topic)
+        paths = [name for name, *_ in KEEP_ALL_POLICIES]
+        paths += [f"backlogQuota?backlogQuotaType={kind}" for kind in _QUOTA_TYPES]
+        for path in paths:
+            action = "remove policies of"
+            self._call("DELETE", f"{base}/{path}", action, topic, accept=(404, 405, 412))
 
     def deduplicate(self, topic: str) -> None:
         """Switch broker deduplication on, and wait until the broker says that it works.
@@ -539,6 +573,11 @@ def _parts(topic: str) -> tuple[str, str, str]:
 
 def _path(topic: str) -> str:
     return "/persistent/" + "/".join(_parts(topic))
+
+
+def _policy_path(topic: str) -> str:
+    """Return the path of a topic's policies; partitions have none of their own."""
+    return _PARTITION.sub("", _path(topic))
 
 
 def _no_quota(found: Mapping[str, Mapping[str, Any]] | None) -> bool:

@@ -20,7 +20,6 @@ import pyarrow as pa
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     DataLossError,
-    SegmentLogUnavailableError,
     SegmentNotFoundError,
     TopicNotFoundError,
     TransactionDomainError,
@@ -33,8 +32,6 @@ from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, Topology
 
 _PARTITIONS_SECONDS = 2.0  # how long the number of partitions may serve before it is asked for
 _OFF_SECONDS = 60.0  # how long "this broker has no transactions" may serve
-_RECOVERY_SECONDS = 30.0  # a topic that was loaded just now knows its transactions by then
-_RECOVERY_POLL_SECONDS = 0.05
 _HIDDEN_TAIL = 8  # markers and aborted entries at a range's end that are recognized one by one
 _PARTITION = re.compile(r"-partition-\d+$")
 
@@ -143,27 +140,11 @@ class PulsarTopicLog(PulsarSegmentLog):
     def _horizon(self, segment: SegmentRef) -> Position | None:
         if time.monotonic() < self._off_until:
             return None
-        deadline = time.monotonic() + _RECOVERY_SECONDS
-        while True:
-            try:
-                found = self._admin.transactions_of(segment.log_name)
-            except SegmentNotFoundError:
-                self._admin.layout(segment.log_name)  # this loads it, or says that it is gone
-                found = None
-            else:
-                if found is None:
-                    self._off_until = time.monotonic() + _OFF_SECONDS
-                    return None
-                if not found.recovering:
-                    return found.max_read_position
-            if time.monotonic() > deadline:
-                state = "not loaded" if found is None else found.state
-                raise SegmentLogUnavailableError(
-                    f"the broker does not say within {_RECOVERY_SECONDS:.0f} s how far "
-                    f"{segment.log_name} may be read (its transactions are {state}): nothing was "
-                    "read; look into the broker's log and try again"
-                )
-            time.sleep(_RECOVERY_POLL_SECONDS)
+        found = self._admin.settled_transactions_of(segment.log_name)
+        if found is None:
+            self._off_until = time.monotonic() + _OFF_SECONDS
+            return None
+        return found.max_read_position
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the end of what is gone for certain: what precedes the first ledger."""
@@ -225,6 +206,10 @@ class PulsarTopicLog(PulsarSegmentLog):
 
     def create(self, segment: SegmentRef) -> None:
         """Refuse: such topics are Pulsar's."""
+        self._refuse(segment)
+
+    def adopt(self, segment: SegmentRef) -> None:
+        """Refuse: an adopted topic is a segment of another name."""
         self._refuse(segment)
 
     def delete(self, segment: SegmentRef) -> None:

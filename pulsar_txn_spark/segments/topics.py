@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import OptionError, TopicExistsError, TopicNotFoundError
 from pulsar_txn_spark.segments.changes import TopologyChanges
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
 from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
+
+_PARTITION = re.compile(r"-partition-\d+$")
 
 
 class PulsarTopics(SegmentLog, Protocol):
@@ -77,6 +81,52 @@ class Topics:
             self._log.create(segment.ref)
         self._store.catalogue(str(topic), listed=True)
         return found
+
+    def adopt(self, source: TopicName, topic: TopicName, segments: int | None = None) -> Topology:
+        """Make a topic of Pulsar's own domain, with its data, the beginning of a segmented one.
+
+        1. The topology is written: the partitions are to be the parents of `segments` children.
+        2. Whoever finds that carries it out, as any other change: the partitions become segments,
+           are sealed, and the children take over (:mod:`~pulsar_txn_spark.segments.changes`).
+        3. The topic is listed.
+
+        Again = it goes on where it was left.
+
+        Raises
+        ------
+        TopicExistsError
+            If there is such a topic, and it is not the adopted one.
+        TopicNotFoundError
+            If there is nothing to adopt.
+        TransactionDomainError
+            If it is a segment already.
+        SegmentLogError
+            If somebody still writes to it.
+        """
+        found = self.find(topic)
+        if found is None:
+            logs = [
+                s.ref.log_name for s in self._require_pulsar(str(source)).topology(source).active
+            ]
+            planned = Topology.plan_adoption(
+                topic, logs, segments or len(logs), self._log.backend
+            ).serialize()
+            # Step 1: the plan is durable before any topic is touched.
+            with steps.at(Step.PLAN_CHILDREN):
+                self._store.swap_topology(str(topic), 0, planned, Step.PLAN_CHILDREN)
+            found = self.require(topic)
+        adopted = {segment.ref.log_name for segment in found.segments if segment.adopted}
+        origins = {_PARTITION.sub("", log) for log in adopted}
+        if str(source) not in adopted | origins:
+            raise TopicExistsError(
+                f"topic {topic} exists, and has not adopted {source}"
+                + (f" but {', '.join(sorted(origins))}" if origins else "")
+                + ": choose another name, or write the data over"
+            )
+        # Steps 2 and 3.
+        done = self.changes.finish(found)
+        self._store.catalogue(str(topic), listed=True)
+        return done
 
     def find(self, topic: TopicName) -> Topology | None:
         """Return a topic's topology, None if there is no such topic."""
@@ -147,7 +197,8 @@ class Topics:
         ------
         SegmentNotFoundError, SegmentLogUnavailableError
         """
-        segment = topology.active[0].ref
+        # While a topic is being adopted, no segment is active.
+        segment = (topology.active or topology.readable)[0].ref
         if segment.in_pulsar_domain not in self._reached:
             self.log_of(segment).reach(segment)
             self._reached.add(segment.in_pulsar_domain)

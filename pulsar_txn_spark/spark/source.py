@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,13 @@ _Key = tuple[str, str]  # topic, descriptor
 def descriptor_of(segment: SegmentRef) -> str:
     """Return what names a segment within its topic."""
     return segment.id.rpartition("/")[2]
+
+
+def partition_of(segment: SegmentRef) -> int:
+    """Return the partition's number in a topic of Pulsar's own domain, -1 where there is none."""
+    suffix = segment.log_name.removeprefix(segment.topic)
+    found = re.fullmatch(r"-partition-(\d+)", suffix) if segment.in_pulsar_domain else None
+    return int(found[1]) if found else -1
 
 
 @dataclass(frozen=True)
@@ -180,6 +188,8 @@ class _SegmentReader:
         try:
             return self.run.topics.changes.finish(topology)
         except PulsarTxnError as error:
+            if not topology.active:
+                raise  # it is being adopted: there is no segment yet that could be read
             # A reader need not have the rights for it; whoever writes will come by.
             _LOG.warning("a change of %s is not finished yet: %s", topology.topic, error)
             return topology
@@ -404,7 +414,9 @@ def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[
         max_rows=_MAX_ROWS,
     )
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    return to_spark_batches(batches, schema, arrow_schema, partition.segment.topic)
+    segment = partition.segment
+    index = partition_of(segment)
+    return to_spark_batches(batches, schema, arrow_schema, segment.topic, index)
 
 
 def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> None:
