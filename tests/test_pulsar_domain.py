@@ -70,7 +70,7 @@ class Admin:
     def layout(self, topic: str) -> Layout:
         return self.layouts[topic]
 
-    def transactions_of(self, _topic: str) -> TransactionState | None:
+    def transactions_of(self, _topic: str, **_how: bool) -> TransactionState | None:
         found = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if isinstance(found, Exception):
             raise found

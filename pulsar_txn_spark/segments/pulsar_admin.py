@@ -201,8 +201,10 @@ class PulsarAdmin:
         size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
         return int(headers.get(_BATCH_COUNT_HEADER, "1")), int(size)
 
-    def transactions_of(self, topic: str) -> TransactionState | None:
+    def transactions_of(self, topic: str, *, required: bool = True) -> TransactionState | None:
         """Return what a topic's own transactions say, None if the broker has none.
+
+        Unless `required`, None as well where we may not ask.
 
         Raises
         ------
@@ -217,9 +219,11 @@ class PulsarAdmin:
             f"/transactions/transactionBufferStats/{tenant}/{namespace}/{name}",
             "read the transaction buffer of",
             topic,
-            accept=(503,),
+            accept=(503,) if required else (401, 403, 503),
             version="v3",
         )
+        if answer.status in {401, 403}:
+            return None
         if answer.status == HTTPStatus.OK:
             found = json.loads(answer.data)
             return TransactionState(
@@ -231,7 +235,9 @@ class PulsarAdmin:
             return None
         raise self._error(answer, "read the transaction buffer of", topic)
 
-    def settled_transactions_of(self, topic: str) -> TransactionState | None:
+    def settled_transactions_of(
+        self, topic: str, *, required: bool = True
+    ) -> TransactionState | None:
         """Return the same, once the broker has loaded the topic and recovered its transactions.
 
         Until then it names the last entry, whatever is undecided before it (seen on 4.0.7).
@@ -246,7 +252,7 @@ class PulsarAdmin:
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
             try:
-                found = self.transactions_of(topic)
+                found = self.transactions_of(topic, required=required)
             except SegmentNotFoundError:
                 self.layout(topic)  # this loads it, or says that it is gone
                 state = "not loaded"
