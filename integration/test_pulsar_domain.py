@@ -176,7 +176,8 @@ def test_pulsars_own_transactions_hold_readers_and_show_what_was_committed(
         native("abort")
         native("plain after")
         assert drain() == ["after", "before", "behind", "in"]
-    assert lab.values(topic) == ["after", "before", "behind", "in"]
+    for transport in ("client", "wire"):
+        assert lab.values(topic, transport=transport) == ["after", "before", "behind", "in"]
 
 
 def test_what_would_span_both_domains_is_refused(lab: Lab, plain: Plain) -> None:

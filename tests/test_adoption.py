@@ -236,6 +236,7 @@ class Admin:
         self.subscribed: list[str] = []
         self.done: list[str] = []
         self.last = Position(6, 7)
+        self.deduplication = "Enabled"
 
     def properties(self, _topic: str) -> dict[str, str] | None:
         return None if self.properties_of is None else dict(self.properties_of)
@@ -249,6 +250,9 @@ class Admin:
         assert self.properties_of is not None
         self.done.append(f"remove {name}")
         self.properties_of.pop(name, None)
+
+    def deduplication_status(self, _topic: str) -> str:
+        return self.deduplication
 
     def producers(self, _topic: str) -> list[str]:
         return self.producing
@@ -312,6 +316,16 @@ def test_a_topics_data_is_held_before_it_counts_as_a_segment(
         ORIGIN_PROPERTY: "-1:-1,6",
     }
     log.adopt(REF)
+
+
+def test_a_topic_that_was_written_without_deduplication_is_told_of(
+    log: PulsarSegmentLog, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.adopt(REF)
+    assert caplog.text == ""
+    admin.deduplication = "Disabled"
+    log.adopt(REF)
+    assert "stays in it twice" in caplog.text
 
 
 def test_a_topic_with_producers_is_not_adopted(log: PulsarSegmentLog, admin: Admin) -> None:

@@ -225,7 +225,9 @@ class PulsarAdmin:
         if answer.status in {401, 403}:
             return None
         if answer.status == HTTPStatus.OK:
-            found = json.loads(answer.data)
+            found = json.loads(answer.data or b"null")
+            if not found:
+                return None  # a topic of the system's, which has no transactions
             return TransactionState(
                 found["state"],
                 Position.parse(found["maxReadPosition"]),

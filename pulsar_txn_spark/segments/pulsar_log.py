@@ -129,6 +129,14 @@ class PulsarSegmentLog:
             )
         self._require_no_other(segment, found)
         self._require_quiet(segment)
+        status = self._admin.deduplication_status(topic)
+        if status != "Enabled":
+            _logger.warning(
+                "the topic %s, which is adopted, was written without deduplication (it is %s): "
+                "what a client has sent twice stays in it twice",
+                topic,
+                status,
+            )
         # Step 1: from here on nothing drops data. What is going to be sealed needs no
         # deduplication: nobody writes to it as a segment.
         self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)

@@ -30,7 +30,9 @@ from pulsar_txn_spark.segments.pulsar_log import SEGMENT_PROPERTY, PulsarSegment
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, Topology
 
-_PARTITIONS_SECONDS = 2.0  # how long the number of partitions may serve before it is asked for
+_PARTITIONS_SECONDS = (
+    2.0  # how long topics and their partitions may serve before they are asked for
+)
 _OFF_SECONDS = 60.0  # how long "this broker has no transactions" may serve
 _HIDDEN_TAIL = 8  # markers and aborted entries at a range's end that are recognized one by one
 _PARTITION = re.compile(r"-partition-\d+$")
@@ -53,7 +55,9 @@ class PulsarTopicLog(PulsarSegmentLog):
     def __init__(self, config: PulsarConfig) -> None:
         super().__init__(config)
         self._topologies: dict[TopicName, tuple[Topology, float]] = {}
-        self._off_until = 0.0
+        self._names: dict[tuple[str, str], tuple[list[TopicName], float]] = {}
+        self._owned: dict[str, bool] = {}  # whether a topic is a segment
+        self._off_until: dict[str, float] = {}
 
     # --- which topics ---------------------------------------------------------------------------
 
@@ -90,13 +94,20 @@ class PulsarTopicLog(PulsarSegmentLog):
 
     def names(self, tenant: str, namespace: str) -> list[TopicName]:
         """Return a namespace's topics, without partitions, system topics and segments; sorted."""
+        kept, until = self._names.get((tenant, namespace), ([], 0.0))
+        if time.monotonic() < until:
+            return kept
         found = set()
         for full in self._admin.topics(tenant, namespace):
             name = TopicName.of_any_domain(_PARTITION.sub("", full))
-            owned = (self._admin.properties(full) or {}).get(SEGMENT_PROPERTY)
-            if not name.name.startswith("__") and owned is None:
+            if full not in self._owned:
+                owner = (self._admin.properties(full) or {}).get(SEGMENT_PROPERTY)
+                self._owned[full] = owner is not None
+            if not name.name.startswith("__") and not self._owned[full]:
                 found.add(name)
-        return sorted(found)
+        names = sorted(found)
+        self._names[tenant, namespace] = (names, time.monotonic() + _PARTITIONS_SECONDS)
+        return names
 
     def knows_transaction(self, most: int, least: int) -> bool:
         """Tell whether Pulsar's own coordinators know a transaction of these numbers."""
@@ -138,11 +149,11 @@ class PulsarTopicLog(PulsarSegmentLog):
         return layout.settled(layout.last if horizon is None else min(layout.last, horizon))
 
     def _horizon(self, segment: SegmentRef) -> Position | None:
-        if time.monotonic() < self._off_until:
+        if time.monotonic() < self._off_until.get(segment.log_name, 0.0):
             return None
         found = self._admin.settled_transactions_of(segment.log_name)
         if found is None:
-            self._off_until = time.monotonic() + _OFF_SECONDS
+            self._off_until[segment.log_name] = time.monotonic() + _OFF_SECONDS
             return None
         return found.max_read_position
 
