@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
+import numpy as np
+import pulsar
 import pytest
 import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -31,7 +33,8 @@ from pulsar_txn_spark.segments.pulsar_log import SEGMENT_PROPERTY
 from pulsar_txn_spark.segments.pulsar_topic_log import PulsarTopicLog
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topics import Topics
-from pulsar_txn_spark.spark.source import PulsarTxnStreamReader, require_options
+from pulsar_txn_spark.spark.rows import message_ids
+from pulsar_txn_spark.spark.source import PulsarTxnStreamReader, partition_of, require_options
 
 NAME = "persistent://public/default/t"
 TOPIC = TopicName.of_any_domain(NAME)
@@ -361,3 +364,67 @@ def test_a_topic_with_fewer_partitions_than_the_checkpoint_knows_is_another_one(
     log._topologies.clear()
     with pytest.raises(DataLossError, match="deleted and created again"):
         reading.batch()
+
+
+def test_a_message_id_names_the_partition_as_pulsars_clients_do() -> None:
+    ref = SegmentRef(f"{NAME}-partition-3", NAME, f"{NAME}-partition-3")
+    assert partition_of(ref) == 3
+    assert partition_of(REF) == -1
+    ours = SegmentRef("s", "topic://public/default/t-partition-3", "persistent://a/b/c-partition-3")
+    assert partition_of(ours) == -1
+    one = np.array([1])
+    ids = message_ids(one, one, one * -1, one * 0, partition=partition_of(ref)).to_pylist()
+    assert pulsar.MessageId.deserialize(ids[0]).partition() == 3
+
+
+# -- the admin API ---------------------------------------------------------------------------------
+
+OFF = b'{"reason":"This Broker is not configured with transactionCoordinatorEnabled=true."}'
+STATE = b'{"state":"Ready","maxReadPosition":"6:7","ongoingTxnSize":2}'
+
+
+def answering(status: int, data: bytes = b"", **headers: str) -> PulsarAdmin:
+    admin = PulsarAdmin.__new__(PulsarAdmin)
+    admin._url = "http://broker"
+    admin._credentials = mock.Mock(method="none")
+    headers = {key.replace("_", "-"): value for key, value in headers.items()}
+    answer = mock.Mock(status=status, data=data, headers=headers, reason="")
+    admin._pool = mock.Mock()
+    admin._pool.request.return_value = answer
+    return admin
+
+
+def test_only_a_broker_that_says_so_has_no_transactions() -> None:
+    assert answering(200, STATE).transactions_of(NAME) == TransactionState(
+        "Ready", Position(6, 7), 2
+    )
+    assert answering(503, OFF).transactions_of(NAME) is None
+    with pytest.raises(SegmentLogUnavailableError):
+        answering(503, b'{"reason":"moving"}').transactions_of(NAME)
+
+
+def test_where_one_may_not_ask_only_segments_are_read() -> None:
+    with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
+        answering(403).transactions_of(NAME)
+    assert answering(403).transactions_of(NAME, required=False) is None
+
+
+def test_markers_and_aborted_entries_are_told_from_others() -> None:
+    def delivers(status: int = 200, **headers: str) -> bool:
+        return answering(status, b"", **headers).delivers(NAME, Position(6, 7))
+
+    assert delivers()
+    assert delivers(X_Pulsar_txn_aborted="false")
+    assert not delivers(X_Pulsar_txn_aborted="true")
+    assert not delivers(X_Pulsar_marker_type="22")
+    assert delivers(404)
+
+
+def test_policies_are_those_of_the_topic_whose_partition_it_is() -> None:
+    admin = answering(204)
+    admin.forget_policies(f"{NAME}-partition-1")
+    asked = [call.args[1] for call in admin._pool.request.call_args_list]  # type: ignore[attr-defined]
+    assert len(asked) == 5
+    assert all(
+        url.startswith("http://broker/admin/v2/persistent/public/default/t/") for url in asked
+    )
