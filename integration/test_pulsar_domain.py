@@ -15,7 +15,7 @@ import urllib3
 from pyspark.sql import SparkSession
 
 import pulsar_txn_spark
-from integration.spark_support import NO_PANDAS_3, Lab, failure
+from integration.spark_support import NO_PANDAS_3, Lab, failure, until
 from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.pulsar_server import Broker, find_java, resolve_classpath
 from pulsar_txn_spark.segments.pulsar_log import INTERNAL_SUBSCRIPTION, SEGMENT_PROPERTY
@@ -223,5 +223,5 @@ def test_a_topic_is_adopted_with_its_data_and_read_on_in_order(
         rest = name.replace("://", "/")
         assert SEGMENT_PROPERTY not in (plain.admin("GET", f"{rest}/properties") or {})
         assert INTERNAL_SUBSCRIPTION not in plain.admin("GET", f"{rest}/subscriptions")
-    assert not plain.admin("GET", f"{path}/retention")
+    until(lambda: not plain.admin("GET", f"{path}/retention"))
     assert lab.values(origin) == ["a", "b", "committed"]
