@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from pulsar_txn_spark.errors import (
     DataLossError,
     OptionError,
+    SegmentLogError,
     SegmentLogUnavailableError,
     SegmentNotFoundError,
     TopicNotFoundError,
@@ -27,9 +28,9 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import runtime
 from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin, TransactionState
+from pulsar_txn_spark.segments.pulsar_admin import EntryHead, PulsarAdmin, TransactionState
 from pulsar_txn_spark.segments.pulsar_layout import Layout
-from pulsar_txn_spark.segments.pulsar_log import SEGMENT_PROPERTY
+from pulsar_txn_spark.segments.pulsar_log import SEGMENT_PROPERTY, PulsarSegmentLog, _Holes
 from pulsar_txn_spark.segments.pulsar_topic_log import PulsarTopicLog
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topics import Topics
@@ -63,6 +64,13 @@ class Admin:
         self.layouts: dict[str, Layout] = {}
         self.states: list[TransactionState | Exception | None] = [ready(Position(9, 9))]
         self.hidden: set[Position] = set()
+        self.chunks: dict[Position, EntryHead] = {}
+
+    def chunked(self, message: str, *entries: int, of: int = 0) -> None:
+        """Let entries of ledger 6 be the chunks of a message; `of` if some are still to come."""
+        for chunk, entry in enumerate(entries):
+            head = EntryHead(hidden=False, message=message, chunk=chunk, chunks=of or len(entries))
+            self.chunks[Position(6, entry)] = head
 
     def partitions(self, topic: str) -> int | None:
         return self.counts.get(topic)
@@ -82,8 +90,9 @@ class Admin:
     def settled_transactions_of(self, topic: str) -> TransactionState | None:
         return PulsarAdmin.settled_transactions_of(self, topic)  # type: ignore[arg-type]
 
-    def delivers(self, _topic: str, position: Position) -> bool:
-        return position not in self.hidden
+    def entry_head(self, _topic: str, position: Position) -> EntryHead:
+        plain = EntryHead(hidden=position in self.hidden, message="", chunk=0, chunks=1)
+        return self.chunks.get(position, plain)
 
     def topics(self, _tenant: str, _namespace: str) -> list[str]:
         return sorted(self.layouts)
@@ -203,6 +212,41 @@ def test_markers_at_the_end_of_a_range_are_not_waited_for(
     admin.hidden = {Position(6, 6), Position(6, 7)}
     assert log._last_delivered(REF, EARLIEST, Position(6, 7)) == Position(6, 5)
     assert log._last_delivered(REF, Position(6, 5), Position(6, 7)) == Position(6, 5)
+
+
+def test_a_range_ends_before_a_message_of_which_chunks_are_still_to_come(
+    log: PulsarTopicLog, admin: Admin
+) -> None:
+    admin.layouts[NAME] = layout((6, 8))
+    admin.chunked("m", 6, 7, of=3)
+    assert log.last_confirmed(REF) == Position(6, 5)
+    admin.layouts[NAME] = layout((6, 9))
+    admin.chunked("m", 6, 7, 8)
+    assert log.last_confirmed(REF) == Position(6, 8)
+
+
+def test_a_limit_takes_a_message_whole_or_not_at_all(
+    log: PulsarTopicLog, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.chunked("m", 3, 4, 5)
+    end = Position(6, 7)
+    for cut, start, expected in [(4, 1, 2), (4, 2, 5), (5, 2, 5), (2, 1, 2)]:
+        monkeypatch.setattr(PulsarSegmentLog, "limit", lambda *_, cut=cut: Position(6, cut))
+        assert log.limit(REF, Position(6, start), end, 1, None) == Position(6, expected)
+
+
+def test_a_message_that_begins_before_the_range_is_not_dropped(admin: Admin) -> None:
+    admin.chunked("m", 3, 4, 5)
+    _Holes(admin, REF).look(Position(6, 2), Position(6, 5))  # type: ignore[arg-type]
+    with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 6:4.*Nothing was skipped"):
+        _Holes(admin, REF).look(Position(6, 3), Position(6, 6))  # type: ignore[arg-type]
+
+
+def test_only_the_beginning_of_a_range_is_looked_at_entry_by_entry(admin: Admin) -> None:
+    admin.chunked("m", 3, 20, 21)
+    holes = _Holes(admin, REF)  # type: ignore[arg-type]
+    holes.look(Position(6, 9), Position(6, 19))
+    holes.look(Position(6, 19), Position(6, 22))
 
 
 # -- which topics ----------------------------------------------------------------------------------
@@ -410,14 +454,24 @@ def test_where_one_may_not_ask_only_segments_are_read() -> None:
 
 
 def test_markers_and_aborted_entries_are_told_from_others() -> None:
-    def delivers(status: int = 200, **headers: str) -> bool:
-        return answering(status, b"", **headers).delivers(NAME, Position(6, 7))
+    def hidden(status: int = 200, **headers: str) -> bool:
+        return answering(status, b"", **headers).entry_head(NAME, Position(6, 7)).hidden
 
-    assert delivers()
-    assert delivers(X_Pulsar_txn_aborted="false")
-    assert not delivers(X_Pulsar_txn_aborted="true")
-    assert not delivers(X_Pulsar_marker_type="22")
-    assert delivers(404)
+    assert not hidden()
+    assert not hidden(X_Pulsar_txn_aborted="false")
+    assert hidden(X_Pulsar_txn_aborted="true")
+    assert hidden(X_Pulsar_marker_type="22")
+    assert not hidden(404)
+
+
+def test_a_chunk_is_told_from_a_whole_message() -> None:
+    headers = {
+        "X_Pulsar_uuid": "m",
+        "X_Pulsar_chunk_id": "1",
+        "X_Pulsar_num_chunks_from_msg": "3",
+    }
+    found = answering(200, b"", **headers).entry_head(NAME, Position(6, 7))
+    assert found == EntryHead(hidden=False, message="m", chunk=1, chunks=3)
 
 
 def test_policies_are_those_of_the_topic_whose_partition_it_is() -> None:

@@ -82,6 +82,15 @@ class TransactionState(NamedTuple):
         return self.state not in ("Ready", "NoSnapshot", "FirstSnapshotting")
 
 
+class EntryHead(NamedTuple):
+    """What an entry is: hidden from readers (a marker, or aborted), or a chunk of a message."""
+
+    hidden: bool
+    message: str
+    chunk: int
+    chunks: int
+
+
 class PulsarAdmin:
     """Admin API of one cluster; safe to use from several threads.
 
@@ -303,8 +312,8 @@ class PulsarAdmin:
         found: list[str] = self._get(path, "list the topics of", f"{tenant}/{namespace}")
         return found
 
-    def delivers(self, topic: str, position: Position) -> bool:
-        """Tell whether readers get to see an entry: it is no marker, and was not aborted."""
+    def entry_head(self, topic: str, position: Position) -> EntryHead:
+        """Return what an entry's metadata say of it; one that is not there says nothing."""
         answer = self._call(
             "HEAD",
             f"{_path(topic)}/ledger/{position.ledger}/entry/{position.entry}",
@@ -312,9 +321,13 @@ class PulsarAdmin:
             topic,
             accept=(404, 500),
         )
-        headers = answer.headers
-        hidden = _MARKER_HEADER in headers or headers.get(_ABORTED_HEADER) == "true"
-        return answer.status != HTTPStatus.OK or not hidden
+        headers = answer.headers if answer.status == HTTPStatus.OK else {}
+        return EntryHead(
+            hidden=_MARKER_HEADER in headers or headers.get(_ABORTED_HEADER) == "true",
+            message=headers.get("X-Pulsar-uuid", ""),
+            chunk=int(headers.get("X-Pulsar-chunk-id", 0)),
+            chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
+        )
 
     def producers(self, topic: str) -> list[str]:
         """Return the names of the producers that are connected."""

@@ -64,8 +64,40 @@ ADOPTED_PROPERTY = "pulsar_txn_spark.adopted"
 
 _RECEIVER_BYTES = 32 * 1024 * 1024  # bound on what a reader prefetches
 _RECEIVER_ROWS = 20_000
+_HOLES_LOOKED_AT = 8  # 2 ms each; what was begun before a range ends near its beginning
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
+
+
+class _Holes:
+    """Looks at entries that a reader was not shown, at the beginning of a range.
+
+    A message may lie in several entries (chunks), and ``pulsar-client`` drops one whose first
+    chunk lies before the range. Only producers of others make such messages.
+    """
+
+    def __init__(self, admin: PulsarAdmin, segment: SegmentRef) -> None:
+        self._admin = admin
+        self._segment = segment
+        self._left = _HOLES_LOOKED_AT
+        self._begun: set[str] = set()
+
+    def look(self, previous: Position, position: Position) -> None:
+        """Look at the entries between two that were shown."""
+        first = previous.entry + 1 if previous.ledger == position.ledger else 0
+        for entry in range(first, min(position.entry, first + self._left)):
+            self._left -= 1
+            at = Position(position.ledger, entry)
+            head = self._admin.entry_head(self._segment.log_name, at)
+            if head.chunk == 0:
+                self._begun.add(head.message)
+            elif head.message not in self._begun:
+                raise SegmentLogError(
+                    f"{self._segment.log_name}: expected a message's first chunk, found chunk "
+                    f"{head.chunk} of {head.chunks} at {at}: the message begins before the range "
+                    "that is read, and would be dropped. Nothing was skipped; start from a "
+                    "position before it in a new checkpoint, or let producers write without chunks"
+                )
 
 
 class PulsarSegmentLog:
@@ -320,6 +352,7 @@ class PulsarSegmentLog:
         try:
             rows = self._transport.rows(segment, columns, max_rows)
             previous, whole = start, True
+            holes = _Holes(self._admin, segment)
             while previous < end:
                 found = feed.next_entry(previous)
                 if found is None:
@@ -329,7 +362,9 @@ class PulsarSegmentLog:
                     whole = False
                     break
                 position = found.position
-                whole = whole and position == (previous.ledger, previous.entry + 1)
+                if position != (previous.ledger, previous.entry + 1):
+                    whole = False
+                    holes.look(previous, position)
                 if position > end:
                     break
                 previous = position

@@ -56,6 +56,7 @@ class PulsarTopicLog(PulsarSegmentLog):
         super().__init__(config)
         self._topologies: dict[TopicName, tuple[Topology, float]] = {}
         self._names: dict[tuple[str, str], tuple[list[TopicName], float]] = {}
+        self._ends: dict[str, tuple[Position, Position]] = {}  # an end, and that of whole messages
         self._owned: dict[str, bool] = {}  # whether a topic is a segment
         self._off_until: dict[str, float] = {}
 
@@ -146,7 +147,42 @@ class PulsarTopicLog(PulsarSegmentLog):
         # What may be read first, then where that is: what comes in between is left for later.
         horizon = self._horizon(segment)
         layout = self._admin.layout(segment.log_name)
-        return layout.settled(layout.last if horizon is None else min(layout.last, horizon))
+        end = layout.last if horizon is None else min(layout.last, horizon)
+        return layout.settled(self._before_begun_message(segment, end))
+
+    def _before_begun_message(self, segment: SegmentRef, end: Position) -> Position:
+        """Step back from within a message of several chunks: a reader has to get it whole."""
+        if end.entry < 0:
+            return end
+        kept, found = self._ends.get(segment.log_name, (EARLIEST, EARLIEST))
+        if kept == end:
+            return found
+        head = self._admin.entry_head(segment.log_name, end)
+        begun = head.chunks > 1 and head.chunk < head.chunks - 1
+        # Chunks of others may lie between them; then the next range is refused (see _Holes).
+        found = Position(end.ledger, max(-1, end.entry - head.chunk - 1)) if begun else end
+        self._ends[segment.log_name] = (end, found)
+        return found
+
+    def limit(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        max_messages: int | None,
+        max_bytes: int | None,
+    ) -> Position:
+        """Return how far one may read within the limits; see the Protocol."""
+        limited = super().limit(segment, start, end, max_messages, max_bytes)
+        if limited == end:
+            return end
+        whole = self._before_begun_message(segment, limited)
+        if whole > start:
+            return whole
+        # A message alone exceeds the limits: it is taken, or the reader would never get on.
+        head = self._admin.entry_head(segment.log_name, limited)
+        last = Position(limited.ledger, limited.entry + head.chunks - 1 - head.chunk)
+        return min(last, end)
 
     def _horizon(self, segment: SegmentRef) -> Position | None:
         if time.monotonic() < self._off_until.get(segment.log_name, 0.0):
@@ -194,7 +230,9 @@ class PulsarTopicLog(PulsarSegmentLog):
         for piece in reversed(pieces):
             for entry in range(piece.last, piece.first - 1, -1):
                 at = Position(piece.ledger, entry)
-                if looked_at == _HIDDEN_TAIL or self._admin.delivers(segment.log_name, at):
+                if looked_at == _HIDDEN_TAIL:
+                    return at
+                if not self._admin.entry_head(segment.log_name, at).hidden:
                     return at
                 looked_at += 1
         return start

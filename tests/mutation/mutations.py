@@ -1171,6 +1171,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(TOPIC_LOG, "return layout.settled(", "return ("),
     ),
     mutation(
+        "a message that begins before the range is dropped",
+        "INV-11",
+        f"{DOMAIN}::test_a_message_that_begins_before_the_range_is_not_dropped",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py",
+            "            elif head.message not in self._begun:\n",
+            "            elif False:\n",
+        ),
+    ),
+    mutation(
         "what was read of Pulsar's own domain is acknowledged in a transaction of ours",
         "one domain",
         f"{DOMAIN}::test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours",
