@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.topic_admin import (
+    adopt_topic,
     create_topic,
     delete_topic,
     list_topics,
@@ -30,6 +31,7 @@ __all__ = [
     "PulsarTxnError",
     "TransactionalSink",
     "__version__",
+    "adopt_topic",
     "create_topic",
     "delete_topic",
     "list_topics",

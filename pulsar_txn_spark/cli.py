@@ -29,7 +29,6 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.metrics import DEFAULT_HOST, serve, stop_serving
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.ack_state import SubscriptionState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import (
@@ -47,6 +46,7 @@ from pulsar_txn_spark.txn.sweeper import (
     Sweeper,
     SweepReport,
 )
+from pulsar_txn_spark.txn.txn_ids import pulsars_own, read_txn_id
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 topic = typer.Typer(no_args_is_help=True, help="Segmented topics.")
@@ -148,7 +148,7 @@ def topic_describe(name: TopicArgument, option: Given = [], as_json: AsJson = Fa
 
 def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     rows = []
     for segment in topology.segments:
         last = run.log.last_confirmed(segment.ref)
@@ -169,6 +169,24 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     _show(rows, as_json=as_json, title=str(topology.topic), columns=columns)
 
 
+@topic.command("adopt")
+def topic_adopt(
+    source: Annotated[str, typer.Argument(help="persistent://tenant/namespace/name, with data.")],
+    name: TopicArgument,
+    segments: Annotated[
+        int | None, typer.Option(help="How many take over. As many as partitions by default.")
+    ] = None,
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Make a topic of Pulsar's own domain the beginning of a segmented one; again = go on.
+
+    Its partitions are sealed, which cannot be taken back: stop what produces to them first.
+    """
+    topic_admin.adopt_topic(_options(option), source, name, segments=segments)
+    _describe(name, option, as_json=as_json)
+
+
 @topic.command("delete")
 def topic_delete(
     name: TopicArgument,
@@ -181,7 +199,7 @@ def topic_delete(
         # The question goes to standard error: what is printed stays one JSON document.
         typer.confirm(f"Delete {name} with all its data?", abort=True, err=True)
     topic_admin.delete_topic(_options(option), name)
-    rows = [{"topic": str(TopicName.parse(name)), "state": "deleted"}]
+    rows = [{"topic": str(topic_admin.topic_name(_options(option), name)), "state": "deleted"}]
     _show(rows, as_json=as_json, title="", columns=["topic", "state"])
 
 
@@ -331,16 +349,11 @@ def txn_abort(
 
 
 def _header(run: Runtime, text: str) -> TxnHeader:
-    try:
-        found = TxnId.parse(text.strip("() ").replace(",", ":"))
-    except ValueError:
-        raise OptionError(f"expected a transaction as '(tc,counter)', found {text!r}") from None
-    if not 0 <= found.tc < run.store.identity.coordinators:
-        raise OptionError(
-            f"there is no TC {found.tc}: expected 0 to {run.store.identity.coordinators - 1}"
-        )
+    found = read_txn_id(text, run.store.identity.coordinators)
     header = run.store.read_txn(found)
     if header is None:
+        if run.topics.pulsar_knows(found.tc, found.counter):
+            raise pulsars_own(found)
         raise TransactionNotFoundError(
             f"transaction {found} has no header: it never existed, or was collected after its "
             "decision"
@@ -371,7 +384,7 @@ def _headers(headers: Iterable[TxnHeader]) -> list[dict[str, Any]]:
 def subscription_list(name: TopicArgument, option: Given = [], as_json: AsJson = False) -> None:
     """List a topic's subscriptions."""
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     found = {s for seg in topology.readable for s in run.store.list_subscriptions(seg.ref.id)}
     rows = [{"subscription": one} for one in sorted(found)]
     _show(rows, as_json=as_json, title=str(topology.topic), columns=["subscription"])
@@ -396,7 +409,7 @@ def _describe_subscription(
     name: str, subscription_name: str, option: Sequence[str], *, as_json: bool
 ) -> None:
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     refs = [segment.ref for segment in topology.readable]
     rows: list[dict[str, Any]] = []
     cursors = run.store.read_cursors([ref.id for ref in refs], subscription_name)

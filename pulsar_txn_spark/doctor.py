@@ -157,7 +157,9 @@ def _segments(store: RedisStore) -> list[SegmentRef]:
     for name in store.list_topics():
         read = store.read_topology(name)
         if read is not None:
-            refs += [segment.ref for segment in Topology.parse(*read).readable]
+            # Nobody writes to a sealed one any more.
+            readable = Topology.parse(*read).readable
+            refs += [segment.ref for segment in readable if not segment.sealed]
     return refs
 
 

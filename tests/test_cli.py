@@ -16,7 +16,11 @@ import typer
 from typer.testing import CliRunner
 
 from pulsar_txn_spark import cli
-from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
+from pulsar_txn_spark.errors import (
+    StoreRolledBackError,
+    StoreUnavailableError,
+    TransactionDomainError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
@@ -284,6 +288,12 @@ def test_an_error_shows_no_password(
         (["op-log", "set", "--on", "--max-records", "0"], "expected 1 to 4096, found 0"),
         (["txn", "show", "nonsense"], "expected a transaction as '(tc,counter)'"),
         (["txn", "show", "(77,1)"], "there is no TC 77"),
+        (["txn", "show", "mostSigBits=0, leastSigBits=1"], "a transaction of Pulsar's own"),
+        (["txn", "abort", '{"mostSigBits":0,"leastSigBits":1}'], "'pulsar-admin transactions'"),
+        (
+            ["topic", "create", "x", "-o", "domain.overrides=public/default=persistent"],
+            "none spans",
+        ),
         (["topic", "list", "-o", "nonsense"], "expected -o KEY=VALUE"),
         (["topic", "list", "-o", "store.pth=x"], "did you mean 'store.path'"),
     ],
@@ -304,6 +314,17 @@ def test_an_error_is_one_line_on_standard_error(
     assert expected in printed.err
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+def test_a_transaction_that_only_pulsar_knows_is_one_of_the_other_kind(
+    option: str, run: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.topics, "pulsar_knows", lambda most, least: (most, least) == (0, 77))
+    result = CliRunner().invoke(cli.app, ["txn", "abort", "(0,77)", "-o", option])
+    assert isinstance(result.exception, TransactionDomainError)
+    assert "leastSigBits=77" in str(result.exception)
+    own = open_txn(run)
+    assert call("txn", "abort", str(own), "-o", option)[0]["state"] == "ABORTED"
 
 
 def test_tables_show_the_same_for_people(option: str, topic: str) -> None:

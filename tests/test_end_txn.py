@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,14 @@ from pulsar_txn_spark.errors import (
     FencedError,
     TransactionAbortedError,
     TransactionConflictError,
+    TransactionDomainError,
     TransactionNotFoundError,
 )
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
-from tests.scenario import SEGMENT, Loss, Txn, World
+from tests.scenario import SEGMENT, Loss, Txn, World, ack
 
 COMMIT, ABORT = TxnAction.COMMIT, TxnAction.ABORT
 STRANGER = "stranger"
@@ -308,3 +311,33 @@ def test_a_status_is_final_only_once_every_participant_has_materialized(world: W
 def test_a_transaction_that_was_collected_has_no_status(world: World) -> None:
     with pytest.raises(TransactionNotFoundError, match="collected"):
         world.coordinator.status(TxnId(0, 4711))
+
+
+class PulsarsTxnId:
+    """An id of Pulsar's own transactions, as the bridge to a JVM shows it."""
+
+    def __str__(self) -> str:
+        return "(0,1)"
+
+
+@pytest.mark.parametrize("given", [PulsarsTxnId(), (0, 1), "0:1", TxnId(99, 1), TxnId(0, -1)])
+def test_an_id_of_the_other_kind_is_refused_before_the_store_is_asked(
+    world: World, given: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.open("n")
+    coordinator, buffer = world.coordinator, world.buffer
+    monkeypatch.setattr(world.store, "_client", None)
+    record = Outcome()
+    for refused in (
+        lambda: coordinator.status(given),
+        lambda: coordinator.add_partition(given, ["s"], nonce="n"),
+        lambda: coordinator.add_subscription(given, [("s", "u")], nonce="n"),
+        lambda: coordinator.end_txn(given, TxnAction.COMMIT, nonce="n", outcome=record),
+        lambda: coordinator.end_txn(given, TxnAction.ABORT, nonce="n"),
+        lambda: coordinator.abort(given, EndedBy.ADMIN, cause="c"),
+        lambda: coordinator.append_ops(given, "n", {"op": b""}),
+        lambda: buffer.admit(given, "n", 1000, "w", ["s"]),
+        lambda: world.acks.acknowledge(given, "n", 1000, [ack(EARLIEST, Position(1, 1))]),
+    ):
+        with pytest.raises(TransactionDomainError, match="Pulsar's own transactions"):
+            refused()
