@@ -475,7 +475,7 @@ def test_a_closed_segment_takes_no_message_of_an_older_transaction(world: World,
 def test_clients_and_queries_do_not_share_a_subscription(world: World, ask: Ask) -> None:
     txn = world.open()
     request = ack(EARLIEST, Position(1, 0), query="q")
-    with pytest.raises(AcknowledgementConflictError, match="belongs to query clients"):
+    with pytest.raises(AcknowledgementConflictError, match="belongs to clients"):
         world.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [request])
     world.store.reset_cursor(SEGMENT, "sub", EARLIEST)
     world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
