@@ -114,6 +114,7 @@ class Consumer:
         deadline = time.monotonic() + (
             timeout_ms / 1000 if timeout_ms is not None else float("inf")
         )
+        thorough = False
         with self._receiving:
             while True:
                 self._require_open()
@@ -123,6 +124,11 @@ class Consumer:
                 if self._read():
                     continue
                 left_s = deadline - time.monotonic()
+                if left_s <= 0 and not thorough:
+                    # An event may be on its way: what is there before this is called must come.
+                    thorough = True
+                    self._reader.look_everywhere()
+                    continue
                 if left_s <= 0:
                     raise ReceiveTimeoutError(
                         f"subscription {self._subscription!r}: no message within {timeout_ms} ms. "

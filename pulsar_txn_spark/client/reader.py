@@ -238,6 +238,10 @@ class SubscriptionReader:
         """Wait until something happens to a segment, or :meth:`wake` is called."""
         self._due.update(self._watcher.wait(timeout_s))
 
+    def look_everywhere(self) -> None:
+        """Let the next reading look at every segment, whether an event came for it or not."""
+        self._due.update(self._followed)
+
     def wake(self) -> None:
         """Let the thread that waits return; from any thread."""
         self._watcher.wake()
