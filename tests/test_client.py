@@ -37,6 +37,7 @@ from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import hash_of
 from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import EndedBy, TxnId
 from tests.scenario import Loss, LossyClient
 
@@ -337,6 +338,24 @@ def test_closing_the_client_aborts_what_is_open(service: Service) -> None:
     assert service.visible(topic) == []
 
 
+def test_a_commit_bears_witness_of_the_segments_that_it_wrote_and_acknowledged(
+    service: Service,
+) -> None:
+    source, target = service.topic(), service.topic()
+    service.send(source, "a")
+    with service.client.consumer(source, "s") as consumer, service.client.new_txn() as txn:
+        [a] = take(consumer, 1)
+        consumer.acknowledge(a, txn)
+        service.client.producer(target).send("b", txn=txn)
+    header = service.run.store.read_txn(txn.id)
+    assert header is not None
+    outcome = Outcome.FromString(header.outcome)
+    [written] = service.run.topics.require(TopicName.parse(target)).active
+    assert set(outcome.witnesses) == {f"seg:{a.segment}", f"seg:{written.ref.id}"}
+    assert [(w.segment, w.HasField("bound")) for w in outcome.winners] == [(written.ref.id, False)]
+    assert (outcome.messages, outcome.bytes > 0) == (1, True)
+
+
 # -- receiving -------------------------------------------------------------------------------------
 
 
@@ -592,7 +611,13 @@ def test_single_messages_of_a_batch_are_acknowledged_and_the_rest_comes_again(
             consumer.acknowledge([messages[0], messages[1], messages[4]], txn)
         consumer.acknowledge(messages[2])
     with service.client.consumer(topic, "s") as consumer:
-        assert drained(consumer) == ["d", "f"]
+        d, f = take(consumer, 2)
+        assert [text(d), text(f)] == ["d", "f"]
+        with service.client.new_txn() as txn:
+            consumer.acknowledge([d, f], txn)
+    [cursor] = service.run.store.read_cursors([d.segment], "s")
+    assert cursor is not None
+    assert (cursor.position, cursor.taken) == (Position(1, 0), 0)
 
 
 def test_two_transactions_cannot_acknowledge_the_same_message(service: Service) -> None:
@@ -834,6 +859,24 @@ def test_a_subscription_that_was_reset_ends_its_consumer(service: Service) -> No
         consumer.acknowledge(a)
     with pytest.raises(AcknowledgementConflictError, match="was reset"):
         consumer.receive(timeout_ms=0)
+    with service.client.consumer(topic, "s") as again:
+        assert nothing_comes(again)
+
+
+def test_a_subscription_is_not_freed_over_messages_acknowledged_one_by_one(
+    service: Service,
+) -> None:
+    topic = service.topic(2)
+    service.send(topic, *"abc", key="k")
+    consumer = service.client.consumer(topic, "s")
+    a, b, c = take(consumer, 3)
+    options = {"store.path": service.path}
+    for message in (a, c):
+        consumer.acknowledge(message)
+        with pytest.raises(AcknowledgementConflictError, match="would deliver them again"):
+            reset_subscription(options, topic, "s", to="here")
+    consumer.acknowledge(b)
+    reset_subscription(options, topic, "s", to="here")
     with service.client.consumer(topic, "s") as again:
         assert nothing_comes(again)
 
