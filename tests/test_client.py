@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -968,3 +969,17 @@ def test_what_others_hold_is_left_out_of_a_cumulative_acknowledgement() -> None:
     ]  # fmt: skip
     claims.drop(one)
     assert claims.left_of(whole, two) == [whole]
+
+
+# -- the documentation -----------------------------------------------------------------------------
+
+
+def test_the_example_of_the_documentation_prints_what_it_says(
+    redis_path: str, redis_client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "client.md").read_text(encoding="utf-8")
+    code = page.split("```python\n")[1].split("```")[0]
+    said = page.split("It prints `")[1].split("`")[0]
+    code = code.replace('"orders-store"', repr(redis_path))
+    exec(compile(code, "docs/client.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == said
