@@ -262,10 +262,32 @@ def test_a_transaction_in_which_something_failed_cannot_be_committed(service: Se
     with pytest.raises(StoreUnavailableError):
         other.flush()
     service.mend()
+    with pytest.raises(TransactionConflictError, match="takes nothing more"):
+        producer.send("c", txn=txn)
     with pytest.raises(TransactionAbortedError, match="something in it failed"):
         txn.commit()
     assert txn.status() is TxnStatus.ABORTED
     assert service.visible(topic) == []
+
+
+def test_an_abort_that_gets_no_answer_leaves_the_rest_to_the_lease(service: Service) -> None:
+    topic = service.topic()
+    service.send(topic, "a")
+    consumer, producer = service.client.consumer(topic, "s"), service.client.producer(topic)
+    with pytest.raises(ZeroDivisionError) as caught, service.client.new_txn() as txn:  # noqa: PT012 — its block fails
+        producer.send("b", txn=txn)
+        consumer.acknowledge(consumer.receive(timeout_ms=5_000), txn)
+        service.lose(always={"txn_end": Loss.REQUEST})
+        raise ZeroDivisionError
+    assert "was not aborted" in caught.value.__notes__[0]
+    service.mend()
+    with pytest.raises(TransactionConflictError, match="its abort was begun"):
+        producer.send("c", txn=txn)
+    assert nothing_comes(consumer)
+    service.expire(txn)
+    assert drained(consumer) == ["a"]
+    txn.abort()
+    assert txn.status() is TxnStatus.ABORTED
 
 
 def test_a_split_while_a_transaction_is_open_moves_its_rows_and_loses_none(
@@ -314,13 +336,26 @@ def test_a_living_client_keeps_its_lease_and_one_that_lost_it_hears_of_it(
         txn.commit()
 
 
-def test_a_transaction_that_is_dropped_is_left_to_its_lease(service: Service) -> None:
-    txn: client.Transaction | None = service.client.new_txn(timeout_ms=1_000)
+def test_a_transaction_that_is_dropped_is_left_to_its_lease_and_its_messages_come_again(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    service.send(topic, "a")
+    consumer, producer = service.client.consumer(topic, "s"), service.client.producer(topic)
     leases = service.client._leases
-    assert len(leases._due) == 1
-    txn = None
-    assert txn is None
+
+    def begin_and_forget() -> TxnId:
+        txn = service.client.new_txn(timeout_ms=1_000)
+        producer.send("b", txn=txn)
+        producer.flush()
+        consumer.acknowledge(consumer.receive(timeout_ms=5_000), txn)
+        assert len(leases._due) == 1
+        return txn.id
+
+    forgotten = begin_and_forget()
     assert len(leases._due) == 0
+    assert texts(consumer, 1) == ["a"], "within a second or two its lease is over"
+    assert service.run.coordinator.status(forgotten) is TxnStatus.ABORTED
 
 
 def test_closing_the_client_aborts_what_is_open(service: Service) -> None:
@@ -696,6 +731,27 @@ def test_a_cumulative_acknowledgement_takes_what_was_received_before_in_every_se
         again.acknowledge_cumulative(last)
         with pytest.raises(AcknowledgementConflictError, match="acknowledged already"):
             again.acknowledge_cumulative(last)
+
+
+def test_a_cumulative_acknowledgement_asks_nothing_of_segments_without_news(
+    service: Service,
+) -> None:
+    topic = service.topic(4)
+    for number in range(12):
+        service.send(topic, f"m{number}", key=f"k{number}")
+    consumer = service.client.consumer(topic, "s")
+    *_, last = take(consumer, 12)
+    consumer.acknowledge_cumulative(last)
+    service.send(topic, "new", key="k1")
+    [new] = take(consumer, 1)
+    txn = service.client.new_txn()
+    before = service.run.store.round_trips
+    consumer.acknowledge_cumulative(new, txn)
+    assert service.run.store.round_trips - before == 2, "the intent, and one acknowledgement"
+    txn.commit()
+    consumer.close()
+    with service.client.consumer(topic, "s") as again:
+        assert nothing_comes(again)
 
 
 def test_an_aborted_cumulative_acknowledgement_eats_nothing_that_comes_later(

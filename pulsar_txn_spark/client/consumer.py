@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -69,6 +70,10 @@ class Consumer:
         self._ready: deque[Message] = deque()
         self._again: deque[Message] = deque()
         self._claims: dict[str, Claims] = {}
+        self._txns: dict[TxnId, weakref.ref[Transaction]] = {}
+        # How far cumulative acknowledgements went, and how far they are committed.
+        self._reached: dict[TxnId, dict[SubscriptionRef, MessagePosition]] = {}
+        self._floors: dict[SubscriptionRef, MessagePosition] = {}
         self._doubtful: set[TxnId] = set()
         latest = initial_position is InitialPosition.LATEST
         self._reader = SubscriptionReader(run, topics, subscription, latest=latest, consumer=self)
@@ -165,9 +170,7 @@ class Consumer:
         self._resolve_doubts()
         with self._state:
             epoch, rewind = self._epoch, self._rewind
-        if rewind:
-            self._reader.rewind()
-        found = self._reader.read(epoch)
+        found = self._reader.read(epoch, rewind=rewind)
         with self._state:
             if epoch != self._epoch:
                 return True  # what was read is of no use: it will be read again
@@ -219,6 +222,7 @@ class Consumer:
             if txn is None:
                 self._acks.acknowledge_now(where, intervals)
             else:
+                self._follow(txn)
                 txn.acknowledge(self, where, intervals)
             with self._state:
                 claims = self._claims_of(where.segment)
@@ -253,7 +257,12 @@ class Consumer:
             return
         self._acknowledge_up_to(message, txn)
 
+    def _follow(self, txn: Transaction) -> None:
+        with self._state:
+            self._txns[txn.id] = weakref.ref(txn)
+
     def _acknowledge_up_to(self, message: Message, txn: Transaction) -> None:
+        self._follow(txn)
         delivery = message.delivery
         for where, end in [*delivery.before.items(), (delivery.where, message.position)]:
             last = where == delivery.where
@@ -262,6 +271,7 @@ class Consumer:
                 txn.acknowledge_cumulative(self, where, piece, nothing_left=not final)
                 with self._state:
                     self._claims_of(where.segment).add(piece, txn.id)
+                    self._reached.setdefault(txn.id, {})[where] = piece.end
 
     def _pieces(
         self, message: Message, where: SubscriptionRef, end: MessagePosition, txn: TxnId
@@ -275,13 +285,12 @@ class Consumer:
                     "of it would take messages that have to come again. Receive again, and "
                     "acknowledge what comes"
                 )
-            start = self._origins[where]
-            if end <= start:
-                return []
+            # The store checks that nothing before the start was given back.
+            start = max(self._origins[where], self._floors.get(where, self._origins[where]))
             pieces = self._claims_of(where.segment).left_of(AckInterval(start, end), txn)
         own = where == message.delivery.where
         if own and (not pieces or pieces[-1].end != end):
-            # Another transaction has this very message: the store says what became of that one.
+            # Somebody has acknowledged this very message: the store says what became of that.
             pieces.append(message.delivery.interval)
         return pieces
 
@@ -323,17 +332,22 @@ class Consumer:
     def committed(self, txn: TxnId) -> None:
         """Hear that a transaction that acknowledged here was committed."""
         with self._state:
+            self._txns.pop(txn, None)
             for claims in self._claims.values():
                 claims.drop(txn)
+            for where, end in self._reached.pop(txn, {}).items():
+                self._floors[where] = max(end, self._floors.get(where, end))
 
     def aborted(self, txn: TxnId) -> None:
         """Hear that a transaction that acknowledged here was aborted: its messages come again."""
-        del txn
+        with self._state:
+            self._txns.pop(txn, None)
         self._go_back()
 
     def doubtful(self, txn: TxnId) -> None:
         """Hear that nobody follows a transaction any more: the next look finds out how it ends."""
         with self._state:
+            self._txns.pop(txn, None)
             self._doubtful.add(txn)
 
     def _go_back(self) -> None:
@@ -343,11 +357,17 @@ class Consumer:
             self._ready.clear()
             self._again.clear()
             self._claims.clear()
+            self._reached.clear()
+            self._floors.clear()
         if not self._closed:
             self._reader.wake()
 
     def _resolve_doubts(self) -> None:
         with self._state:
+            dropped = {txn for txn, found in self._txns.items() if found() is None}
+            for txn in dropped:
+                del self._txns[txn]
+            self._doubtful |= dropped
             doubtful = list(self._doubtful)
         for txn in doubtful:
             header = self._run.store.read_txn(txn)

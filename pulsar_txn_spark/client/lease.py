@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from pulsar_txn_spark.errors import (
@@ -39,6 +41,7 @@ class Leases:
         # Weak: a transaction that nobody can end any more must not live for ever.
         self._due: weakref.WeakKeyDictionary[Leased, float] = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
+        self._forgotten: deque[Callable[[], None]] = deque()
 
     def keep(self, leased: Leased) -> None:
         """Extend a lease from now on."""
@@ -61,9 +64,18 @@ class Leases:
         while self._beat_next():
             pass
 
+    def forgotten(self, clean_up: Callable[[], None]) -> None:
+        """Hear that a lease's owner is gone, and what is to be cleaned up; from any finalizer.
+
+        It is done later, by the thread: a finalizer may run in the middle of anything.
+        """
+        self._forgotten.append(clean_up)
+
     def _beat_next(self) -> bool:
         """Wait for a lease to be due, and extend it; False when there is none left."""
         leased = self._next()
+        while self._forgotten:
+            self._forgotten.popleft()()
         if leased is None:
             return False
         try:

@@ -13,6 +13,7 @@ from typing import Self
 from pulsar_txn_spark.client.message import Row, as_batch
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.errors import AlreadyClosedError, PulsarTxnError
+from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.runtime import Runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.topic_writer import TopicWriters
@@ -31,6 +32,7 @@ class Producer:
         self._lock = threading.Lock()
         self._closed = False
         self._writers: TopicWriters | None = None
+        self._raised: dict[tuple[str, str], Position] = {}
         self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
 
     @property
@@ -97,8 +99,10 @@ class Producer:
             self._let_go()
             raise
         for one in written:
-            if one.receipt.last is not None:
-                self._run.store.raise_high(one.segment.id, one.receipt.last)
+            last, place = one.receipt.last, (one.segment.id, one.writer)
+            if last is not None and last != self._raised.get(place):
+                self._run.store.raise_high(one.segment.id, last)
+                self._raised[place] = last
 
     def flush(self) -> None:
         """Wait until all that was sent in open transactions lies in the log, still invisible.
@@ -119,6 +123,7 @@ class Producer:
 
     def _let_go(self) -> None:
         writers, self._writers = self._writers, None
+        self._raised.clear()
         if writers is not None:
             writers.close()
 

@@ -213,8 +213,7 @@ class SubscriptionReader:
 
     # -- back to the cursor --------------------------------------------------------------------
 
-    def rewind(self) -> None:
-        """Read everything again that is not acknowledged."""
+    def _rewind(self) -> None:
         for reading in self._readings.values():
             state = self._acks.replay(reading.where.segment, self._subscription)
             self._restart(reading, state)
@@ -246,8 +245,10 @@ class SubscriptionReader:
         """Let the thread that waits return; from any thread."""
         self._watcher.wake()
 
-    def read(self, epoch: int) -> Read:
+    def read(self, epoch: int, *, rewind: bool) -> Read:
         """Look at the segments that are due, and read what may be read.
+
+        With `rewind`, everything comes again that is not acknowledged.
 
         Raises
         ------
@@ -261,7 +262,11 @@ class SubscriptionReader:
         """
         # The order matters: what is sealed, then LAC, then the gate.
         topologies = [self._topology(topic) for topic in self._topics]
+        for topology in topologies:
+            self._forget_deleted(topology)
         self._require_claims()
+        if rewind:
+            self._rewind()
         for topology in topologies:
             self._begin(self._attach(topology))
         released = [segment for topology in topologies for segment in self._released(topology)]
@@ -277,6 +282,16 @@ class SubscriptionReader:
         if not due:
             return Read()
         return self._read_due(due, self._readable(due), epoch)
+
+    def _forget_deleted(self, topology: Topology) -> None:
+        """Forget segments that were deleted after they had been read; others are an error later."""
+        for segment in topology.segments:
+            reading = self._readings.get(segment.ref.id)
+            if reading is None or segment.state is not SegmentState.DELETED:
+                continue
+            if not segment.drained_at(reading.position):
+                self._refuse_deleted(topology.topic, segment, reading.position)
+            del self._readings[segment.ref.id]
 
     def _require_claims(self) -> None:
         """Raise if a newer consumer is there, or the subscription was reset."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
@@ -93,6 +94,9 @@ class Transaction:
         with steps.at(Step.BEGIN):
             self._id = run.coordinator.new_txn(self._nonce, timeout_ms=timeout_ms, owner=owner)
         self._writers = _writers(run, self._id, self._nonce, timeout_ms)
+        # If it is dropped without an end, its lease ends as if its process had died.
+        self._dropped = weakref.finalize(self, leases.forgotten, self._writers.close)
+        self._dropped.atexit = False
         leases.keep(self)
 
     @property
@@ -179,6 +183,11 @@ class Transaction:
             ) from self._lost
         if self._decided is TxnState.ABORTED:
             raise TransactionAbortedError(f"transaction {self._id} was aborted: begin a new one")
+        if self._failed is not None:
+            raise TransactionConflictError(
+                f"transaction {self._id} takes nothing more, because something in it failed before "
+                f"({self._failed}): abort it, and do its work again in a new one"
+            ) from self._failed
         if self._decided is TxnState.COMMITTED or self._outcome is not None:
             raise TransactionConflictError(
                 f"transaction {self._id} takes nothing more: it was committed, or its commit was "
@@ -247,8 +256,9 @@ class Transaction:
         """Flush, and put together what the commit names."""
         if self._lost is not None and self._decided is None:
             self._note(TxnState.ABORTED)
-        self.require_open()
-        if self._failed is not None:
+        if self._failed is None or self._decided is not None or self._lost is not None:
+            self.require_open()
+        else:
             self._abort_quietly("something in it had failed")
             raise TransactionAbortedError(
                 f"transaction {self._id} could not be committed, because something in it failed "
@@ -260,7 +270,8 @@ class Transaction:
             if ops:
                 with steps.at(Step.OP_RECORD):
                     self._run.coordinator.append_ops(self._id, self._nonce, ops)
-        except PulsarTxnError:
+        except PulsarTxnError as error:
+            self._failed = error
             self._abort_quietly("its rows could not be flushed")
             raise
         outcome = Outcome(
@@ -292,6 +303,8 @@ class Transaction:
 
     def _abort(self, cause: str) -> None:
         self._writers.close()
+        if self._failed is None and self._outcome is None:
+            self._failed = TransactionConflictError("its abort was begun")
         try:
             self._run.coordinator.end_txn(self._id, TxnAction.ABORT, nonce=self._nonce, cause=cause)
         except TransactionNotFoundError:
@@ -301,6 +314,9 @@ class Transaction:
         except TransactionConflictError:
             self._note(TxnState.COMMITTED)
             raise
+        except PulsarTxnError:
+            self._leave()
+            raise
         self._note(TxnState.ABORTED)
 
     def _abort_quietly(self, cause: str) -> PulsarTxnError | None:
@@ -308,7 +324,6 @@ class Transaction:
         try:
             self._abort(cause)
         except PulsarTxnError as error:
-            self._leave()
             return error
         return None
 
@@ -316,6 +331,7 @@ class Transaction:
         if self._decided is not None:
             return
         self._decided = decided
+        self._dropped.detach()
         self._leases.let_go(self)
         self._writers.close()
         self._rows.clear()
@@ -370,11 +386,6 @@ class Transaction:
                 error = self._abort_quietly("its client was closed")
                 if error is not None:
                     _LOG.warning("transaction %s was left to its lease: %s", self._id, error)
-
-    def __del__(self) -> None:
-        # Dropped without an end: its lease ends, as if its process had died.
-        if "_writers" in self.__dict__:
-            self._leave()
 
     def __enter__(self) -> Self:
         return self

@@ -1181,8 +1181,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_what_an_aborted_transaction_acknowledged_comes_again_in_order",
         Edit(
             f"{CLIENT_CODE}/consumer.py",
-            "        del txn\n        self._go_back()\n",
-            "        del txn\n",
+            "            self._txns.pop(txn, None)\n        self._go_back()\n",
+            "            self._txns.pop(txn, None)\n",
         ),
     ),
     mutation(
@@ -1241,8 +1241,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_transaction_in_which_something_failed_cannot_be_committed",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            "            self._failed = error\n",
-            "            self._failed = None\n",
+            "            self._failed = error\n            raise\n\n    def _hand_over",
+            "            raise\n\n    def _hand_over",
         ),
     ),
     mutation(
