@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pulsar_txn_spark.client.message import Delivery, Message, moment
 from pulsar_txn_spark.errors import (
@@ -369,15 +370,12 @@ class SubscriptionReader:
             if len(messages) >= _MESSAGES_AHEAD:
                 progress = True
                 continue
-            end = self._run.log.limit(
-                segment.ref, reading.position, found.end, _MESSAGES_AHEAD, _BYTES_AHEAD
-            )
             before = {
                 other.where: passed[name][1] if name in passed else other.previous
                 for name, other in self._readings.items()
                 if other is not reading
             }
-            part, previous = self._read_range(reading, end, found, epoch, before)
+            part, end, previous = self._read_range(reading, found, epoch, before)
             messages += part.messages
             held += part.held
             passed[id_] = (end, previous)
@@ -394,35 +392,44 @@ class SubscriptionReader:
     def _read_range(
         self,
         reading: Reading,
-        end: Position,
         found: ReadableRange,
         epoch: int,
         before: Mapping[SubscriptionRef, MessagePosition],
-    ) -> tuple[Read, MessagePosition]:
-        messages = []
-        held = []
-        previous = reading.previous
+    ) -> tuple[Read, Position, MessagePosition]:
+        """Read whole entries, until enough lies ready; return up to where, and the last message."""
+        messages: list[Message] = []
+        held: list[tuple[str, AckInterval, TxnId]] = []
+        size = 0
+        previous, entry = reading.previous, reading.position
         ref = reading.segment.ref
+        for row in self._rows(reading, found):
+            following = Position(row["ledger"], row["entry"])
+            if following != entry and (len(messages) >= _MESSAGES_AHEAD or size >= _BYTES_AHEAD):
+                return Read(tuple(messages), tuple(held)), entry, previous
+            entry = following
+            at = _position_of(row)
+            interval = AckInterval(previous, at)
+            holder = reading.state.holder_of(at)
+            # Also what is not delivered is passed: visible messages are a chain.
+            previous = max(previous, at)
+            if holder is None:
+                delivery = Delivery(self._consumer, epoch, reading.where, interval, before)
+                messages.append(_message(ref.topic, ref.id, at, row, delivery))
+                size += len(row["value"] or b"")
+            elif holder:
+                held.append((ref.id, interval, TxnId.parse(holder)))
+        return Read(tuple(messages), tuple(held)), found.end, previous
+
+    def _rows(self, reading: Reading, found: ReadableRange) -> Iterator[dict[str, Any]]:
         for batch in self._run.log.read(
-            ref,
+            reading.segment.ref,
             reading.position,
-            end,
+            found.end,
             visible=found.visibility,
             columns=_COLUMNS,
             max_rows=_MESSAGES_AHEAD,
         ):
-            for row in batch.to_pylist():
-                at = _position_of(row)
-                interval = AckInterval(previous, at)
-                holder = reading.state.holder_of(at)
-                # Also what is not delivered is passed: visible messages are a chain.
-                previous = max(previous, at)
-                if holder is None:
-                    delivery = Delivery(self._consumer, epoch, reading.where, interval, before)
-                    messages.append(_message(ref.topic, ref.id, at, row, delivery))
-                elif holder:
-                    held.append((ref.id, interval, TxnId.parse(holder)))
-        return Read(tuple(messages), tuple(held)), previous
+            yield from batch.to_pylist()
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -438,35 +445,25 @@ def _with_entered_children(topology: Topology, has_cursor: set[str]) -> set[str]
     return entered
 
 
-def _position_of(row: Mapping[str, object]) -> MessagePosition:
-    ledger, entry, index, size = (row[k] for k in ("ledger", "entry", "batch_index", "batch_size"))
-    assert isinstance(ledger, int)
-    assert isinstance(entry, int)
-    assert isinstance(index, int)
-    assert isinstance(size, int)
-    position = Position(ledger, entry)
-    if index < 0:  # not part of a batch
+def _position_of(row: Mapping[str, Any]) -> MessagePosition:
+    position = Position(row["ledger"], row["entry"])
+    if row["batch_index"] < 0:  # not part of a batch
         return MessagePosition.whole(position)
-    return MessagePosition.of_message(position, index, size)
+    return MessagePosition.of_message(position, row["batch_index"], row["batch_size"])
 
 
 def _message(
-    topic: str, segment: str, position: MessagePosition, row: dict[str, object], delivery: Delivery
+    topic: str, segment: str, position: MessagePosition, row: Mapping[str, Any], delivery: Delivery
 ) -> Message:
-    event_time, publish_time = row["event_time_ms"], row["publish_time_ms"]
-    properties, value, key = row["properties"], row["value"], row["key"]
-    assert isinstance(publish_time, int)
-    assert event_time is None or isinstance(event_time, int)
-    assert value is None or isinstance(value, bytes)
-    assert key is None or isinstance(key, bytes)
+    event_time = row["event_time_ms"]
     return Message(
         topic=topic,
         segment=segment,
         position=position,
-        value=value,
-        key=key,
-        properties=dict(properties or ()),  # type: ignore[call-overload]
+        value=row["value"],
+        key=row["key"],
+        properties=dict(row["properties"] or ()),
         event_time=None if event_time is None else moment(event_time),
-        publish_time=moment(publish_time),
+        publish_time=moment(row["publish_time_ms"]),
         delivery=delivery,
     )

@@ -1211,8 +1211,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_what_one_open_transaction_holds_is_not_delivered_when_another_one_aborts",
         Edit(
             f"{CLIENT_CODE}/reader.py",
-            "                holder = reading.state.holder_of(at)\n",
-            "                holder = reading.state.holder_of(at) and None\n",
+            "            holder = reading.state.holder_of(at)\n",
+            "            holder = reading.state.holder_of(at) and None\n",
         ),
     ),
     mutation(
@@ -1231,8 +1231,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_single_messages_of_a_batch_are_acknowledged_and_the_rest_comes_again",
         Edit(
             f"{CLIENT_CODE}/reader.py",
-            "                previous = max(previous, at)\n",
-            "                previous = max(previous, at) if holder is None else previous\n",
+            "            previous = max(previous, at)\n",
+            "            previous = max(previous, at) if holder is None else previous\n",
         ),
     ),
     mutation(
