@@ -36,7 +36,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import hash_of
+from pulsar_txn_spark.segments.topology import SegmentState, hash_of
 from pulsar_txn_spark.store.ack_state import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import EndedBy, TxnId
@@ -69,6 +69,14 @@ class Service:
         name = TopicName.parse(topic)
         [parent] = self.run.topics.require(name).active
         self.run.topics.changes.split(name, parent.descriptor)
+
+    def delete_first_segment(self, topic: str) -> None:
+        """Delete a topic's oldest segment, data and all, as retention would."""
+        topology = self.run.topics.require(TopicName.parse(topic))
+        first = topology.segments[0]
+        self.run.log.delete(first.ref)
+        after = topology.with_state([first.ref.id], SegmentState.DELETED)
+        self.run.store.swap_topology(topic, topology.version, after.serialize())
 
     def send(self, topic: str, *values: str, key: str | None = None) -> None:
         """Send in one transaction, so that all of them are one entry."""
@@ -588,6 +596,51 @@ def test_messages_that_were_deleted_before_they_were_received_are_an_error(
     service.run.log.trim(segment.ref, Position(1, 0))  # type: ignore[attr-defined]
     with service.client.consumer(topic, "s") as consumer, pytest.raises(DataLossError):
         consumer.receive(timeout_ms=1_000)
+
+
+def test_a_segment_that_was_read_and_then_deleted_is_forgotten(service: Service) -> None:
+    topic = service.topic()
+    service.send(topic, "p", key="k")
+    consumer = service.client.consumer(topic, "s")
+    [p] = take(consumer, 1)
+    consumer.acknowledge(p)
+    service.split(topic)
+    service.send(topic, "c", key="k")
+    assert texts(consumer, 1) == ["c"]
+    service.delete_first_segment(topic)
+    consumer.redeliver_unacknowledged()
+    assert drained(consumer) == ["c"]
+    consumer.close()
+    with service.client.consumer(topic, "s") as again:
+        assert drained(again) == ["c"]
+    with service.client.consumer(topic, "new") as new:
+        assert drained(new) == ["c"]
+
+
+def test_a_segment_that_was_deleted_before_it_was_read_is_an_error(service: Service) -> None:
+    topic = service.topic()
+    service.send(topic, "a", key="k")
+    consumer = service.client.consumer(topic, "s")
+    [a] = take(consumer, 1)
+    consumer.acknowledge(a)
+    service.send(topic, "b", key="k")
+    service.split(topic)
+    service.delete_first_segment(topic)
+    with pytest.raises(DataLossError, match="was deleted"):
+        consumer.receive(timeout_ms=0)
+    with pytest.raises(DataLossError, match="was deleted"):
+        service.client.consumer(topic, "s")
+
+
+def test_a_topic_that_was_made_anew_is_not_the_one_that_was_subscribed_to(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    consumer = service.client.consumer(topic, "s")
+    service.run.topics.delete(TopicName.parse(topic))
+    create_topic({"store.path": service.path}, topic, segments=1)
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        consumer.receive(timeout_ms=0)
 
 
 def test_an_error_between_two_segments_loses_nothing_of_the_first(

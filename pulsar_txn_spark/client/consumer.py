@@ -244,9 +244,9 @@ class Consumer:
         Raises
         ------
         AcknowledgementConflictError
-            If one of them is acknowledged in another open transaction, if the message itself is
-            acknowledged already, or if it was received before the consumer went back. The
-            transaction can then only be aborted.
+            If one of them is acknowledged in another open transaction, if everything up to the
+            message is acknowledged already, or if it was received before the consumer went back.
+            The transaction can then only be aborted.
         FencedError, TransactionAbortedError, TransactionConflictError
         StoreError, AlreadyClosedError
         """

@@ -295,7 +295,7 @@ class SubscriptionReader:
             del self._readings[segment.ref.id]
 
     def _require_claims(self) -> None:
-        """Raise if a newer consumer is there, or the subscription was reset."""
+        """Raise if a newer consumer is there, or the subscription was reset or deleted."""
         cursors = self._run.store.read_cursors(list(self._readings), self._subscription)
         for reading, cursor in zip(self._readings.values(), cursors, strict=True):
             where = reading.where
@@ -304,10 +304,18 @@ class SubscriptionReader:
                     raise taken_over(where)
                 if cursor.generation == reading.state.generation:
                     continue
+            if cursor is None and self._was_deleted(reading.segment):
+                continue
             raise AcknowledgementConflictError(
-                f"{where} was reset since this consumer subscribed: subscribe again to go on where "
-                "it stands now"
+                f"{where} was reset or deleted since this consumer subscribed: subscribe again to "
+                "go on where it stands then"
             )
+
+    def _was_deleted(self, segment: Segment) -> bool:
+        """Tell whether a segment went since the topology was read, and its cursors with it."""
+        topology = self._run.topics.require(TopicName.parse(segment.ref.topic))
+        found = topology.by_id.get(segment.ref.id)
+        return found is not None and found.state is SegmentState.DELETED
 
     def _released(self, topology: Topology) -> list[Segment]:
         """Return the segments whose turn it is (INV-10)."""
