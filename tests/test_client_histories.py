@@ -12,10 +12,8 @@ import redis
 from pulsar_txn_spark.client import Consumer, Message, Transaction
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
-    PulsarTxnError,
     ReceiveTimeoutError,
     TransactionAbortedError,
-    TransactionConflictError,
 )
 from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.test_client import Service, drained, text
@@ -212,8 +210,3 @@ def test_whatever_a_consumer_does_nothing_is_acknowledged_twice_or_eaten(
         Life(service, seed).run()
     finally:
         service.client.close()
-
-
-def test_the_errors_of_a_transaction_that_is_over_are_one_kind() -> None:
-    assert issubclass(TransactionAbortedError, TransactionConflictError)
-    assert issubclass(TransactionConflictError, PulsarTxnError)
