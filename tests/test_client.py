@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -1046,6 +1048,30 @@ def test_messages_and_transactions_of_others_are_refused(service: Service) -> No
     with pytest.raises(OptionError, match="a transaction of this client"):
         producer.send("b", txn=txn)
     stranger.close()
+
+
+def test_a_forked_process_is_told_to_connect_anew(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    producer = service.client.producer(topic)
+    parent = os.getpid()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: parent + 1)
+        with pytest.raises(AlreadyClosedError, match="Connect after the fork"):
+            producer.send("a")
+        service.client.close()  # what it shares with its parent is the parent's
+    producer.send("b")
+    assert service.visible(topic) == ["b"]
+
+
+def test_several_threads_may_send_in_one_transaction(service: Service) -> None:
+    topic = service.topic(2)
+    producer = service.client.producer(topic)
+    with service.client.new_txn() as txn, ThreadPoolExecutor(4) as pool:
+        for number in range(200):
+            pool.submit(producer.send, f"{number}", key=f"k{number % 7}", txn=txn)
+    assert sorted(map(int, service.visible(topic))) == list(range(200))
 
 
 def test_the_client_needs_no_spark() -> None:

@@ -311,7 +311,7 @@ class Consumer:
             # One of before the consumer went back comes again in any case.
             if delivery.epoch == self._epoch and message not in self._again:
                 self._again.append(message)
-        self._reader.wake()
+                self._wake()
 
     def redeliver_unacknowledged(self) -> None:
         """Go back to the cursor: everything that is not acknowledged comes again, in order."""
@@ -359,6 +359,9 @@ class Consumer:
             self._claims.clear()
             self._reached.clear()
             self._floors.clear()
+            self._wake()
+
+    def _wake(self) -> None:
         if not self._closed:
             self._reader.wake()
 
@@ -390,10 +393,11 @@ class Consumer:
 
     def close(self) -> None:
         """Stop receiving; what is not acknowledged comes again to the next consumer."""
-        if self._closed:
-            return
-        self._closed = True
-        self._reader.wake()
+        with self._state:
+            if self._closed:
+                return
+            self._wake()
+            self._closed = True  # nobody wakes a reader that is gone
         with self._receiving:
             self._reader.close()
 
