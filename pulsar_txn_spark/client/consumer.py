@@ -396,8 +396,9 @@ class Consumer:
         with self._state:
             if self._closed:
                 return
-            self._wake()
-            self._closed = True  # nobody wakes a reader that is gone
+            # First the word, then the wake-up; and nobody else wakes a reader that is gone.
+            self._closed = True
+            self._reader.wake()
         with self._receiving:
             self._reader.close()
 
