@@ -179,7 +179,14 @@ def _position(value: object) -> Position:
 _SUBSCRIPTION = re.compile(r"[^|/\s{}]{1,200}")
 
 
-def _subscription(value: str) -> str:
+def subscription_name(value: str) -> str:
+    """Check the name of a subscription.
+
+    Raises
+    ------
+    ValueError
+        Saying what was expected.
+    """
     if not _SUBSCRIPTION.fullmatch(value):
         raise ValueError("a name of 1 to 200 characters without space, '|', '/', '{' and '}'")
     return value
@@ -325,7 +332,7 @@ OPTIONS: tuple[Option, ...] = (
     # source
     Option(
         "subscription",
-        _subscription,
+        subscription_name,
         None,
         Use.READ | Use.STREAM,
         "Name under which what was read is acknowledged, in the transaction of the sink.",

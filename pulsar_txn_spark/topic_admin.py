@@ -187,6 +187,19 @@ def _change_property(options: Mapping[str, str], topic: str, name: str, value: s
     return answer.code is Code.OK
 
 
+def _refuse_single(run: Runtime, segment: SegmentRef, subscription: str) -> None:
+    """Refuse to put a cursor where it stands if it does not say all that is acknowledged."""
+    acks = run.store.read_acks(segment.id, subscription)
+    if acks is not None and (acks.deleted or acks.cursor.taken_after[1]):
+        raise AcknowledgementConflictError(
+            f"subscription {subscription!r} of segment {segment.id}: its cursor stands at "
+            f"{acks.cursor}, and clients have acknowledged single messages behind it "
+            f"({len(acks.deleted)} ranges): freed here, it would deliver them again. Let a client "
+            "acknowledge what lies between them, to the end of an entry, or reset to 'earliest' "
+            "or 'latest'. Nothing was changed"
+        )
+
+
 def reset_subscription(
     options: Mapping[str, str], topic: str, subscription: str, to: str = "earliest"
 ) -> None:
@@ -203,7 +216,8 @@ def reset_subscription(
     Raises
     ------
     AcknowledgementConflictError
-        If a transaction has acknowledged something there and is not decided yet.
+        If a transaction has acknowledged something there and is not decided yet; with ``here`` also
+        if single messages are acknowledged behind the cursor, which would be forgotten.
     OptionError
         If `to` is none of the three.
     """
@@ -211,6 +225,9 @@ def reset_subscription(
         raise OptionError(f"expected 'earliest', 'latest' or 'here', found {to!r}")
     run = _open(options)
     topology = run.topics.require(topic_name(options, topic))
+    if to == "here":
+        for segment in topology.readable:
+            _refuse_single(run, segment.ref, subscription)
     for segment in topology.readable:
         ref = segment.ref
         cursor = run.store.read_cursors([ref.id], subscription)[0]

@@ -31,6 +31,8 @@ from pulsar_txn_spark.runtime import Runtime
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router, SegmentState, Topology
+from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Winner
+from pulsar_txn_spark.txn.coordinator import as_record
 
 _MOST_TURNS = 1024
 """Changes of one topic that a task follows: more of them in one batch mean that something runs
@@ -52,6 +54,42 @@ class Written:
     writer: str
     receipt: Receipt
     bounded: bool = False
+
+
+def winners_of(written: Sequence[Written]) -> list[Winner]:
+    """Return the writers that count, as a commit names them.
+
+    A writer without any receipt is no winner: it is dropped from the start.
+    """
+    winners = []
+    for one in written:
+        if one.receipt.last is not None:
+            last = as_record(one.receipt.last)
+            bound = last if one.bounded else None
+            winners.append(
+                Winner(segment=one.segment.id, writer=one.writer, last=last, bound=bound)
+            )
+    return winners
+
+
+def op_records(written: Sequence[Written]) -> dict[str, bytes]:
+    """Return the operation records of what was written, by name."""
+    return {f"{w.writer}/{w.segment.id}": _op_record(w) for w in written if w.receipt.entries}
+
+
+def _op_record(written: Written) -> bytes:
+    receipt = written.receipt
+    record = OpRecord(
+        kind=OpRecord.WRITE,
+        segment=written.segment.id,
+        writer=written.writer,
+        messages=receipt.messages,
+        bytes=receipt.bytes,
+    )
+    if receipt.first is not None and receipt.last is not None:
+        record.first.CopyFrom(as_record(receipt.first))
+        record.last.CopyFrom(as_record(receipt.last))
+    return record.SerializeToString(deterministic=True)
 
 
 class TopicWriters:

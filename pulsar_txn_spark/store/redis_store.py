@@ -865,7 +865,7 @@ def _ack_call(name: str, txn: TxnId, where: SubscriptionRef, args: Sequence[_Arg
         f"ack-ranges:{where.subscription}",
         f"pending-ranges:{where.subscription}:{txn.key}",
     ]
-    head: list[_Arg] = [txn.key, txn.tc, txn.counter, where.owner]
+    head: list[_Arg] = [txn.key, txn.tc, txn.counter, where.owner, where.incarnation]
     return _Call(name, f"seg:{where.segment}", keys, [*head, *args], Step.PENDING_ACK)
 
 
@@ -948,6 +948,7 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
             sink=fields.get("sink", ""),
             batch=fields.get("batch", ""),
             taken=taken,
+            incarnation=int(fields.get("source", "0")),
         )
     except KeyError as error:
         raise StoreCorruptError(f"a cursor lacks its field {error}") from error

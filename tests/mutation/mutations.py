@@ -30,6 +30,8 @@ ADOPTION = "tests/test_adoption.py"
 SEGMENTS = "pulsar_txn_spark/segments"
 TOPIC_LOG = f"{SEGMENTS}/pulsar_topic_log.py"
 WIRE_CODE = "pulsar_txn_spark/segments/wire"
+CLIENT = "tests/test_client.py"
+CLIENT_CODE = "pulsar_txn_spark/client"
 
 
 @dataclass(frozen=True)
@@ -1290,6 +1292,186 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SEGMENTS}/pulsar_log.py",
             "return owner == segment.id and ADOPTED_PROPERTY not in found",
             "return owner == segment.id",
+        ),
+    ),
+    # --- the client ------------------------------------------------------------------------------
+    mutation(
+        "client: an older consumer goes on acknowledging single messages",
+        "INV-9",
+        f"{CLIENT}::test_the_newest_consumer_of_a_subscription_takes_over",
+        Edit(
+            f"{LUA}/ack_individual.lua",
+            "if tonumber(cursor[4]) > tonumber(ARGV[8]) then\n",
+            "if false then\n",
+        ),
+    ),
+    mutation(
+        "client: an older consumer goes on acknowledging cumulatively",
+        "INV-9",
+        f"{CLIENT}::test_an_older_consumer_cannot_go_on_in_a_child_either",
+        Edit(
+            f"{LUA}/ack_cumulative.lua",
+            "if tonumber(cursor[4]) > tonumber(ARGV[8]) then\n",
+            "if false then\n",
+        ),
+    ),
+    mutation(
+        "client: an older consumer goes on receiving",
+        "INV-9",
+        f"{CLIENT}::test_a_consumer_that_waits_learns_that_it_was_taken_over, "
+        "test_an_older_consumer_cannot_go_on_in_a_child_either",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "                if cursor.incarnation > self._incarnation:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutation(
+        "client: a new consumer leaves the transactions of the older one open",
+        "INV-8",
+        f"{CLIENT}::test_the_newest_consumer_of_a_subscription_takes_over",
+        Edit(
+            f"{TXN}/pending_ack.py",
+            "            if not state.pending:\n                break\n",
+            "            break\n",
+        ),
+    ),
+    mutation(
+        "client: what an aborted transaction acknowledged does not come again",
+        "INV-9",
+        f"{CLIENT}::test_what_an_aborted_transaction_acknowledged_comes_again_in_order",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "            self._txns.pop(txn, None)\n        self._go_back()\n",
+            "            self._txns.pop(txn, None)\n",
+        ),
+    ),
+    mutation(
+        "client: a message of before the rewind is acknowledged cumulatively",
+        "INV-9",
+        f"{CLIENT}::test_an_aborted_cumulative_acknowledgement_eats_nothing_that_comes_later",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "            if message.delivery.epoch != self._epoch:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "client: a cumulative acknowledgement takes what another transaction has given back",
+        "INV-9",
+        f"{CLIENT}::test_a_cumulative_acknowledgement_does_not_take_what_a_dead_transaction_gave_back",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "self._claims_of(where.segment).left_of(AckInterval(start, end), txn)",
+            "[AckInterval(start, end)]",
+        ),
+    ),
+    mutation(
+        "client: what another open transaction holds is delivered again",
+        "INV-9",
+        f"{CLIENT}::test_what_one_open_transaction_holds_is_not_delivered_when_another_one_aborts",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "            holder = reading.state.holder_of(at)\n",
+            "            holder = reading.state.holder_of(at) and None\n",
+        ),
+    ),
+    mutation(
+        "client: what was acknowledged while it lay ready is delivered again",
+        "INV-9",
+        f"{CLIENT}::test_what_one_open_transaction_holds_is_not_delivered_when_another_one_aborts",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "                if not self._claims_of(message.segment).holds(message.position):\n",
+            "                if True:\n",
+        ),
+    ),
+    mutation(
+        "client: intervals skip what was acknowledged before",
+        "INV-9",
+        f"{CLIENT}::test_single_messages_of_a_batch_are_acknowledged_and_the_rest_comes_again",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "            previous = max(previous, at)\n",
+            "            previous = max(previous, at) if holder is None else previous\n",
+        ),
+    ),
+    mutation(
+        "client: a transaction in which something failed is committed",
+        "INV-7",
+        f"{CLIENT}::test_a_transaction_in_which_something_failed_cannot_be_committed",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "            self._failed = error\n            raise\n\n    def _hand_over",
+            "            raise\n\n    def _hand_over",
+        ),
+    ),
+    mutation(
+        "client: an unknown commit is taken for a failed one",
+        "INV-11",
+        f"{CLIENT}::test_a_commit_that_lost_the_store_after_the_decision_is_unknown_and_not_failed",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "            except StoreUnavailableError as error:\n"
+            "                raise CommitStateUnknownError(\n",
+            "            except StoreUnavailableError as error:\n"
+            "                raise TransactionAbortedError(\n",
+        ),
+    ),
+    mutation(
+        "client: children are read beside their parents",
+        "INV-10",
+        f"{CLIENT}::test_children_come_after_all_of_their_parent_also_when_it_comes_again",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "        return [s for s in topology.segments if s.descriptor in order.released]\n",
+            "        return list(reversed(topology.readable))\n",
+        ),
+    ),
+    mutation(
+        "client: what was read before an error is passed over",
+        "INV-11",
+        f"{CLIENT}::test_an_error_between_two_segments_loses_nothing_of_the_first",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "            passed[id_] = (end, previous)\n",
+            "            passed[id_] = (end, previous)\n            reading.position = end\n",
+        ),
+    ),
+    mutation(
+        "client: a new subscription at the end claims parents before children",
+        "INV-11",
+        f"{CLIENT}::test_a_subscription_at_the_end_whose_making_was_cut_short_begins_at_the_end",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "reversed(claimable) if self._latest and not known else claimable",
+            "claimable",
+        ),
+    ),
+    mutation(
+        "client: no lease is extended",
+        "INV-8",
+        f"{CLIENT}::test_a_living_client_keeps_its_lease_and_one_that_lost_it_hears_of_it",
+        Edit(f"{CLIENT_CODE}/lease.py", "            leased.beat()\n", "            pass\n"),
+    ),
+    mutation(
+        "client: a commit bears no witness of what it acknowledged",
+        "INV-11",
+        f"{CLIENT}::test_a_commit_bears_witness_of_the_segments_that_it_wrote_and_acknowledged",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "        self._acknowledged.add(where.segment)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "client: a subscription is freed over messages acknowledged one by one",
+        "INV-9",
+        f"{CLIENT}::test_a_subscription_is_not_freed_over_messages_acknowledged_one_by_one",
+        Edit(
+            "pulsar_txn_spark/topic_admin.py",
+            "    if acks is not None and (acks.deleted or acks.cursor.taken_after[1]):\n",
+            "    if False and acks is not None:\n",
         ),
     ),
 )
