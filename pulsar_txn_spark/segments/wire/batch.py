@@ -79,7 +79,9 @@ def encode(rows: pa.RecordBatch) -> EncodedRows:
             pieces.append(flags)
     if value.null_count:
         pieces.append(_where(value.is_null(), _NULL))
-    metadata_bytes = sum((_lengths(piece) for piece in pieces), np.zeros(count, np.int64))
+    metadata_bytes = np.zeros(count, np.int64)
+    for piece in pieces:
+        metadata_bytes += _lengths(piece)
     head = pa.Array.from_buffers(
         pa.binary(4), count, [None, pa.py_buffer(metadata_bytes.astype(">u4").tobytes())]
     ).cast(pa.binary())
@@ -101,32 +103,31 @@ def _offsets(large: pa.Array) -> _Ints:
 
 
 def _lengths(column: pa.Array) -> _Ints:
-    found: _Ints = (
-        pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
+    lengths = pc.binary_length(column)
+    if lengths.null_count:
+        lengths = pc.fill_null(lengths, 0)
+    found: _Ints = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 
-def _varints(numbers: _Ints) -> pa.Array:
-    """Return numbers that are not negative as protobuf's varints."""
+def _tagged(tag: bytes, numbers: _Ints) -> pa.Array:
+    """Return each number, none of them negative, as a protobuf varint with a tag before it."""
     count, widest = len(numbers), int(numbers.max(initial=0))
-    width = max(1, -(-widest.bit_length() // 7))
+    width = 1 + max(1, -(-widest.bit_length() // 7))
     digits = np.empty((count, width), np.uint8)
-    lengths = np.ones(count, np.int32)
-    for place in range(width):
+    digits[:, 0] = tag[0]
+    lengths = np.full(count, 2, np.int32)
+    for place in range(width - 1):
         shifted = numbers >> (7 * place)
-        digits[:, place] = (shifted & 0x7F) | np.where(shifted >= _ONE_BYTE, 0x80, 0)
+        digits[:, 1 + place] = (shifted & 0x7F) | np.where(shifted >= _ONE_BYTE, 0x80, 0)
         if place:
             lengths += shifted > 0
-    kept = digits if width == 1 else digits[np.arange(width) < lengths[:, None]]
+    all_whole = int(lengths.min(initial=width)) == width
+    kept = digits if all_whole else digits[np.arange(width) < lengths[:, None]]
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(kept).tobytes())]
     return pa.Array.from_buffers(pa.binary(), count, buffers)
-
-
-def _tagged(tag: bytes, numbers: _Ints) -> pa.Array:
-    return pc.binary_join_element_wise(pa.scalar(tag, pa.binary()), _varints(numbers), b"")
 
 
 def _where(condition: pa.Array, text: bytes) -> pa.Array:
