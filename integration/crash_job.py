@@ -1,7 +1,7 @@
 """The job that the crash suite kills: consume, transform, produce, in one transaction a batch.
 
-Run as ``python crash_job.py <format|foreachBatch> <max messages or 0> <JSON>``; the JSON holds the folder
-of its checkpoints, the names of its topics and how to reach them.
+Run as ``python crash_job.py <format|foreachBatch> <max messages or 0> <JSON>``; the JSON holds the
+folder of its checkpoints, the names of its topics and how to reach them.
 """
 
 from __future__ import annotations

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -570,3 +573,30 @@ def test_auto_is_wire_unless_an_option_needs_the_client() -> None:
     assert choose(replace(plain, transport="client")) == "client"
     with pytest.raises(OptionError, match="athenz"):
         choose(replace(athenz, transport="wire"))
+
+
+def test_a_process_that_speaks_wire_does_not_load_pulsar_client() -> None:
+    program = """
+import sys
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
+
+PulsarSegmentLog(PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1", transport="wire"))
+assert not {"pulsar", "_pulsar"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_token_file_is_read_again_when_the_broker_wants_to_know_us_again(
+    broker: FakePulsar, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    settings = settings_of(broker, authPluginClassName="token", authParams=f"file://{file}")
+    connection = Connection(settings, settings.addresses[0])
+    file.write_text("new\n")
+    broker.peers[-1].challenge()
+    broker.await_heard(Command.AUTH_RESPONSE)
+    connection.close()
+    (response,) = (one for one in broker.heard if one.type == Command.AUTH_RESPONSE)
+    assert response.auth_response.response.auth_data == b"new"

@@ -38,12 +38,7 @@ from pulsar_txn_spark.segments.log import (
 from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin
 from pulsar_txn_spark.segments.pulsar_layout import Layout, Piece
 from pulsar_txn_spark.segments.pulsar_options import validate_passthrough
-from pulsar_txn_spark.segments.pulsar_transport import (
-    ClientTransport,
-    Transport,
-    WireTransport,
-    choose,
-)
+from pulsar_txn_spark.segments.pulsar_transport import Transport, open_transport
 
 __all__ = ["PulsarSegmentLog", "validate_passthrough"]
 
@@ -84,10 +79,8 @@ class PulsarSegmentLog:
     def __init__(self, config: PulsarConfig) -> None:
         self._config = config
         self._admin = PulsarAdmin(config)
-        self._transport: Transport = (
-            WireTransport(config)
-            if choose(config) == "wire"
-            else ClientTransport(config, self._receiver_queue, self._admin.max_message_bytes)
+        self._transport: Transport = open_transport(
+            config, self._receiver_queue, self._admin.max_message_bytes
         )
         self._pid = os.getpid()
         self._lock = threading.Lock()
