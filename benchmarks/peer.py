@@ -1,6 +1,6 @@
 """The JVM connector streamnative/pulsar-spark, measured beside ours where it is there.
 
-The environment variable ``PEER_JAR`` names its jar, and ``PEER_PYTHON`` the interpreter of a virtual
+The environment variable ``PEER_JAR`` names its jar, and ``PEER_PYTHON`` the interpreter of an
 environment with the PySpark that it was built for (`make bench` makes one). It is no part of the
 project: nothing of it is imported, and without the variables its sides are left out.
 """

@@ -39,7 +39,12 @@ from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
     Pair,
     Send,
 )
-from pulsar_txn_spark.segments.wire.reader import EntryRows, WireEntryFeed, WireReaderSettings
+from pulsar_txn_spark.segments.wire.reader import (
+    EntryRows,
+    WireEntry,
+    WireEntryFeed,
+    WireReaderSettings,
+)
 from pulsar_txn_spark.segments.wire.settings import ConnectionSettings, parse_addresses
 from tests.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar
 
@@ -93,13 +98,17 @@ def read(
     start: Position = EARLIEST,
     columns: frozenset[str] = frozenset({"value"}),
 ) -> list[Any]:
-    feed = WireEntryFeed(SEGMENT, start, client, WireReaderSettings(poll_s=0.01))
-    rows = EntryRows(columns, 1000, SEGMENT)
-    previous = start
-    while (entry := feed.next_entry(previous)) is not None:
-        previous = entry.position
+    def entries(start: Position, end: Position) -> Iterator[WireEntry]:
+        feed = WireEntryFeed(SEGMENT, start, client, WireReaderSettings(poll_s=0.01))
+        previous = start
+        while (entry := feed.next_entry(previous)) is not None and entry.position < end:
+            previous = entry.position
+            yield entry
+        feed.close()
+
+    rows = EntryRows(columns, 1000, SEGMENT, entries)
+    for entry in entries(start, Position(LEDGER + 1, 0)):
         rows.add(entry)
-    feed.close()
     return [row for found in rows.batches(everything=True) for row in found.to_pylist()]
 
 
@@ -339,7 +348,7 @@ def test_a_reader_goes_on_where_it_was_cut_off(
     first = feed.next_entry(EARLIEST)
     assert first is not None
     broker.peers[-1].close_consumers()
-    rows = EntryRows(frozenset({"value"}), 1000, SEGMENT)
+    rows = EntryRows(frozenset({"value"}), 1000, SEGMENT, lambda _start, _end: iter(()))
     rows.add(first)
     previous = first.position
     while (entry := feed.next_entry(previous)) is not None:
@@ -401,15 +410,35 @@ def test_messages_of_every_shape_that_is_no_batch_are_read(
     assert {(row["batch_index"], row["batch_size"]) for row in found} == {(-1, 0)}
 
 
+def chunk(broker: FakePulsar, uuid: str, number: int, part: bytes) -> None:
+    put(broker, metadata(uuid=uuid, chunks=3, chunk_id=number, chunked_size=13), part)
+
+
 def test_a_message_in_chunks_is_one_row_where_its_last_chunk_stands(
     broker: FakePulsar, client: WireClient
 ) -> None:
-    for number, part in enumerate((b"one ", b"two ", b"three")):
-        put(broker, metadata(uuid="u", chunks=3, chunk_id=number, chunked_size=13), part)
+    chunk(broker, "u", 0, b"one ")
+    for number in range(30):  # others write in between
+        put(broker, metadata(), b"%d" % number)
+    chunk(broker, "v", 0, b"never whole")
+    chunk(broker, "u", 1, b"two ")
+    chunk(broker, "u", 1, b"two ")  # sent again
+    chunk(broker, "u", 2, b"three")
+    whole = {"value": b"one two three", "entry": 34}
     found = read(client, columns=frozenset({"value", "entry"}))
-    assert found == [{"value": b"one two three", "entry": 2}]
-    with pytest.raises(SegmentLogError, match="beginning"):
-        read(client, Position(LEDGER, 0))
+    assert found[-1] == whole
+    assert len(found) == 31
+    for start in range(34):  # also where it begins before the range that is read
+        assert read(client, Position(LEDGER, start), frozenset({"value", "entry"}))[-1] == whole
+
+
+def test_a_message_whose_first_chunk_is_gone_is_an_error_and_no_row(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    chunk(broker, "u", 1, b"two ")
+    chunk(broker, "u", 2, b"three")
+    with pytest.raises(SegmentLogError, match=r"expected chunk 0.*no longer in the log"):
+        read(client)
 
 
 def test_an_encrypted_message_names_the_transport_that_reads_it(

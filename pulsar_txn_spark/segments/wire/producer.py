@@ -376,7 +376,6 @@ class WireSegmentWriter:
         self._epoch += 1
         # Step 1: the old connection says nothing any more; what it said is all there is to know.
         with self._client.changed:
-            waiting = list(self._unacknowledged)
             self._lost = None
         # Step 2: open again, and hear what the broker has stored under this name.
         try:
@@ -385,6 +384,8 @@ class WireSegmentWriter:
             self._failure = failed
             raise
         # Step 3: only if none of what waits can be there, it goes out again.
+        with self._client.changed:
+            waiting = list(self._unacknowledged)
         stored = ready.last_sequence_id
         proven = stored == self._acknowledged_id and stored >= 0
         if (waiting and not proven) or stored > self._acknowledged_id:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.position import Position
@@ -11,7 +12,12 @@ from pulsar_txn_spark.segments.pulsar_errors import translate
 from pulsar_txn_spark.segments.wire import client as wire_client
 from pulsar_txn_spark.segments.wire.connection import RefusedError
 from pulsar_txn_spark.segments.wire.producer import WireSegmentWriter, WireWriterSettings
-from pulsar_txn_spark.segments.wire.reader import EntryRows, WireEntryFeed, WireReaderSettings
+from pulsar_txn_spark.segments.wire.reader import (
+    EntryRows,
+    WireEntry,
+    WireEntryFeed,
+    WireReaderSettings,
+)
 
 
 class WireTransport:
@@ -56,7 +62,18 @@ class WireTransport:
 
     def rows(self, segment: SegmentRef, columns: frozenset[str], max_rows: int) -> EntryRows:
         """See the Protocol."""
-        return EntryRows(columns, max_rows, segment)
+        return EntryRows(columns, max_rows, segment, partial(self._entries, segment))
+
+    def _entries(self, segment: SegmentRef, start: Position, end: Position) -> Iterator[WireEntry]:
+        """Yield the entries between two positions, both excluded."""
+        feed = self.feed(segment, start)
+        try:
+            previous = start
+            while (entry := feed.next_entry(previous)) is not None and entry.position < end:
+                previous = entry.position
+                yield entry
+        finally:
+            feed.close()
 
     def release(self) -> None:
         """Give the connections back."""
