@@ -272,6 +272,10 @@ class EmbeddedSegmentLog:
         """
         return _position(self._state(segment, "next") - 1)
 
+    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return every LAC; see the Protocol."""
+        return [self.last_confirmed(segment) for segment in segments]
+
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the last position that is gone, EARLIEST if none is."""
         return _position(self._state(segment, "trimmed"))

@@ -7,7 +7,7 @@ entries (many messages each) and back; nobody above it handles single rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -178,6 +178,10 @@ class SegmentLog(Protocol):
 
     def last_confirmed(self, segment: SegmentRef) -> Position:
         """Return the position of the last acknowledged entry (LAC), EARLIEST if there is none."""
+        ...
+
+    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return the LAC of each segment: many take hardly longer than one."""
         ...
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
