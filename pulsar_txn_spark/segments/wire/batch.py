@@ -28,7 +28,7 @@ _KEY, _SIZE_TAG, _EVENT_TIME, _BASE64, _NULL = b"\x12", b"\x18", b"\x28", b"\x30
 _KEY_TAG, _PAYLOAD_TAG = _KEY[0], _SIZE_TAG[0]
 _SEQUENCE_TAG = 0x40
 _VARINT_BYTES = 10
-_ONE_BYTE = 0x80  # a varint below is a single byte
+_ONE_BYTE, _TWO_BYTES = 1 << 7, 1 << 14  # varints below take a single byte, or two
 _Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
@@ -227,47 +227,49 @@ def decode(payload: bytes, messages: int) -> pa.RecordBatch:
 
 
 def _decode_plain(payload: bytes, messages: int) -> pa.RecordBatch | None:
-    """Decode messages with a value and perhaps a short key, and nothing else; None for others."""
-    begins: list[int] = []  # of each message
-    sized: list[int] = []  # behind the size of its value
-    begin, behind = begins.append, sized.append
+    """Decode messages with a value and perhaps a short key, and nothing else; None for others.
+
+    Only where each message begins has to be found one by one, on trust; whether all of them are of
+    that kind is then checked at once.
+    """
+    begins: list[int] = []
+    note = begins.append
     at = 0
     keyed = messages > 0 and payload[4] == _KEY_TAG
     for _ in range(messages):
-        begin(at)
-        end = at + 4 + payload[at + 3]  # of the metadata; that it is so short is checked below
-        at += 4
-        if keyed:
-            size = payload[at + 1]
-            if payload[at] != _KEY_TAG or size >= _ONE_BYTE:
-                return None
-            at += 2 + size
-        if payload[at] != _PAYLOAD_TAG:
-            return None
-        size = payload[at + 1]
-        at += 2
+        note(at)
+        sized = at + 7 + payload[at + 5] if keyed else at + 5
+        size = payload[sized]
         if size >= _ONE_BYTE:
-            size = size & 0x7F | payload[at] << 7
-            at += 1
-            if payload[at - 1] >= _ONE_BYTE:
-                size = size & 0x3FFF | payload[at] << 14
-                if payload[at] >= _ONE_BYTE:
-                    return None
-                at += 1
-        behind(at)
-        at = end + size
+            size += (payload[sized + 1] << 7) - _ONE_BYTE
+            if size >= _TWO_BYTES:
+                size += (payload[sized + 2] << 14) - _TWO_BYTES
+        at += 4 + payload[at + 3] + size
     if at != len(payload):
         return None
-    return _cut(payload, np.array(begins, np.int64), np.array(sized, np.int64), keyed=keyed)
+    return _cut(payload, np.array(begins, np.int64), keyed=keyed)
 
 
-def _cut(payload: bytes, begins: _Ints, sized: _Ints, *, keyed: bool) -> pa.RecordBatch | None:
+def _cut(payload: bytes, begins: _Ints, *, keyed: bool) -> pa.RecordBatch | None:
     """Cut keys and values out; None where a message's metadata holds more than that."""
     raw = np.frombuffer(payload, np.uint8)
+    tags = begins + 4
+    values = tags + raw[begins + 3]
     if (raw[begins] | raw[begins + 1] | raw[begins + 2]).any():
         return None
-    values = begins + 4 + raw[begins + 3]
-    if not _only_sequence_ids(raw, sized, values):
+    if keyed:
+        if (raw[tags] != _KEY_TAG).any() or (raw[tags + 1] >= _ONE_BYTE).any():
+            return None
+        tags = tags + 2 + raw[begins + 5]
+    if (raw[tags] != _PAYLOAD_TAG).any():
+        return None
+    # Of the size's bytes, the last one is the first without a continuation bit.
+    sized = tags + 2
+    more = raw[tags + 1] >= _ONE_BYTE
+    for _ in range(2):
+        sized = sized + more
+        more = more & (raw[sized - 1] >= _ONE_BYTE)
+    if more.any() or not _only_sequence_ids(raw, sized, values):
         return None
     # Four pieces for each message: its key, what is behind it, its value, what is before the next.
     offsets = np.empty(4 * len(begins) + 1, np.int32)

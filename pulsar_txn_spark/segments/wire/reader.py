@@ -196,7 +196,7 @@ class WireEntryFeed:
         self._segment = segment
         self._client = client
         self._settings = settings
-        self._mean_bytes = settings.budget_bytes / _FIRST_PERMITS
+        self._mean_bytes = 0.0  # of a message; not known yet
         self._granted = 0  # permits that no message has used up
         self._connection, self._subscription = self._open(start, client.settings.operation_s)
 
@@ -242,12 +242,16 @@ class WireEntryFeed:
         self._granted -= entry.messages
         # The larger of its own mean and of a mean that fades: sizes may grow at once.
         mean = size / max(1, entry.messages)
-        self._mean_bytes = max(mean, 0.9 * self._mean_bytes + 0.1 * mean)
+        if self._mean_bytes:
+            mean = max(mean, 0.9 * self._mean_bytes + 0.1 * mean)
+        self._mean_bytes = mean
         self._grant(self._connection, self._subscription)
 
     def _grant(self, connection: Connection, subscription: _Subscription) -> None:
         settings = self._settings
-        fitting = int(settings.budget_bytes / max(1.0, self._mean_bytes))
+        fitting = _FIRST_PERMITS
+        if self._mean_bytes:
+            fitting = int(settings.budget_bytes / max(1.0, self._mean_bytes))
         target = max(1, min(fitting, settings.max_permits))
         if self._granted > target // 2:
             return
