@@ -52,6 +52,7 @@ from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
 _ENTRY_BYTES = 512 * 1024  # large entries read fast; well below the broker's 5 MiB
 _ENTRY_ROWS = 10_000
 _HELD_ENTRIES = 2  # encoded at a time: each time takes some 0.2 ms, however few rows there are
+_ENCODED_BYTES = 8 * 1024 * 1024  # at a time, however large a batch Spark gives
 _ROW_OVERHEAD_BYTES = 8  # about what a row's own metadata takes in an entry
 _IN_FLIGHT_BYTES = 32 * 1024 * 1024  # of all writers; several times bandwidth x delay of a LAN
 _SEND_TIMEOUT_MS = 30_000
@@ -228,14 +229,15 @@ class WireSegmentWriter:
         """Send what is held."""
         if not self._held_rows:
             return
-        rows = entry_codec.combine(self._held)
+        rows, size = entry_codec.combine(self._held), self._held_bytes
         self._held, self._held_rows, self._held_bytes = [], 0, 0
-        encoded = batch.encode(rows)
-        payload = _payload_sizes(rows)
-        start = 0
-        for end in self._cuts(encoded.offsets):
-            self._send_rows(encoded, start, end, int(payload[start:end].sum()))
-            start = end
+        step = max(1, rows.num_rows * _ENCODED_BYTES // max(size, 1))
+        for first in range(0, rows.num_rows, step):
+            part = rows.slice(first, step)
+            encoded, payload, start = batch.encode(part), _payload_sizes(part), 0
+            for end in self._cuts(encoded.offsets):
+                self._send_rows(encoded, start, end, int(payload[start:end].sum()))
+                start = end
 
     def _cuts(self, offsets: Any) -> Iterator[int]:
         """Yield the ends of entries: about as large as each other, so that none waits for more."""
