@@ -297,7 +297,10 @@ class Connection:
         except (OSError, FrameError) as failed:  # TLS and timeouts are OSErrors
             if opened is not None:
                 opened.close()
-            raise RefusedError("ConnectError", f"{self.address}: {failed}") from None
+            # A certificate that is not trusted now is not trusted a second later.
+            lasting = isinstance(failed, ssl.SSLCertVerificationError)
+            result = "CertificateError" if lasting else "ConnectError"
+            raise RefusedError(result, f"{self.address}: {failed}") from None
         except BaseException:
             if opened is not None:
                 opened.close()
