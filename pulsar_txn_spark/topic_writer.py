@@ -10,6 +10,9 @@ to the children, in the same transaction. Per topic, that is:
 3. of each of them, what was acknowledged stays under the old name, which is bounded there; if
    nothing was, the name is no winner and is dropped from the start;
 4. the rest is routed anew and goes out under a new name, intent and pin first (INV-2).
+
+Where receipts are missing after a lost connection, or prove nothing, the segment stays, and steps 3
+and 4 alone are taken.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +38,13 @@ from pulsar_txn_spark.segments.topology import Router, SegmentState, Topology
 _MOST_TURNS = 1024
 """Changes of one topic that a task follows: more of them in one batch mean that something runs
 wild."""
+
+_MOST_LOSSES = 16
+"""How often a task goes on under a new name where receipts prove nothing: with more of them it is
+better off if Spark repeats it elsewhere."""
+
+_ENDED = (SegmentSealedError, SegmentLogUnavailableError, UnverifiedReceiptError)
+"""Errors after which the rows without a receipt may go elsewhere, or under another name."""
 
 Admit = Callable[[str, Sequence[str]], None]
 """``admit(writer, segments)``: lets a writer append to segments, intents and pins first."""
@@ -144,7 +154,7 @@ class _Open:
     def leave(self) -> tuple[Written, list[pa.RecordBatch]]:
         """End here; return what counts, and the rows that have to go elsewhere."""
         if not self._failed:
-            with suppress(SegmentSealedError, SegmentLogUnavailableError):
+            with suppress(*_ENDED):
                 self.flush()
         # Read once: a receipt that comes later counts for nothing, its rows go out again.
         receipt = self._writer.acknowledged()
@@ -179,6 +189,7 @@ class _Output:
         self._admit = admit
         self._turn = turn
         self._generation = 0
+        self._losses = 0
         self._open: dict[str, _Open] = {}
         self._left: list[Written] = []
         self._topology = run.topics.require(topic)
@@ -199,7 +210,7 @@ class _Output:
             one = waiting.pop(0)
             try:
                 one.flush()
-            except (SegmentSealedError, SegmentLogUnavailableError) as error:
+            except _ENDED as error:
                 for rows in self._turn_over(one.segment, error):
                     self.append(rows)
                 waiting = list(self._open.values())
@@ -221,7 +232,7 @@ class _Output:
         for index, (segment, part) in enumerate(parts):
             try:
                 self._open[segment.id].append(part)
-            except (SegmentSealedError, SegmentLogUnavailableError) as error:
+            except _ENDED as error:
                 # The part itself is among the rows that the writer has no receipt of.
                 behind = [later for _, later in parts[index + 1 :]]
                 return [*self._turn_over(segment, error), *behind]
@@ -273,6 +284,8 @@ class _Output:
         SegmentSealedError, SegmentLogUnavailableError
             The given error, if the segment has no successor.
         """
+        if isinstance(error, UnverifiedReceiptError):
+            return self._renew(segment, error)
         topology = self._successors(segment, error)
         self._generation += 1
         if self._generation > _MOST_TURNS:
@@ -286,6 +299,24 @@ class _Output:
             self._left.append(written)
             rest += unproved
         return rest
+
+    def _renew(self, segment: SegmentRef, error: UnverifiedReceiptError) -> list[pa.RecordBatch]:
+        """Leave a writer of which nobody can tell what it has written; return what has no receipt.
+
+        What lies behind its last receipt is dropped by the bound, so that it may go out again.
+
+        Raises
+        ------
+        UnverifiedReceiptError
+            If that has happened too often.
+        """
+        self._losses += 1
+        if self._losses > _MOST_LOSSES:
+            raise error
+        self._generation += 1
+        written, unproved = self._open.pop(segment.id).leave()
+        self._left.append(replace(written, bounded=True))
+        return unproved
 
     def _successors(self, segment: SegmentRef, error: Exception) -> Topology:
         topics = self._run.topics

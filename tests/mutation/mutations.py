@@ -1187,4 +1187,15 @@ MUTATIONS: tuple[Mutation, ...] = (
             'chosen = "wire"',
         ),
     ),
+    mutation(
+        "what a writer wrote behind its last receipt counts, although it goes out again",
+        "INV-7",
+        "tests/test_segment_changes.py::"
+        "test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "self._left.append(replace(written, bounded=True))",
+            "self._left.append(replace(written, bounded=False))",
+        ),
+    ),
 )

@@ -5,7 +5,8 @@ producer opens again under its name, and the broker says the last sequence id of
 stored. If that is just the last one that was acknowledged, none of the others is there: they are
 sent again, in order. In every other case (also where nothing was acknowledged yet: a broker that
 does not deduplicate would answer the same) nobody can tell, and the writer fails with
-:class:`~pulsar_txn_spark.errors.UnverifiedReceiptError`: the attempt repeats under a new name.
+:class:`~pulsar_txn_spark.errors.UnverifiedReceiptError`: the rows without a receipt go out again
+under a new name, see :mod:`~pulsar_txn_spark.topic_writer`.
 """
 
 from __future__ import annotations
@@ -459,7 +460,7 @@ class WireSegmentWriter:
     def _unverified(self, fault: str) -> UnverifiedReceiptError:
         return UnverifiedReceiptError(
             f"segment {self._segment.id} ({self._segment.log_name}): {fault}; nobody may take "
-            "these rows as written, so the attempt fails and is repeated under a new name"
+            "these rows as written, so they go out again under a new name"
         )
 
 
