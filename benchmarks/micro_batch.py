@@ -26,7 +26,7 @@ from benchmarks.data import SEGMENTS
 from benchmarks.measure import Result, Series, compare
 from benchmarks.monitor import Monitor
 from benchmarks.peer import SIDE as JVM
-from benchmarks.peer import Peer
+from benchmarks.peer import Peer, PeerError
 from benchmarks.place import Place
 from benchmarks.throughput import NULL, PLAIN, TRANSACTIONAL, Report
 from pulsar_txn_spark.spark.datasource import FORMAT
@@ -283,8 +283,11 @@ def by_segments(
                             series[side].runs.append(spent)
                             report(case, side, spent)
         if peer is not None:
-            series[JVM] = _stepped_by(peer, segments, _BLOCKS * repetitions)
-            report(case, JVM, series[JVM].median)
+            try:
+                series[JVM] = _stepped_by(peer, segments, _BLOCKS * repetitions)
+                report(case, JVM, series[JVM].median)
+            except PeerError as error:
+                print(f"{case}: {error}")
         ours_to = (place.side(NULL), place.side(SPARED), JVM)
         yield compare(
             case,

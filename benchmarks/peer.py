@@ -7,6 +7,7 @@ project: nothing of it is imported, and without the variables its sides are left
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -26,6 +27,10 @@ SIDE = "jvm-connector"
 _ANSWER = "answer "
 _END_SECONDS = 20.0
 _numbers = itertools.count()
+
+
+class PeerError(RuntimeError):
+    """The connector failed, or its process has ended."""
 
 
 class Peer:
@@ -72,7 +77,8 @@ class Peer:
         trace: TracebackType | None,
     ) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()  # the end of its input is its end
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # the end of its input is its end
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -85,20 +91,21 @@ class Peer:
 
         Raises
         ------
-        RuntimeError
+        PeerError
             If it fails.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"do": do, **parameters}) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps({"do": do, **parameters}) + "\n")
+            self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith(_ANSWER):
                 answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
                 if "error" in answer:
-                    raise RuntimeError(f"the JVM connector failed: {answer['error']}")
+                    raise PeerError(f"the JVM connector failed: {answer['error']}")
                 return answer
-        raise RuntimeError("the JVM connector's process has ended")
+        raise PeerError("the JVM connector's process has ended")
 
     @contextmanager
     def topic(self, partitions: int = SEGMENTS) -> Iterator[str]:
@@ -119,7 +126,7 @@ class Peer:
             headers={"Content-Type": "application/json"} if body else None,
         )
         if answer.status >= 300:  # noqa: PLR2004 - HTTP's own
-            raise RuntimeError(f"{method} {topic} failed: {answer.status} {answer.data!r}")
+            raise PeerError(f"{method} {topic} failed: {answer.status} {answer.data!r}")
 
 
 @contextmanager
