@@ -19,8 +19,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +65,10 @@ class Written:
     writer: str
     receipt: Receipt
     bounded: bool = False
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class TopicWriters:
@@ -172,6 +179,15 @@ class _Open:
         self._writer.close()
 
 
+def _flushed(one: _Open) -> Exception | None:
+    """Wait for a writer's receipts; return an error after which its rows may go elsewhere."""
+    try:
+        one.flush()
+    except _ENDED as error:
+        return error
+    return None
+
+
 class _Output:
     """One topic's side of a task: a router, and a writer for each segment that gets rows."""
 
@@ -207,13 +223,14 @@ class _Output:
         """Wait for every receipt, wherever the rows have to go for it."""
         waiting = list(self._open.values())
         while waiting:
-            one = waiting.pop(0)
-            try:
-                one.flush()
-            except _ENDED as error:
-                for rows in self._turn_over(one.segment, error):
-                    self.append(rows)
-                waiting = list(self._open.values())
+            again: list[pa.RecordBatch] = []
+            for one, error in zip(waiting, self._each(waiting, _flushed), strict=True):
+                # What one error has set in motion may have left the others as well.
+                if error is not None and self._open.get(one.segment.id) is one:
+                    again += self._turn_over(one.segment, error)
+            for rows in again:
+                self.append(rows)
+            waiting = list(self._open.values()) if again else []
 
     def written(self) -> list[Written]:
         """Return what counts of all writers, those included that were left."""
@@ -266,13 +283,24 @@ class _Output:
         name = self._name(self._generation)
         if self._admit is not None:
             self._admit(name, [segment.id for segment in new])
-        for segment in new:
-            try:
-                writer = self._run.log.writer(segment, name)
-            except SegmentSealedError as error:
-                return segment, error
-            self._open[segment.id] = _Open(segment, name, writer)
+        errors = self._each(new, partial(self._open_writer, name))
+        return next(((s, error) for s, error in zip(new, errors, strict=True) if error), None)
+
+    def _open_writer(self, name: str, segment: SegmentRef) -> SegmentSealedError | None:
+        try:
+            writer = self._run.log.writer(segment, name)
+        except SegmentSealedError as error:
+            return error
+        self._open[segment.id] = _Open(segment, name, writer)
         return None
+
+    def _each(self, items: Sequence[_Item], action: Callable[[_Item], _Result]) -> list[_Result]:
+        """Do the same for each of them, several at once where each one waits for a server."""
+        at_once = min(len(items), self._run.log.at_once)
+        if at_once <= 1:
+            return [action(item) for item in items]
+        with ThreadPoolExecutor(at_once, "pulsar-txn-segment") as pool:
+            return list(pool.map(action, items))
 
     # -- segments that end -------------------------------------------------------------------
 

@@ -176,6 +176,7 @@ class EmbeddedSegmentLog:
     """
 
     backend = "embedded"
+    at_once = 1
 
     def __init__(self, client: Client) -> None:
         self._client = client

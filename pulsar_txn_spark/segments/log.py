@@ -138,6 +138,8 @@ class SegmentLog(Protocol):
     """One backend of the segment log. Safe to use from several threads, not across a fork."""
 
     backend: str
+    at_once: int
+    """So many calls for different segments are better made at once: each waits for a server."""
 
     def create(self, segment: SegmentRef) -> None:
         """Create the segment's log, ready for transactional writes; again = no harm."""

@@ -76,6 +76,7 @@ class PulsarSegmentLog:
     """
 
     backend = "pulsar"
+    at_once = CALLS_AT_A_TIME
 
     def __init__(self, config: PulsarConfig) -> None:
         self._config = config
