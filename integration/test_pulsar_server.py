@@ -449,7 +449,7 @@ def test_a_certificate_for_another_host_is_refused_unless_hosts_are_not_to_be_ch
     lenient.close()
 
 
-def test_a_clients_certificate_opens_a_secured_broker(
+def test_a_certificate_of_our_own_opens_a_secured_broker(
     secured: dict[str, str], secured_log: Open
 ) -> None:
     segment = new_segment()
