@@ -79,8 +79,17 @@ format: $(VENV)/dev.stamp
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+# With PEER_JAR=connector.jar also the JVM connector, in a virtual environment of its own with the
+# PySpark that it was built for.
+PEER_PYSPARK := 4.0.5
+$(VENV)/peer.stamp: $(VENV)/dev.stamp
+	$(PY) -m venv $(VENV)/peer
+	$(VENV)/peer/bin/python -m pip install --quiet --disable-pip-version-check pyspark==$(PEER_PYSPARK)
+	@touch $@
+
 .PHONY: bench
-bench: java $(VENV)/dev.stamp
+bench: export PEER_PYTHON := $(CURDIR)/$(VENV)/peer/bin/python
+bench: java $(VENV)/dev.stamp $(if $(PEER_JAR),$(VENV)/peer.stamp)
 	$(PY) -m benchmarks $(ARGS)
 
 .PHONY: bench-coordination

@@ -269,7 +269,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "transport",
         _one_of("client", "wire", "auto"),
-        "client",
+        "auto",
         ANYWHERE,
         "How to speak with Pulsar: through `pulsar-client`, by its binary protocol (`wire`), or "
         "`auto`: wire, unless an option needs what only pulsar-client has.",
@@ -556,7 +556,7 @@ class Options:
             producer=as_pairs(self.passthrough("producer")),
             reader=as_pairs(self.passthrough("reader")),
             admin=as_pairs(self.passthrough("admin")),
-            transport=self.get("transport", "client"),
+            transport=self.get("transport", "auto"),
         )
 
     def __repr__(self) -> str:

@@ -10,14 +10,20 @@ to the children, in the same transaction. Per topic, that is:
 3. of each of them, what was acknowledged stays under the old name, which is bounded there; if
    nothing was, the name is no winner and is dropped from the start;
 4. the rest is routed anew and goes out under a new name, intent and pin first (INV-2).
+
+Where receipts are missing after a lost connection, or prove nothing, the segment stays, and steps 3
+and 4 alone are taken.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +44,13 @@ _MOST_TURNS = 1024
 """Changes of one topic that a task follows: more of them in one batch mean that something runs
 wild."""
 
+_MOST_LOSSES = 16
+"""How often a task goes on under a new name where receipts prove nothing: with more of them it is
+better off if Spark repeats it elsewhere."""
+
+_ENDED = (SegmentSealedError, SegmentLogUnavailableError, UnverifiedReceiptError)
+"""Errors after which the rows without a receipt may go elsewhere, or under another name."""
+
 Admit = Callable[[str, Sequence[str]], None]
 """``admit(writer, segments)``: lets a writer append to segments, intents and pins first."""
 
@@ -54,6 +67,10 @@ class Written:
     writer: str
     receipt: Receipt
     bounded: bool = False
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 def winners_of(written: Sequence[Written]) -> list[Winner]:
@@ -182,7 +199,7 @@ class _Open:
     def leave(self) -> tuple[Written, list[pa.RecordBatch]]:
         """End here; return what counts, and the rows that have to go elsewhere."""
         if not self._failed:
-            with suppress(SegmentSealedError, SegmentLogUnavailableError):
+            with suppress(*_ENDED):
                 self.flush()
         # Read once: a receipt that comes later counts for nothing, its rows go out again.
         receipt = self._writer.acknowledged()
@@ -198,6 +215,15 @@ class _Open:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _flushed(one: _Open) -> Exception | None:
+    """Wait for a writer's receipts; return an error after which its rows may go elsewhere."""
+    try:
+        one.flush()
+    except _ENDED as error:
+        return error
+    return None
 
 
 class _Output:
@@ -217,6 +243,7 @@ class _Output:
         self._admit = admit
         self._turn = turn
         self._generation = 0
+        self._losses = 0
         self._open: dict[str, _Open] = {}
         self._left: list[Written] = []
         self._topology = run.topics.require(topic)
@@ -237,13 +264,14 @@ class _Output:
         """Wait for every receipt, wherever the rows have to go for it."""
         waiting = list(self._open.values())
         while waiting:
-            one = waiting.pop(0)
-            try:
-                one.flush()
-            except (SegmentSealedError, SegmentLogUnavailableError) as error:
-                for rows in self._turn_over(one.segment, error):
-                    self.append(rows)
-                waiting = list(self._open.values())
+            again: list[pa.RecordBatch] = []
+            for one, error in zip(waiting, self._each(waiting, _flushed), strict=True):
+                # What one error has set in motion may have left the others as well.
+                if error is not None and self._open.get(one.segment.id) is one:
+                    again += self._turn_over(one.segment, error)
+            for rows in again:
+                self.append(rows)
+            waiting = list(self._open.values()) if again else []
 
     def written(self) -> list[Written]:
         """Return what counts of all writers, those included that were left."""
@@ -262,7 +290,7 @@ class _Output:
         for index, (segment, part) in enumerate(parts):
             try:
                 self._open[segment.id].append(part)
-            except (SegmentSealedError, SegmentLogUnavailableError) as error:
+            except _ENDED as error:
                 # The part itself is among the rows that the writer has no receipt of.
                 behind = [later for _, later in parts[index + 1 :]]
                 return [*self._turn_over(segment, error), *behind]
@@ -296,13 +324,24 @@ class _Output:
         name = self._name(self._generation)
         if self._admit is not None:
             self._admit(name, [segment.id for segment in new])
-        for segment in new:
-            try:
-                writer = self._run.log.writer(segment, name)
-            except SegmentSealedError as error:
-                return segment, error
-            self._open[segment.id] = _Open(segment, name, writer)
+        errors = self._each(new, partial(self._open_writer, name))
+        return next(((s, error) for s, error in zip(new, errors, strict=True) if error), None)
+
+    def _open_writer(self, name: str, segment: SegmentRef) -> SegmentSealedError | None:
+        try:
+            writer = self._run.log.writer(segment, name)
+        except SegmentSealedError as error:
+            return error
+        self._open[segment.id] = _Open(segment, name, writer)
         return None
+
+    def _each(self, items: Sequence[_Item], action: Callable[[_Item], _Result]) -> list[_Result]:
+        """Do the same for each of them, several at once where each one waits for a server."""
+        at_once = min(len(items), self._run.log.at_once)
+        if at_once <= 1:
+            return [action(item) for item in items]
+        with ThreadPoolExecutor(at_once, "pulsar-txn-segment") as pool:
+            return list(pool.map(action, items))
 
     # -- segments that end -------------------------------------------------------------------
 
@@ -314,6 +353,8 @@ class _Output:
         SegmentSealedError, SegmentLogUnavailableError
             The given error, if the segment has no successor.
         """
+        if isinstance(error, UnverifiedReceiptError):
+            return self._renew(segment, error)
         topology = self._successors(segment, error)
         self._generation += 1
         if self._generation > _MOST_TURNS:
@@ -327,6 +368,24 @@ class _Output:
             self._left.append(written)
             rest += unproved
         return rest
+
+    def _renew(self, segment: SegmentRef, error: UnverifiedReceiptError) -> list[pa.RecordBatch]:
+        """Leave a writer of which nobody can tell what it has written; return what has no receipt.
+
+        What lies behind its last receipt is dropped by the bound, so that it may go out again.
+
+        Raises
+        ------
+        UnverifiedReceiptError
+            If that has happened too often.
+        """
+        self._losses += 1
+        if self._losses > _MOST_LOSSES:
+            raise error
+        self._generation += 1
+        written, unproved = self._open.pop(segment.id).leave()
+        self._left.append(replace(written, bounded=True))
+        return unproved
 
     def _successors(self, segment: SegmentRef, error: Exception) -> Topology:
         topics = self._run.topics

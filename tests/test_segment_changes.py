@@ -8,10 +8,16 @@ import pyarrow as pa
 import pytest
 import redis
 
-from pulsar_txn_spark.errors import OptionError, TopologyConflictError
+from pulsar_txn_spark.errors import (
+    OptionError,
+    TopologyConflictError,
+    UnverifiedReceiptError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
+from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState, Topology
@@ -148,6 +154,71 @@ def half_done(run: Runtime, *, seal: bool) -> Topology:
     if seal:
         run.log.seal(parent.ref)
     return run.topics.require(TOPIC)
+
+
+class Forgetful:
+    """A writer whose entries from some number of rows on are stored, but never acknowledged."""
+
+    def __init__(self, writer: SegmentWriter, after: int) -> None:
+        self._writer, self._left = writer, after
+        self._proved = writer.acknowledged()
+
+    def append(self, found: pa.RecordBatch) -> None:
+        self._writer.append(found)
+        receipt = self._writer.flush()
+        self._left -= receipt.messages
+        if self._left < 0:
+            raise UnverifiedReceiptError("the receipt was lost")
+        self._proved = self._writer.acknowledged()
+
+    def flush(self) -> Receipt:
+        return self._writer.flush()
+
+    def acknowledged(self) -> Receipt:
+        return self._proved
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def forget(monkeypatch: pytest.MonkeyPatch, losses: int, after: int) -> None:
+    opened = EmbeddedSegmentLog.writer
+    left = [losses]
+
+    def writer(log: EmbeddedSegmentLog, segment: SegmentRef, name: str) -> SegmentWriter:
+        found: SegmentWriter = opened(log, segment, name)
+        if left[0]:
+            left[0] -= 1
+            return Forgetful(found, after)
+        return found
+
+    monkeypatch.setattr(EmbeddedSegmentLog, "writer", writer)
+
+
+@pytest.mark.parametrize("after", [0, 25])
+@pytest.mark.parametrize("losses", [1, 3])
+def test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch, losses: int, after: int
+) -> None:
+    run.topics.changes.split(TOPIC, "0")
+    forget(monkeypatch, losses, after)
+    task = Task(run)
+    for start in range(0, 200, 10):
+        task.writers.append(TOPIC, rows(start, start + 10))
+    task.commit(task.writers.finish())
+    assert len(set(task.names)) == 1 + losses
+    monkeypatch.undo()
+    require_whole(run, 200)
+
+
+def test_a_log_that_never_proves_anything_fails_the_task(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(monkeypatch, 1000, 0)
+    task = Task(run)
+    with pytest.raises(UnverifiedReceiptError):
+        task.writers.append(TOPIC, rows(0, 10))
+    task.writers.close()
 
 
 @pytest.mark.parametrize("seal", [False, True])

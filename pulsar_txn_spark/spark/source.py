@@ -250,9 +250,14 @@ class _SegmentReader:
         """Tell how far each segment may be read."""
         gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
         by_id = {ref.id: ref for ref in gated.values()}
+        asked: dict[str, Position] = {}
 
         def last_confirmed(segment_id: str) -> Position:
-            return self.run.log.last_confirmed(by_id[segment_id])
+            # All are asked for at once, and each answer serves one look: the next one asks again.
+            if segment_id not in asked:
+                found = self.run.log.last_confirmed_of_each(list(by_id.values()))
+                asked.update(zip(by_id, found, strict=True))
+            return asked.pop(segment_id)
 
         found: dict[_Key, ReadableRange] = {}
         if gated:

@@ -1474,4 +1474,71 @@ MUTATIONS: tuple[Mutation, ...] = (
             "    if False and acks is not None:\n",
         ),
     ),
+    mutation(
+        "a damaged entry is taken as it came",
+        "INV-11",
+        f"{WIRE}::test_a_damaged_entry_is_never_a_row",
+        Edit(f"{WIRE_CODE}/frames.py", "    if found != expected:\n", "    if False:\n"),
+    ),
+    mutation(
+        "a reader that begins an entry early hands it out again",
+        "INV-7",
+        f"{WIRE}::test_a_reader_goes_on_where_it_was_cut_off",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "                if position > previous:  # a subscription begins an entry early\n",
+            "                if True:\n",
+        ),
+    ),
+    mutation(
+        "a reader takes whatever comes, however large",
+        "bounded memory",
+        f"{WIRE}::test_prefetched_bytes_are_bounded_even_where_sizes_jump",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "if self._queue and self._held_bytes + len(body) > self._limit_bytes:",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "a writer sends whatever it has, whether or not there are receipts",
+        "bounded memory",
+        f"{WIRE}::test_what_is_in_flight_is_bounded_over_all_writers",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "not self._in_flight_bytes or client.in_flight_bytes + cost <= limit",
+            "True or limit",
+        ),
+    ),
+    mutation(
+        "a message in chunks whose beginning is missing is handed out as far as it goes",
+        "INV-11",
+        f"{WIRE}::test_a_message_whose_first_chunk_is_gone_is_an_error_and_no_row",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "        if metadata.chunk_id > len(chunks):\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "auto takes the wire transport also where an option needs pulsar-client",
+        "transport",
+        f"{WIRE}::test_auto_is_wire_unless_an_option_needs_the_client",
+        Edit(
+            "pulsar_txn_spark/segments/pulsar_transport.py",
+            'chosen = "wire" if reason is None else "client"',
+            'chosen = "wire"',
+        ),
+    ),
+    mutation(
+        "what a writer wrote behind its last receipt counts, although it goes out again",
+        "INV-7",
+        "tests/test_segment_changes.py::"
+        "test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "self._left.append(replace(written, bounded=True))",
+            "self._left.append(replace(written, bounded=False))",
+        ),
+    ),
 )
