@@ -12,10 +12,14 @@ from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.topic_admin import (
     create_topic,
     delete_topic,
+    find_topic,
     list_topics,
+    merge_segments,
     remove_topic_property,
     reset_subscription,
+    seal_segment,
     set_topic_property,
+    split_segment,
     topic_properties,
 )
 
@@ -32,11 +36,15 @@ __all__ = [
     "__version__",
     "create_topic",
     "delete_topic",
+    "find_topic",
     "list_topics",
+    "merge_segments",
     "remove_topic_property",
     "reset_subscription",
+    "seal_segment",
     "serve_metrics",
     "set_topic_property",
+    "split_segment",
     "topic_properties",
     "transactional",
 ]
