@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
 
 from integration.spark_support import (
     NO_PANDAS_3,

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 import pytest
 import redis
 
 from pulsar_txn_spark.errors import OptionError, TopologyConflictError
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState, Topology
-from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.topic_writer import TopicWriters, Written
-from pulsar_txn_spark.txn.buffer import writer_name
-from pulsar_txn_spark.txn.coordinator import as_record
+from tests.segment_histories import Reader, Task, record_batch
 
 TOPIC = TopicName.parse("changing")
 KEYS = 7
@@ -32,75 +27,15 @@ def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
 
 
 def rows(start: int, stop: int) -> pa.RecordBatch:
-    values = [f"{n}".encode() for n in range(start, stop)]
-    keys = [f"key-{n % KEYS}".encode() for n in range(start, stop)]
-    return pa.RecordBatch.from_arrays([pa.array(values), pa.array(keys)], names=["value", "key"])
-
-
-class Task:
-    """One task of a transaction of its own."""
-
-    def __init__(self, run: Runtime, nonce: str = "n") -> None:
-        self.run, self.nonce = run, nonce
-        self.txn = run.coordinator.new_txn(nonce, timeout_ms=60_000)
-        self.names: list[str] = []
-
-        def name(generation: int) -> str:
-            return writer_name(self.txn, 0, f"{nonce}r{generation}")
-
-        def admit(writer: str, segments: Sequence[str]) -> None:
-            self.names.append(writer)
-            run.buffer.admit(self.txn, nonce, 60_000, writer, segments)
-
-        self.writers = TopicWriters(run, name, admit, 0)
-
-    def commit(self, written: list[Written]) -> None:
-        self.writers.close()
-        winners = [
-            Winner(
-                segment=w.segment.id,
-                writer=w.writer,
-                last=as_record(w.receipt.last),
-                bound=as_record(w.receipt.last) if w.bounded else None,
-            )
-            for w in written
-            if w.receipt.last is not None
-        ]
-        self.run.coordinator.commit(self.txn, self.nonce, Outcome(winners=winners))
-
-
-def read_all(run: Runtime) -> list[tuple[str, int]]:
-    """Read to the end as micro-batches do, parents before children."""
-    found: list[tuple[str, int]] = []
-    at: dict[str, Position] = {}
-    for _ in range(20):
-        topology = run.topics.require(TOPIC)
-        order = ReadingOrder.of(topology, at)
-        released = [s for s in topology.readable if s.descriptor in order.released]
-        for segment in released:
-            start = at.get(segment.descriptor, EARLIEST)
-            lac = run.log.last_confirmed(segment.ref)
-            [readable] = run.buffer.readable(
-                [segment.ref.id], {segment.ref.id: lac}.__getitem__, [start]
-            )
-            for batch in run.log.read(
-                segment.ref,
-                start,
-                readable.end,
-                visible=readable.visibility,
-                columns=frozenset({"value", "key"}),
-                max_rows=100,
-            ):
-                found += [(row["key"].decode(), int(row["value"])) for row in batch.to_pylist()]
-            at[segment.descriptor] = readable.end
-    return found
+    return record_batch([(f"key-{n % KEYS}", n) for n in range(start, stop)])
 
 
 def require_whole(run: Runtime, count: int) -> None:
-    found = read_all(run)
-    assert sorted(value for _, value in found) == list(range(count))
-    for key in {key for key, _ in found}:
-        own = [value for one, value in found if one == key]
+    """Read to the end as micro-batches do, parents before children."""
+    reader = Reader(run, TOPIC)
+    reader.read_all()
+    assert sorted(value for own in reader.found.values() for value in own) == list(range(count))
+    for key, own in reader.found.items():
         assert own == sorted(own), f"rows of {key} are out of order"
 
 
@@ -152,7 +87,7 @@ def half_done(run: Runtime, *, seal: bool) -> Topology:
 
 @pytest.mark.parametrize("seal", [False, True])
 def test_a_writer_goes_on_whatever_an_operator_has_left_half_done(run: Runtime, seal: bool) -> None:
-    task = Task(run)
+    task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 100))
     half_done(run, seal=seal)
     task.writers.append(TOPIC, rows(100, 200))
@@ -162,7 +97,7 @@ def test_a_writer_goes_on_whatever_an_operator_has_left_half_done(run: Runtime, 
 
 
 def test_a_segment_is_split_twice_and_merged_under_one_writer(run: Runtime) -> None:
-    task = Task(run)
+    task = Task(run, "n")
     changes = run.topics.changes
     task.writers.append(TOPIC, rows(0, 100))
     task.writers.finish()  # acknowledged in the parent: that stays
@@ -184,7 +119,7 @@ def test_a_segment_is_split_twice_and_merged_under_one_writer(run: Runtime) -> N
 def test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch(
     run: Runtime,
 ) -> None:
-    task = Task(run)
+    task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 10))
     task.writers.finish()
     run.topics.changes.split(TOPIC, "0")

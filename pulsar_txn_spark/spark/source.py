@@ -590,6 +590,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _look(
         self, reader: _SegmentReader, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
+        self._idle.begin()
         # The order matters: what is sealed, then LAC, then the gate.
         topologies = reader.topologies()
         read = self._understood(start, topologies)
@@ -600,7 +601,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for key, ref in reader.segments(topologies).items()
             if key[1] not in orders[key[0]].passed
         }
-        self._idle.before(ref.id for ref in segments.values())
+        self._idle.before((ref.id for ref in segments.values()), topologies)
         readable = reader.readable(segments, starts)
         self._held = {segments[key].id: found.blocked_by for key, found in readable.items()}
         latest = {key: found.end for key, found in readable.items()}
