@@ -66,6 +66,7 @@ SegmentArgument = Annotated[
 ]
 TopicArgument = Annotated[str, typer.Argument(help="topic://tenant/namespace/name, or the name.")]
 
+_BAR_WIDTH = 16  # the table of a topic fits into 80 columns
 _MOST = 1000  # transactions that a listing shows for each TC
 
 
@@ -91,7 +92,12 @@ def _open(given: Sequence[str]) -> Runtime:
 
 
 def _show(
-    rows: Sequence[dict[str, Any]], *, as_json: bool, title: str, columns: Sequence[str]
+    rows: Sequence[dict[str, Any]],
+    *,
+    as_json: bool,
+    title: str,
+    columns: Sequence[str],
+    drawings: Sequence[str] = (),
 ) -> None:
     """Print rows as a table, or as JSON."""
     if as_json:
@@ -99,7 +105,7 @@ def _show(
         return
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in drawings)
     for row in rows:
         table.add_row(*(_cell(row[column]) for column in columns))
     Console().print(table)
@@ -214,7 +220,7 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
             {
                 "segment": ref.id,
                 "lineage": f"{lines}{segment.descriptor}",
-                "hash space": bar(segment),
+                "hash space": bar(segment, _BAR_WIDTH),
                 "state": str(segment.state),
                 "hashes": f"{segment.hash_start:04x}-{segment.hash_end:04x}",
                 "parents": [by_id[parent].descriptor for parent in segment.parents],
@@ -227,12 +233,12 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
                 "log": ref.log_name,
             }
         )
+    drawings = ["lineage", "hash space"]
     if as_json:
-        for row in rows:  # drawings for people
-            del row["lineage"], row["hash space"]
-    drawn = ["lineage", "hash space", "state", "last confirmed", "held by", "dropped writers"]
+        rows = [{k: v for k, v in row.items() if k not in drawings} for row in rows]
+    columns = [*drawings, "state", "last confirmed", "held by", "dropped writers"]
     title = f"{topology.topic}, version {topology.version}"
-    _show(rows, as_json=as_json, title=title, columns=drawn)
+    _show(rows, as_json=as_json, title=title, columns=columns, drawings=drawings)
 
 
 @topic.command("delete")

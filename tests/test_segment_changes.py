@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
 import pyarrow as pa
 import pytest
 import redis
 
-from pulsar_txn_spark.errors import OptionError, TopologyConflictError
+from pulsar_txn_spark.errors import OptionError, SegmentSealedError, TopologyConflictError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.drawing import bar, lineage
+from pulsar_txn_spark.segments.log import Receipt, SegmentLog, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState, Topology
@@ -174,3 +180,138 @@ def test_a_topic_that_was_split_still_counts_as_created_with_its_first_segments(
 ) -> None:
     run.topics.changes.split(TOPIC, "0")
     assert len(run.topics.create(TOPIC, 1, exist_ok=True).active) == 2
+
+
+class _Forgetful:
+    """A writer whose second batch meets a seal: all of it is in the log, half of it is proved."""
+
+    def __init__(self, inner: SegmentWriter, meanwhile: Callable[[], object]) -> None:
+        self._inner, self._meanwhile = inner, meanwhile
+        self._batches = 0
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        self._batches += 1
+        if self._batches == 1:
+            self._inner.append(rows)
+            return
+        half = rows.num_rows // 2
+        self._inner.append(rows.slice(0, half))
+        self._inner.flush()
+        self._known = self._inner.acknowledged()
+        self._inner.append(rows.slice(half))
+        self._inner.flush()
+        self._meanwhile()
+        raise SegmentSealedError("sealed before the last receipt came")
+
+    def flush(self) -> Receipt:
+        return self._inner.flush()
+
+    def acknowledged(self) -> Receipt:
+        return self._known if self._batches > 1 else self._inner.acknowledged()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _ForgetfulLog:
+    """The log, with a forgetful writer in the first segment."""
+
+    def __init__(self, log: SegmentLog, meanwhile: Callable[[], object]) -> None:
+        self._log, self._meanwhile = log, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
+        inner = self._log.writer(segment, name)
+        return _Forgetful(inner, self._meanwhile) if segment.id.endswith("-0") else inner
+
+
+def test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice(run: Runtime) -> None:
+    log = _ForgetfulLog(run.log, lambda: run.topics.changes.split(TOPIC, "0"))
+    task = Task(replace(run, log=cast("SegmentLog", log)), "n")
+    task.writers.append(TOPIC, rows(0, 100))
+    task.writers.append(TOPIC, rows(100, 200))
+    task.commit(task.writers.finish())
+    parent = run.topics.require(TOPIC).segment("0").ref
+    assert run.log.measure(parent, EARLIEST, run.log.last_confirmed(parent)).messages == 200
+    require_whole(run, 200)
+
+
+def test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent(
+    run: Runtime,
+) -> None:
+    run.topics.changes.split(TOPIC, "0")
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 100))  # both have some that nobody has sent yet
+    run.topics.changes.merge(TOPIC, ["1", "2"])
+    task.writers.append(TOPIC, rows(100, 200))
+    task.commit(task.writers.finish())
+    require_whole(run, 200)
+
+
+def test_a_segment_that_was_terminated_past_us_is_an_error_until_it_gets_a_successor(
+    run: Runtime,
+) -> None:
+    [parent] = run.topics.require(TOPIC).active
+    run.log.seal(parent.ref)
+    task = Task(run, "n")
+    with pytest.raises(SegmentSealedError, match="nobody has planned a successor"):
+        task.writers.append(TOPIC, rows(0, 100))
+    task.abort()
+    run.topics.changes.seal(TOPIC, parent.descriptor)
+    task = Task(run, "m")
+    task.writers.append(TOPIC, rows(0, 100))
+    task.commit(task.writers.finish())
+    require_whole(run, 100)
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_a_sweep_finishes_what_an_operator_has_left_half_done(run: Runtime, seal: bool) -> None:
+    half_done(run, seal=seal)
+    assert run.sweeper().sweep().changes_finished == 1
+    topology = run.topics.require(TOPIC)
+    assert not topology.unfinished
+    topology.require_tiling()
+    assert [s.descriptor for s in topology.active] == ["0000-7fff-1", "8000-ffff-2"]
+    assert run.sweeper().sweep().changes_finished == 0
+
+
+def test_one_topic_that_cannot_be_finished_does_not_keep_a_sweep_from_the_others(
+    run: Runtime,
+) -> None:
+    planned = half_done(run, seal=False)
+    run.log.delete(planned.segment("0").ref)  # somebody has deleted it past us
+    other = TopicName.parse("other")
+    run.topics.create(other, 1)
+    topology = run.topics.require(other)
+    planned = topology.with_planned(topology.active, [], "dead operator")
+    run.store.swap_topology(str(other), topology.version, planned.serialize())
+    report = run.sweeper().sweep()
+    assert report.changes_finished == 1
+    [stuck] = report.stuck
+    assert str(TOPIC) in stuck
+
+
+def test_a_drawing_has_each_segment_once_and_below_all_of_its_parents(run: Runtime) -> None:
+    changes = run.topics.changes
+    changes.split(TOPIC, "0")
+    changes.split(TOPIC, "1")
+    topology = changes.merge(TOPIC, ["4", "2"])
+    drawn = [f"{lines}{segment.descriptor}" for lines, segment in lineage(topology)]
+    assert drawn == [
+        "0000-ffff-0",
+        "├─ 0000-7fff-1",
+        "│  ├─ 0000-3fff-3",
+        "│  └─ 4000-7fff-4",
+        "└─ 8000-ffff-2",
+        "   └─ 4000-ffff-5",
+    ]
+    assert [bar(segment, 8) for _, segment in lineage(topology)] == [
+        "▒▒▒▒▒▒▒▒",
+        "▒▒▒▒    ",
+        "██      ",
+        "  ▒▒    ",
+        "    ▒▒▒▒",
+        "  ██████",
+    ]

@@ -43,7 +43,7 @@ def lineage(topology: Topology) -> list[tuple[str, Segment]]:
     return rows
 
 
-def bar(segment: Segment, width: int = 32) -> str:
+def bar(segment: Segment, width: int) -> str:
     """Draw the segment's range in the hash space; the filling tells the state."""
     first = segment.hash_start * width // HASH_SPACE
     last = max(first + 1, -(-(segment.hash_end + 1) * width // HASH_SPACE))
