@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from benchmarks import micro_batch, null, throughput
+from benchmarks import micro_batch, null, segments, throughput
 from benchmarks.data import PROCESSES, write_input
 from benchmarks.measure import Result, write_json
 from benchmarks.place import Place
@@ -29,7 +29,7 @@ from pulsar_txn_spark.store import connection, server
 
 JSON_VARIABLE = "BENCH_JSON"
 _BACKENDS = ("embedded", "pulsar")
-_PARTS = ("sink", "source", "pipeline", "latency", "store")
+_PARTS = ("sink", "source", "pipeline", "latency", "store", "segments")
 _ROWS, _QUICK_ROWS = 1_000_000, 200_000
 _REPETITIONS = 3  # the least for a median that one bad run does not move
 _MICRO_BATCHES = 5  # of each shape in each block
@@ -132,6 +132,9 @@ def _measure(
         yield found
         what = "commands to the store in a micro-batch with a row in each segment"
         details.append((f"{place.name}: {what}", {"mean": scripts}))
+    if "segments" in parts:
+        yield from segments.scaling(bench, place)
+        yield from segments.split_cost(bench, place)
 
 
 @contextmanager

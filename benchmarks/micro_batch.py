@@ -60,7 +60,7 @@ SPARED = f"{NULL}-spared"
 """A null source and sink that keep their modules out of garbage collections, as ours do."""
 
 
-class _Progress(StreamingQueryListener):
+class Progress(StreamingQueryListener):
     """Hands the progress of micro-batches over."""
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ def nothing(spark: SparkSession, folder: Path, *, spare: bool) -> Iterator[Stepp
 def _stepping(
     spark: SparkSession, query: StreamingQuery, push: Callable[[Shape], None]
 ) -> Iterator[Stepper]:
-    progress = _Progress()
+    progress = Progress()
     spark.streams.addListener(progress)
     try:
         yield Stepper(push, progress.found)

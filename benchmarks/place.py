@@ -51,10 +51,10 @@ class Place:
         return f"{self.name}/{kind}"
 
     @contextmanager
-    def topic(self) -> Iterator[str]:
+    def topic(self, segments: int = SEGMENTS) -> Iterator[str]:
         """Give an empty topic and delete it afterwards: the embedded log lives in memory."""
         name = f"topic://public/default/bench-{next(_numbers)}"
-        pulsar_txn_spark.create_topic(self.options, name, segments=SEGMENTS)
+        pulsar_txn_spark.create_topic(self.options, name, segments=segments)
         self.settle()
         try:
             yield name

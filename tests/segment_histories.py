@@ -197,25 +197,29 @@ _CHANGE_STEPS = (Step.PLAN_CHILDREN, Step.SEAL_LOG, Step.ACTIVATE_CHILDREN)
 _STEPS = (Step.INTENT, Step.PIN, Step.DECIDE, Step.MATERIALIZE, *_CHANGE_STEPS)
 
 
-def _faults(chosen: tuple[Step, ...]) -> st.SearchStrategy[Fault | None]:
-    return st.none() | st.builds(Fault, st.sampled_from(chosen), st.sampled_from(Phase))
+def _faults(chosen: tuple[Step, ...]) -> st.SearchStrategy[Fault]:
+    return st.builds(Fault, st.sampled_from(chosen), st.sampled_from(Phase))
 
 
 _WRITERS = st.integers(0, WRITERS - 1)
+_WRITE = st.builds(Write, _WRITERS, st.integers(1, 9))
+_COMMIT = st.builds(End, _WRITERS, st.just(True))
+_CHANGE = st.builds(Change, st.integers(0, 9), st.integers(0, 7), st.booleans())
+_READ = st.builds(Read, st.sampled_from([None, 1, 2, 3, 5, 8]))
 MOVES: st.SearchStrategy[list[Move]] = st.lists(
+    # What is named twice comes twice as often: most of a history is ordinary.
     st.one_of(
-        st.builds(Write, _WRITERS, st.integers(1, 9)),
+        *(_WRITE, _WRITE, _WRITE, _COMMIT, _COMMIT, _READ, _READ, _READ, _CHANGE, _CHANGE),
         st.builds(Write, _WRITERS, st.integers(1, 9), _faults(_STEPS)),
-        st.builds(End, _WRITERS, st.sampled_from([True, True, False, None]), _faults(_STEPS)),
-        st.builds(Change, st.integers(0, 9), st.integers(0, 7), st.booleans()),
+        st.builds(End, _WRITERS, st.just(True), _faults(_STEPS)),
+        st.builds(End, _WRITERS, st.sampled_from([False, None])),
         st.builds(
             Change, st.integers(0, 9), st.integers(0, 7), st.booleans(), _faults(_CHANGE_STEPS)
         ),
-        st.builds(Read, st.none() | st.integers(1, 20)),
         st.just(Sweep()),
     ),
-    min_size=6,
-    max_size=40,
+    min_size=30,
+    max_size=60,
 )
 
 

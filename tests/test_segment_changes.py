@@ -12,13 +12,13 @@ import redis
 
 from pulsar_txn_spark.errors import OptionError, SegmentSealedError, TopologyConflictError
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.drawing import bar, lineage
 from pulsar_txn_spark.segments.log import Receipt, SegmentLog, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import SegmentState, Topology
+from pulsar_txn_spark.segments.topology import HASH_SPACE, SegmentState, Topology, hash_of
 from tests.segment_histories import Reader, Task, record_batch
 
 TOPIC = TopicName.parse("changing")
@@ -63,6 +63,25 @@ def test_of_two_operators_one_wins_and_the_other_is_told(run: Runtime) -> None:
     run.topics.changes.split(TOPIC, "0")
     with pytest.raises(TopologyConflictError, match="was replaced by"):
         run.topics.changes.split(TOPIC, "0")
+
+
+def test_who_comes_second_finishes_what_the_first_one_left_half_done(run: Runtime) -> None:
+    half_done(run, seal=False)
+    with pytest.raises(TopologyConflictError, match="is being replaced by"):
+        run.topics.changes.split(TOPIC, "0")
+    topology = run.topics.require(TOPIC)
+    assert not topology.unfinished
+    assert len(topology.active) == 2
+
+
+def test_nothing_is_appended_to_a_parent_once_the_topology_says_sealed(run: Runtime) -> None:
+    [parent] = run.topics.require(TOPIC).active
+    writer = run.log.writer(parent.ref, "w")
+    topology = run.topics.changes.split(TOPIC, "0")
+    assert topology.segment("0").state is SegmentState.SEALED
+    writer.append(rows(0, 1))  # waits in the writer for company
+    with pytest.raises(SegmentSealedError):
+        writer.flush()
 
 
 def test_segments_that_are_no_neighbours_are_not_merged(run: Runtime) -> None:
@@ -135,6 +154,9 @@ def test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch(
     parent = topology.segment("0")
     assert parent.sealed_at is not None
     assert ReadingOrder.of(topology, {}).released == {parent.descriptor}
+    before_the_end = Position(parent.sealed_at.ledger, parent.sealed_at.entry - 1)
+    half_read = ReadingOrder.of(topology, {parent.descriptor: before_the_end})
+    assert half_read.released == {parent.descriptor}
     drained = ReadingOrder.of(topology, {parent.descriptor: parent.sealed_at})
     assert drained.released == {s.descriptor for s in topology.active}
     require_whole(run, 20)
@@ -241,13 +263,17 @@ def test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice(run: 
 def test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent(
     run: Runtime,
 ) -> None:
+    names = [f"key-{n}" for n in range(KEYS)]
+    low = next(name for name in names if hash_of(name.encode()) < HASH_SPACE // 2)
+    high = next(name for name in names if hash_of(name.encode()) >= HASH_SPACE // 2)
     run.topics.changes.split(TOPIC, "0")
     task = Task(run, "n")
-    task.writers.append(TOPIC, rows(0, 100))  # both have some that nobody has sent yet
+    task.writers.append(TOPIC, record_batch([(high, 0)]))  # waits in the task for company
     run.topics.changes.merge(TOPIC, ["1", "2"])
-    task.writers.append(TOPIC, rows(100, 200))
+    task.writers.append(TOPIC, record_batch([(low, 1)]))  # here the task learns of the merge
+    task.writers.append(TOPIC, record_batch([(high, 2)]))
     task.commit(task.writers.finish())
-    require_whole(run, 200)
+    require_whole(run, 3)
 
 
 def test_a_segment_that_was_terminated_past_us_is_an_error_until_it_gets_a_successor(

@@ -26,7 +26,6 @@ IDLE = "tests/test_idle_source.py"
 METRICS = "tests/test_metrics.py"
 WIRE = "tests/test_wire_transport.py"
 CHANGES = "tests/test_segment_changes.py"
-HISTORIES = "tests/test_segment_histories.py"
 SEGMENTS = "pulsar_txn_spark/segments"
 WIRE_CODE = "pulsar_txn_spark/segments/wire"
 
@@ -1209,7 +1208,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the topology says sealed of a segment whose log can grow",
         "INV-10",
-        f"{HISTORIES}::test_in_every_history_each_row_is_read_once_and_each_key_in_order",
+        f"{CHANGES}::test_nothing_is_appended_to_a_parent_once_the_topology_says_sealed",
         Edit(
             f"{SEGMENTS}/changes.py",
             "            end = self._log.seal(parent.ref)\n            if",
@@ -1217,9 +1216,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a segment ends where the log stood before it was sealed",
+        "a sealed segment counts as read before it is",
         "INV-10",
-        f"{HISTORIES}::test_in_every_history_each_row_is_read_once_and_each_key_in_order",
+        f"{CHANGES}::test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch",
         Edit(
             f"{SEGMENTS}/reading_order.py",
             "        return segment.drained_at(position)\n",
@@ -1229,7 +1228,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a change of segments that lost the race leaves the first one half done",
         "INV-10",
-        f"{HISTORIES}::test_in_every_history_each_row_is_read_once_and_each_key_in_order",
+        f"{CHANGES}::test_who_comes_second_finishes_what_the_first_one_left_half_done",
         Edit(
             f"{SEGMENTS}/changes.py",
             "                self.finish(topology)\n                raise\n",
