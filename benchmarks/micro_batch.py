@@ -67,16 +67,17 @@ class Progress(StreamingQueryListener):
         self.found: queue.Queue[Any] = queue.Queue()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        pass
+        """Nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Hand it over."""
         self.found.put(event.progress)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        pass
+        """Nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        pass
+        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
