@@ -206,21 +206,20 @@ _WRITE = st.builds(Write, _WRITERS, st.integers(1, 9))
 _COMMIT = st.builds(End, _WRITERS, st.just(True))
 _CHANGE = st.builds(Change, st.integers(0, 9), st.integers(0, 7), st.booleans())
 _READ = st.builds(Read, st.sampled_from([None, 1, 2, 3, 5, 8]))
-MOVES: st.SearchStrategy[list[Move]] = st.lists(
+_MOVE: st.SearchStrategy[Move] = st.one_of(
     # What is named twice comes twice as often: most of a history is ordinary.
-    st.one_of(
-        *(_WRITE, _WRITE, _WRITE, _COMMIT, _COMMIT, _READ, _READ, _READ, _CHANGE, _CHANGE),
-        st.builds(Write, _WRITERS, st.integers(1, 9), _faults(_STEPS)),
-        st.builds(End, _WRITERS, st.just(True), _faults(_STEPS)),
-        st.builds(End, _WRITERS, st.sampled_from([False, None])),
-        st.builds(
-            Change, st.integers(0, 9), st.integers(0, 7), st.booleans(), _faults(_CHANGE_STEPS)
-        ),
-        st.just(Sweep()),
-    ),
-    min_size=30,
-    max_size=60,
+    *(_WRITE, _WRITE, _WRITE, _COMMIT, _COMMIT, _READ, _READ, _READ, _CHANGE, _CHANGE),
+    st.builds(Write, _WRITERS, st.integers(1, 9), _faults(_STEPS)),
+    st.builds(End, _WRITERS, st.just(True), _faults(_STEPS)),
+    st.builds(End, _WRITERS, st.sampled_from([False, None])),
+    st.builds(Change, st.integers(0, 9), st.integers(0, 7), st.booleans(), _faults(_CHANGE_STEPS)),
+    st.just(Sweep()),
 )
+
+
+def moves(least: int, most: int) -> st.SearchStrategy[list[Move]]:
+    """Return histories of so many moves."""
+    return st.lists(_MOVE, min_size=least, max_size=most)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
-from tests.segment_histories import MOVES, History, Move
+from tests.segment_histories import History, Move, moves
 
 EXAMPLES = 40
 
@@ -25,12 +25,12 @@ def test_in_every_history_each_row_is_read_once_and_each_key_in_order(run: Runti
     numbers = itertools.count()
 
     @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-    @given(moves=MOVES)
-    def check(moves: list[Move]) -> None:
+    @given(made=moves(30, 60))
+    def check(made: list[Move]) -> None:
         topic = TopicName.parse(f"history-{next(numbers)}")
         run.topics.create(topic, 2)
         history = History(run, topic)
-        for move in moves:
+        for move in made:
             history.go(move)
         history.finish()
 
