@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
+    SegmentNotFoundError,
     SegmentSealedError,
     UnverifiedReceiptError,
 )
@@ -35,6 +36,10 @@ from pulsar_txn_spark.segments.topology import Router, SegmentState, Topology
 _MOST_TURNS = 1024
 """Changes of one topic that a task follows: more of them in one batch mean that something runs
 wild."""
+
+_ENDED = (SegmentSealedError, SegmentNotFoundError, SegmentLogUnavailableError)
+"""What a writer may meet where a segment has ended: a deleted one was sealed before. Whether it has
+ended is for the topology to say."""
 
 Admit = Callable[[str, Sequence[str]], None]
 """``admit(writer, segments)``: lets a writer append to segments, intents and pins first."""
@@ -199,7 +204,7 @@ class _Output:
             one = waiting.pop(0)
             try:
                 one.flush()
-            except (SegmentSealedError, SegmentLogUnavailableError) as error:
+            except _ENDED as error:
                 for rows in self._turn_over(one.segment, error):
                     self.append(rows)
                 waiting = list(self._open.values())
@@ -221,7 +226,7 @@ class _Output:
         for index, (segment, part) in enumerate(parts):
             try:
                 self._open[segment.id].append(part)
-            except (SegmentSealedError, SegmentLogUnavailableError) as error:
+            except _ENDED as error:
                 # The part itself is among the rows that the writer has no receipt of.
                 behind = [later for _, later in parts[index + 1 :]]
                 return [*self._turn_over(segment, error), *behind]
@@ -245,10 +250,8 @@ class _Output:
         for index, start, end in zip(used, bounds, [*bounds[1:], rows.num_rows], strict=True):
             yield segments[index].ref, ordered.slice(start, end - start)
 
-    def _connect(
-        self, segments: Sequence[SegmentRef]
-    ) -> tuple[SegmentRef, SegmentSealedError] | None:
-        """Open a writer for each segment that has none; return the first seal that this meets."""
+    def _connect(self, segments: Sequence[SegmentRef]) -> tuple[SegmentRef, Exception] | None:
+        """Open a writer for each segment that has none; return the first end that this meets."""
         new = [segment for segment in segments if segment.id not in self._open]
         if not new:
             return None
@@ -258,7 +261,7 @@ class _Output:
         for segment in new:
             try:
                 writer = self._run.log.writer(segment, name)
-            except SegmentSealedError as error:
+            except (SegmentSealedError, SegmentNotFoundError) as error:
                 return segment, error
             self._open[segment.id] = _Open(segment, name, writer)
         return None
@@ -270,7 +273,7 @@ class _Output:
 
         Raises
         ------
-        SegmentSealedError, SegmentLogUnavailableError
+        SegmentSealedError, SegmentNotFoundError, SegmentLogUnavailableError
             The given error, if the segment has no successor.
         """
         topology = self._successors(segment, error)
@@ -296,7 +299,7 @@ class _Output:
         found = topology.by_id.get(segment.id)
         if found is not None and found.state is SegmentState.ACTIVE:
             if not isinstance(error, SegmentSealedError):
-                raise error  # the log is out of reach, but nothing says that it was sealed
+                raise error  # the log is out of reach or gone, but nothing says that it was sealed
             raise SegmentSealedError(
                 f"segment {segment.id} of {segment.topic} is sealed in the log ({error}), but "
                 "nobody has planned a successor: it was terminated past pulsar_txn_spark. Give it "

@@ -10,7 +10,12 @@ import pyarrow as pa
 import pytest
 import redis
 
-from pulsar_txn_spark.errors import OptionError, SegmentSealedError, TopologyConflictError
+from pulsar_txn_spark.errors import (
+    OptionError,
+    SegmentNotFoundError,
+    SegmentSealedError,
+    TopologyConflictError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
@@ -34,6 +39,14 @@ def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
 
 def rows(start: int, stop: int) -> pa.RecordBatch:
     return record_batch([(f"key-{n % KEYS}", n) for n in range(start, stop)])
+
+
+def low_and_high() -> tuple[str, str]:
+    """Return two keys, one of each half of the hash space."""
+    names = [f"key-{n}" for n in range(KEYS)]
+    low = next(name for name in names if hash_of(name.encode()) < HASH_SPACE // 2)
+    high = next(name for name in names if hash_of(name.encode()) >= HASH_SPACE // 2)
+    return low, high
 
 
 def require_whole(run: Runtime, count: int) -> None:
@@ -263,9 +276,7 @@ def test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice(run: 
 def test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent(
     run: Runtime,
 ) -> None:
-    names = [f"key-{n}" for n in range(KEYS)]
-    low = next(name for name in names if hash_of(name.encode()) < HASH_SPACE // 2)
-    high = next(name for name in names if hash_of(name.encode()) >= HASH_SPACE // 2)
+    low, high = low_and_high()
     run.topics.changes.split(TOPIC, "0")
     task = Task(run, "n")
     task.writers.append(TOPIC, record_batch([(high, 0)]))  # waits in the task for company
@@ -290,6 +301,29 @@ def test_a_segment_that_was_terminated_past_us_is_an_error_until_it_gets_a_succe
     task.writers.append(TOPIC, rows(0, 100))
     task.commit(task.writers.finish())
     require_whole(run, 100)
+
+
+def test_a_writer_goes_on_where_its_segment_was_even_deleted_meanwhile(run: Runtime) -> None:
+    low, high = low_and_high()
+    run.topics.changes.split(TOPIC, "0")
+    task = Task(run, "n")
+    task.writers.append(TOPIC, record_batch([(high, 0)]))  # it knows the topic as it is now
+    topology = run.topics.changes.split(TOPIC, "1")
+    parent = topology.segment("1").ref
+    deleted = topology.with_state([parent.id], SegmentState.DELETED)
+    run.store.swap_topology(str(TOPIC), topology.version, deleted.serialize())
+    run.log.delete(parent)
+    task.writers.append(TOPIC, record_batch([(low, 1)]))
+    task.commit(task.writers.finish())
+    require_whole(run, 2)
+
+
+def test_a_segment_that_was_deleted_past_us_is_an_error(run: Runtime) -> None:
+    [segment] = run.topics.require(TOPIC).active
+    run.log.delete(segment.ref)
+    task = Task(run, "n")
+    with pytest.raises(SegmentNotFoundError):
+        task.writers.append(TOPIC, rows(0, 100))
 
 
 @pytest.mark.parametrize("seal", [False, True])
