@@ -19,7 +19,7 @@ from tests.segment_histories import History, Move, Rows, Task, moves, record_bat
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["client", "wire"])
+@pytest.fixture(params=["client", "wire"], ids=["pulsar-client", "pulsar-wire"])
 def run(request: pytest.FixtureRequest, pulsar: Broker, embedded: dict[str, str]) -> Runtime:
     options = {
         **embedded,
