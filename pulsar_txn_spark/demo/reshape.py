@@ -13,7 +13,7 @@ from pulsar_txn_spark.demo.topics import SEGMENTS
 from pulsar_txn_spark.errors import TopologyConflictError
 from pulsar_txn_spark.segments.topology import Topology
 
-_MOST_SEGMENTS = 6
+MOST_SEGMENTS = 6
 """Active ones of a topic: enough for merges, and few enough for two cores."""
 
 
@@ -22,7 +22,7 @@ def reshape(options: dict[str, str], topic: str, chance: random.Random) -> tuple
     active = pulsar_txn_spark.find_topic(options, topic).active
     at = chance.randrange(len(active))
     name = active[at].descriptor
-    if len(active) < _MOST_SEGMENTS and chance.random() < 0.5:  # noqa: PLR2004
+    if len(active) < MOST_SEGMENTS and chance.random() < 0.5:  # noqa: PLR2004
         by_load = chance.random() < 0.5  # noqa: PLR2004
         after = pulsar_txn_spark.split_segment(options, topic, name, by_load=by_load)
         return f"split {name}{' by its load' if by_load else ''}", after
