@@ -294,8 +294,8 @@ class _Output:
         topics = self._run.topics
         topology = topics.require(self._topic)
         if isinstance(error, SegmentSealedError):
-            # Whoever began the change may be dead: it is finished here.
-            topology = topics.changes.finish(topology)
+            # Whoever began the change may be dead: then it is finished here.
+            topology = topics.changes.await_or_finish(topology)
         found = topology.by_id.get(segment.id)
         if found is not None and found.state is SegmentState.ACTIVE:
             if not isinstance(error, SegmentSealedError):

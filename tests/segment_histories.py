@@ -256,6 +256,7 @@ class History:
 
     def __post_init__(self) -> None:
         self.reader = Reader(self.run, self.topic)
+        self.run.topics.changes.patience_s = 0.0  # whoever began a change and is not done is dead
         self._open: dict[int, tuple[Task, Rows]] = {}
         self._next = 0
         self._tasks = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -324,6 +325,23 @@ def test_a_segment_that_was_deleted_past_us_is_an_error(run: Runtime) -> None:
     task = Task(run, "n")
     with pytest.raises(SegmentNotFoundError):
         task.writers.append(TOPIC, rows(0, 100))
+
+
+def test_a_writer_that_meets_a_seal_leaves_the_rest_to_an_operator_who_is_alive(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 100))
+    half_done(run, seal=True)
+    changes = run.topics.changes
+    changes.patience_s = 60.0  # the event ends the wait, not the time
+    operator = threading.Timer(0.1, lambda: changes.finish(run.topics.require(TOPIC)))
+    operator.start()
+    written = task.writers.finish()
+    operator.join()
+    monkeypatch.setattr(changes, "finish", lambda topology: topology)
+    task.commit(written)
+    require_whole(run, 100)
 
 
 @pytest.mark.parametrize("seal", [False, True])

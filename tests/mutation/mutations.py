@@ -1246,6 +1246,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a source leaves a change of segments half done",
+        "INV-10",
+        f"{IDLE}::test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once",
+        Edit(
+            f"{SPARK}/source.py",
+            "        if not any(now - since >= LEFT_ALONE_S for since in seen.values()):\n",
+            "        if True:\n",
+        ),
+    ),
+    mutation(
         "a change of segments tells nobody who waits",
         "",
         f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
