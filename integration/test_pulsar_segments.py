@@ -14,6 +14,7 @@ from pulsar_txn_spark.pulsar_server import Broker
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.topic_writer import Written
+from pulsar_txn_spark.txn.batch import new_nonce
 from tests.segment_histories import History, Move, Rows, Task, moves, record_batch
 
 _numbers = itertools.count()
@@ -66,7 +67,7 @@ def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(run: Runtime) 
     topic = new_topic(run, 1)
     [parent] = run.topics.require(topic).active
     rows = [(f"key-{n % 7}", n) for n in range(4000)]
-    task = Task(run, f"{topic.path}-a")
+    task = Task(run, new_nonce())
     task.writers.append(topic, record_batch(rows[:2000]))
     run.log.seal(parent.ref)  # past this package: nothing is planned
     with pytest.raises(SegmentSealedError, match="nobody has planned a successor"):
@@ -74,7 +75,7 @@ def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(run: Runtime) 
     task.abort()
     run.topics.changes.split(topic, parent.descriptor)
     history = History(run, topic)
-    task = Task(run, f"{topic.path}-b")
+    task = Task(run, new_nonce())
     task.commit(write(task, topic, rows))
     for key, value in rows:
         history.committed[key].append(value)

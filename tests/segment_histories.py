@@ -27,6 +27,7 @@ from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.protocol import EndedBy, TxnState
 from pulsar_txn_spark.topic_writer import TopicWriters, Written
+from pulsar_txn_spark.txn.batch import new_nonce
 from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import as_record
 
@@ -259,7 +260,6 @@ class History:
         self.run.topics.changes.patience_s = 0.0  # whoever began a change and is not done is dead
         self._open: dict[int, tuple[Task, Rows]] = {}
         self._next = 0
-        self._tasks = 0
 
     def go(self, move: Move) -> None:
         """Make one move, and see that everything holds."""
@@ -291,8 +291,7 @@ class History:
 
     def _write(self, move: Write) -> None:
         if move.writer not in self._open:
-            self._tasks += 1
-            self._open[move.writer] = (Task(self.run, f"{self.topic.path}-{self._tasks}"), [])
+            self._open[move.writer] = (Task(self.run, new_nonce()), [])
         task, written = self._open[move.writer]
         # Of one key only one task writes at a time: between two there is no order.
         rows = [
