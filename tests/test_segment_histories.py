@@ -13,7 +13,7 @@ from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.segment_histories import History, Move, moves
 
-EXAMPLES = 40
+EXAMPLES = 30
 
 
 @pytest.fixture
