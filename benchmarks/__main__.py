@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from benchmarks import memory, micro_batch, null, throughput
+from benchmarks import memory, micro_batch, null, segments, throughput
 from benchmarks.coordination import gates, operation_records, visibility
 from benchmarks.coordinator import coordinator
 from benchmarks.data import PROCESSES, write_input
@@ -35,7 +35,7 @@ from pulsar_txn_spark.store import connection, server
 
 JSON_VARIABLE = "BENCH_JSON"
 _BACKENDS = ("embedded", "pulsar")
-_SPARK_PARTS = ("sink", "source", "pipeline", "latency", "segments", "memory", "store")
+_SPARK_PARTS = ("sink", "source", "pipeline", "latency", "segments", "scaling", "memory", "store")
 _STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
     "coordinator": coordinator,
     "visibility": visibility,
@@ -176,6 +176,9 @@ def _measure(
         yield found
         what = "commands to the store in a micro-batch with a row in each segment"
         details.append((f"{place.name}: {what}", {"mean": scripts}))
+    if "scaling" in parts:
+        yield from segments.scaling(bench, place)
+        yield from segments.split_cost(bench, place)
 
 
 @contextmanager

@@ -63,23 +63,24 @@ SPARED = f"{NULL}-spared"
 """A null source and sink that keep their modules out of garbage collections, as ours do."""
 
 
-class _Progress(StreamingQueryListener):
+class Progress(StreamingQueryListener):
     """Hands the progress of micro-batches over."""
 
     def __init__(self) -> None:
         self.found: queue.Queue[Any] = queue.Queue()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        pass
+        """Nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Hand it over."""
         self.found.put(event.progress)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        pass
+        """Nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        pass
+        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def nothing(spark: SparkSession, folder: Path, *, spare: bool) -> Iterator[Stepp
 def _stepping(
     spark: SparkSession, query: StreamingQuery, push: Callable[[Shape], None]
 ) -> Iterator[Stepper]:
-    progress = _Progress()
+    progress = Progress()
     spark.streams.addListener(progress)
     try:
         yield Stepper(push, progress.found)

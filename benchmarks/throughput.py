@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks import bare_log, bare_pulsar, null
-from benchmarks.data import PROCESSES
+from benchmarks.data import PROCESSES, SEGMENTS
 from benchmarks.measure import Result, compare, interleave
 from benchmarks.peer import SIDE as JVM
 from benchmarks.peer import Peer, PeerError
@@ -162,7 +162,7 @@ def sinks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result
         }
         if case == "sink_batch":
             sides[place.side(NULL)] = lambda: _dropped(bench)
-            sides[place.side(LOG)] = lambda: _appended(bench, place)
+            sides[place.side(LOG)] = lambda: appended(bench, place)
         if place.service_url and case != "sink_foreach_batch":
             by_client = place.by("client")
             sides[place.side(BY_CLIENT)] = _into_topic(bench, by_client, write, "true")
@@ -245,12 +245,17 @@ def _busy_seconds(query: StreamingQuery) -> float:
     return spent_ms / 1000
 
 
-def _appended(bench: Bench, place: Place) -> float:
-    with place.topic() as topic:
-        segments = place.segments(topic)
-        return bench.crew_rate(
-            [bare_log.Append(place, segments, str(part)) for part in bench.parts]
-        )
+def stream_into(bench: Bench, place: Place, segments: int) -> float:
+    """Write the input with transactions into a topic of so many segments; return rows/s."""
+    with place.topic(segments) as topic:
+        return bench.rate(_sink_stream(bench, {**place.options, "topic": topic}), bench.rows)
+
+
+def appended(bench: Bench, place: Place, segments: int = SEGMENTS) -> float:
+    """Append the input to the log of so many segments, without Spark; return rows/s."""
+    with place.topic(segments) as topic:
+        refs = place.segments(topic)
+        return bench.crew_rate([bare_log.Append(place, refs, str(part)) for part in bench.parts])
 
 
 def _sent(bench: Bench, place: Place) -> float:
@@ -350,7 +355,7 @@ def pipeline(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Itera
             with place.topic() as output:
                 options = {**place.options, "topic": output, "transactions": transactions}
                 seconds = _busy_seconds(
-                    turned(_read_stream(bench, place, topic))
+                    turned(read_stream(bench, place, topic))
                     .writeStream.format(FORMAT)
                     .options(**options)
                     .option("checkpointLocation", bench.checkpoint())
@@ -407,11 +412,13 @@ def turned(messages: DataFrame) -> DataFrame:
     )
 
 
-def _read_stream(bench: Bench, place: Place, topic: str) -> DataFrame:
+def read_stream(bench: Bench, place: Place, topic: str, **options: object) -> DataFrame:
+    """Read a topic from its beginning under a subscription of its own."""
     return (
         bench.spark.readStream.schema(_TWO_COLUMNS)
         .format(FORMAT)
         .options(**place.options)
+        .options(**{key: str(value) for key, value in options.items()})
         .option("topic", topic)
         .option("startingOffsets", "earliest")
         # A name of its own each time: a subscription serves one query.

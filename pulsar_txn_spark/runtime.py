@@ -23,6 +23,7 @@ from pulsar_txn_spark.txn.sweeper import (
     BackgroundSweeper,
     SegmentEnds,
     Sweeper,
+    SweepReport,
 )
 
 
@@ -39,8 +40,7 @@ class Runtime:
 
     def sweeper(self, retention_ms: int = DEFAULT_RETENTION_MS) -> Sweeper:
         """Return a sweeper that asks this log for the ends of segments."""
-        ends = partial(_segment_ends, self.topics, self.log)
-        return Sweeper(self.coordinator, ends, retention_ms)
+        return _sweeper(self.topics, self.log, self.coordinator, retention_ms)
 
     def watcher(self, segments: Collection[str] = ()) -> SegmentWatcher:
         """Return a watcher for one waiting thread; close it."""
@@ -94,8 +94,21 @@ def _open(store_config: StoreConfig, pulsar_config: PulsarConfig | None) -> Runt
         topics,
         coordinator,
         MetadataTransactionBuffer(coordinator),
-        BackgroundSweeper(Sweeper(coordinator, partial(_segment_ends, topics, log))),
+        BackgroundSweeper(_sweeper(topics, log, coordinator, DEFAULT_RETENTION_MS)),
     )
+
+
+def _sweeper(
+    topics: Topics, log: SegmentLog, coordinator: TransactionCoordinator, retention_ms: int
+) -> Sweeper:
+    def finish_changes(report: SweepReport) -> None:
+        finished, failed = topics.finish_changes()
+        report.changes_finished += finished
+        for topic, error in failed.items():
+            report.note_stuck(topic, error)
+
+    ends = partial(_segment_ends, topics, log)
+    return Sweeper(coordinator, ends, retention_ms, chores=[finish_changes])
 
 
 def _segment_ends(topics: Topics, log: SegmentLog, segment_id: str) -> SegmentEnds | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pulsar_txn_spark.errors import AcknowledgementConflictError, NotAllowedError, OptionError
 from pulsar_txn_spark.options import Options, Use
@@ -106,6 +106,71 @@ def adopt_topic(
             f"adopt, found {source!r}"
         )
     return _open(options).topics.adopt(name, topic_name(options, topic), segments)
+
+
+def find_topic(options: Mapping[str, str], topic: str) -> Topology:
+    """Return a topic's segments as they are now: their hash ranges, states, parents and children.
+
+    Raises
+    ------
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    return _open(options).topics.require(TopicName.parse(topic))
+
+
+def split_segment(
+    options: Mapping[str, str],
+    topic: str,
+    segment: str,
+    *,
+    at: int | None = None,
+    by_load: bool = False,
+) -> Topology:
+    """Replace a segment by two, under running queries.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+    topic : str
+    segment : str
+        Number, descriptor (``8000-ffff-2``) or id of an active segment.
+    at : int, optional
+        First hash of the second child; the middle by default.
+    by_load : bool
+        Cut where half of the rows that were written last lies on either side.
+
+    Returns
+    -------
+    Topology
+        With both children active.
+
+    Raises
+    ------
+    TopologyConflictError
+        If somebody else changes the segment, or has changed it.
+    TopicNotFoundError, OptionError, StoreUnavailableError, SegmentLogUnavailableError
+    """
+    changes = _open(options).topics.changes
+    return changes.split(TopicName.parse(topic), segment, at=at, by_load=by_load)
+
+
+def merge_segments(options: Mapping[str, str], topic: str, segments: Sequence[str]) -> Topology:
+    """Replace adjacent segments by one, under running queries.
+
+    Parameters, result and errors are those of :func:`split_segment`; OptionError also if the
+    segments are not neighbours in the hash space.
+    """
+    return _open(options).topics.changes.merge(TopicName.parse(topic), segments)
+
+
+def seal_segment(options: Mapping[str, str], topic: str, segment: str) -> Topology:
+    """Seal a segment and go on in a new one over the same hashes.
+
+    Parameters, result and errors are those of :func:`split_segment`. It also gives a segment a
+    successor whose log somebody has terminated past this package.
+    """
+    return _open(options).topics.changes.seal(TopicName.parse(topic), segment)
 
 
 def delete_topic(options: Mapping[str, str], topic: str) -> None:

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
+    SegmentNotFoundError,
     SegmentSealedError,
     UnverifiedReceiptError,
 )
@@ -48,8 +49,14 @@ _MOST_LOSSES = 16
 """How often a task goes on under a new name where receipts prove nothing: with more of them it is
 better off if Spark repeats it elsewhere."""
 
-_ENDED = (SegmentSealedError, SegmentLogUnavailableError, UnverifiedReceiptError)
-"""Errors after which the rows without a receipt may go elsewhere, or under another name."""
+_ENDED = (
+    SegmentSealedError,
+    SegmentNotFoundError,
+    SegmentLogUnavailableError,
+    UnverifiedReceiptError,
+)
+"""Errors after which the rows without a receipt may go elsewhere, or under another name. Whether a
+segment has ended is for the topology to say: a deleted one was sealed before."""
 
 Admit = Callable[[str, Sequence[str]], None]
 """``admit(writer, segments)``: lets a writer append to segments, intents and pins first."""
@@ -314,10 +321,8 @@ class _Output:
         for index, start, end in zip(used, bounds, [*bounds[1:], rows.num_rows], strict=True):
             yield segments[index].ref, ordered.slice(start, end - start)
 
-    def _connect(
-        self, segments: Sequence[SegmentRef]
-    ) -> tuple[SegmentRef, SegmentSealedError] | None:
-        """Open a writer for each segment that has none; return the first seal that this meets."""
+    def _connect(self, segments: Sequence[SegmentRef]) -> tuple[SegmentRef, Exception] | None:
+        """Open a writer for each segment that has none; return the first end that this meets."""
         new = [segment for segment in segments if segment.id not in self._open]
         if not new:
             return None
@@ -327,10 +332,12 @@ class _Output:
         errors = self._each(new, partial(self._open_writer, name))
         return next(((s, error) for s, error in zip(new, errors, strict=True) if error), None)
 
-    def _open_writer(self, name: str, segment: SegmentRef) -> SegmentSealedError | None:
+    def _open_writer(
+        self, name: str, segment: SegmentRef
+    ) -> SegmentSealedError | SegmentNotFoundError | None:
         try:
             writer = self._run.log.writer(segment, name)
-        except SegmentSealedError as error:
+        except (SegmentSealedError, SegmentNotFoundError) as error:
             return error
         self._open[segment.id] = _Open(segment, name, writer)
         return None
@@ -350,7 +357,7 @@ class _Output:
 
         Raises
         ------
-        SegmentSealedError, SegmentLogUnavailableError
+        SegmentSealedError, SegmentNotFoundError, SegmentLogUnavailableError
             The given error, if the segment has no successor.
         """
         if isinstance(error, UnverifiedReceiptError):
@@ -391,12 +398,12 @@ class _Output:
         topics = self._run.topics
         topology = topics.require(self._topic)
         if isinstance(error, SegmentSealedError):
-            # Whoever began the change may be dead: it is finished here.
-            topology = topics.changes.finish(topology)
+            # Whoever began the change may be dead: then it is finished here.
+            topology = topics.changes.await_or_finish(topology)
         found = topology.by_id.get(segment.id)
         if found is not None and found.state is SegmentState.ACTIVE:
             if not isinstance(error, SegmentSealedError):
-                raise error  # the log is out of reach, but nothing says that it was sealed
+                raise error  # the log is out of reach or gone, but nothing says that it was sealed
             raise SegmentSealedError(
                 f"segment {segment.id} of {segment.topic} is sealed in the log ({error}), but "
                 "nobody has planned a successor: it was terminated past pulsar_txn_spark. Give it "

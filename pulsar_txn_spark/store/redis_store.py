@@ -353,7 +353,8 @@ class RedisStore:
     ) -> int | None:
         """Replace version `expected` (0 = absent); return the new version, None on a conflict."""
         args: list[_Arg] = [str(expected), record]
-        call = _Call("topology_cas", f"topic:{topic}", ["topology"], args, step)
+        keys = ["topology", "properties", "events"]
+        call = _Call("topology_cas", f"topic:{topic}", keys, args, step)
         reply = self._run(call)
         if _text(reply[1]) == Code.OK:
             return int(reply[2])
@@ -364,7 +365,7 @@ class RedisStore:
 
     def delete_topology(self, topic: str, expected: int) -> bool:
         """Delete version `expected`, and the topic's properties; False on a conflict."""
-        keys = ["topology", "properties"]
+        keys = ["topology", "properties", "events"]
         call = _Call("topology_cas", f"topic:{topic}", keys, [str(expected), ""])
         reply = self._run(call)
         return _text(reply[1]) == Code.OK or _text(reply[2]) == "0"

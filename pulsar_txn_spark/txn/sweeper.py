@@ -1,7 +1,8 @@
 """Sweeps: abort what expired, carry out what was decided, collect what nobody needs.
 
 No progress depends on a sweep: whoever is held up helps (see ``coordinator.help``). Sweeps keep the
-metadata small. Any number may run at once, in any driver; every step may be repeated.
+metadata small, and finish the changes of segments that somebody has left half done. Any number may
+run at once, in any driver; every step may be repeated.
 
 What goes, and when:
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pulsar_txn_spark.errors import (
@@ -63,7 +64,8 @@ class SweepReport:
 
     ``stuck`` names transactions that could not be carried out, or whose header is past its
     retention but could not go, and why. ``waiting`` counts headers past their retention that wait
-    for an older transaction of their TC to end.
+    for an older transaction of their TC to end. ``changes_finished`` counts the splits, merges and
+    seals that somebody had left half done.
     """
 
     aborted: int = 0
@@ -71,6 +73,7 @@ class SweepReport:
     headers_removed: int = 0
     segments_closed: int = 0
     dropped_removed: int = 0
+    changes_finished: int = 0
     waiting: int = 0
     stuck: tuple[str, ...] = ()
 
@@ -89,6 +92,10 @@ class SegmentEnds:
     deleted: Position
 
 
+Chore = Callable[[SweepReport], None]
+"""Something else that a sweep looks after; it adds to the report what it has done."""
+
+
 class Sweeper:
     """Runs sweeps over all TCs of a store.
 
@@ -101,6 +108,8 @@ class Sweeper:
         How long a decided header stays at least.
     busy_s : float
         How long a sweep goes on while it gets further; it deals with each TC once in any case.
+    chores : sequence of callable
+        What is looked after besides, after the transactions.
     """
 
     def __init__(
@@ -109,12 +118,14 @@ class Sweeper:
         ends: Callable[[str], SegmentEnds | None],
         retention_ms: int = DEFAULT_RETENTION_MS,
         busy_s: float = DEFAULT_BUSY_S,
+        chores: Sequence[Chore] = (),
     ) -> None:
         self._coordinator = coordinator
         self._store = coordinator.store
         self._ends = ends
         self._retention_ms = retention_ms
         self._busy_s = busy_s
+        self._chores = chores
         # Where in a TC's index to go on, so that headers that cannot go do not hide those behind.
         self._offsets: dict[int, int] = {}
 
@@ -127,6 +138,8 @@ class Sweeper:
             busy = [tc for tc in busy if self._sweep_once(tc, report)]
             if time.monotonic() >= until:
                 break
+        for chore in self._chores:
+            chore(report)
         self._store.deliver_tally()
         return report
 
@@ -322,4 +335,4 @@ class BackgroundSweeper:
             _LOG.warning("the sweep did not finish: %s", error)
             return
         for stuck in report.stuck:
-            _LOG.warning("header past its retention: %s", stuck)
+            _LOG.warning("the sweep could not deal with %s", stuck)

@@ -29,6 +29,8 @@ DOMAIN = "tests/test_pulsar_domain.py"
 ADOPTION = "tests/test_adoption.py"
 SEGMENTS = "pulsar_txn_spark/segments"
 TOPIC_LOG = f"{SEGMENTS}/pulsar_topic_log.py"
+CHANGES = "tests/test_segment_changes.py"
+SEGMENTS = "pulsar_txn_spark/segments"
 WIRE_CODE = "pulsar_txn_spark/segments/wire"
 CLIENT = "tests/test_client.py"
 CLIENT_CODE = "pulsar_txn_spark/client"
@@ -1539,6 +1541,148 @@ MUTATIONS: tuple[Mutation, ...] = (
             "pulsar_txn_spark/topic_writer.py",
             "self._left.append(replace(written, bounded=True))",
             "self._left.append(replace(written, bounded=False))",
+        ),
+    ),
+    mutation(
+        "a writer that leaves a segment is not bounded",
+        "INV-7",
+        f"{CHANGES}::test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "self.name, receipt, bounded=bool(rest)), rest",
+            "self.name, receipt), rest",
+        ),
+    ),
+    mutation(
+        "a part of a batch that a left segment has acknowledged goes out again",
+        "INV-7",
+        f"{CHANGES}::test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "        if rest and receipt.messages > self._proved:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "only the segment that met the seal is left",
+        "INV-10",
+        f"{CHANGES}::test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "for id_ in [id_ for id_ in self._open if id_ not in active]:",
+            "for id_ in [id_ for id_ in self._open if id_ not in active and id_ == segment.id]:",
+        ),
+    ),
+    mutation(
+        "rows go on to the children of a segment under the old name",
+        "INV-2",
+        f"{CHANGES}::test_a_segment_is_split_twice_and_merged_under_one_writer",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "        self._generation += 1\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a child segment is read beside its parents",
+        "INV-10",
+        f"{CHANGES}::test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch, "
+        "test_a_merge_waits_for_both_parents",
+        Edit(
+            f"{SEGMENTS}/reading_order.py",
+            "SegmentState.PLANNED and parents_passed:",
+            "SegmentState.PLANNED:",
+        ),
+    ),
+    mutation(
+        "a merged segment waits for one of its parents only",
+        "INV-10",
+        f"{CHANGES}::test_a_merge_waits_for_both_parents",
+        Edit(
+            f"{SEGMENTS}/reading_order.py",
+            "all(parent in passed for parent in segment.parents)",
+            "not segment.parents or any(parent in passed for parent in segment.parents)",
+        ),
+    ),
+    mutation(
+        "two plans of the same segments are not told apart",
+        "INV-10",
+        f"{CHANGES}::test_two_plans_of_the_same_children_are_told_apart",
+        Edit(
+            f"{SEGMENTS}/topology.py",
+            "                parents=ids,\n                change=change,\n",
+            '                parents=ids,\n                change="change",\n',
+        ),
+    ),
+    mutation(
+        "the topology says sealed of a segment whose log can grow",
+        "INV-10",
+        f"{CHANGES}::test_nothing_is_appended_to_a_parent_once_the_topology_says_sealed",
+        Edit(
+            f"{SEGMENTS}/changes.py",
+            "            end = self._log.seal(parent.ref)\n            if",
+            "            end = self._log.last_confirmed(parent.ref)\n            if",
+        ),
+    ),
+    mutation(
+        "a sealed segment counts as read before it is",
+        "INV-10",
+        f"{CHANGES}::test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch",
+        Edit(
+            f"{SEGMENTS}/reading_order.py",
+            "        return segment.drained_at(position)\n",
+            "        return segment.sealed\n",
+        ),
+    ),
+    mutation(
+        "a change of segments that lost the race leaves the first one half done",
+        "INV-10",
+        f"{CHANGES}::test_who_comes_second_finishes_what_the_first_one_left_half_done",
+        Edit(
+            f"{SEGMENTS}/changes.py",
+            "                self.finish(topology)\n                raise\n",
+            "                raise\n",
+        ),
+    ),
+    mutation(
+        "a sweep leaves a change of segments half done",
+        "INV-10",
+        f"{CHANGES}::test_a_sweep_finishes_what_an_operator_has_left_half_done",
+        Edit(
+            "pulsar_txn_spark/runtime.py",
+            "retention_ms, [finish_changes]",
+            "retention_ms, []",
+        ),
+    ),
+    mutation(
+        "a source leaves a change of segments half done",
+        "INV-10",
+        f"{IDLE}::test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once",
+        Edit(
+            f"{SPARK}/source.py",
+            "        if not any(now - since >= LEFT_ALONE_S for since in seen.values()):\n",
+            "        if True:\n",
+        ),
+    ),
+    mutation(
+        "a change of segments tells nobody who waits",
+        "",
+        f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
+        Edit(
+            f"{LUA}/topology_cas.lua",
+            "redis.call('XADD', KEYS[4], 'MAXLEN', '~', '64', '*', 'type', 'topology', "
+            "'version', next_version)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a look at the segments misses what happens to their topic meanwhile",
+        "",
+        f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
+        Edit(
+            f"{SPARK}/source.py",
+            "for ref in segments.values()), topologies)",
+            "for ref in segments.values()), ())",
         ),
     ),
 )
