@@ -1579,8 +1579,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_a_segment_is_split_twice_and_merged_under_one_writer",
         Edit(
             "pulsar_txn_spark/topic_writer.py",
-            "        self._generation += 1\n",
-            "",
+            "        self._generation += 1\n        if self._generation > _MOST_TURNS:",
+            "        if self._generation > _MOST_TURNS:",
         ),
     ),
     mutation(
@@ -1650,8 +1650,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_a_sweep_finishes_what_an_operator_has_left_half_done",
         Edit(
             "pulsar_txn_spark/runtime.py",
-            "retention_ms, [finish_changes]",
-            "retention_ms, []",
+            "retention_ms, chores=[finish_changes]",
+            "retention_ms, chores=[]",
         ),
     ),
     mutation(
