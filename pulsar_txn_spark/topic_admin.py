@@ -116,7 +116,7 @@ def find_topic(options: Mapping[str, str], topic: str) -> Topology:
     TopicNotFoundError
         If there is no such topic.
     """
-    return _open(options).topics.require(TopicName.parse(topic))
+    return _open(options).topics.require(topic_name(options, topic))
 
 
 def split_segment(
@@ -152,7 +152,7 @@ def split_segment(
     TopicNotFoundError, OptionError, StoreUnavailableError, SegmentLogUnavailableError
     """
     changes = _open(options).topics.changes
-    return changes.split(TopicName.parse(topic), segment, at=at, by_load=by_load)
+    return changes.split(topic_name(options, topic), segment, at=at, by_load=by_load)
 
 
 def merge_segments(options: Mapping[str, str], topic: str, segments: Sequence[str]) -> Topology:
@@ -161,7 +161,7 @@ def merge_segments(options: Mapping[str, str], topic: str, segments: Sequence[st
     Parameters, result and errors are those of :func:`split_segment`; OptionError also if the
     segments are not neighbours in the hash space.
     """
-    return _open(options).topics.changes.merge(TopicName.parse(topic), segments)
+    return _open(options).topics.changes.merge(topic_name(options, topic), segments)
 
 
 def seal_segment(options: Mapping[str, str], topic: str, segment: str) -> Topology:
@@ -170,7 +170,7 @@ def seal_segment(options: Mapping[str, str], topic: str, segment: str) -> Topolo
     Parameters, result and errors are those of :func:`split_segment`. It also gives a segment a
     successor whose log somebody has terminated past this package.
     """
-    return _open(options).topics.changes.seal(TopicName.parse(topic), segment)
+    return _open(options).topics.changes.seal(topic_name(options, topic), segment)
 
 
 def delete_topic(options: Mapping[str, str], topic: str) -> None:

@@ -51,6 +51,7 @@ def test_adopted_partitions_are_parents_of_every_child_and_take_no_rows() -> Non
     assert [p.ref.log_name for p in parents] == LOGS
     assert {(p.hash_start, p.hash_end) for p in parents} == {(0, HASH_SPACE - 1)}
     assert topology.active == ()
+    assert topology.readable == (), "they are no segments yet"
     everybody = tuple(p.ref.id for p in parents)
     assert all(child.parents == everybody for child in children)
     assert all(p.children == tuple(c.ref.id for c in children) for p in parents)

@@ -1001,6 +1001,18 @@ def test_a_subscription_of_a_query_is_refused_and_says_whose_it_is(service: Serv
         service.client.consumer(topic, "s")
 
 
+def test_an_adopted_topic_may_go_on_under_its_old_name(service: Service) -> None:
+    topic = service.topic()
+    old = topic.replace("topic://", "persistent://")
+    options = {"store.path": service.path, "domain.overrides": "public/default=topic"}
+    with client.connect(options) as found:
+        with found.producer(old) as producer, found.new_txn() as txn:
+            producer.send("a", txn=txn)
+        with found.consumer(old, "s") as consumer:
+            assert text(consumer.receive(timeout_ms=5_000)) == "a"
+    assert service.visible(topic) == ["a"]
+
+
 # -- bad input -------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.errors import AlreadyClosedError, OptionError
 from pulsar_txn_spark.options import Options, Use, subscription_name
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topic_name import Domains
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
 _SHORTEST_LEASE_MS, _LONGEST_LEASE_MS = 1_000, 86_400_000  # as for the option txn.timeoutMs
@@ -38,7 +38,8 @@ def connect(options: Mapping[str, str] | None = None) -> Client:
         If an option is unknown, or not one of connecting.
     StoreUnavailableError, StoreUnsafeError, SegmentLogUnavailableError
     """
-    return Client(runtime(Options(options or {}, Use.CONNECT)))
+    parsed = Options(options or {}, Use.CONNECT)
+    return Client(runtime(parsed), parsed.domains)
 
 
 class Client:
@@ -47,8 +48,9 @@ class Client:
     Any thread may use it. A forked process needs one of its own.
     """
 
-    def __init__(self, run: Runtime) -> None:
+    def __init__(self, run: Runtime, domains: Domains | None = None) -> None:
         self._run = run
+        self._domains = domains or Domains()
         self._pid = os.getpid()
         self._closed = False
         self._leases = Leases()
@@ -100,7 +102,7 @@ class Client:
         OptionError, StoreUnavailableError, AlreadyClosedError
         """
         self._require(None)
-        producer = Producer(self._run, TopicName.parse(topic), self._require)
+        producer = Producer(self._run, self._domains.segmented(topic), self._require)
         with self._lock:
             self._open.add(producer)
         return producer
@@ -133,11 +135,13 @@ class Client:
             If another consumer subscribed later, in this very moment.
         DataLossError
             If messages that were not acknowledged are gone.
+        TransactionDomainError
+            If it is a topic of Pulsar's own transactions (``persistent://``).
         OptionError, StoreUnavailableError, AlreadyClosedError
         """
         self._require(None)
         given = [topics] if isinstance(topics, str) else list(topics)
-        names = [TopicName.parse(topic) for topic in given]
+        names = [self._domains.segmented(topic) for topic in given]
         if not names or len(set(names)) != len(names):
             raise OptionError(f"topics: expected at least one topic, each once, found {given}")
         try:

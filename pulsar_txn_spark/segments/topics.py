@@ -204,8 +204,9 @@ class Topics:
         ------
         SegmentNotFoundError, SegmentLogUnavailableError
         """
-        # While a topic is being adopted, no segment is active.
-        segment = (topology.active or topology.readable)[0].ref
+        if not topology.active:
+            return  # it is being adopted
+        segment = topology.active[0].ref
         if segment.in_pulsar_domain not in self._reached:
             self.log_of(segment).reach(segment)
             self._reached.add(segment.in_pulsar_domain)

@@ -133,9 +133,15 @@ class Topology:
 
     @property
     def readable(self) -> tuple[Segment, ...]:
-        """The segments that have a log with rows, or may come to have one."""
+        """The segments that have a log with rows, or may come to have one.
+
+        An adopted one becomes a segment only when it is sealed: until then what is open there
+        under Pulsar's own transactions could be taken for committed.
+        """
         unreadable = (SegmentState.PLANNED, SegmentState.DELETED)
-        return tuple(s for s in self.segments if s.state not in unreadable)
+        return tuple(
+            s for s in self.segments if s.state not in unreadable and (s.sealed or not s.adopted)
+        )
 
     @property
     def by_id(self) -> dict[str, Segment]:

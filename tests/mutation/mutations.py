@@ -1271,6 +1271,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a partition is read as a segment before it is sealed",
+        "read committed",
+        f"{ADOPTION}::test_adopted_partitions_are_parents_of_every_child_and_take_no_rows",
+        Edit(
+            f"{SEGMENTS}/topology.py",
+            "s.state not in unreadable and (s.sealed or not s.adopted)",
+            "s.state not in unreadable",
+        ),
+    ),
+    mutation(
         "a topic is sealed under an open transaction of Pulsar's own",
         "INV-11",
         f"{ADOPTION}::test_a_topic_with_an_open_transaction_of_pulsars_own_is_not_adopted",
