@@ -20,28 +20,31 @@ def main(folder: str, store: str, source: str, out: str) -> None:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", f"{folder}/scratch")
         .config("spark.driver.memory", "768m")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    options = {"store.path": store, "txn.timeoutMs": "20000"}
+    connection = {"store.path": store}
+    options = {**connection, "txn.timeoutMs": "20000"}
 
     # Nested, so that it is pickled by value: a worker need not find this module.
     def change(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pulsar_txn_spark import topic_admin  # noqa: PLC0415
         from pulsar_txn_spark.errors import TopologyConflictError  # noqa: PLC0415
 
-        for number, batch in enumerate(batches):
-            yield batch
+        pieces = (
+            batch.slice(start, 100) for batch in batches for start in range(0, batch.num_rows, 100)
+        )
+        for number, piece in enumerate(pieces):
+            yield piece
             if number % 4 != 3:
                 continue
-            active = topic_admin.find_topic(options, out).active
+            active = topic_admin.find_topic(connection, out).active
             try:
                 if len(active) < 3:
-                    topic_admin.split_segment(options, out, active[-1].descriptor)
+                    topic_admin.split_segment(connection, out, active[-1].descriptor)
                 else:
                     names = [segment.descriptor for segment in active]
-                    topic_admin.merge_segments(options, out, names)
+                    topic_admin.merge_segments(connection, out, names)
             except TopologyConflictError:
                 pass  # the writer of this task was faster with an unfinished change
 

@@ -71,6 +71,9 @@ def job(lab: Lab, source: str, out: str, checkpoint: str = "checkpoint", **optio
     return lab.sink(df, out, lab.checkpoint(checkpoint))
 
 
+@pytest.mark.parametrize(
+    "any_lab", ["embedded", pytest.param("pulsar", marks=pytest.mark.long)], indirect=True
+)
 def test_a_job_goes_on_while_its_input_and_its_output_change(any_lab: Lab) -> None:
     lab, run = any_lab, any_lab.run
     source, out = lab.topic(), lab.topic()
@@ -198,6 +201,7 @@ def test_a_batch_that_was_planned_before_a_change_is_replayed_after_it(lab: Lab)
     assert found_in(run, out) == list(range(200))
 
 
+@pytest.mark.long
 def test_another_query_takes_a_subscription_over_where_it_stands_in_the_children(lab: Lab) -> None:
     run = lab.run
     source, out, later = lab.topic(), lab.topic(), lab.topic()
@@ -224,6 +228,7 @@ def test_a_batch_read_sees_the_rows_of_all_generations(lab: Lab) -> None:
     assert sorted(map(int, lab.values(source))) == list(range(100))
 
 
+@pytest.mark.long
 def test_a_segment_that_was_deleted_unread_is_a_data_loss_and_a_read_one_leaves_the_checkpoint(
     lab: Lab,
 ) -> None:
