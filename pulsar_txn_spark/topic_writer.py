@@ -254,7 +254,15 @@ class _Output:
             return None
         name = self._name(self._generation)
         if self._admit is not None:
-            self._admit(name, [segment.id for segment in new])
+            try:
+                self._admit(name, [segment.id for segment in new])
+            except SegmentSealedError as error:
+                # Deleted since this task has read the topology.
+                active = {s.ref.id for s in self._run.topics.require(self._topic).active}
+                gone = [segment for segment in new if segment.id not in active]
+                if not gone:
+                    raise
+                return gone[0], error
         for segment in new:
             try:
                 writer = self._run.log.writer(segment, name)

@@ -65,6 +65,7 @@ class Segment:
 
     ``sealed_at`` is the last position of a sealed segment's log, which can never grow again.
     ``change`` names the split, merge or seal that the segment came by, empty for a first one.
+    ``erased`` says of a deleted one that nothing of it is left, neither data nor metadata.
     """
 
     ref: SegmentRef
@@ -75,6 +76,7 @@ class Segment:
     children: tuple[str, ...] = ()
     sealed_at: Position | None = None
     change: str = ""
+    erased: bool = False
 
     @property
     def descriptor(self) -> str:
@@ -302,6 +304,7 @@ class Topology:
                 children=segment.children,
                 state=_STATES[segment.state],
                 change=segment.change,
+                erased=segment.erased,
             )
             if segment.sealed_at is not None:
                 item.sealed_at.ledger = segment.sealed_at.ledger
@@ -327,6 +330,7 @@ class Topology:
                     else None
                 ),
                 change=item.change,
+                erased=item.erased,
             )
             for item in record.segments
         )

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pulsar_txn_spark.errors import (
@@ -59,7 +59,8 @@ class SweepReport:
 
     ``stuck`` names transactions that could not be carried out, or whose header is past its
     retention but could not go, and why. ``waiting`` counts headers past their retention that wait
-    for an older transaction of their TC to end.
+    for an older transaction of their TC to end. ``segments_trimmed`` and ``segments_deleted`` count
+    those of which the topics' retention has let data go.
     """
 
     aborted: int = 0
@@ -67,6 +68,8 @@ class SweepReport:
     headers_removed: int = 0
     segments_closed: int = 0
     dropped_removed: int = 0
+    segments_trimmed: int = 0
+    segments_deleted: int = 0
     waiting: int = 0
     stuck: tuple[str, ...] = ()
 
@@ -83,6 +86,10 @@ class SegmentEnds:
     deleted: Position
 
 
+Chore = Callable[[SweepReport], None]
+"""Something else that a sweep looks after; it adds to the report what it has done."""
+
+
 class Sweeper:
     """Runs sweeps over all TCs of a store.
 
@@ -93,6 +100,8 @@ class Sweeper:
         Asks the log for a segment's ends, None if the segment is not known (any more).
     retention_ms : int
         How long a decided header stays at least.
+    chores : sequence of callable
+        What is looked after besides, after the transactions.
     """
 
     def __init__(
@@ -100,11 +109,13 @@ class Sweeper:
         coordinator: TransactionCoordinator,
         ends: Callable[[str], SegmentEnds | None],
         retention_ms: int = DEFAULT_RETENTION_MS,
+        chores: Sequence[Chore] = (),
     ) -> None:
         self._coordinator = coordinator
         self._store = coordinator.store
         self._ends = ends
         self._retention_ms = retention_ms
+        self._chores = chores
         # Where in a TC's index to go on, so that headers that cannot go do not hide those behind.
         self._offsets: dict[int, int] = {}
 
@@ -114,8 +125,18 @@ class Sweeper:
         for tc in range(self._store.identity.coordinators):
             self._abort_expired(tc, report)
             self._collect(tc, report)
+        for chore in self._chores:
+            chore(report)
         self._store.deliver_tally()
         return report
+
+    def settle(self, segment: str, report: SweepReport) -> None:
+        """Let dropped writers of a segment go of which the log has deleted every entry (INV-5)."""
+        for tc in range(self._store.identity.coordinators):
+            below, _ = self._store.lowest_open(tc)
+            why = self._close(segment, tc, below, report)
+            if why is not None:
+                report.note_stuck(f"the trimmed segment {segment}", why)
 
     def _abort_expired(self, tc: int, report: SweepReport) -> None:
         _, now_ms = self._store.lowest_open(tc)

@@ -4,6 +4,10 @@
 -- KEYS[5]  {seg:<id>}:subscriptions
 -- ARGV[4]  TC, ARGV[5] counter F, ARGV[6] key prefix of pending acks
 -- -> {seq, 'OK' | 'ALREADY', closed} | {seq, 'PENDING', TxnId}
+--    {seq, 'ALREADY'} as well if the segment was deleted
+if retired then
+  return {seq, 'ALREADY'}
+end
 local before = redis.call('HGET', KEYS[3], ARGV[4])
 local limit = tonumber(ARGV[5])
 if before and tonumber(before) >= limit then
