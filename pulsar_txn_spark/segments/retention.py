@@ -45,9 +45,8 @@ from pulsar_txn_spark.store.protocol import Code, MetadataStore, SegmentHolds
 RETENTION_PROPERTY = "__retention"
 """System property of a topic with its retention."""
 
-LEASE_MS = 25_000
-"""How long a process that looks after a topic keeps others off: shorter than the interval of
-sweeps, so that the next one of any process finds it free."""
+LEASE_MS = 60_000
+"""How long a process that dies while it looks after a topic keeps others off."""
 
 _TRIES = 64  # each lost race means that another change of the same topic got on
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -267,10 +266,13 @@ class RetentionSweep:
             return
         if self._store.lease_topic(name, self._owner, LEASE_MS).code is not Code.OK:
             return
-        self._finish(topology, begun, report)
-        topology = None if retention.forever else self._read(name)
-        if topology is not None:
-            self._carry_out(topology, retention, settle, report)
+        try:
+            self._finish(topology, begun, report)
+            topology = None if retention.forever else self._read(name)
+            if topology is not None:
+                self._carry_out(topology, retention, settle, report)
+        finally:
+            self._store.lease_topic(name, self._owner, 0)
 
     def _finish(
         self, topology: Topology, begun: Sequence[Segment], report: RetentionReport
@@ -290,8 +292,10 @@ class RetentionSweep:
     ) -> None:
         for verdict in self.judge(topology, retention):
             ref = verdict.segment.ref
-            if verdict.delete and self._delete(topology, verdict.segment):
-                report.deleted.append(ref.id)
+            if verdict.delete:
+                # If somebody needs it after all, nothing of the verdict holds: the next one will.
+                if self._delete(topology, verdict.segment):
+                    report.deleted.append(ref.id)
             elif verdict.trim_to > verdict.gone:
                 if self._log.trim(ref, verdict.trim_to) > verdict.gone:
                     report.trimmed.append(ref.id)
