@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.topic_admin import (
+    Retention,
+    ScalingPolicy,
     create_topic,
+    delete_subscription,
     delete_topic,
     list_topics,
     remove_topic_property,
     reset_subscription,
+    set_retention,
+    set_scaling,
     set_topic_property,
     topic_properties,
+    topic_retention,
+    topic_scaling,
 )
 
 if TYPE_CHECKING:
@@ -28,16 +35,23 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "BatchTransaction",
     "PulsarTxnError",
+    "Retention",
+    "ScalingPolicy",
     "TransactionalSink",
     "__version__",
     "create_topic",
+    "delete_subscription",
     "delete_topic",
     "list_topics",
     "remove_topic_property",
     "reset_subscription",
     "serve_metrics",
+    "set_retention",
+    "set_scaling",
     "set_topic_property",
     "topic_properties",
+    "topic_retention",
+    "topic_scaling",
     "transactional",
 ]
 

@@ -14,6 +14,7 @@ from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.retention import RetentionSweep
+from pulsar_txn_spark.segments.scaler import Scaler
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topics import Topics
 from pulsar_txn_spark.store.connection import connect
@@ -48,6 +49,10 @@ class Runtime:
     def retention(self) -> RetentionSweep:
         """Return what carries the retention of topics out."""
         return _retention(self.log, self.coordinator)
+
+    def scaler(self) -> Scaler:
+        """Return what splits and merges segments by the policies of topics."""
+        return Scaler(self.store, self.log, self.topics)
 
     def watcher(self, segments: Collection[str] = ()) -> SegmentWatcher:
         """Return a watcher for one waiting thread; close it."""

@@ -10,12 +10,30 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import CONTAINS_TXN, SegmentRef
 from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
+from pulsar_txn_spark.segments.scaling import SCALING_PROPERTY, ScalingPolicy
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.protocol import Code
 
 INTERNAL_PROPERTIES = frozenset({"__upkeep", "__load"})
 """Who looks after the topic at the moment, and what was seen of its load: nobody's settings."""
+
+__all__ = [
+    "Retention",
+    "ScalingPolicy",
+    "create_topic",
+    "delete_subscription",
+    "delete_topic",
+    "list_topics",
+    "remove_topic_property",
+    "reset_subscription",
+    "set_retention",
+    "set_scaling",
+    "set_topic_property",
+    "topic_properties",
+    "topic_retention",
+    "topic_scaling",
+]
 
 SYSTEM_PREFIX = "__"
 """So the names of the system's own properties begin."""
@@ -115,6 +133,30 @@ def topic_retention(options: Mapping[str, str], topic: str) -> Retention:
     run = _open(options)
     topology = run.topics.require(TopicName.parse(topic))
     return Retention.of(run.store.read_properties(str(topology.topic)))
+
+
+def set_scaling(options: Mapping[str, str], topic: str, policy: ScalingPolicy) -> None:
+    """Say when ``pulsar-txn sweep --scale`` splits and merges a topic's segments.
+
+    Raises
+    ------
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    _change_property(options, topic, SCALING_PROPERTY, policy.serialize())
+
+
+def topic_scaling(options: Mapping[str, str], topic: str) -> ScalingPolicy:
+    """Return when a topic's segments are split and merged; off unless it was set.
+
+    Raises
+    ------
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    run = _open(options)
+    topology = run.topics.require(TopicName.parse(topic))
+    return ScalingPolicy.of(run.store.read_properties(str(topology.topic)))
 
 
 def delete_subscription(options: Mapping[str, str], topic: str, subscription: str) -> bool:

@@ -87,6 +87,16 @@ class Retention:
         """Whether everything stays."""
         return self.time_ms is None and self.size_bytes is None
 
+    def __str__(self) -> str:
+        if self.forever:
+            return "everything is kept"
+        limits = []
+        if self.time_ms is not None:
+            limits.append(f"for {_readable(self.time_ms, _UNITS_MS)}")
+        if self.size_bytes is not None:
+            limits.append(f"up to {_readable(self.size_bytes, _UNITS_BYTES)}")
+        return f"what was read is kept {' and '.join(limits)}"
+
     def serialize(self) -> str:
         """Return the value of the topic's property."""
         return json.dumps({"time_ms": self.time_ms, "size_bytes": self.size_bytes})
@@ -109,6 +119,12 @@ class Retention:
             _amount(time, _UNITS_MS, "time", "'30m', '12h', '7d'"),
             _amount(size, _UNITS_BYTES, "size", "'500MiB', '10GiB'"),
         )
+
+
+def _readable(amount: int, units: Mapping[str, int]) -> str:
+    fitting = [unit for unit, size in units.items() if amount % size == 0 and amount >= size]
+    unit = fitting[-1] if fitting else next(iter(units))
+    return f"{amount // units[unit]}{unit}"
 
 
 def _amount(text: str | None, units: Mapping[str, int], what: str, examples: str) -> int | None:
