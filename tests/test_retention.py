@@ -402,6 +402,28 @@ def test_a_segment_with_a_pin_stays(run: Runtime) -> None:
     assert sweep(run).deleted == [of(run).ref.id]
 
 
+def test_a_segment_with_a_pin_is_not_retired(run: Runtime) -> None:
+    task = Task(run)
+    task.writers.append(TOPIC, rows(0, 1))
+    task.writers.finish()
+    task.writers.close()
+    run.topics.changes.split(TOPIC, "0")
+    segment = of(run)
+    assert segment.sealed_at is not None
+    answer = run.store.retire_segment(segment.ref.id, segment.sealed_at, [])
+    assert (answer.code, answer.values) == (Code.PENDING, (task.txn.key,))
+
+
+def test_a_segment_with_a_pending_acknowledgement_is_not_retired(run: Runtime) -> None:
+    end = write(run, b"a")
+    run.topics.changes.split(TOPIC, "0")
+    read_through(run, end)
+    # Whatever positions say: a decision that is not carried out keeps the segment.
+    txn, _ = place(run, end, at(5))
+    answer = run.store.retire_segment(of(run).ref.id, end, [SUB])
+    assert (answer.code, answer.values) == (Code.PENDING, (txn.key,))
+
+
 def test_a_subscription_that_has_not_come_to_the_children_is_known_there(run: Runtime) -> None:
     split_and_read(run)
     write(run, b"later", number=1)
