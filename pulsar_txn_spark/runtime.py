@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from pulsar_txn_spark import measures
 from pulsar_txn_spark.config import PulsarConfig, StoreConfig
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -127,6 +128,9 @@ def _sweeper(
         done = retention.sweep(lambda segment: sweeper.settle(segment, report))
         report.segments_trimmed += len(done.trimmed)
         report.segments_deleted += len(done.deleted)
+        tally = coordinator.store.tally
+        tally.count(measures.SEGMENTS_TRIMMED, amount=len(done.trimmed))
+        tally.count(measures.SEGMENTS_DELETED, amount=len(done.deleted))
         for topic, why in done.failed.items():
             report.note_stuck(f"the retention of {topic}", why)
 

@@ -762,5 +762,8 @@ def test_a_topic_that_cannot_be_dealt_with_holds_no_other_up(run: Runtime) -> No
     keep(run, NOTHING)
     report = run.sweeper(0).sweep()
     assert report.segments_trimmed == 1
+    counts = run.store.tc_state(0, limit=1).counts
+    assert counts["pulsar_txn_segments_trimmed_total"] == 1
+    assert "pulsar_txn_segments_deleted_total" not in counts
     [stuck] = report.stuck
     assert "the retention of topic://public/default/broken" in stuck

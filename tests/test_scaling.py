@@ -264,6 +264,7 @@ def test_a_hot_segment_is_split_where_its_load_is_halved_and_cold_ones_are_merge
     merged = [after(run, 310).decision for _ in range(3)]
     assert [decision.what for decision in merged] == ["merge", "nothing", "merge"]
     assert len(shape(run)) == 1
+    assert run.store.tc_state(0, limit=1).counts["pulsar_txn_segments_scaled_total"] == 3
 
 
 def test_a_segment_with_a_single_key_is_not_split(run: Runtime) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pulsar_txn_spark import measures
 from pulsar_txn_spark.errors import (
     PulsarTxnError,
     SegmentLogUnavailableError,
@@ -68,6 +69,7 @@ class Scaler:
                 scaled = Scaled(name, Decision((), "it could not be looked at"), str(error))
             if scaled is not None:
                 found.append(scaled)
+        self._store.deliver_tally()
         return found
 
     def _look_after(self, name: str, *, dry_run: bool) -> Scaled | None:
@@ -88,6 +90,7 @@ class Scaler:
             raise
         except PulsarTxnError as error:
             return Scaled(name, decision, str(error))
+        self._store.tally.count(measures.SEGMENTS_SCALED)
         return Scaled(name, decision)
 
     def judge(
