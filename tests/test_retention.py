@@ -12,7 +12,7 @@ import redis
 from pulsar_txn_spark import topic_admin
 from pulsar_txn_spark.errors import DataLossError, OptionError, SegmentSealedError
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
@@ -25,6 +25,7 @@ from pulsar_txn_spark.segments.retention import (
 )
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
+from pulsar_txn_spark.store.ack_state import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.protocol import (
     AckRequest,
@@ -32,6 +33,7 @@ from pulsar_txn_spark.store.protocol import (
     EndedBy,
     SegmentDecision,
     SegmentHolds,
+    SubscriptionRef,
     TxnId,
     TxnState,
     WriterFate,
@@ -39,7 +41,7 @@ from pulsar_txn_spark.store.protocol import (
 from pulsar_txn_spark.topic_writer import TopicWriters
 from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import as_record
-from pulsar_txn_spark.txn.pending_ack import require_claimed
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore, require_claimed
 from pulsar_txn_spark.txn.sweeper import SweepReport
 from tests.test_segment_changes import Task, rows
 
@@ -258,6 +260,23 @@ def test_a_client_that_acknowledges_messages_never_reads_them_again(run: Runtime
     assert cursor is not None
     assert cursor.released == at(3)
     assert run.store.holds([segment])[0].released == {SUB: at(3)}
+
+
+def test_a_client_that_was_handed_over_to_a_child_holds_no_more_than_it_has_left(
+    run: Runtime,
+) -> None:
+    write(run, b"a")
+    run.store.inherit_cursor(of(run).ref.id, SUB, "clients")
+    run.store.claim_cursor(of(run).ref.id, SUB, "clients", 0, EARLIEST)
+    where = SubscriptionRef(of(run).ref.id, SUB, "clients")
+    txn = run.coordinator.new_txn("client", timeout_ms=60_000)
+    whole = AckInterval(MessagePosition.whole(EARLIEST), MessagePosition.whole(at(0)))
+    acks = MetadataPendingAckStore(run.coordinator)
+    acks.acknowledge_cumulative(txn, "client", 60_000, where, whole)
+    run.coordinator.commit(txn, "client", Outcome())
+    keep(run, NOTHING)
+    sweep(run)
+    assert gone(run) == at(0)
 
 
 def test_a_row_that_is_acknowledged_by_an_open_transaction_stays(run: Runtime) -> None:

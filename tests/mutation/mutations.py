@@ -25,6 +25,7 @@ MARK = "tests/test_contains_txn.py"
 IDLE = "tests/test_idle_source.py"
 METRICS = "tests/test_metrics.py"
 RETENTION = "tests/test_retention.py"
+TRIM = "tests/test_pulsar_trim.py"
 SCALING = "tests/test_scaling.py"
 SEGMENTS = "pulsar_txn_spark/segments"
 WIRE = "tests/test_wire_transport.py"
@@ -1188,6 +1189,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-5",
         f"{RETENTION}::test_dropped_writers_go_with_their_entries_and_zombies_stay_invisible",
         Edit(f"{SEGMENTS}/retention.py", "                settle(ref.id)\n", ""),
+    ),
+    mutation(
+        "a trim counts before the broker has removed the ledgers",
+        "INV-5",
+        f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py", "if first_ledger == ledger:", "if first_ledger <= ledger:"
+        ),
+    ),
+    mutation(
+        "a trim is begun before the last one is done",
+        "INV-11",
+        f"{TRIM}::test_a_trim_that_was_begun_is_finished_before_another_one_begins",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py",
+            "        if not origin.unfinished(layout.first_ledger):",
+            "        if True:",
+        ),
+    ),
+    mutation(
+        "the last ledger that holds data is trimmed",
+        "INV-11",
+        f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py",
+            "for one in layout.ledgers[:-1] if",
+            "for one in layout.ledgers if",
+        ),
     ),
     mutation(
         "scaling has no pause after a change",

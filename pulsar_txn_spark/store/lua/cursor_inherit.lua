@@ -6,7 +6,7 @@
 if retired or redis.call('HEXISTS', KEYS[2], 'position') == 1 then
   return {seq, 'ALREADY'}
 end
-redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', '0', 'position', ARGV[5], 'generation', '1',
-  'released', ARGV[5])
+-- Nothing is released yet, and the first acknowledgement says whether anything may be read again.
+redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', '0', 'position', ARGV[5], 'generation', '1')
 redis.call('SADD', KEYS[3], ARGV[6])
 return {changed(), 'OK'}
