@@ -223,9 +223,6 @@ def test_a_row_stays_until_every_subscription_has_read_it(run: Runtime) -> None:
     acknowledge(run, EARLIEST, at(1))
     release(run, at(1))
     assert sweep(run).trimmed == []
-    run.store.reset_cursor(of(run).ref.id, "slow", at(0))
-    sweep(run)
-    assert gone(run) == EARLIEST, "the one that was reset may come back and read its batch again"
     assert run.store.delete_cursor(of(run).ref.id, "slow").code is Code.OK
     sweep(run)
     assert gone(run) == at(1)
@@ -247,6 +244,41 @@ def test_what_spark_may_read_once_more_stays(run: Runtime) -> None:
     release(run, at(1))
     sweep(run)
     assert gone(run) == at(1)
+
+
+def test_a_reset_keeps_what_the_query_before_may_read_once_more(run: Runtime) -> None:
+    write(run, b"a", b"b", b"c")
+    keep(run, NOTHING)
+    claim(run)
+    acknowledge(run, EARLIEST, at(1))
+    segment = of(run).ref.id
+    run.store.reset_cursor(segment, SUB, at(1))  # here: only freed
+    sweep(run)
+    assert gone(run) == EARLIEST
+    run.store.claim_cursor(segment, SUB, "another query", 2, at(1))
+    sweep(run)
+    assert gone(run) == EARLIEST
+    run.store.release_cursors(SUB, "another query", {segment: at(1)})
+    sweep(run)
+    assert gone(run) == at(1)
+    run.store.reset_cursor(segment, SUB, at(2))  # elsewhere: its commit would be refused
+    sweep(run)
+    assert gone(run) == at(2)
+
+
+def test_a_subscription_that_is_further_is_not_sent_back_to_a_child(run: Runtime) -> None:
+    end = write(run, b"a")
+    run.topics.changes.split(TOPIC, "0")
+    write(run, b"from before it began", number=1)
+    run.topics.changes.seal(TOPIC, "1")
+    keep(run, Retention(size_bytes=1 << 30))
+    read_through(run, end)
+    claim(run, number=3)
+    run.store.change_property(NAME, "__retention", None)
+    sweeper = run.retention()
+    assert sweeper._delete(run.topics.require(TOPIC), of(run))
+    assert run.store.list_subscriptions(of(run, 1).ref.id) == []
+    assert run.store.list_subscriptions(of(run, 2).ref.id) == [SUB]
 
 
 def test_a_client_that_acknowledges_messages_never_reads_them_again(run: Runtime) -> None:

@@ -404,10 +404,10 @@ class RetentionSweep:
         self, ref: SegmentRef, start: Position, end: Position, size: int, excess: int
     ) -> Position:
         """Return up to where no more than `excess` bytes go."""
-        if excess >= size:
-            return end
         if excess <= 0:
             return start
+        if excess >= size:
+            return end
         at = self._log.limit(ref, start, end, None, excess)
         # It always takes one entry, so that readers get on.
         return at if self._log.measure(ref, start, at).bytes <= excess else start
@@ -419,18 +419,30 @@ class RetentionSweep:
         id_ = segment.ref.id
         assert segment.sealed_at is not None
         # Step 1: the children know every subscription before the parent forgets it.
-        [holds] = self._holds([segment])
-        for name, query in holds.queries.items():
-            for child in segment.children:
-                self._store.inherit_cursor(child, name, query)
+        handed_over = self._hand_over(topology, segment)
         # Step 2.
         self._move(topology, segment, lambda s: replace(s, state=SegmentState.DRAINED))
         # Step 3: whoever came in between is seen here, in the same step that shuts the door.
-        answer = self._store.retire_segment(id_, segment.sealed_at, list(holds.queries))
+        answer = self._store.retire_segment(id_, segment.sealed_at, handed_over)
         if answer.code not in (Code.OK, Code.ALREADY):
             return False
         self._erase(topology, segment)
         return True
+
+    def _hand_over(self, topology: Topology, segment: Segment) -> list[str]:
+        """Let the subscriptions of a segment stand in its children; return their names."""
+        topology = self._read(str(topology.topic)) or topology
+        segments = topology.readable
+        holds = dict(zip([s.ref.id for s in segments], self._holds(segments), strict=True))
+        needed = needs(topology, holds)
+        own = holds[segment.ref.id].queries
+        for name, query in own.items():
+            for child in segment.children:
+                # One that is further already must not come back to rows that it was not to read.
+                known = child not in holds or name in holds[child].released
+                if not known and needed[child][name] is not None:
+                    self._store.inherit_cursor(child, name, query)
+        return list(own)
 
     def _erase(self, topology: Topology, segment: Segment) -> None:
         # Step 4: from here on no reader looks for the log.

@@ -765,7 +765,9 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end = ends.get(key)
             if cursor is None or end is None or not segment.drained_at(end):
                 continue
-            if cursor.released < end and cursor.query:
+            # Nobody's, after a reset: this query has begun where it stands, and claims only what
+            # it reads.
+            if cursor.released < end:
                 by_query.setdefault(cursor.query, {})[segment.ref.id] = end
         subscription = self._options.get("subscription")
         for query, positions in by_query.items():

@@ -1099,8 +1099,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{RETENTION}::test_a_subscription_that_has_not_come_to_the_children_is_known_there",
         Edit(
             f"{SEGMENTS}/retention.py",
-            "                self._store.inherit_cursor(child, name, query)\n",
-            "                pass\n",
+            "                    self._store.inherit_cursor(child, name, query)\n",
+            "                    pass\n",
+        ),
+    ),
+    mutation(
+        "a subscription that is further is sent back to a child",
+        "INV-10",
+        f"{RETENTION}::test_a_subscription_that_is_further_is_not_sent_back_to_a_child",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "if not known and needed[child][name] is not None:",
+            "if not known:",
         ),
     ),
     mutation(
@@ -1133,8 +1143,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a reset forgets what the query before may read once more",
         "INV-11",
-        f"{RETENTION}::test_a_row_stays_until_every_subscription_has_read_it",
-        Edit(f"{LUA}/cursor_reset.lua", "released > ARGV[4] then", "released then"),
+        f"{RETENTION}::test_a_reset_keeps_what_the_query_before_may_read_once_more",
+        Edit(f"{LUA}/cursor_reset.lua", "and cursor[1] ~= ARGV[4] then", "then"),
     ),
     mutation(
         "rows of an open transaction are trimmed",

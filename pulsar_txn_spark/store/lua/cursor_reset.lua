@@ -11,14 +11,15 @@ local pending = redis.call('HKEYS', KEYS[3])
 if #pending > 0 then
   return {seq, 'PENDING', pending[1]}
 end
+-- Where the cursor stays, the query before may come back and replay its last batch: what it may read
+-- again stays as well.
+local cursor = redis.call('HMGET', KEYS[2], 'position', 'released')
+if cursor[2] and cursor[1] ~= ARGV[4] then
+  redis.call('HSET', KEYS[2], 'released', ARGV[4])
+end
 local generation = redis.call('HINCRBY', KEYS[2], 'generation', 1)
 redis.call('HSET', KEYS[2], 'query', '', 'source', '0', 'position', ARGV[4])
 redis.call('HDEL', KEYS[2], 'txn', 'sink', 'batch')
--- The query before may come back and replay its last batch: what it may read again stays.
-local released = redis.call('HGET', KEYS[2], 'released')
-if released and released > ARGV[4] then
-  redis.call('HSET', KEYS[2], 'released', ARGV[4])
-end
 -- Nothing is pending, so that all of these are of the old generation and deleted.
 redis.call('DEL', KEYS[5])
 redis.call('SADD', KEYS[4], ARGV[5])
