@@ -501,6 +501,7 @@ def test_of_merged_parents_none_goes_before_all_were_read(run: Runtime) -> None:
     read_through(run, at(0), number=1)
     claim(run, number=2)
     assert sweep(run).deleted == [of(run, 0).ref.id], "nothing was ever in the root"
+    assert sweep(run).deleted == []
     assert run.store.list_subscriptions(of(run, 3).ref.id) == []
     acknowledge(run, EARLIEST, at(0), number=2)
     release(run, at(0), number=2)
