@@ -33,8 +33,8 @@ help:
 	@echo "make mutants   take each safeguard out, in a copy, and see its test fail"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make format    let ruff fix and format what it can"
-	@echo "make bench     throughput and latency, both backends"
-	@echo "make bench-coordination  operation records, notification, gates: without Spark"
+	@echo "make bench     throughput and latency, both backends, and the transaction layer by itself"
+	@echo "make bench-coordination  the latter alone, without Spark"
 	@echo "make proto     generate the protobuf code again"
 	@echo "make clean     remove .venv and everything that was made"
 
@@ -85,7 +85,8 @@ bench: java $(VENV)/dev.stamp
 
 .PHONY: bench-coordination
 bench-coordination: $(VENV)/dev.stamp
-	$(PY) -m benchmarks.coordination $(ARGS)
+	$(PY) -m benchmarks --part coordinator --part visibility --part op_log --part gates \
+	    --part store_memory $(ARGS)
 
 .PHONY: proto
 proto: $(VENV)/dev.stamp

@@ -10,26 +10,41 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import micro_batch, null, throughput
+from benchmarks.coordination import gates, operation_records, visibility
+from benchmarks.coordinator import coordinator
 from benchmarks.data import PROCESSES, write_input
+from benchmarks.embedded import StoreBench, embedded_server
 from benchmarks.measure import Result, write_json
 from benchmarks.place import Place
 from benchmarks.processes import Crew
-from benchmarks.report import print_counts, print_results
+from benchmarks.report import EXACT, print_counts, print_results
+from benchmarks.store_memory import store_memory
 from benchmarks.throughput import Bench
 from pulsar_txn_spark.pulsar_server import choose_broker
 from pulsar_txn_spark.store import connection, server
 
 JSON_VARIABLE = "BENCH_JSON"
 _BACKENDS = ("embedded", "pulsar")
-_PARTS = ("sink", "source", "pipeline", "latency", "store")
+_SPARK_PARTS = ("sink", "source", "pipeline", "latency", "store")
+_STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
+    "coordinator": coordinator,
+    "visibility": visibility,
+    "op_log": operation_records,
+    "gates": gates,
+    "store_memory": store_memory,
+}
+"""Without Spark, each on an embedded server of its own; they do not depend on the backend."""
+_PARTS = (*_SPARK_PARTS, *_STORE_PARTS)
+_Details = list[tuple[str, dict[str, dict[str, float]]]]
 _ROWS, _QUICK_ROWS = 1_000_000, 200_000
 _REPETITIONS = 3  # the least for a median that one bad run does not move
 _MICRO_BATCHES = 5  # of each shape in each block
@@ -68,14 +83,43 @@ def main() -> int:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ[server.OWNER_VARIABLE] = str(os.getpid())
     results: list[Result] = []
-    details: list[tuple[str, dict[str, dict[str, float]]]] = []
+    details: _Details = []
 
     def report(case: str, side: str, figure: float) -> None:
         passed = time.monotonic() - began
-        console.print(f"[dim]{passed:6.0f} s[/]  {case:36} {side:24} {figure:12,.0f}")
+        decimals = 0 if figure >= EXACT else 2
+        console.print(f"[dim]{passed:6.0f} s[/]  {case:36} {side:24} {figure:12,.{decimals}f}")
 
+    parts = chosen.part or _PARTS
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as name:
+        for part in [part for part in _STORE_PARTS if part in parts]:
+            with embedded_server(Path(name) / part) as path:
+                shown = partial(report, part)
+                results += _STORE_PARTS[part](StoreBench(path, chosen.repetitions, shown))
+        if any(part in _SPARK_PARTS for part in parts):
+            found, details = _with_spark(chosen, Path(name), report)
+            results += found
+    print_results(console, results)
+    for title, counts in details:
+        print_counts(console, title, counts)
+    with_spark = any(part in _SPARK_PARTS for part in parts)
+    console.print(
+        (f"{chosen.rows:,} rows, {PROCESSES} cores or processes, " if with_spark else "")
+        + f"{chosen.repetitions} runs after the first one, {time.monotonic() - began:.0f} s in all"
+    )
+    target = os.environ.get(JSON_VARIABLE)
+    if target:
+        write_json(Path(target), results)
+    return 0
+
+
+def _with_spark(
+    chosen: argparse.Namespace, folder: Path, report: Callable[[str, str, float], None]
+) -> tuple[list[Result], _Details]:
+    """Run the parts that need Spark, on each backend."""
+    results: list[Result] = []
+    details: _Details = []
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-")))
         parts = write_input(folder / "input", chosen.rows)
         spark = stack.enter_context(_spark(folder, "WARN" if chosen.keep_log else "OFF"))
         spark.dataSource.register(null.NullDataSource)
@@ -93,24 +137,14 @@ def main() -> int:
             with _place(name, folder) as place:
                 for found in _measure(bench, place, chosen.part or _PARTS, details):
                     results += found
-    print_results(console, results)
-    for title, counts in details:
-        print_counts(console, title, counts)
-    console.print(
-        f"{chosen.rows:,} rows, {chosen.repetitions} runs after the first one, "
-        f"{PROCESSES} cores or processes, {time.monotonic() - began:.0f} s in all"
-    )
-    target = os.environ.get(JSON_VARIABLE)
-    if target:
-        write_json(Path(target), results)
-    return 0
+    return results, details
 
 
 def _measure(
     bench: Bench,
     place: Place,
     parts: Sequence[str],
-    details: list[tuple[str, dict[str, dict[str, float]]]],
+    details: _Details,
 ) -> Iterator[list[Result]]:
     spark, folder, report = bench.spark, bench.folder, bench.report
     if "sink" in parts:

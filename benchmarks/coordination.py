@@ -1,4 +1,4 @@
-"""What the transaction layer costs without Spark: ``python -m benchmarks.coordination``.
+"""Operation records, visibility and gates, measured without Spark.
 
 Operation records a second, with and without gathering, beside what the same server takes of the
 same bytes; from a commit's compare-and-set to a waiting reader; the gates of 1,000 segments. All on
@@ -10,30 +10,22 @@ were packed beforehand, and a check that as many replies came as commands were s
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
-import os
 import secrets
 import socket
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from benchmarks.measure import Result, interleave, write_json
-from benchmarks.report import print_results
+from benchmarks.embedded import TIMEOUT_MS, StoreBench, row
+from benchmarks.measure import Result, interleave
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.store import connection, server
+from pulsar_txn_spark.store import connection
 from pulsar_txn_spark.store.endpoint import parse_endpoint
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome, Winner
 from pulsar_txn_spark.store.protocol import OpLogSettings, SegmentDecision, TxnState, WriterFate
@@ -50,27 +42,13 @@ _COMMITS = 500
 _PAUSE_S = 0.004  # between commits, so that the reader waits again
 _SEGMENTS = 1_000
 _DROPPED = 20  # writers that a segment remembers
-_TIMEOUT_MS = 60_000
 _SEGMENT = "public/default/t/aaaaaaaa/0000-ffff-0"
-
-
-@dataclass(frozen=True)
-class Bench:
-    """One embedded server, and how often everything is repeated."""
-
-    path: str
-    repetitions: int
-    report: Callable[[str, float], None]
-
-    def store(self) -> RedisStore:
-        """Return a store as a process sees it that remembers nothing."""
-        return RedisStore(lambda: connection.connect(StoreConfig(path=self.path)))
 
 
 # -- operation records ---------------------------------------------------------------------------
 
 
-def operation_records(bench: Bench) -> list[Result]:
+def operation_records(bench: StoreBench) -> list[Result]:
     """Measure operation records a second."""
     sides: dict[str, Callable[[], float]] = {
         "one caller, one by one": lambda: _one_by_one(bench, callers=1),
@@ -86,7 +64,7 @@ def operation_records(bench: Bench) -> list[Result]:
     bare = f"bare server, {_DEPTH} ahead"
     against = {on: off, ahead: bare, one: "bare server, one connection"}
     return [
-        _result("operation records", side, found, against.get(side), series)
+        row("operation records", side, found, against.get(side), series)
         for side, found in series.items()
     ]
 
@@ -102,25 +80,25 @@ def _record(number: int) -> tuple[str, bytes]:
 
 
 @contextmanager
-def _log(bench: Bench, *, enabled: bool) -> Iterator[tuple[TransactionCoordinator, Any, str]]:
+def _log(bench: StoreBench, *, enabled: bool) -> Iterator[tuple[TransactionCoordinator, Any, str]]:
     coordinator = TransactionCoordinator(bench.store())
     coordinator.ops.configure(OpLogSettings(enabled=enabled))
     nonce = secrets.token_hex(8)
-    txn = coordinator.new_txn(nonce, timeout_ms=_TIMEOUT_MS)
+    txn = coordinator.new_txn(nonce, timeout_ms=TIMEOUT_MS)
     yield coordinator, txn, nonce
     coordinator.ops.close()
     coordinator.commit(txn, nonce, Outcome())
 
 
-def _one_by_one(bench: Bench, callers: int) -> float:
+def _one_by_one(bench: StoreBench, callers: int) -> float:
     return _called(bench, callers, _FEW_RECORDS, enabled=False)
 
 
-def _gathered(bench: Bench) -> float:
+def _gathered(bench: StoreBench) -> float:
     return _called(bench, _CALLERS, _FEW_RECORDS, enabled=True)
 
 
-def _called(bench: Bench, callers: int, count: int, *, enabled: bool) -> float:
+def _called(bench: StoreBench, callers: int, count: int, *, enabled: bool) -> float:
     """Measure callers each of whom waits until its record is stored."""
     records = [_record(number) for number in range(count)]
     with _log(bench, enabled=enabled) as (coordinator, txn, nonce):
@@ -135,7 +113,7 @@ def _called(bench: Bench, callers: int, count: int, *, enabled: bool) -> float:
             return count / (time.perf_counter() - began)
 
 
-def _ahead(bench: Bench) -> float:
+def _ahead(bench: StoreBench) -> float:
     records = [_record(number) for number in range(_RECORDS)]
     with _log(bench, enabled=True) as (coordinator, txn, nonce):
         began = time.perf_counter()
@@ -145,7 +123,7 @@ def _ahead(bench: Bench) -> float:
         return _RECORDS / (time.perf_counter() - began)
 
 
-def _bare(bench: Bench, count: int, depth: int) -> float:
+def _bare(bench: StoreBench, count: int, depth: int) -> float:
     """Measure ``HSET`` of the same names and bytes, with nothing of ours in between."""
     client = connection.connect(StoreConfig(path=bench.path))
     packer = client.connection_pool.get_connection()  # type: ignore[union-attr]
@@ -171,10 +149,10 @@ def _bare(bench: Bench, count: int, depth: int) -> float:
     return count / passed
 
 
-# -- notification --------------------------------------------------------------------------------
+# -- visibility --------------------------------------------------------------------------------
 
 
-def notification(bench: Bench) -> list[Result]:
+def visibility(bench: StoreBench) -> list[Result]:
     """Measure the time from a commit's compare-and-set to a waiting reader that sees its rows."""
     results = []
     for crash, what in ((False, "committed"), (True, "committer dies after the decision")):
@@ -189,7 +167,7 @@ def notification(bench: Bench) -> list[Result]:
     return results
 
 
-def _latencies(bench: Bench, *, crash: bool) -> list[float]:
+def _latencies(bench: StoreBench, *, crash: bool) -> list[float]:
     segment = f"{_SEGMENT}{'c' if crash else ''}"
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -201,9 +179,9 @@ def _latencies(bench: Bench, *, crash: bool) -> list[float]:
     times_ms = []
     for number in range(_COMMITS):
         nonce = secrets.token_hex(8)
-        txn = coordinator.new_txn(nonce, timeout_ms=_TIMEOUT_MS)
+        txn = coordinator.new_txn(nonce, timeout_ms=TIMEOUT_MS)
         writer = writer_name(txn, 0, "abcd")
-        buffer.admit(txn, nonce, _TIMEOUT_MS, writer, [segment])
+        buffer.admit(txn, nonce, TIMEOUT_MS, writer, [segment])
         # The log is this number: what a reader may see is all that is asked for here.
         last = Position(1, number)
         here.send(number)
@@ -246,13 +224,13 @@ def _wait_and_look(path: str, segment: str, writer: Connection) -> None:
 # -- gates ---------------------------------------------------------------------------------------
 
 
-def gates(bench: Bench) -> list[Result]:
+def gates(bench: StoreBench) -> list[Result]:
     """Measure the gates of many segments, without and with transactional state."""
     store = bench.store()
     plain = [f"plain/{number:04}" for number in range(_SEGMENTS)]
     marked = [f"marked/{number:04}" for number in range(_SEGMENTS)]
     coordinator = TransactionCoordinator(store)
-    txn = coordinator.new_txn(secrets.token_hex(8), timeout_ms=_TIMEOUT_MS)
+    txn = coordinator.new_txn(secrets.token_hex(8), timeout_ms=TIMEOUT_MS)
     writers = [writer_name(txn, task, "abcdef012345") for task in range(_DROPPED)]
     store.gates(plain)
     for writer in writers:
@@ -271,57 +249,10 @@ def gates(bench: Bench) -> list[Result]:
     sides = {without: lambda: read(plain), having: lambda: read(marked)}
     series = interleave(sides, max(bench.repetitions, 10), "ms", bench.report)
     case = f"gates of {_SEGMENTS:,} segments"
-    results += [_result(case, s, found, having, series) for s, found in series.items()]
+    results += [row(case, s, found, having, series) for s, found in series.items()]
     for side, segments in ((without, plain), (having, marked)):
         before = client.info("stats")["total_net_output_bytes"]
         store.gates(segments)
         size = float(client.info("stats")["total_net_output_bytes"] - before)
         results.append(Result(case, side, "bytes", size, (size,)))
     return results
-
-
-def _result(
-    case: str, side: str, found: Any, against: str | None, series: dict[str, Any]
-) -> Result:
-    other = None if against in (None, side) else against
-    ratio = found.median / series[other].median if other else None
-    return Result(
-        case, side, found.unit, found.median, tuple(found.runs), other, ratio, found.first
-    )
-
-
-_PARTS = {"operation-records": operation_records, "notification": notification, "gates": gates}
-
-
-def main() -> int:
-    """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.coordination", description=__doc__)
-    parser.add_argument("--part", action="append", choices=_PARTS, help="all by default")
-    parser.add_argument("--repetitions", type=int, default=5, help="after the first")
-    chosen = parser.parse_args()
-    os.environ[server.OWNER_VARIABLE] = str(os.getpid())
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
-        path = str(Path(folder) / "store")
-        server.ensure_server(path)
-        try:
-            bench = Bench(
-                path,
-                chosen.repetitions,
-                lambda side, figure: console.print(f"[dim]{side:45}[/] {figure:12,.2f}"),
-            )
-            for part in chosen.part or _PARTS:
-                results += _PARTS[part](bench)
-        finally:
-            connection.close_all()
-            server.stop_server(path)
-    print_results(console, results)
-    target = os.environ.get("BENCH_JSON")
-    if target:
-        write_json(Path(target), results)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,11 +10,11 @@ from rich.table import Table
 from benchmarks.measure import Result
 from benchmarks.micro_batch import MILLISECONDS
 
-_EXACT = 10  # below it, decimals matter
+EXACT = 10  # below it, decimals matter
 
 
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= _EXACT else f"{value:,.2f}"
+    return f"{value:,.0f}" if value >= EXACT else f"{value:,.2f}"
 
 
 def print_results(console: Console, results: Sequence[Result]) -> None:
@@ -50,7 +50,8 @@ def _compared(result: Result) -> str:
         return ""
     if result.unit != MILLISECONDS:
         return f"{result.ratio:.2f} of {result.ratio_to}"
-    return f"{result.median - result.median / result.ratio:+.0f} ms to {result.ratio_to}"
+    more = result.median - result.median / result.ratio
+    return f"{more:+.{0 if abs(more) >= EXACT else 2}f} ms to {result.ratio_to}"
 
 
 def print_counts(console: Console, title: str, counts: Mapping[str, Mapping[str, float]]) -> None:

@@ -36,8 +36,16 @@ READING: dict[str, tuple[dict[str, str], list[str]]] = {
     "topic-twice": ({"topics": "t,t"}, ["each topic once"]),
     "topic-name": ({"topic": "a/b"}, ["malformed topic name 'a/b'", "topic://tenant/namespace"]),
     "topic-domain": (
+        {"topic": "persistent://public/default/t", "subscription": "s"},
+        [
+            "TransactionDomainError",
+            "of the domain persistent://",
+            "Leave the option 'subscription'",
+        ],
+    ),
+    "topic-of-pulsar-without-pulsar": (
         {"topic": "persistent://public/default/t"},
-        ["of the domain persistent://", "expected topic://"],
+        ["one of Pulsar's own, but there is no Pulsar", "give service.url"],
     ),
     "topic-absent": (
         {"topic": "never-created"},

@@ -12,6 +12,7 @@ from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.topic_admin import (
     Retention,
     ScalingPolicy,
+    adopt_topic,
     create_topic,
     delete_subscription,
     delete_topic,
@@ -39,6 +40,7 @@ __all__ = [
     "ScalingPolicy",
     "TransactionalSink",
     "__version__",
+    "adopt_topic",
     "create_topic",
     "delete_subscription",
     "delete_topic",

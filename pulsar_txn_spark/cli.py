@@ -23,13 +23,14 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     SegmentLogUnavailableError,
     StoreUnavailableError,
+    TransactionConflictError,
     TransactionNotFoundError,
 )
 from pulsar_txn_spark.metrics import DEFAULT_HOST, serve, stop_serving
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.scaler import Scaled
-from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store.ack_state import SubscriptionState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import (
     EndedBy,
@@ -37,6 +38,7 @@ from pulsar_txn_spark.store.protocol import (
     OpLogSettings,
     TxnHeader,
     TxnId,
+    TxnState,
 )
 from pulsar_txn_spark.txn.participants import Participants
 from pulsar_txn_spark.txn.sweeper import (
@@ -44,6 +46,7 @@ from pulsar_txn_spark.txn.sweeper import (
     DEFAULT_RETENTION_MS,
     SweepReport,
 )
+from pulsar_txn_spark.txn.txn_ids import pulsars_own, read_txn_id
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 topic = typer.Typer(no_args_is_help=True, help="Segmented topics.")
@@ -62,6 +65,7 @@ Given = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one document.")]
 TopicArgument = Annotated[str, typer.Argument(help="topic://tenant/namespace/name, or the name.")]
 
+_SHOWN = 20  # ranges of a subscription in a cell of a table
 _MOST = 1000  # transactions that a listing shows for each TC
 
 
@@ -157,7 +161,7 @@ def topic_describe(name: TopicArgument, option: Given = [], as_json: AsJson = Fa
 
 def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     rows = []
     for segment in topology.segments:
         last = run.log.last_confirmed(segment.ref)
@@ -178,6 +182,24 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     _show(rows, as_json=as_json, title=str(topology.topic), columns=columns)
 
 
+@topic.command("adopt")
+def topic_adopt(
+    source: Annotated[str, typer.Argument(help="persistent://tenant/namespace/name, with data.")],
+    name: TopicArgument,
+    segments: Annotated[
+        int | None, typer.Option(help="How many take over. As many as partitions by default.")
+    ] = None,
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Make a topic of Pulsar's own domain the beginning of a segmented one; again = go on.
+
+    Its partitions are sealed, which cannot be taken back: stop what produces to them first.
+    """
+    topic_admin.adopt_topic(_options(option), source, name, segments=segments)
+    _describe(name, option, as_json=as_json)
+
+
 @topic.command("delete")
 def topic_delete(
     name: TopicArgument,
@@ -190,7 +212,7 @@ def topic_delete(
         # The question goes to standard error: what is printed stays one JSON document.
         typer.confirm(f"Delete {name} with all its data?", abort=True, err=True)
     topic_admin.delete_topic(_options(option), name)
-    rows = [{"topic": str(TopicName.parse(name)), "state": "deleted"}]
+    rows = [{"topic": str(topic_admin.topic_name(_options(option), name)), "state": "deleted"}]
     _show(rows, as_json=as_json, title="", columns=["topic", "state"])
 
 
@@ -251,7 +273,7 @@ def topic_retention(
     if time is not None or size is not None:
         topic_admin.set_retention(_options(option), name, time=time, size=size)
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     retention = topic_admin.topic_retention(_options(option), name)
     rows = [
         {
@@ -420,25 +442,28 @@ def txn_abort(
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
-    """Abort an open transaction as an administrator; its owner is told at its next step."""
+    """Abort an open transaction as an administrator; its owner is told at its next step.
+
+    Aborting it again succeeds. One that was committed stays so, which is an error.
+    """
     run = _open(option)
     found = _header(run, transaction).txn
     state = run.coordinator.abort(found, EndedBy.ADMIN, cause="an administrator aborted it")
+    if state is TxnState.COMMITTED:
+        raise TransactionConflictError(
+            f"transaction {found} was committed before: it cannot be aborted any more, and all of "
+            "it stays visible"
+        )
     rows = [{"transaction": str(found), "state": str(state)}]
     _show(rows, as_json=as_json, title="", columns=["transaction", "state"])
 
 
 def _header(run: Runtime, text: str) -> TxnHeader:
-    try:
-        found = TxnId.parse(text.strip("() ").replace(",", ":"))
-    except ValueError:
-        raise OptionError(f"expected a transaction as '(tc,counter)', found {text!r}") from None
-    if not 0 <= found.tc < run.store.identity.coordinators:
-        raise OptionError(
-            f"there is no TC {found.tc}: expected 0 to {run.store.identity.coordinators - 1}"
-        )
+    found = read_txn_id(text, run.store.identity.coordinators)
     header = run.store.read_txn(found)
     if header is None:
+        if run.topics.pulsar_knows(found.tc, found.counter):
+            raise pulsars_own(found)
         raise TransactionNotFoundError(
             f"transaction {found} has no header: it never existed, or was collected after its "
             "decision"
@@ -469,7 +494,7 @@ def _headers(headers: Iterable[TxnHeader]) -> list[dict[str, Any]]:
 def subscription_list(name: TopicArgument, option: Given = [], as_json: AsJson = False) -> None:
     """List a topic's subscriptions."""
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     found = {s for seg in topology.readable for s in run.store.list_subscriptions(seg.ref.id)}
     rows = [{"subscription": one} for one in sorted(found)]
     _show(rows, as_json=as_json, title=str(topology.topic), columns=["subscription"])
@@ -482,7 +507,11 @@ def subscription_describe(
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
-    """Show where a subscription stands in each segment, whose it is, and its backlog."""
+    """Show where a subscription stands in each segment, whose it is, its backlog, who holds what.
+
+    Acknowledged ranges lie behind the cursor, with something unacknowledged before them; held are
+    those of transactions that are not carried out.
+    """
     _describe_subscription(name, subscription_name, option, as_json=as_json)
 
 
@@ -490,13 +519,14 @@ def _describe_subscription(
     name: str, subscription_name: str, option: Sequence[str], *, as_json: bool
 ) -> None:
     run = _open(option)
-    topology = run.topics.require(TopicName.parse(name))
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
     refs = [segment.ref for segment in topology.readable]
-    rows = []
+    rows: list[dict[str, Any]] = []
     cursors = run.store.read_cursors([ref.id for ref in refs], subscription_name)
     for ref, cursor in zip(refs, cursors, strict=True):
         last = run.log.last_confirmed(ref)
         waiting = run.log.measure(ref, cursor.position, last) if cursor else None
+        acks = run.store.read_acks(ref.id, subscription_name)
         rows.append(
             {
                 "segment": ref.id,
@@ -506,9 +536,31 @@ def _describe_subscription(
                 "last confirmed": str(last),
                 "backlog messages": waiting.messages if waiting else None,
                 "exact": waiting.exact if waiting else None,
+                "acknowledged ranges": [str(i) for i in acks.deleted] if acks else [],
+                "held": _held(acks) if acks else [],
             }
         )
+    if not as_json:
+        rows = [
+            {name: _first(value) if isinstance(value, list) else value for name, value in r.items()}
+            for r in rows
+        ]
     _show(rows, as_json=as_json, title=subscription_name, columns=list(rows[0]))
+
+
+def _held(acks: SubscriptionState) -> list[str]:
+    """Say which open transaction holds which range: nobody else may acknowledge it."""
+    return [
+        f"{TxnId.parse(key)} {interval}"
+        for key, intervals in sorted(acks.pending.items())
+        for interval in intervals
+    ]
+
+
+def _first(items: list[str]) -> list[str]:
+    """Leave in a table what people read."""
+    left = len(items) - _SHOWN
+    return items if left <= 0 else [*items[:_SHOWN], f"and {left} more (--json shows all)"]
 
 
 @subscription.command("reset")

@@ -29,6 +29,8 @@ class StoreConfig:
         The user vouches for settings that cannot be read because CONFIG is not allowed.
     timeout_ms : int
         Bound on one round trip, and on connecting.
+    coordinators : int or None
+        How many TC shards the store has, or gets if it is new; None = whatever it has.
     """
 
     url: str | None = field(default=None, repr=False)  # it may carry a password
@@ -42,6 +44,7 @@ class StoreConfig:
     accept_data_loss: bool = False
     assume_durable: bool = False
     timeout_ms: int = 5000
+    coordinators: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

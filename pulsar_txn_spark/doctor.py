@@ -87,7 +87,8 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
     segments: list[SegmentRef] = []
     try:
         findings += _durability(options)
-        store = RedisStore(lambda: connect(options.store_config()))
+        config = options.store_config()
+        store = RedisStore(lambda: connect(config), config.coordinators)
         findings.append(_schema(store))
         segments = _segments(store)
         findings += _transactions(store)
@@ -156,7 +157,9 @@ def _segments(store: RedisStore) -> list[SegmentRef]:
     for name in store.list_topics():
         read = store.read_topology(name)
         if read is not None:
-            refs += [segment.ref for segment in Topology.parse(*read).readable]
+            # Nobody writes to a sealed one any more.
+            readable = Topology.parse(*read).readable
+            refs += [segment.ref for segment in readable if not segment.sealed]
     return refs
 
 

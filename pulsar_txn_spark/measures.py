@@ -413,6 +413,18 @@ class OpLogCounts:
             self._tally.count(metric, str(tc))
 
 
+def count_acknowledgements(tally: Tally, records: int, size: int, most: int) -> None:
+    """Count the acknowledgements that were placed in one step (PIP-160's pending-ack entries).
+
+    They are those of one request, so that none waits for others, and none for its size.
+    """
+    tally.observe(ACK_LOG_RECORDS, records)
+    tally.observe(ACK_LOG_BYTES, size)
+    tally.observe(ACK_LOG_DELAY, 0.0)
+    if records >= most:
+        tally.count(ACK_LOG_BY_RECORDS)
+
+
 _TRIGGERS: Mapping[str, Metric] = {
     "records": TC_LOG_BY_RECORDS,
     "size": TC_LOG_BY_SIZE,

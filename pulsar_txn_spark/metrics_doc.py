@@ -56,7 +56,7 @@ PySpark has no custom progress metrics for data sources that are written in Pyth
 A scrape costs one request for each coordinator, one that delivers the process's own counts, one for the list
 of topics, one for each topic, one for the gates of all segments (on a Redis Cluster: one each), and one or two
 to the log for each segment that holds readers up. It scans no keys. Answers are kept for 2 s. Labels are
-bounded: `cluster` is the uuid of the store, coordinators are four, other sets are closed, and no more than 100
+bounded: `cluster` is the uuid of the store, coordinators are as many as the store has (four), other sets are closed, and no more than 100
 segments have samples of their own.
 """  # noqa: E501 - a row of a table cannot be broken
 

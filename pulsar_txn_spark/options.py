@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pulsar_txn_spark.config import PulsarConfig, StoreConfig, as_pairs
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topic_name import Domains, TopicName
 
 
 class Use(Flag):
@@ -119,7 +119,7 @@ def _url(*schemes: str) -> Callable[[str], str]:
 
 
 def _topic(value: str) -> TopicName:
-    return TopicName.parse(value.strip())
+    return TopicName.of_any_domain(value.strip())
 
 
 def _topics(value: str) -> list[TopicName]:
@@ -156,7 +156,7 @@ def _offsets(*words: str) -> Callable[[str], Offsets]:
         try:
             tree = json.loads(text)
             positions = {
-                str(TopicName.parse(topic)): {
+                str(TopicName.of_any_domain(topic)): {
                     segment: _position(position) for segment, position in by_segment.items()
                 }
                 for topic, by_segment in tree.items()
@@ -192,6 +192,8 @@ def _sink_id(value: str) -> str:
 
 
 MAX_INT = (1 << 31) - 1
+MOST_COORDINATORS = 1 << 16
+"""A TxnId has 16 bits for the id of its coordinator (PIP-31)."""
 
 OPTIONS: tuple[Option, ...] = (
     # the metadata store
@@ -239,6 +241,15 @@ OPTIONS: tuple[Option, ...] = (
         ANYWHERE,
         "Bound on one round trip to the store, and on connecting.",
     ),
+    Option(
+        "store.coordinators",
+        _whole(1, MOST_COORDINATORS),
+        None,
+        ANYWHERE,
+        "How many transaction coordinators (TC shards) a new store gets; 4 without it. It is fixed "
+        "for the store's life: a later value that differs is an error. More of them spread "
+        "transactions over more nodes of a Redis Cluster; each costs a sweep a few round trips.",
+    ),
     # Pulsar
     Option(
         "service.url",
@@ -255,6 +266,17 @@ OPTIONS: tuple[Option, ...] = (
         ANYWHERE,
         "How to speak with Pulsar: through `pulsar-client`, by its binary protocol (`wire`), or "
         "`auto`: wire, unless an option needs what only pulsar-client has.",
+    ),
+    Option(
+        "domain.overrides",
+        Domains.parse,
+        None,
+        ANYWHERE,
+        "`tenant/namespace=domain`, with commas between several; domain is `topic` (segmented) or "
+        "`persistent` (Pulsar's own transactions). In such a namespace every topic is of that "
+        "domain, whatever its name says: so a job may go on naming `persistent://` topics that "
+        "were adopted as segmented ones. Elsewhere the name says it, and one without a domain is "
+        "of `topic://`.",
     ),
     # metrics
     Option(
@@ -281,7 +303,8 @@ OPTIONS: tuple[Option, ...] = (
         _topic,
         None,
         READ_ANY | WRITE_ANY,
-        "The topic to read, or the one to write rows without `__topic` to.",
+        "The topic to read, or the one to write rows without `__topic` to. A `persistent://` "
+        "topic can be read, without a subscription; it cannot be written.",
         conflicts=("topics", "topicsPattern"),
     ),
     Option(
@@ -431,7 +454,39 @@ class Options:
             except ValueError as error:
                 shown = "" if option.secret else f", found {text!r}"
                 raise OptionError(f"option {option.key!r}: expected {error}{shown}") from error
+        self._choose_domains(use)
         self._refuse_conflicts()
+
+    @property
+    def domains(self) -> Domains:
+        """Which domain topics are of, in this configuration."""
+        found: Domains = self._values.get("domain.overrides") or Domains()
+        return found
+
+    def _choose_domains(self, use: Use) -> None:
+        """Let namespaces override the domain of names; only a source takes Pulsar's own."""
+        domains, values = self.domains, self._values
+
+        def chosen(key: str, name: TopicName) -> TopicName:
+            name = domains.of(name)
+            try:
+                return name if use & Use.READ else name.require_segmented()
+            except OptionError as error:
+                raise type(error)(f"option {key!r}: {error}") from error
+
+        if "topic" in values:
+            values["topic"] = chosen("topic", values["topic"])
+        if "topics" in values:
+            names = values["topics"] = [chosen("topics", name) for name in values["topics"]]
+            if len(set(names)) != len(names):
+                raise OptionError("option 'topics': expected each topic once")
+        for key in ("startingOffsets", "endingOffsets"):
+            if key in values:
+                positions = {
+                    str(domains.of(TopicName.of_any_domain(topic))): found
+                    for topic, found in values[key].positions.items()
+                }
+                values[key] = Offsets(values[key].word, positions)
 
     def _refuse_conflicts(self) -> None:
         for key in self._values:
@@ -480,6 +535,7 @@ class Options:
             accept_data_loss=self.get("store.acceptDataLoss", False),
             assume_durable=self.get("store.assumeDurable", False),
             timeout_ms=self.get("store.timeoutMs", 5000),
+            coordinators=self.get("store.coordinators"),
         )
 
     def pulsar_config(self) -> PulsarConfig | None:

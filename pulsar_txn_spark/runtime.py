@@ -17,7 +17,7 @@ from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.retention import RetentionSweep
 from pulsar_txn_spark.segments.scaler import Scaler
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topics import Topics
+from pulsar_txn_spark.segments.topics import PulsarTopics, Topics
 from pulsar_txn_spark.store.connection import connect
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer
@@ -85,18 +85,21 @@ def runtime(options: Options) -> Runtime:
 
 
 def _open(store_config: StoreConfig, pulsar_config: PulsarConfig | None) -> Runtime:
-    store = RedisStore(lambda: connect(store_config))
+    store = RedisStore(lambda: connect(store_config), store_config.coordinators)
     # Each backend is imported where it is chosen: a worker does not load the other one's library.
     log: SegmentLog
+    pulsar_topics: PulsarTopics | None = None
     if pulsar_config is None:
         from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
 
         log = EmbeddedSegmentLog(connect(store_config))
     else:
         from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
+        from pulsar_txn_spark.segments.pulsar_topic_log import PulsarTopicLog
 
         log = PulsarSegmentLog(pulsar_config)
-    topics = Topics(store, log)
+        pulsar_topics = PulsarTopicLog(pulsar_config)
+    topics = Topics(store, log, pulsar_topics)
     coordinator = TransactionCoordinator(store)
     return Runtime(
         store,
@@ -135,7 +138,7 @@ def _sweeper(
             report.note_stuck(f"the retention of {topic}", why)
 
     ends = partial(_segment_ends, topics, log)
-    sweeper = Sweeper(coordinator, ends, retention_ms, [let_data_go])
+    sweeper = Sweeper(coordinator, ends, retention_ms, chores=[let_data_go])
     return sweeper
 
 

@@ -43,6 +43,16 @@ def _open(options: Mapping[str, str]) -> Runtime:
     return runtime(Options(options, Use.CONNECT))
 
 
+def topic_name(options: Mapping[str, str], topic: str) -> TopicName:
+    """Read the name of a segmented topic, by the domains that the options choose.
+
+    Raises
+    ------
+    OptionError, TransactionDomainError
+    """
+    return Options(options, Use.CONNECT).domains.segmented(topic)
+
+
 def _committed_end(run: Runtime, segment: SegmentRef) -> Position:
     def last_confirmed(_: str) -> Position:
         return run.log.last_confirmed(segment)
@@ -81,7 +91,7 @@ def create_topic(
     OptionError, StoreUnavailableError, SegmentLogUnavailableError
     """
     retention = Retention.parse(retention_time, retention_size)
-    created = _open(options).topics.create(TopicName.parse(topic), segments, exist_ok=exist_ok)
+    created = _open(options).topics.create(topic_name(options, topic), segments, exist_ok=exist_ok)
     if not retention.forever:
         _set_retention(options, topic, retention)
     return created
@@ -131,7 +141,7 @@ def topic_retention(options: Mapping[str, str], topic: str) -> Retention:
         If there is no such topic.
     """
     run = _open(options)
-    topology = run.topics.require(TopicName.parse(topic))
+    topology = run.topics.require(topic_name(options, topic))
     return Retention.of(run.store.read_properties(str(topology.topic)))
 
 
@@ -155,7 +165,7 @@ def topic_scaling(options: Mapping[str, str], topic: str) -> ScalingPolicy:
         If there is no such topic.
     """
     run = _open(options)
-    topology = run.topics.require(TopicName.parse(topic))
+    topology = run.topics.require(topic_name(options, topic))
     return ScalingPolicy.of(run.store.read_properties(str(topology.topic)))
 
 
@@ -173,7 +183,7 @@ def delete_subscription(options: Mapping[str, str], topic: str, subscription: st
     """
     run = _open(options)
     found = False
-    for segment in run.topics.require(TopicName.parse(topic)).readable:
+    for segment in run.topics.require(topic_name(options, topic)).readable:
         answer = run.store.delete_cursor(segment.ref.id, subscription)
         if answer.code is Code.PENDING:
             raise _pending(subscription, topic, answer.values[0])
@@ -181,15 +191,60 @@ def delete_subscription(options: Mapping[str, str], topic: str, subscription: st
     return found
 
 
+def adopt_topic(
+    options: Mapping[str, str], source: str, topic: str, *, segments: int | None = None
+) -> Topology:
+    """Make a topic of Pulsar's own domain, partitioned or not, the beginning of a segmented one.
+
+    Its partitions are sealed, for good, and become the first parents: readers get their data in
+    order, and what is written from now on after it. Asked again, it goes on where it was left.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+    source : str
+        ``persistent://tenant/namespace/name``. Nobody may produce to it any more.
+    topic : str
+        Name of the segmented topic.
+    segments : int, optional
+        How many take over; as many as there were partitions by default.
+
+    Returns
+    -------
+    Topology
+        With those active.
+
+    Raises
+    ------
+    SegmentLogError
+        If producers are connected, or transactions of Pulsar's own are open in it.
+    TopicExistsError
+        If there is such a topic, and it is not the adopted one.
+    TopicNotFoundError
+        If there is nothing to adopt.
+    TransactionDomainError
+        If it is a segment already.
+    OptionError, StoreUnavailableError, SegmentLogUnavailableError
+    """
+    # Here the name says what is meant: the namespace's topics may be segmented by an override.
+    name = TopicName.of_any_domain(source)
+    if name.segmented:
+        raise OptionError(
+            f"expected a topic of Pulsar's own domain (persistent://tenant/namespace/name) to "
+            f"adopt, found {source!r}"
+        )
+    return _open(options).topics.adopt(name, topic_name(options, topic), segments)
+
+
 def delete_topic(options: Mapping[str, str], topic: str) -> None:
-    """Delete a segmented topic with all its data.
+    """Delete a segmented topic with all its data; topics that it adopted are given back, sealed.
 
     Raises
     ------
     TopicNotFoundError
         If there is none.
     """
-    _open(options).topics.delete(TopicName.parse(topic))
+    _open(options).topics.delete(topic_name(options, topic))
 
 
 def list_topics(options: Mapping[str, str]) -> list[str]:
@@ -209,7 +264,7 @@ def topic_properties(options: Mapping[str, str], topic: str) -> dict[str, str]:
         If there is no such topic.
     """
     run = _open(options)
-    topology = run.topics.require(TopicName.parse(topic))
+    topology = run.topics.require(topic_name(options, topic))
     gates = run.store.gates([segment.ref.id for segment in topology.segments])
     contains = any(gate.contains_txn for gate in gates)
     found = run.store.read_properties(str(topology.topic))
@@ -256,7 +311,7 @@ def _refuse_system_property(name: str, what: str) -> None:
 
 def _change_property(options: Mapping[str, str], topic: str, name: str, value: str | None) -> bool:
     run = _open(options)
-    topology = run.topics.require(TopicName.parse(topic))
+    topology = run.topics.require(topic_name(options, topic))
     answer = run.store.change_property(str(topology.topic), name, value)
     return answer.code is Code.OK
 
@@ -284,7 +339,7 @@ def reset_subscription(
     if to not in ("earliest", "latest", "here"):
         raise OptionError(f"expected 'earliest', 'latest' or 'here', found {to!r}")
     run = _open(options)
-    topology = run.topics.require(TopicName.parse(topic))
+    topology = run.topics.require(topic_name(options, topic))
     for segment in topology.readable:
         ref = segment.ref
         cursor = run.store.read_cursors([ref.id], subscription)[0]

@@ -182,6 +182,9 @@ class _Output:
         self._open: dict[str, _Open] = {}
         self._left: list[Written] = []
         self._topology = run.topics.require(topic)
+        if not self._topology.active:
+            # An adoption that was left half done.
+            self._topology = run.topics.changes.finish(self._topology)
         self._router = Router(self._topology, turn)
 
     # -- writing -----------------------------------------------------------------------------

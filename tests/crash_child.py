@@ -13,26 +13,28 @@ import pyarrow as pa
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import PulsarTxnError, SegmentLogUnavailableError
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topics import Topics
 from pulsar_txn_spark.segments.topology import Segment
 from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.ack_state import AckInterval
 from pulsar_txn_spark.store.connection import connect
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite, Winner
-from pulsar_txn_spark.store.protocol import OpLogSettings
+from pulsar_txn_spark.store.protocol import OpLogSettings, SubscriptionRef
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
 from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer, writer_name
-from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
-from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnAction, as_record
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore, PlannedRange, ReadPlan
 
 INPUT, OUTPUT = TopicName.parse("crash-in"), TopicName.parse("crash-out")
 TURNING = TopicName.parse("crash-turning")  # its one segment is sealed in each batch
 SUBSCRIPTION, QUERY, SINK = "crash", "query", "sink"
 BATCHES, TASKS, ROWS = 2, 2, 3
 TIMEOUT_MS = 60_000
+MESSAGES = 2_600  # acknowledged every other one: 1,300 ranges, of which one pass gives up 512
 LOST_ATTEMPT = 3  # exit code of an attempt that failed, as opposed to a bug in this file
 
 
@@ -158,6 +160,26 @@ class Driver:
 def range_of(batch: int) -> tuple[Position, Position]:
     """Return which part of the input a batch reads, as Spark's offset log would say."""
     return (Position(1, batch - 1) if batch else EARLIEST), Position(1, batch)
+
+
+def nth_message(number: int) -> MessagePosition:
+    """Return the number-th message (from 1) of a segment with an entry for each."""
+    return MessagePosition.whole(Position(1, number - 1) if number else EARLIEST)
+
+
+def acknowledge(
+    path: str, where: SubscriptionRef, *, commit: bool, environment: Mapping[str, str]
+) -> None:
+    """Acknowledge every other message in a transaction, and end it, as a process of its own."""
+    os.environ.update(environment)
+    steps._faults = steps.Fault.all_from_environment()
+    client = connect(StoreConfig(path=path))
+    coordinator = TransactionCoordinator(RedisStore(lambda: client))
+    txn = coordinator.new_txn("nonce", timeout_ms=TIMEOUT_MS)
+    intervals = [AckInterval(nth_message(n - 1), nth_message(n)) for n in range(2, MESSAGES + 1, 2)]
+    acks = MetadataPendingAckStore(coordinator)
+    acks.acknowledge_individual(txn, "nonce", TIMEOUT_MS, where, intervals)
+    coordinator.end_txn(txn, TxnAction.COMMIT if commit else TxnAction.ABORT, nonce="nonce")
 
 
 def main(path: str, checkpoint: str, environment: Mapping[str, str]) -> None:

@@ -16,11 +16,18 @@ import typer
 from typer.testing import CliRunner
 
 from pulsar_txn_spark import cli
-from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
+from pulsar_txn_spark.errors import (
+    StoreRolledBackError,
+    StoreUnavailableError,
+    TransactionDomainError,
+)
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.store.protocol import EndedBy, OpLogSettings, TxnId
+from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.protocol import EndedBy, OpLogSettings, SubscriptionRef, TxnId
+from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER, MetadataPendingAckStore
 from pulsar_txn_spark.txn.sweeper import Sweeper, SweepReport
 
 
@@ -83,6 +90,47 @@ def test_a_subscription_is_listed_described_and_reset(
     (row,) = call("subscription", "reset", topic, "sub", "--to", "latest", "-o", option)
     assert [row] == call("subscription", "describe", topic, "sub", "-o", option)
     assert (row["query"], row["generation"]) == ("", 2)
+
+
+def test_a_subscription_shows_what_is_acknowledged_behind_its_cursor_and_who_holds_what(
+    option: str, topic: str, run: Runtime
+) -> None:
+    (segment,) = call("topic", "create", topic, "--segments", "1", "-o", option)
+    where = SubscriptionRef(segment["segment"], "sub", CLIENT_OWNER)
+    acks = MetadataPendingAckStore(run.coordinator)
+    acks.claim(where, EARLIEST)
+
+    def one(entry: int) -> AckInterval:
+        return AckInterval(*(MessagePosition.whole(Position(1, at)) for at in (entry - 1, entry)))
+
+    assert acks.acknowledge_now(where, [one(3), one(4)]) == []
+    txn = run.coordinator.new_txn("nonce", timeout_ms=60_000)
+    acks.acknowledge_individual(txn, "nonce", 60_000, where, [one(8)])
+    (row,) = call("subscription", "describe", topic, "sub", "-o", option)
+    assert row["acknowledged ranges"] == ["(1:2, 1:4]"]
+    assert row["held"] == [f"{txn} (1:7, 1:8]"]
+    run.coordinator.abort(txn, EndedBy.ADMIN, cause="a test")
+    acks.acknowledge_now(where, [one(entry) for entry in range(10, 60, 2)])
+    (row,) = call("subscription", "describe", topic, "sub", "-o", option)
+    assert (len(row["acknowledged ranges"]), row["held"]) == (26, [])
+    shown = CliRunner().invoke(cli.app, ["subscription", "describe", topic, "sub", "-o", option])
+    assert "and 6 more" in " ".join(shown.output.replace("│", " ").split())
+
+
+def test_an_administrator_who_is_too_late_is_told_so(
+    option: str, run: Runtime, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = run.coordinator.new_txn("nonce", timeout_ms=60_000)
+    run.coordinator.commit(txn, "nonce", Outcome())
+    monkeypatch.setattr("sys.argv", ["pulsar-txn", "txn", "abort", str(txn), "-o", option])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 1
+    assert "was committed before" in capsys.readouterr().err
+    lost = open_txn(run)
+    for _ in range(2):
+        (row,) = call("txn", "abort", str(lost), "-o", option)
+        assert row["state"] == "ABORTED"
 
 
 def test_properties_are_set_and_removed_but_for_the_systems_own(option: str, topic: str) -> None:
@@ -282,6 +330,12 @@ def test_an_error_shows_no_password(
         (["op-log", "set", "--on", "--max-records", "0"], "expected 1 to 4096, found 0"),
         (["txn", "show", "nonsense"], "expected a transaction as '(tc,counter)'"),
         (["txn", "show", "(77,1)"], "there is no TC 77"),
+        (["txn", "show", "mostSigBits=0, leastSigBits=1"], "a transaction of Pulsar's own"),
+        (["txn", "abort", '{"mostSigBits":0,"leastSigBits":1}'], "'pulsar-admin transactions'"),
+        (
+            ["topic", "create", "x", "-o", "domain.overrides=public/default=persistent"],
+            "none spans",
+        ),
         (["topic", "list", "-o", "nonsense"], "expected -o KEY=VALUE"),
         (["topic", "list", "-o", "store.pth=x"], "did you mean 'store.path'"),
     ],
@@ -302,6 +356,17 @@ def test_an_error_is_one_line_on_standard_error(
     assert expected in printed.err
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+def test_a_transaction_that_only_pulsar_knows_is_one_of_the_other_kind(
+    option: str, run: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.topics, "pulsar_knows", lambda most, least: (most, least) == (0, 77))
+    result = CliRunner().invoke(cli.app, ["txn", "abort", "(0,77)", "-o", option])
+    assert isinstance(result.exception, TransactionDomainError)
+    assert "leastSigBits=77" in str(result.exception)
+    own = open_txn(run)
+    assert call("txn", "abort", str(own), "-o", option)[0]["state"] == "ABORTED"
 
 
 def test_tables_show_the_same_for_people(option: str, topic: str) -> None:

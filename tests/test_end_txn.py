@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,14 @@ from pulsar_txn_spark.errors import (
     FencedError,
     TransactionAbortedError,
     TransactionConflictError,
+    TransactionDomainError,
     TransactionNotFoundError,
 )
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
-from tests.scenario import SEGMENT, Loss, Txn, World
+from tests.scenario import SEGMENT, Loss, Txn, World, ack
 
 COMMIT, ABORT = TxnAction.COMMIT, TxnAction.ABORT
 STRANGER = "stranger"
@@ -33,6 +36,93 @@ def unchanged(world: World, txn: Txn) -> Callable[[], bool]:
 
     before = essence(world.header(txn))
     return lambda: essence(world.header(txn)) == before
+
+
+# --- the table: who ends what, and hears what ---------------------------------------------------
+
+C, A = TxnState.COMMITTED, TxnState.ABORTED
+FENCED, LATE, ABORTED_BEFORE, MISSING = (
+    FencedError,
+    TransactionConflictError,
+    TransactionAbortedError,
+    TransactionNotFoundError,
+)
+ENDS: dict[str, tuple[str, str, str, str, str, str]] = {
+    # before      owner:              stranger:          administrator  helper
+    #             commit    abort     commit    abort    abort          abort, as expired
+    "absent": ("MISSING", "MISSING", "MISSING", "MISSING", "MISSING", "MISSING"),
+    "open": ("C", "A", "FENCED", "FENCED", "A", "LATE"),
+    "expired": ("C", "A", "FENCED", "FENCED", "A", "A"),
+    "committed": ("C", "LATE", "FENCED", "FENCED", "C", "C"),
+    "aborted": ("ABORTED_BEFORE", "A", "FENCED", "FENCED", "A", "A"),
+}
+"""What comes of it: the state that the transaction has then, or the error that is raised.
+
+An administrator and a helper abort by `abort`, which returns the state: they are told in it that
+somebody else was quicker. (The command line makes an error of that.)
+"""
+CODES = {
+    "MISSING": Code.ABSENT,
+    "FENCED": Code.FENCED,
+    "LATE": Code.ALIVE,  # of one that is open; of a decided one DECIDED
+}
+WAYS = ("owner commits", "owner aborts", "stranger commits", "stranger aborts", "admin", "helper")
+ROWS = [
+    (before, way, told) for before, row in ENDS.items() for way, told in zip(WAYS, row, strict=True)
+]
+
+
+def prepared(world: World, before: str) -> Txn:
+    if before == "absent":
+        return Txn(TxnId(0, 4711), "nonce")
+    txn = world.open()
+    if before == "expired":
+        world.expire(txn)
+    elif before != "open":
+        end(world, txn, COMMIT if before == "committed" else ABORT)
+    return txn
+
+
+@pytest.mark.parametrize("before,way,told", ROWS)
+def test_whoever_ends_a_transaction_hears_what_the_table_says(
+    world: World, before: str, way: str, told: str
+) -> None:
+    txn = prepared(world, before)
+    nonce = STRANGER if way.startswith("stranger") else txn.nonce
+    expected = globals()[told]
+
+    def act() -> None:
+        if way in ("admin", "helper"):
+            by = EndedBy.ADMIN if way == "admin" else EndedBy.EXPIRED
+            assert world.coordinator.abort(txn.id, by, cause="a test") is expected
+        else:
+            end(world, txn, COMMIT if way.endswith("commits") else ABORT, nonce)
+
+    if isinstance(expected, TxnState):
+        act()
+        assert world.state(txn) is expected
+        return
+    same = unchanged(world, txn) if before != "absent" else None
+    with pytest.raises(expected) as caught:
+        act()
+    assert type(caught.value) is expected
+    assert same is None or same()
+
+
+@pytest.mark.parametrize("before,way,told", ROWS)
+def test_the_script_answers_what_the_table_says(
+    world: World, before: str, way: str, told: str
+) -> None:
+    txn = prepared(world, before)
+    to = TxnState.COMMITTED if way.endswith("commits") else TxnState.ABORTED
+    by = {"admin": EndedBy.ADMIN, "helper": EndedBy.EXPIRED}.get(way, EndedBy.OWNER)
+    nonce = STRANGER if way.startswith("stranger") else txn.nonce
+    answer = world.store.end_txn(txn.id, to, b"", by, nonce)
+    decided = before in ("committed", "aborted")
+    expected = Code.DECIDED if decided and told != "FENCED" else CODES.get(told, Code.OK)
+    assert answer.code is expected
+    if decided and told != "FENCED":
+        assert answer.values == (before.upper(),)
 
 
 @pytest.mark.parametrize("action", TxnAction)
@@ -221,3 +311,33 @@ def test_a_status_is_final_only_once_every_participant_has_materialized(world: W
 def test_a_transaction_that_was_collected_has_no_status(world: World) -> None:
     with pytest.raises(TransactionNotFoundError, match="collected"):
         world.coordinator.status(TxnId(0, 4711))
+
+
+class PulsarsTxnId:
+    """An id of Pulsar's own transactions, as the bridge to a JVM shows it."""
+
+    def __str__(self) -> str:
+        return "(0,1)"
+
+
+@pytest.mark.parametrize("given", [PulsarsTxnId(), (0, 1), "0:1", TxnId(99, 1), TxnId(0, -1)])
+def test_an_id_of_the_other_kind_is_refused_before_the_store_is_asked(
+    world: World, given: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.open("n")
+    coordinator, buffer = world.coordinator, world.buffer
+    monkeypatch.setattr(world.store, "_client", None)
+    record = Outcome()
+    for refused in (
+        lambda: coordinator.status(given),
+        lambda: coordinator.add_partition(given, ["s"], nonce="n"),
+        lambda: coordinator.add_subscription(given, [("s", "u")], nonce="n"),
+        lambda: coordinator.end_txn(given, TxnAction.COMMIT, nonce="n", outcome=record),
+        lambda: coordinator.end_txn(given, TxnAction.ABORT, nonce="n"),
+        lambda: coordinator.abort(given, EndedBy.ADMIN, cause="c"),
+        lambda: coordinator.append_ops(given, "n", {"op": b""}),
+        lambda: buffer.admit(given, "n", 1000, "w", ["s"]),
+        lambda: world.acks.acknowledge(given, "n", 1000, [ack(EARLIEST, Position(1, 1))]),
+    ):
+        with pytest.raises(TransactionDomainError, match="Pulsar's own transactions"):
+            refused()

@@ -16,7 +16,7 @@ from pulsar_txn_spark.errors import (
     TransactionNotFoundError,
 )
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.store.protocol import TRANSITIONS, Code, EndedBy, TxnId, TxnState
+from pulsar_txn_spark.store.protocol import MAY_DECIDE, TRANSITIONS, Code, EndedBy, TxnId, TxnState
 from tests.scenario import Loss, Txn, World
 
 OPEN, COMMITTED, ABORTED = TxnState.OPEN, TxnState.COMMITTED, TxnState.ABORTED
@@ -32,7 +32,7 @@ def expected_answer(
         return Code.DECIDED
     if to not in TRANSITIONS[state]:
         return Code.ILLEGAL
-    if by is not EndedBy.OWNER and to is COMMITTED:
+    if to not in MAY_DECIDE[by]:
         return Code.ILLEGAL
     if by is EndedBy.EXPIRED and not expired:
         return Code.ALIVE
@@ -79,6 +79,12 @@ def test_the_table_of_transitions_leaves_open_once_and_for_good() -> None:
     assert TRANSITIONS[OPEN] == {COMMITTED, ABORTED}
     assert not TRANSITIONS[COMMITTED]
     assert not TRANSITIONS[ABORTED]
+
+
+def test_every_ground_may_abort_and_only_the_owner_may_commit() -> None:
+    assert set(MAY_DECIDE) == set(EndedBy)
+    assert [by for by in EndedBy if COMMITTED in MAY_DECIDE[by]] == [EndedBy.OWNER]
+    assert all(ABORTED in states and OPEN not in states for states in MAY_DECIDE.values())
 
 
 @pytest.mark.parametrize("to", [COMMITTED, ABORTED])

@@ -1,8 +1,9 @@
 """Random interleavings of everything that may happen at once, checked against the invariants.
 
-Drivers and their rivals, tasks that lose and go on as zombies, late helpers, readers, sweeps; the
-real code, one command at a time, on a network that loses and repeats. Each run is drawn from its
-seed alone. ``INTERLEAVINGS`` in the environment asks for more runs, ``INTERLEAVING_SEED`` for one.
+Drivers and their rivals, tasks that lose and go on as zombies, late helpers, readers, sweeps, and
+clients that acknowledge single messages; the real code, one command at a time, on a network that
+loses and repeats. Each run is drawn from its seed alone. ``INTERLEAVINGS`` in the environment asks
+for more runs, ``INTERLEAVING_SEED`` for one.
 """
 
 from __future__ import annotations
@@ -13,26 +14,42 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsar_txn_spark.errors import TransactionError
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.errors import AcknowledgementConflictError, TransactionError
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store import redis_store
+from pulsar_txn_spark.store.ack_state import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, TaskWrite, Winner
-from pulsar_txn_spark.store.protocol import TxnId, TxnState
+from pulsar_txn_spark.store.protocol import EndedBy, SubscriptionRef, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey
 from pulsar_txn_spark.txn.buffer import txn_of_writer, writer_name
 from pulsar_txn_spark.txn.coordinator import as_position, as_record
-from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan, require_claimed
+from pulsar_txn_spark.txn.pending_ack import (
+    CLIENT_OWNER,
+    PlannedRange,
+    ReadPlan,
+    require_claimed,
+)
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from tests.interleaving import Process, Scheduler
 from tests.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World
 
-RUNS = int(os.environ.get("INTERLEAVINGS", "96"))
+RUNS = int(os.environ.get("INTERLEAVINGS", "72"))
 BLOCKS = 8
 FIRST_SEED = 20_261_121
 OUTPUT = (SEGMENT, OTHER_SEGMENT)
 INPUT = "public/default/in/bbbbbbbb/0000-ffff-0"
 BATCHES, PARTITIONS, ROWS, DRIVERS = 3, 2, 2, 5
 SINK, QUERY, SUBSCRIPTION = "sink", "query", "sub"
+INBOX = SubscriptionRef("public/default/inbox/cccccccc/0000-ffff-0", "clients", CLIENT_OWNER)
+MESSAGES, IN_ENTRY = 12, 3  # what clients acknowledge, one by one and up to one
+
+
+def message(number: int) -> MessagePosition:
+    """Return the number-th message (from 1) of the inbox; 0 is before all."""
+    if number == 0:
+        return MessagePosition.whole(EARLIEST)
+    entry, index = divmod(number - 1, IN_ENTRY)
+    return MessagePosition.of_message(Position(1, entry), index, IN_ENTRY)
 
 
 def expected_rows(partition: int, batch: int) -> list[str]:
@@ -55,6 +72,9 @@ class Model:
         self.read: dict[str, list[tuple[Position, str]]] = defaultdict(list)
         self.position: dict[str, Position] = dict.fromkeys(OUTPUT, EARLIEST)
         self.trimmed: dict[str, Position] = dict.fromkeys(OUTPUT, EARLIEST)
+        self.claims: dict[TxnId, set[int]] = {}  # what a client's transaction acknowledges
+        self.normal: set[int] = set()  # acknowledged outside of transactions, for sure
+        self.perhaps: set[int] = set()  # the same, by one that heard of no success
 
     # -- what is true ------------------------------------------------------------------------
 
@@ -67,6 +87,8 @@ class Model:
         self.decisions[txn] = TxnState(reply[2].decode()), Outcome.FromString(reply[3])
         if self.decisions[txn][0] is TxnState.COMMITTED:
             batch = self.world.client.hget(f"{{tc{txn.tc}}}:txn:{txn.key}", "batch").decode()
+            if not batch:
+                return  # a client's
             assert batch not in self.committed, f"INV-7: batch {batch} was committed twice"
             self.committed[batch] = txn
 
@@ -174,6 +196,75 @@ class Model:
         """Let an append arrive some time or never, of which the writer hears nothing."""
         self.start("append in flight", lambda p: p.world.log.append(segment, name, row) and None)
 
+    # -- clients that acknowledge single messages ----------------------------------------------
+
+    def acknowledged(self) -> set[int]:
+        """Return what is acknowledged for good, whether anybody has carried it out or not."""
+        committed = (t for t, (state, _) in self.decisions.items() if state is TxnState.COMMITTED)
+        return self.normal.union(*(self.claims.get(txn, set()) for txn in committed))
+
+    def client(self, process: Process) -> None:
+        """Acknowledge some of what is to be delivered, and commit, abort or forget about it."""
+        world = process.world
+        world.acks.claim(INBOX, EARLIEST)
+        nonce = f"{self.random.getrandbits(64):x}"
+        txn = world.coordinator.new_txn(nonce, timeout_ms=TIMEOUT_MS)
+        taken = self.claims.setdefault(txn, set())
+        try:
+            for _ in range(self.random.randrange(1, 3)):
+                self.take(world, txn, nonce, taken)
+            if self.random.random() < 0.75:
+                world.coordinator.commit(txn, nonce, Outcome())
+            else:
+                world.coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause="changed its mind")
+        except AcknowledgementConflictError:
+            if self.random.random() < 0.7:
+                world.coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause="a conflict")
+            raise
+
+    def take(self, world: World, txn: TxnId, nonce: str, taken: set[int]) -> None:
+        state = world.acks.replay(INBOX.segment, INBOX.subscription)
+        free = [n for n in range(1, MESSAGES + 1) if state.deliverable(message(n))]
+        if not free:
+            return
+        before = self.acknowledged()
+        if self.random.random() < 0.3:
+            end = self.random.choice(free)
+            interval = AckInterval(state.cursor, message(end))
+            world.acks.acknowledge_cumulative(txn, nonce, TIMEOUT_MS, INBOX, interval)
+            taken.update(set(range(1, end + 1)) - before)
+            return
+        numbers = set(self.random.sample(free, min(len(free), self.random.randrange(1, 4))))
+        intervals = [AckInterval(message(n - 1), message(n)) for n in numbers]
+        world.acks.acknowledge_individual(txn, nonce, TIMEOUT_MS, INBOX, intervals)
+        assert not numbers & before, f"INV-9: {numbers & before} acknowledged a second time"
+        for other, held in self.claims.items():
+            if other != txn and other not in self.decisions:
+                assert not numbers & held, f"INV-9: {txn} and {other} hold {numbers & held}"
+        taken.update(numbers)
+
+    def plain_client(self, process: Process) -> None:
+        """Acknowledge a message outside of transactions."""
+        process.world.acks.claim(INBOX, EARLIEST)
+        number = self.random.randrange(1, MESSAGES + 1)
+        self.perhaps.add(number)
+        interval = AckInterval(message(number - 1), message(number))
+        if not process.world.acks.acknowledge_now(INBOX, [interval]):
+            self.normal.add(number)
+
+    def check_acknowledgements(self) -> None:
+        state = self.world.store.read_acks(INBOX.segment, INBOX.subscription)
+        if state is None:
+            return  # no client came so far as to claim it
+        gone = {n for n in range(1, MESSAGES + 1) if not state.deliverable(message(n))}
+        sure = self.acknowledged()
+        assert sure <= gone <= sure | self.perhaps, f"INV-9: {gone}, expected {sure}"
+        assert state.pending == {}, "a message is held for ever"
+        reached = next((n - 1 for n in range(1, MESSAGES + 1) if n not in gone), MESSAGES)
+        assert state.cursor == message(reached), "the cursor stands before what is not acknowledged"
+        pending = f"{{seg:{INBOX.segment}}}:pending-acks:{INBOX.subscription}"
+        assert self.world.client.hlen(pending) == 0
+
     def reader(self, process: Process) -> None:
         """Read on from where the last read ended."""
         for segment in OUTPUT:
@@ -242,12 +333,14 @@ class Model:
                 self.start("rival", self.driver)
             for _ in range(self.random.randrange(4)):
                 self.start("reader", self.reader)
-            for name, body in (
-                ("helper", self.helper),
-                ("newcomer", self.newcomer),
-                ("sweeper", self.sweeper),
+            for name, body, most in (
+                ("helper", self.helper, 2),
+                ("newcomer", self.newcomer, 2),
+                ("sweeper", self.sweeper, 2),
+                ("client", self.client, 2),
+                ("plain client", self.plain_client, 1),
             ):
-                for _ in range(self.random.randrange(3)):
+                for _ in range(self.random.randrange(most + 1)):
                     self.start(name, body)
             self.scheduler.run()
         self.come_to_rest()
@@ -289,6 +382,7 @@ class Model:
         [cursor] = self.world.store.read_cursors([INPUT], SUBSCRIPTION)
         assert cursor is not None
         assert cursor.position == Position(1, BATCHES - 1), "INV-9"
+        self.check_acknowledgements()
         assert self.world.client.hlen(f"{{seg:{INPUT}}}:pending-acks:{SUBSCRIPTION}") == 0
         for gate in self.world.store.gates([*OUTPUT, INPUT]):
             assert gate.pins == (), "a pin is left for ever"

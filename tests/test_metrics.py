@@ -7,6 +7,7 @@ import re
 import threading
 import urllib.request
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,22 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.measures import METRICS, Kind, Tally
 from pulsar_txn_spark.metrics_doc import main, page
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
-from pulsar_txn_spark.store.protocol import EndedBy, OpLogSettings, TxnId, TxnState
+from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.metadata_pb2 import Outcome, TaskWrite
+from pulsar_txn_spark.store.protocol import (
+    EndedBy,
+    OpLogSettings,
+    SubscriptionRef,
+    TxnId,
+    TxnState,
+)
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.health import stuck_participants, tc_states
+from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER, MetadataPendingAckStore
 from tests.scenario import OTHER_SEGMENT, SEGMENT, Loss, Txn, World, load_scripts
 
 ROOT = Path(__file__).parents[1]
@@ -277,6 +286,31 @@ def test_an_aggregated_entry_is_counted_by_what_triggered_it(run: Runtime) -> No
     assert found[f"{delay}_sum"] == pytest.approx(0.016)
     for name in list(PIP_160)[3:6]:
         assert found[name] == 1, "one of each; what was forced has none of these triggers"
+
+
+def test_acknowledgements_are_counted_by_the_steps_that_place_them(run: Runtime) -> None:
+    acks = MetadataPendingAckStore(run.coordinator)
+    where = SubscriptionRef(SEGMENT, "sub", CLIENT_OWNER)
+    acks.claim(where, EARLIEST)
+    ends = [MessagePosition.whole(Position(1, entry)) for entry in range(600)]
+    ends.insert(0, MessagePosition.whole(EARLIEST))
+    intervals = [AckInterval(*pair) for pair in pairwise(ends)]
+    txn = run.coordinator.new_txn("nonce")
+    acks.acknowledge_individual(txn, "nonce", 60_000, where, intervals[:599])
+    assert acks.acknowledge_now(where, intervals[599:]) == []
+    run.coordinator.commit(txn, "nonce", Outcome())
+    found = samples(run)
+    records = "pulsar_pending_ack_batched_log_records_count_per_entry"
+    assert (found[f"{records}_count"], found[f"{records}_sum"]) == (3, 600)
+    assert (found[f"{records}_bucket|10"], found[f"{records}_bucket|1000"]) == (1, 3)
+    assert found["pulsar_pending_ack_batched_log_entry_size_bytes_sum"] > 600 * 40
+    assert found["pulsar_pending_ack_batched_log_olderst_record_delay_time_seconds_sum"] == 0
+    triggers = {
+        name.rpartition("_by_")[2]: found[name]
+        for name in found
+        if name.startswith("pulsar_pending_ack_batched_log_triggering")
+    }
+    assert triggers == {"records": 1, "size": 0, "delay_time": 0}
 
 
 def test_the_time_of_index_queries_is_observed_by_index(run: Runtime, world: World) -> None:

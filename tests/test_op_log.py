@@ -270,6 +270,20 @@ def test_records_are_forgotten_in_bounded_steps(
     assert world.header(txn).materialized
 
 
+@pytest.mark.parametrize("enabled", [False, True], ids=["one by one", "gathered"])
+def test_a_transaction_takes_as_many_operation_records_as_there_are(
+    world: World, log: OpLog, enabled: bool
+) -> None:
+    log.configure(OpLogSettings(enabled=enabled))
+    txn = open_in(world, 0)
+    for chunk in range(5):
+        log.append(txn.id, txn.nonce, {f"{chunk}-{i:04}": b"x" * 20 for i in range(1_000)})
+    assert len(names(world, txn)) == 5_000
+    world.abort(txn)
+    assert names(world, txn) == []
+    assert entries(world, 0) == []
+
+
 # --- both forms, switched while it runs -------------------------------------------------------
 
 

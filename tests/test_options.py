@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pulsar_txn_spark.config import StoreConfig
@@ -169,7 +171,12 @@ def test_a_value_is_understood(key: str, value: str, expected: object) -> None:
     "key,value,expected",
     [
         ("topic", "", "malformed topic name"),
-        ("topic", "persistent://public/default/t", "expected topic://"),
+        ("topic", "segment://public/default/t", "expected topic://"),
+        ("domain.overrides", "public/default", "tenant/namespace=domain"),
+        ("domain.overrides", "public=topic", "tenant/namespace=domain"),
+        ("domain.overrides", "public/default=segment", "domain being topic or persistent"),
+        ("domain.overrides", "a/b=topic, a/b=persistent", "one domain for a/b"),
+        ("domain.overrides", " , ", "tenant/namespace=domain"),
         ("topics", " , ", "topic names with commas"),
         ("topics", "t,public/default/t", "each topic once"),
         ("maxMessagesPerTrigger", "0", "a whole number from 1 to"),
@@ -307,12 +314,49 @@ def test_options_make_the_configuration_of_the_store() -> None:
     assert Options({}, WRITE).store_config() == StoreConfig()
 
 
-@pytest.mark.parametrize("use", [Use.READ | Use.STREAM, Use.READ | Use.BATCH, WRITE])
+PULSARS = "persistent://public/default/t"
+
+
+@pytest.mark.parametrize("use", [WRITE, Use.WRITE | Use.BATCH])
 def test_an_option_that_would_mix_the_transactions_of_both_domains_is_refused(use: Use) -> None:
     with pytest.raises(TransactionDomainError, match=r"^option 'topic': .*none spans both"):
-        Options({"topic": "persistent://public/default/t"}, use)
+        Options({"topic": PULSARS}, use)
 
 
-def test_one_topic_of_the_other_domain_among_several_is_refused() -> None:
-    with pytest.raises(TransactionDomainError, match="persistent://public/default/t"):
-        Options({"topics": "topic://a/b/c,persistent://public/default/t"}, Use.READ | Use.STREAM)
+@pytest.mark.parametrize("use", [Use.READ | Use.STREAM, Use.READ | Use.BATCH])
+def test_a_source_takes_topics_of_both_domains(use: Use) -> None:
+    found = Options({"topics": f"topic://a/b/c,{PULSARS}"}, use).get("topics")
+    assert [str(name) for name in found] == ["topic://a/b/c", PULSARS]
+    assert [name.segmented for name in found] == [True, False]
+
+
+def test_a_namespace_overrides_the_domain_of_its_topics_and_of_no_others() -> None:
+    given = {
+        "domain.overrides": "public/default=topic, public/old=persistent",
+        "topics": f"{PULSARS},topic://public/old/u,public/old/v,persistent://public/other/w,x",
+    }
+    found = Options(given, READ).get("topics")
+    assert [str(name) for name in found] == [
+        "topic://public/default/t",
+        "persistent://public/old/u",
+        "persistent://public/old/v",
+        "persistent://public/other/w",
+        "topic://public/default/x",
+    ]
+
+
+def test_an_override_counts_for_sinks_and_for_offsets_as_well() -> None:
+    adopted = {"domain.overrides": "public/default=topic", "topic": PULSARS}
+    assert str(Options(adopted, WRITE).get("topic")) == "topic://public/default/t"
+    with pytest.raises(TransactionDomainError, match="none spans both"):
+        Options({"domain.overrides": "public/default=persistent", "topic": "t"}, WRITE)
+    offsets = {"startingOffsets": json.dumps({PULSARS: {"t": "1:2"}})}
+    assert Options({**adopted, **offsets}, READ).get("startingOffsets").positions == {
+        "topic://public/default/t": {"t": Position(1, 2)}
+    }
+
+
+def test_two_names_that_an_override_makes_one_are_refused() -> None:
+    given = {"domain.overrides": "public/default=topic", "topics": f"{PULSARS},t"}
+    with pytest.raises(OptionError, match="each topic once"):
+        Options(given, READ)

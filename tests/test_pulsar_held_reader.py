@@ -10,6 +10,7 @@ import pytest
 from pulsar_txn_spark.errors import SegmentLogUnavailableError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.pulsar_admin import TransactionState
 from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
 
 SEGMENT = SegmentRef("s", "topic://public/default/t", "persistent://public/default/s")
@@ -20,7 +21,8 @@ def read_with(monkeypatch: pytest.MonkeyPatch, max_read: Position | None) -> lis
     """Read a range of which the broker shows nothing."""
     log = PulsarSegmentLog.__new__(PulsarSegmentLog)
     admin = mock.Mock()
-    admin.max_read_position.return_value = max_read
+    state = None if max_read is None else TransactionState("Ready", max_read, 1)
+    admin.settled_transactions_of.return_value = state
     feed = mock.Mock()
     feed.next_entry.return_value = None
     log._admin = admin

@@ -352,3 +352,30 @@ def test_a_late_copy_of_a_request_finds_its_own_effect_or_a_refusal(world: World
     world.store.materialize(txn.id, TxnState.ABORTED, [decision])
     assert effect(world) == before
     assert world.visible() == ["a", "b"]
+
+
+def test_every_step_stays_within_one_hash_tag(
+    redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a script touches lies on one node of a cluster: its keys, and what it derives."""
+    sent: list[list[str]] = []
+    send = redis_store.RedisStore._send
+
+    def recorded(
+        store: redis_store.RedisStore, sha: str, body: str, keys: list[str], args: Any
+    ) -> Any:
+        derived = [arg for arg in args if isinstance(arg, str) and arg.startswith("{")]
+        sent.append([*keys, *derived])
+        return send(store, sha, body, keys, args)
+
+    monkeypatch.setattr(redis_store.RedisStore, "_send", recorded)
+    for steps in STEPS.values():
+        world = World(redis_path)
+        world.client.flushall()
+        world = World(redis_path)
+        txn = prepare(world)
+        for step in steps:
+            step(world, txn)
+    assert len(sent) > 100
+    for touched in sent:
+        assert len({key[: key.index("}:")] for key in touched}) == 1, touched

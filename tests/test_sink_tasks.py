@@ -32,6 +32,10 @@ from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.scope import BatchTransaction
 from pulsar_txn_spark.spark.sink import PulsarTxnStreamWriter, PulsarTxnWriter
 from pulsar_txn_spark.spark.write_task import WriteResult
+from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome
+from pulsar_txn_spark.txn.buffer import txn_of_writer
+from pulsar_txn_spark.txn.coordinator import as_position
+from pulsar_txn_spark.txn.op_log import read_ops
 
 TOPIC = TopicName.parse("out")
 SCHEMA = StructType([StructField("value", StringType()), StructField("__key", StringType())])
@@ -130,6 +134,68 @@ def test_no_entry_is_appended_before_its_writer_is_pinned(
     spark.task(spark.stream_writer(), 0, *"abcdef")
     assert len(looked) == 2, "one append for each segment"
     assert all(looked)
+
+
+def test_one_transaction_writes_to_topics_of_several_namespaces(spark: Spark) -> None:
+    topics = [TopicName.parse(f"topic://{tenant}/{space}/out") for tenant, space in ("ab", "cd")]
+    for topic in topics:
+        spark.run.topics.create(topic, 1)
+    schema = StructType([StructField("value", StringType()), StructField("__topic", StringType())])
+    options = {"store.path": spark.options["store.path"]}
+    writer = PulsarTxnStreamWriter(options, schema, overwrite=False)
+    names = [str(topic) for topic in topics]
+    rows = pa.record_batch([["row", "row"], names], ["value", "__topic"])
+    result = writer.write(iter([rows]))
+    refs = [spark.run.topics.require(topic).active[0].ref for topic in topics]
+    ends = {ref.id: spark.run.log.last_confirmed(ref) for ref in refs}
+
+    def readable() -> list[bool]:
+        found = spark.run.buffer.readable([r.id for r in refs], ends.__getitem__, [EARLIEST] * 2)
+        return [one.end == ends[ref.id] for one, ref in zip(found, refs, strict=True)]
+
+    assert readable() == [False, False]
+    assert result.attempt is not None
+    writer.commit([result], 0)
+    assert readable() == [True, True]
+    header = spark.run.store.read_txn(result.attempt.txn)
+    assert header is not None
+    segments = {w.segment for w in Outcome.FromString(header.outcome).winners}
+    assert {segment.rsplit("/", 2)[0] for segment in segments} == {"a/b/out", "c/d/out"}
+
+
+def test_each_task_records_what_it_wrote_and_where(spark: Spark) -> None:
+    result = spark.task(spark.stream_writer(), 0, *"abcdef")
+    assert result.attempt is not None
+    ops = read_ops(spark.run.store, result.attempt.txn)
+    found = [OpRecord.FromString(op.record) for op in ops]
+    assert [op.name for op in ops] == [f"{r.writer}/{r.segment}" for r in found]
+    assert sorted(record.segment for record in found) == sorted(s.id for s in spark.segments())
+    for record in found:
+        assert record.kind == OpRecord.WRITE
+        assert txn_of_writer(record.writer) == result.attempt.txn
+        assert record.HasField("first")
+        assert as_position(record.first) <= as_position(record.last)
+    assert sum(record.messages for record in found) == 6
+    assert all(record.bytes > 0 for record in found)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+def test_a_segment_that_was_sealed_meanwhile_is_materialized_without_a_write_to_its_log(
+    spark: Spark, commit: bool
+) -> None:
+    writer = spark.stream_writer()
+    result = spark.task(writer, 0, *"abcdef")
+    sealed = spark.segments()
+    for segment in spark.run.topics.require(TOPIC).active:
+        spark.run.topics.changes.seal(TOPIC, segment.descriptor)
+    before = [spark.run.log.last_confirmed(ref) for ref in sealed]
+    if commit:
+        writer.commit([result], 0)
+    else:
+        writer.abort([result], 0)
+    assert [spark.run.log.last_confirmed(ref) for ref in sealed] == before
+    assert spark.visible() == (Counter("abcdef") if commit else Counter())
+    assert [gate.pins for gate in spark.run.store.gates([ref.id for ref in sealed])] == [(), ()]
 
 
 def test_a_failed_and_a_speculative_attempt_of_a_task_are_no_winners(spark: Spark) -> None:

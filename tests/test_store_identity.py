@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
 from pulsar_txn_spark.errors import (
+    OptionError,
     StoreError,
     StoreRolledBackError,
     StoreUnavailableError,
 )
+from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.runtime import runtime
 from pulsar_txn_spark.spark.offsets import SourceOffset
-from pulsar_txn_spark.store import redis_store
-from pulsar_txn_spark.store.protocol import Code, SegmentDecision, TxnState, WriterFate
+from pulsar_txn_spark.store import connection, redis_store, server
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.protocol import Code, SegmentDecision, TxnId, TxnState, WriterFate
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
+from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from tests.scenario import OTHER_SEGMENT, SEGMENT, Loss, World, ack
 
 
@@ -54,6 +61,81 @@ def test_a_store_keeps_the_identity_that_it_was_given_first(world: World) -> Non
     assert identity.epoch == "1"
     assert identity.coordinators == redis_store.COORDINATORS
     assert world.another_process().store.identity == identity
+
+
+def test_a_new_store_gets_as_many_coordinators_as_it_is_told_and_keeps_them(
+    redis_client: redis.Redis,
+) -> None:
+    assert RedisStore(lambda: redis_client, 7).identity.coordinators == 7
+    assert RedisStore(lambda: redis_client, 7).identity.coordinators == 7
+    store = RedisStore(lambda: redis_client)
+    assert store.identity.coordinators == 7
+    coordinator = TransactionCoordinator(store)
+    txns = [coordinator.new_txn(f"nonce-{i}") for i in range(60)]
+    assert {txn.tc for txn in txns} == set(range(7))
+
+
+@pytest.mark.parametrize("other", [1, redis_store.COORDINATORS + 1])
+def test_another_number_of_coordinators_is_refused_with_both_numbers(
+    world: World, redis_client: redis.Redis, other: int
+) -> None:
+    with pytest.raises(OptionError, match=f"is {other}, but .* made with 4 coordinators"):
+        RedisStore(lambda: redis_client, other)
+    options = Options({"store.path": world.path, "store.coordinators": str(other)}, Use.CONNECT)
+    with pytest.raises(OptionError, match=r"store\.coordinators"):
+        runtime(options)
+    assert world.another_process().store.identity == world.store.identity
+
+
+def test_the_id_of_a_coordinator_has_sixteen_bits(redis_client: redis.Redis) -> None:
+    store = RedisStore(lambda: redis_client, 1 << 16)
+    coordinator = TransactionCoordinator(store)
+    shards = {coordinator.shard(f"nonce-{i}") for i in range(2_000)}
+    assert max(shards) < 1 << 16
+    assert max(shards) > 1 << 15
+    txn = store.create_txn(
+        tc=(1 << 16) - 1,
+        nonce="n",
+        owner="",
+        sink="",
+        query="",
+        batch="",
+        timeout_ms=60_000,
+        intents=[],
+    )
+    assert (str(txn), TxnId.parse(txn.key)) == ("(65535,1)", txn)
+    coordinator.commit(txn, "n", Outcome())
+    assert coordinator.status(txn) is TxnStatus.COMMITTED
+    for key in ("65536:1", "-1:1", "1", "1:", ":1", "a:b"):
+        with pytest.raises(ValueError):  # noqa: PT011 - int() words most of them
+            TxnId.parse(key)
+
+
+def test_a_counter_is_not_used_again_after_collection_and_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+
+    def run(nonce: str) -> TxnId:
+        world = World(path)
+        txn = world.open(nonce)
+        world.commit(txn, world.write(txn, "row"))
+        sweeper = Sweeper(
+            world.coordinator,
+            lambda segment: SegmentEnds(world.log.last_confirmed(segment), EARLIEST),
+            retention_ms=0,
+        )
+        assert sweeper.sweep().headers_removed == 1
+        assert world.client.keys("*:txn:*") == []
+        return txn.id
+
+    try:
+        first = run("nonce")
+        connection.close_all()
+        assert server.stop_server(path)
+        # The very nonce of before, which nothing remembers: another transaction all the same.
+        assert run("nonce") == TxnId(first.tc, first.counter + 1)
+    finally:
+        connection.close_all()
+        server.stop_server(path)
 
 
 def test_stores_differ_in_identity(world: World, redis_client: redis.Redis) -> None:

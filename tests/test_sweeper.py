@@ -8,6 +8,7 @@ import pytest
 
 from pulsar_txn_spark.errors import StoreCorruptError, StoreError, TransactionNotFoundError
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.store import redis_store
 from pulsar_txn_spark.store.protocol import Code, TxnState
 from pulsar_txn_spark.txn import sweeper as sweeper_module
 from pulsar_txn_spark.txn.batch import BatchKey
@@ -127,6 +128,43 @@ def test_the_zombie_that_wakes_after_the_dropped_record_went_stays_invisible(wor
     assert world.dropped() == {}
     world.log.append(SEGMENT, writer_name(zombie.id, 0, "abcd"), "from the grave")
     assert world.visible() == ["seen"]
+
+
+@pytest.mark.parametrize("reader_was_there", [True, False], ids=["reading on", "from earliest"])
+def test_the_zombie_that_wakes_after_all_of_it_finds_every_door_shut(
+    world: World, reader_was_there: bool
+) -> None:
+    zombie = world.open("zombie")
+    name = world.write(zombie, "lost").writer
+    world.expire(zombie)
+    sweep(world)  # aborted, carried out, closed, collected
+    assert world.store.read_txn(zombie.id) is None
+    DELETED[SEGMENT] = world.log.last_confirmed(SEGMENT)
+    start = DELETED[SEGMENT] if reader_was_there else EARLIEST
+    later = in_one_tc(world, 2) if zombie.id.tc == 0 else [world.open("zombie")]
+    for txn in later:
+        world.commit(txn, world.write(txn, "seen"))
+    sweep(world)  # the floor rises, the dropped writer is forgotten
+    assert world.dropped() == {}
+    assert headers(world) == []
+
+    # A week later, on a server where nothing remembers it: it asks for everything once more.
+    late = world.another_process()
+    for step in (
+        lambda: late.admit(zombie),
+        lambda: late.coordinator.heartbeat(zombie.id, zombie.nonce, TIMEOUT_MS),
+        lambda: late.coordinator.append_ops(zombie.id, zombie.nonce, {"op": b""}),
+        lambda: late.commit(zombie),
+    ):
+        with pytest.raises(TransactionNotFoundError):
+            step()
+    [pinned] = late.store.pin(zombie.id, name, [SEGMENT])  # a request that was on its way for hours
+    assert pinned.code is Code.CLOSED
+    late.log.append(SEGMENT, name, "from the grave")
+    late.log.append(SEGMENT, writer_name(zombie.id, 9, "anew"), "from the grave as well")
+    assert late.pinned() == []
+    assert world.visible(start=start) == ["seen"] * len(later)
+    assert late.another_process().visible(start=start) == ["seen"] * len(later)
 
 
 def test_a_dropped_record_stays_until_the_log_has_deleted_its_entries(world: World) -> None:
@@ -328,6 +366,61 @@ def test_ids_are_refused_where_a_double_could_not_tell_them_apart(world: World) 
     assert world.state(txn) is TxnState.OPEN
 
 
+# --- as much as there is ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeper_module, "_AT_A_TIME", 2)
+
+
+def sweeper_of(world: World, busy_s: float = 60) -> Sweeper:
+    def ends(segment: str) -> SegmentEnds:
+        return SegmentEnds(world.log.last_confirmed(segment), EARLIEST)
+
+    return Sweeper(world.coordinator, ends, retention_ms=0, busy_s=busy_s)
+
+
+@pytest.mark.usefixtures("two_at_a_time")
+def test_one_sweep_goes_on_until_everything_that_is_due_is_gone(world: World) -> None:
+    txns = in_one_tc(world, 15)
+    expired, undone, finished = txns[:5], txns[5:10], txns[10:]
+    for txn in expired:
+        world.expire(txn)
+    for number, txn in enumerate(undone):
+        world.decide(txn, world.write(txn, f"late-{number}"))
+    for number, txn in enumerate(finished):
+        world.commit(txn, world.write(txn, f"row-{number}"))
+    report = sweeper_of(world).sweep()
+    assert (report.aborted, report.materialized, report.headers_removed) == (5, 5, 15)
+    assert headers(world) == []
+    assert len(world.visible()) == 10
+
+
+@pytest.mark.usefixtures("two_at_a_time")
+def test_a_sweep_deals_with_each_tc_once_and_stops_when_its_time_is_over(world: World) -> None:
+    for number in range(24):
+        txn = world.open(f"n{number}")
+        world.commit(txn, world.write(txn, "row"))
+    tcs = {world.coordinator.shard(f"n{number}") for number in range(24)}
+    assert sweeper_of(world, busy_s=0).sweep().headers_removed == 2 * len(tcs)
+    assert sweeper_of(world).sweep().headers_removed == 24 - 2 * len(tcs)
+
+
+@pytest.mark.usefixtures("two_at_a_time")
+def test_a_sweep_that_gets_no_further_leaves_what_is_behind_to_the_next_one(world: World) -> None:
+    txns = in_one_tc(world, 10)
+    stuck = txns[1:4]
+    for at, txn in enumerate(txns):
+        world.commit(txn, *([] if txn in stuck else [world.write(txn, "row")]))
+        world.client.zadd("{tc0}:idx:txn-by-final-state", {f"COMMITTED|{txn.id.key}": at + 1})
+    for txn in stuck:
+        world.client.sadd(f"{{tc0}}:intents:{txn.id.key}", "X|of no|known kind")
+    process = sweeper_of(world)
+    reports = [process.sweep() for _ in range(2)]
+    assert [(found.headers_removed, len(found.stuck)) for found in reports] == [(1, 3), (6, 0)]
+
+
 # --- what it costs ------------------------------------------------------------------------------
 
 FINISHED = """
@@ -351,8 +444,16 @@ def finish_many(world: World, counter: str, finalized_ms: int) -> None:
         keys = [f"{{tc{tc}}}:{key}" for key in (counter, "nonces", "idx:txn-by-final-state")]
         intent = write_intent(SEGMENT, "w")
         world.client.eval(FINISHED, 3, *keys, tc, MANY // 4, finalized_ms, intent)
-    marks = {f"{i % 4}:{100 + i}": "COMMITTED" for i in range(MANY)}
-    world.client.hset(world.key("resolved"), mapping=marks)
+    leave_marks(world, MANY)
+
+
+def leave_marks(world: World, count: int) -> None:
+    """Leave in a segment what finished transactions leave there."""
+    keys = [f"{i % 4}:{100 + i}" for i in range(count)]
+    world.client.hset(world.key("resolved"), mapping=dict.fromkeys(keys, "COMMITTED"))
+    for tc in range(4):
+        own = {key: int(key.partition(":")[2]) for key in keys[tc::4]}
+        world.client.zadd(world.key(f"resolved-order:{tc}"), own)
 
 
 def commands(world: World, step: Callable[[], object]) -> dict[str, int]:
@@ -391,3 +492,52 @@ def test_a_hundred_thousand_finished_transactions_cost_what_ten_open_ones_cost(
     finish_many(world, *(("txn-counter", 1) if younger else ("older-counter", 1 << 52)))
     assert {name: commands(world, step) for name, step in steps.items()} == before
     assert sweep(world, 60_000).headers_removed == 0
+
+
+def least_us(world: World, step: Callable[[], object], times: int = 5) -> float:
+    """Return what the quickest of several runs of a step has cost the server's scripts."""
+    found = []
+    for _ in range(times):
+        world.client.config_resetstat()
+        step()
+        found.append(world.client.info("commandstats")["cmdstat_evalsha"]["usec"])
+    return float(min(found))
+
+
+def test_closing_a_segment_does_not_cost_more_the_more_transactions_have_finished(
+    world: World,
+) -> None:
+    world.write(world.open(), "row")
+    counters = iter(range(1, 100))
+
+    def close() -> object:
+        return world.store.close_segment(SEGMENT, 0, next(counters))
+
+    few = least_us(world, close)
+    leave_marks(world, MANY)
+    many = least_us(world, close)
+    assert many < 10 * few + 1_000, "reading every mark takes tens of milliseconds"
+
+
+def test_what_closing_removes_is_removed_in_bounded_steps(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "_MARKS_REMOVED", 2)
+    txns = in_one_tc(world, 5)
+    for txn in txns:
+        world.commit(txn, world.write(txn, "row"))
+    below = txns[-1].id.counter
+    codes = [world.store.close_segment(SEGMENT, 0, below).code for _ in range(4)]
+    assert codes == [Code.MORE, Code.MORE, Code.ALREADY, Code.ALREADY]
+    assert world.client.hkeys(world.key("resolved")) == [txns[-1].id.key.encode()]
+    assert world.client.zrange(world.key("resolved-order:0"), 0, -1) == [txns[-1].id.key.encode()]
+    assert sweeper_of(world).sweep().headers_removed == 5
+    assert not world.client.exists(world.key("resolved"), world.key("resolved-order:0"))
+
+
+def test_nothing_of_a_transaction_that_was_collected_is_left_in_a_segment(world: World) -> None:
+    for txn in in_one_tc(world, 3):
+        world.commit(txn, world.write(txn, "row"))
+    assert sweeper_of(world).sweep().headers_removed == 3
+    left = {key.decode().rpartition("}:")[2] for key in world.client.keys("{seg:*")}
+    assert left == {"birth", "closed", "floor-pair", "state", "events"}

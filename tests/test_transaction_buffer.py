@@ -10,11 +10,12 @@ import pytest
 from pulsar_txn_spark.errors import (
     FencedError,
     StoreCorruptError,
+    StoreUnavailableError,
     TransactionAbortedError,
     TransactionConflictError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.store.metadata_pb2 import Winner
+from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Winner
 from pulsar_txn_spark.store.protocol import (
     Code,
     EndedBy,
@@ -27,9 +28,10 @@ from pulsar_txn_spark.store.protocol import (
 from pulsar_txn_spark.txn import buffer as buffer_module
 from pulsar_txn_spark.txn.buffer import Visibility, txn_of_writer, writer_name
 from pulsar_txn_spark.txn.coordinator import as_record
+from pulsar_txn_spark.txn.op_log import read_ops
 from pulsar_txn_spark.txn.participants import write_intent
 from pulsar_txn_spark.txn.sweeper import Sweeper
-from tests.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World
+from tests.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Loss, World
 
 # --- admission --------------------------------------------------------------------------------
 
@@ -569,7 +571,8 @@ def test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision(
     seen = []
 
     def append() -> Position:
-        seen.append((world.pinned(), world.header(txn).intents))
+        ops = [OpRecord.FromString(op.record) for op in read_ops(world.store, txn.id)]
+        seen.append((world.pinned(), world.header(txn).intents, ops))
         return world.log.append(SEGMENT, writer, "row")
 
     def write() -> Position:
@@ -578,11 +581,25 @@ def test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision(
         )
 
     assert write() == Position(1, 0)
-    assert seen == [([writer], frozenset({write_intent(SEGMENT, writer)}))]
+    op = OpRecord(kind=OpRecord.WRITE, segment=SEGMENT, writer=writer)
+    assert seen == [([writer], frozenset({write_intent(SEGMENT, writer)}), [op])]
+    assert write() == Position(1, 1)
+    assert seen[1] == seen[0], "a second append of the writer needs no second record"
     world.abort(txn)
     with pytest.raises(TransactionConflictError):
         write()
-    assert len(seen) == 1
+    assert len(seen) == 2
+    assert read_ops(world.store, txn.id) == []
+
+
+def test_an_append_whose_operation_record_is_refused_does_not_happen(world: World) -> None:
+    txn = world.open()
+    writer = writer_name(txn.id, 0, "abcd")
+    world.lose(always={"txn_op": Loss.REQUEST})
+    with pytest.raises(StoreUnavailableError):
+        world.buffer.append_buffer_to_txn(
+            txn.id, txn.nonce, TIMEOUT_MS, writer, SEGMENT, lambda: pytest.fail("appended")
+        )
 
 
 def test_max_read_position_and_aborted_writers_say_what_a_reader_sees(world: World) -> None:

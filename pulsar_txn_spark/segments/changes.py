@@ -10,6 +10,9 @@ A change replaces adjacent active segments by children over the same hashes. Its
 
 Each step may be repeated, by several at once. The topology never says "sealed" of a log that can
 still grow: a reader would leave the parent with rows to come, and read the children too early.
+
+An adoption is the change that a topic begins with: its parents are logs that are there already, and
+become segments in step 2, before they are sealed.
 """
 
 from __future__ import annotations
@@ -141,6 +144,9 @@ class TopologyChanges:
         for change in topology.unfinished:
             for child in change.children:
                 self._log.create(child.ref)
+            for parent in change.parents:
+                if parent.adopted:
+                    self._log.adopt(parent.ref)
             # Step 2: the logs are sealed, and only then the topology says so.
             ends = {parent.ref.id: self._seal(parent) for parent in change.parents}
             # Step 3.

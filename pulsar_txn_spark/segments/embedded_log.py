@@ -191,6 +191,10 @@ class EmbeddedSegmentLog:
         """Create the segment's log; again = no harm."""
         self._run("create", segment, [_state_key(segment)])
 
+    def adopt(self, segment: SegmentRef) -> None:
+        """Take a log that is there already; see the Protocol. Here, each is a segment's anyway."""
+        self._state(segment, "next")
+
     def delete(self, segment: SegmentRef) -> None:
         """Remove the segment's log and all that is in it; absent = no harm."""
         # The state goes in the same step: a writer that is still there finds no segment.

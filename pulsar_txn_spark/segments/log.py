@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN
 
 ROW_SCHEMA = pa.schema(
     [
@@ -63,7 +64,8 @@ class SegmentRef:
     id : str
         Unique for ever in one metadata store; the name of its ``{seg:<id>}`` tag.
     topic : str
-        Full name of the segmented topic, ``topic://tenant/namespace/name``.
+        Full name of the segmented topic, ``topic://tenant/namespace/name``; of a topic of Pulsar's
+        own domain, ``persistent://tenant/namespace/name``.
     log_name : str
         What the backend calls it (for Pulsar ``persistent://tenant/namespace/...``).
     """
@@ -71,6 +73,11 @@ class SegmentRef:
     id: str
     topic: str
     log_name: str
+
+    @property
+    def in_pulsar_domain(self) -> bool:
+        """Whether it is a topic whose transactions are Pulsar's own: no gate, and only read."""
+        return self.topic.startswith(f"{PULSAR_DOMAIN}://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +158,25 @@ class SegmentLog(Protocol):
         """Create the segment's log, ready for transactional writes; again = no harm."""
         ...
 
+    def adopt(self, segment: SegmentRef) -> None:
+        """Make a log that is there already the segment's, with all that is in it, to be sealed.
+
+        Again = no harm, also after the seal.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If it is not there.
+        SegmentLogError
+            If it is another segment's, or somebody still writes to it.
+        """
+        ...
+
     def delete(self, segment: SegmentRef) -> None:
-        """Remove the segment's log and all that is in it; absent = no harm."""
+        """Remove the segment's log and all that is in it; absent = no harm.
+
+        A log that was adopted is given back as it is: sealed, with its data.
+        """
         ...
 
     def reach(self, segment: SegmentRef) -> None:

@@ -7,12 +7,13 @@ the broker asks for patience: a topic that moves between brokers answers 503 for
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import urllib3
@@ -38,6 +39,10 @@ _SETTLE_POLL_SECONDS = 0.05
 _BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
 _BATCH_SIZE_HEADER = "X-Pulsar-batch-size"
 _PUBLISH_TIME_HEADER = "X-Pulsar-publish-time"
+_PARTITION = re.compile(r"-partition-\d+$")
+_MARKER_HEADER = "X-Pulsar-marker-type"
+_ABORTED_HEADER = "X-Pulsar-txn-aborted"
+_TRANSACTIONS_SETTING = "transactionCoordinatorEnabled"  # named by a broker that has them off
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 """What a broker takes in one message unless ``maxMessageSize`` says otherwise."""
 
@@ -65,6 +70,28 @@ KEEP_ALL_POLICIES: tuple[tuple[str, str, Any, str], ...] = (
 _NO_RETENTION = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
 _QUOTA = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 _QUOTA_TYPES = ("destination_storage", "message_age")
+
+
+class TransactionState(NamedTuple):
+    """What Pulsar's own transactions say of a topic."""
+
+    state: str
+    max_read_position: Position
+    ongoing: int
+
+    @property
+    def recovering(self) -> bool:
+        """Whether the broker does not know yet how far one may read."""
+        return self.state not in ("Ready", "NoSnapshot", "FirstSnapshotting")
+
+
+class EntryHead(NamedTuple):
+    """What an entry is: hidden from readers (a marker, or aborted), or a chunk of a message."""
+
+    hidden: bool
+    message: str
+    chunk: int
+    chunks: int
 
 
 class PulsarAdmin:
@@ -200,10 +227,17 @@ class PulsarAdmin:
             return None
         return round(datetime.fromisoformat(text).timestamp() * 1000)
 
-    def max_read_position(self, topic: str) -> Position | None:
-        """Return up to where Pulsar's own transactions let readers read, None if it does not say.
+    def transactions_of(self, topic: str, *, required: bool = True) -> TransactionState | None:
+        """Return what a topic's own transactions say, None if the broker has none.
 
-        It says nothing where the broker has no transactions, or where we may not ask.
+        Unless `required`, None as well where we may not ask.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If the broker has not loaded the topic.
+        SegmentLogUnavailableError
+            If it does not say.
         """
         tenant, namespace, name = _parts(topic)
         answer = self._call(
@@ -211,12 +245,113 @@ class PulsarAdmin:
             f"/transactions/transactionBufferStats/{tenant}/{namespace}/{name}",
             "read the transaction buffer of",
             topic,
-            accept=(401, 403, 404, 503),
+            accept=(503,) if required else (401, 403, 503),
             version="v3",
         )
-        if answer.status != HTTPStatus.OK:
+        if answer.status in {401, 403}:
             return None
-        return Position.parse(json.loads(answer.data)["maxReadPosition"])
+        if answer.status == HTTPStatus.OK:
+            found = json.loads(answer.data or b"null")
+            if not found:
+                return None  # a topic of the system's, which has no transactions
+            return TransactionState(
+                found["state"],
+                Position.parse(found["maxReadPosition"]),
+                int(found.get("ongoingTxnSize") or 0),
+            )
+        if _TRANSACTIONS_SETTING in answer.data.decode(errors="replace"):
+            return None
+        raise self._error(answer, "read the transaction buffer of", topic)
+
+    def settled_transactions_of(
+        self, topic: str, *, required: bool = True
+    ) -> TransactionState | None:
+        """Return the same, once the broker has loaded the topic and recovered its transactions.
+
+        Until then it names the last entry, whatever is undecided before it (seen on 4.0.7).
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such topic.
+        SegmentLogUnavailableError
+            If the broker does not say in time.
+        """
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            try:
+                found = self.transactions_of(topic, required=required)
+            except SegmentNotFoundError:
+                self.layout(topic)  # this loads it, or says that it is gone
+                state = "not loaded"
+            else:
+                if found is None or not found.recovering:
+                    return found
+                state = found.state
+            if time.monotonic() > deadline:
+                raise SegmentLogUnavailableError(
+                    f"the broker does not say within {_SETTLE_SECONDS:.0f} s how far {topic} may "
+                    f"be read (its transactions are {state}): nothing was read; look into the "
+                    "broker's log and try again"
+                )
+            time.sleep(_SETTLE_POLL_SECONDS)
+
+    def knows_transaction(self, most: int, least: int) -> bool:
+        """Tell whether one of Pulsar's own coordinators knows a transaction of these numbers."""
+        answer = self._call(
+            "GET",
+            f"/transactions/transactionMetadata/{most}/{least}",
+            "look for a transaction in",
+            self._url,
+            accept=(400, 401, 403, 404, 500, 503),
+            version="v3",
+        )
+        return answer.status == HTTPStatus.OK
+
+    def partitions(self, topic: str) -> int | None:
+        """Return how many partitions a topic has, 0 = it has none; None = there is no topic."""
+        answer = self._call(
+            "GET", f"{_path(topic)}/partitions", "read the partitions of", topic, accept=(404,)
+        )
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        return int(json.loads(answer.data)["partitions"])
+
+    def topics(self, tenant: str, namespace: str) -> list[str]:
+        """Return the full names of a namespace's topics, with partitions one by one.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such namespace.
+        """
+        path = f"/persistent/{quote(tenant, safe='')}/{quote(namespace, safe='')}"
+        found: list[str] = self._get(path, "list the topics of", f"{tenant}/{namespace}")
+        return found
+
+    def entry_head(self, topic: str, position: Position) -> EntryHead:
+        """Return what an entry's metadata say of it; one that is not there says nothing."""
+        answer = self._call(
+            "HEAD",
+            f"{_path(topic)}/ledger/{position.ledger}/entry/{position.entry}",
+            "look at an entry of",
+            topic,
+            accept=(404, 500),
+        )
+        headers = answer.headers if answer.status == HTTPStatus.OK else {}
+        return EntryHead(
+            hidden=_MARKER_HEADER in headers or headers.get(_ABORTED_HEADER) == "true",
+            message=headers.get("X-Pulsar-uuid", ""),
+            chunk=int(headers.get("X-Pulsar-chunk-id", 0)),
+            chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
+        )
+
+    def producers(self, topic: str) -> list[str]:
+        """Return the names of the producers that are connected."""
+        found = self._get(
+            f"{_path(topic)}/stats?excludeConsumers=true", "read statistics of", topic
+        )
+        return [str(one.get("producerName")) for one in found.get("publishers") or ()]
 
     def properties(self, topic: str) -> dict[str, str] | None:
         """Return the topic's properties, None if there is no such topic."""
@@ -233,6 +368,16 @@ class PulsarAdmin:
         self._call(
             "PUT", f"{_path(topic)}/properties", "set properties of", topic, body=dict(properties)
         )
+
+    def remove_property(self, topic: str, name: str) -> None:
+        """Take a property from a topic; absent = no harm."""
+        path = f"{_path(topic)}/properties?key={quote(name, safe='')}"
+        self._call("DELETE", path, "remove a property of", topic, accept=(404,))
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription; absent = no harm."""
+        path = f"{_path(topic)}/subscription/{quote(name, safe='')}?force=true"
+        self._call("DELETE", path, "delete a subscription of", topic, accept=(404,))
 
     def create_subscription(self, topic: str, name: str) -> None:
         """Create a durable subscription that stands before the first entry; again = no harm."""
@@ -274,7 +419,7 @@ class PulsarAdmin:
         SegmentLogError
             If the broker refuses topic-level policies or does not apply them.
         """
-        base = _path(topic)
+        base = _policy_path(topic)
         for name, setter, body, what in KEEP_ALL_POLICIES:
             self._set_policy(topic, f"{base}/{setter}", body, what)
             wanted = 0 if body is None else body
@@ -302,6 +447,15 @@ class PulsarAdmin:
         if self._get(f"{path}?applied=true", "read policies of", topic) == _NO_RETENTION:
             return
         self._set_policy(topic, path, _NO_RETENTION, "retention")
+
+    def forget_policies(self, topic: str) -> None:
+        """Take back what :meth:`keep_all_data` has set: the namespace's policies hold again."""
+        base = _policy_path(topic)
+        paths = [name for name, *_ in KEEP_ALL_POLICIES]
+        paths += [f"backlogQuota?backlogQuotaType={kind}" for kind in _QUOTA_TYPES]
+        for path in paths:
+            action = "remove policies of"
+            self._call("DELETE", f"{base}/{path}", action, topic, accept=(404, 405, 412))
 
     def deduplicate(self, topic: str) -> None:
         """Switch broker deduplication on, and wait until the broker says that it works.
@@ -478,6 +632,11 @@ def _parts(topic: str) -> tuple[str, str, str]:
 
 def _path(topic: str) -> str:
     return "/persistent/" + "/".join(_parts(topic))
+
+
+def _policy_path(topic: str) -> str:
+    """Return the path of a topic's policies; partitions have none of their own."""
+    return _PARTITION.sub("", _path(topic))
 
 
 def _no_quota(found: Mapping[str, Mapping[str, Any]] | None) -> bool:

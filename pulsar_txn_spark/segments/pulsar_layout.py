@@ -55,12 +55,15 @@ class Layout:
         The last entry that was ever acknowledged, EARLIEST if there was none.
     added_since_load : int
         Entries added since the broker loaded the topic.
+    last_ledger : int
+        Highest ledger, also when it holds nothing yet; -1 if there is none.
     """
 
     first_ledger: int
     ledgers: tuple[Ledger, ...]
     last: Position
     added_since_load: int
+    last_ledger: int = -1
 
     @classmethod
     def of(cls, stats: Mapping[str, Any]) -> Layout:
@@ -86,7 +89,19 @@ class Layout:
             ledgers=ledgers,
             last=lac,
             added_since_load=int(stats["entriesAddedCounter"]),
+            last_ledger=max(found, default=-1),
         )
+
+    def settled(self, position: Position) -> Position:
+        """Return the same place as far forward as it has a name.
+
+        After the last entry of a ledger that was closed that is before the first one of the ledger
+        that follows. There it can be told from a loss when the closed ledger is gone: which ledger
+        had followed it, and with how many entries it ended, is then known to nobody.
+        """
+        if self.ledgers and position == self.last and self.last_ledger > position.ledger:
+            return Position(self.last_ledger, -1)
+        return position
 
     @property
     def entries(self) -> int:

@@ -26,7 +26,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -76,13 +76,17 @@ and the ledger is the first one after it that holds data."""
 TRIM_PROPERTY = "pulsar_txn_spark.trim"
 """Topic property of the same form: the trim that was begun last."""
 
+ADOPTED_PROPERTY = "pulsar_txn_spark.adopted"
+"""Topic property of a segment whose topic was there before: it is given back, never deleted."""
+
 _RECEIVER_BYTES = 32 * 1024 * 1024  # bound on what a reader prefetches
 _RECEIVER_ROWS = 20_000
+_HOLES_LOOKED_AT = 8  # 2 ms each; what was begun before a range ends near its beginning
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
 
 
-class _Origin(NamedTuple):
+class Origin(NamedTuple):
     """Up to where data was given up, and the ledger that comes next; and what a trim adds to it."""
 
     given_up: Position
@@ -90,7 +94,7 @@ class _Origin(NamedTuple):
     trim: tuple[Position, int] | None = None
 
     @classmethod
-    def parse(cls, text: str, trim: str | None) -> _Origin:
+    def parse(cls, text: str, trim: str | None) -> Origin:
         return cls(*_position_and_ledger(text), _position_and_ledger(trim) if trim else None)
 
     def gone(self, first_ledger: int) -> Position:
@@ -111,6 +115,37 @@ class _Origin(NamedTuple):
 def _position_and_ledger(text: str) -> tuple[Position, int]:
     position, _, ledger = text.partition(",")
     return Position.parse(position), int(ledger)
+
+
+class _Holes:
+    """Looks at entries that a reader was not shown, at the beginning of a range.
+
+    A message may lie in several entries (chunks), and ``pulsar-client`` drops one whose first
+    chunk lies before the range. Only producers of others make such messages.
+    """
+
+    def __init__(self, admin: PulsarAdmin, segment: SegmentRef) -> None:
+        self._admin = admin
+        self._segment = segment
+        self._left = _HOLES_LOOKED_AT
+        self._begun: set[str] = set()
+
+    def look(self, previous: Position, position: Position) -> None:
+        """Look at the entries between two that were shown."""
+        first = previous.entry + 1 if previous.ledger == position.ledger else 0
+        for entry in range(first, min(position.entry, first + self._left)):
+            self._left -= 1
+            at = Position(position.ledger, entry)
+            head = self._admin.entry_head(self._segment.log_name, at)
+            if head.chunk == 0:
+                self._begun.add(head.message)
+            elif head.message not in self._begun:
+                raise SegmentLogError(
+                    f"{self._segment.log_name}: expected a message's first chunk, found chunk "
+                    f"{head.chunk} of {head.chunks} at {at}: the message begins before the range "
+                    "that is read, and would be dropped. Nothing was skipped; start from a "
+                    "position before it in a new checkpoint, or let producers write without chunks"
+                )
 
 
 class PulsarSegmentLog:
@@ -139,7 +174,7 @@ class PulsarSegmentLog:
         )
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._origins: dict[str, _Origin | None] = {}
+        self._origins: dict[str, Origin | None] = {}
         self._contains_txn: dict[str, str] = {}  # the property as it was last seen, or set
         self._means: dict[str, tuple[float, float]] = {}
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
@@ -161,26 +196,98 @@ class PulsarSegmentLog:
         self._admin.keep_all_data(topic)
         self._admin.deduplicate(topic)
         # Step 3: only now it counts as a segment; an adopted topic may hold data already.
-        found = self._admin.properties(topic) or {}
+        self._mark(segment, self._admin.properties(topic) or {}, {})
+
+    def adopt(self, segment: SegmentRef) -> None:
+        """Make a topic that is there a segment, with all that keeps its data; see the Protocol."""
+        topic = segment.log_name
+        found = self._admin.properties(topic)
+        if found is None:
+            raise SegmentNotFoundError(
+                f"the topic {topic} is to become segment {segment.id}, but it is not there: it was "
+                "deleted meanwhile. If its data may go, create an empty one and adopt again"
+            )
+        self._require_no_other(segment, found)
+        self._require_quiet(segment)
+        status = self._admin.deduplication_status(topic)
+        if status != "Enabled":
+            _logger.warning(
+                "the topic %s, which is adopted, was written without deduplication (it is %s): "
+                "what a client has sent twice stays in it twice",
+                topic,
+                status,
+            )
+        # Step 1: from here on nothing drops data. What is going to be sealed needs no
+        # deduplication: nobody writes to it as a segment.
+        self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
+        self._admin.keep_all_data(topic)
+        # Step 2: the topic is the segment, unless somebody else takes it at this moment.
+        self._mark(segment, found, {ADOPTED_PROPERTY: "true"})
+        self._require_no_other(segment, self._admin.properties(topic) or {})
+
+    def _require_quiet(self, segment: SegmentRef) -> None:
+        """Refuse a topic that somebody writes to: a seal would be the end of what is open there.
+
+        A transaction of Pulsar's own ends with a marker in the topic. A sealed one takes none, so
+        that the transaction, and all that follows it, could never be read.
+        """
+        topic = segment.log_name
+        producers = self._admin.producers(topic)
+        if producers:
+            raise SegmentLogError(
+                f"cannot adopt {topic}: {len(producers)} producers are connected "
+                f"({', '.join(producers[:5])}), and it is about to be sealed. Nothing was sealed; "
+                "stop them and adopt again, it goes on where it was"
+            )
+        own = self._admin.settled_transactions_of(topic)
+        last = self._admin.layout(topic).last
+        if own is not None and (own.ongoing or own.max_read_position < last):
+            raise SegmentLogError(
+                f"cannot adopt {topic}: {own.ongoing} transactions of Pulsar's own are open in it "
+                f"(readers are held at {own.max_read_position}, the last entry is {last}). Sealed "
+                "now, they could never end. Nothing was sealed; end them and adopt again"
+            )
+
+    def _require_no_other(self, segment: SegmentRef, found: Mapping[str, str]) -> None:
         owner = found.get(SEGMENT_PROPERTY)
         if owner is not None and owner != segment.id:
             raise SegmentLogError(
-                f"the topic {topic} belongs to segment {owner}, expected {segment.id}: two "
-                "segments in one topic would read each other's rows; use another name"
+                f"the topic {segment.log_name} belongs to segment {owner}, expected {segment.id}: "
+                "two segments in one topic would read each other's rows; use another name"
             )
-        marks = {SEGMENT_PROPERTY: segment.id}
-        layout = self._admin.layout(topic)
+
+    def _mark(self, segment: SegmentRef, found: Mapping[str, str], more: Mapping[str, str]) -> None:
+        """Say in the topic's properties which segment it is."""
+        self._require_no_other(segment, found)
+        marks = {SEGMENT_PROPERTY: segment.id, **more}
+        layout = self._admin.layout(segment.log_name)
         if layout.ledgers and ORIGIN_PROPERTY not in found:
             marks[ORIGIN_PROPERTY] = f"{EARLIEST},{layout.first_ledger}"
-        self._admin.set_properties(topic, marks)
+        self._admin.set_properties(segment.log_name, marks)
 
     def delete(self, segment: SegmentRef) -> None:
-        """Delete the topic; see the Protocol."""
-        self._admin.delete_topic(segment.log_name)
+        """Delete the topic, or give an adopted one back; see the Protocol."""
+        topic = segment.log_name
+        found = self._admin.properties(topic)
+        if found is not None and self._created_here(segment, found):
+            self._admin.delete_topic(topic)
+        elif found is not None and found.get(SEGMENT_PROPERTY) == segment.id:
+            self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
+            self._admin.forget_policies(topic)
+            # Last: until then it can be done again.
+            for name in (TRIM_PROPERTY, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY):
+                self._admin.remove_property(topic, name)
         with self._lock:
             self._origins.pop(segment.log_name, None)
             self._contains_txn.pop(segment.log_name, None)
             self._means.pop(segment.log_name, None)
+
+    def _created_here(self, segment: SegmentRef, found: Mapping[str, str]) -> bool:
+        """Tell whether a topic was made for a segment: what others have made is never deleted."""
+        owner = found.get(SEGMENT_PROPERTY)
+        if owner is None:  # its creation was not finished, unless it is somebody else's
+            return INTERNAL_SUBSCRIPTION in self._admin.subscriptions(segment.log_name)
+        return owner == segment.id and ADOPTED_PROPERTY not in found
 
     def reach(self, segment: SegmentRef) -> None:
         """Ask both of Pulsar's sides for the topic; see the Protocol."""
@@ -338,6 +445,7 @@ class PulsarSegmentLog:
         try:
             rows = self._transport.rows(segment, columns, max_rows)
             previous, whole = start, True
+            holes = _Holes(self._admin, segment)
             while previous < end:
                 found = feed.next_entry(previous)
                 if found is None:
@@ -347,7 +455,9 @@ class PulsarSegmentLog:
                     whole = False
                     break
                 position = found.position
-                whole = whole and position == (previous.ledger, previous.entry + 1)
+                if position != (previous.ledger, previous.entry + 1):
+                    whole = False
+                    holes.look(previous, position)
                 if position > end:
                     break
                 previous = position
@@ -388,7 +498,7 @@ class PulsarSegmentLog:
         if segment.log_name not in self._origins:
             self._read_origin(segment)
 
-    def _read_origin(self, segment: SegmentRef) -> _Origin | None:
+    def _read_origin(self, segment: SegmentRef) -> Origin | None:
         """Return up to where data was given up and the ledger after that, None if never written."""
         found = self._admin.properties(segment.log_name)
         if found is None or found.get(SEGMENT_PROPERTY) != segment.id:
@@ -400,7 +510,7 @@ class PulsarSegmentLog:
             )
         self._contains_txn[segment.log_name] = found.get(CONTAINS_TXN, "")
         text = found.get(ORIGIN_PROPERTY)
-        origin = None if text is None else _Origin.parse(text, found.get(TRIM_PROPERTY))
+        origin = None if text is None else Origin.parse(text, found.get(TRIM_PROPERTY))
         with self._lock:
             self._origins[segment.log_name] = origin
         return origin
@@ -444,7 +554,9 @@ class PulsarSegmentLog:
 
     def _check_not_held(self, segment: SegmentRef, end: Position) -> None:
         """Raise if the broker holds readers back: rows behind that point would be skipped."""
-        held_at = self._admin.max_read_position(segment.log_name)
+        # Nobody but us should write there: where we may not ask, there is no reason to fear it.
+        own = self._admin.settled_transactions_of(segment.log_name, required=False)
+        held_at = None if own is None else own.max_read_position
         if held_at is not None and held_at < end:
             raise SegmentLogUnavailableError(
                 f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be read, "

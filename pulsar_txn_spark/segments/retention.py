@@ -479,8 +479,10 @@ class RetentionSweep:
     def _read(self, name: str) -> Topology | None:
         read = self._store.read_topology(name)
         topology = Topology.parse(*read) if read is not None else None
-        # The other backend's logs cannot be reached with these options.
-        return topology if topology and topology.backend == self._log.backend else None
+        if topology is None or topology.backend != self._log.backend:
+            return None  # the other backend's logs cannot be reached with these options
+        # While a topic is being adopted, no segment is active, and the logs are not ours yet.
+        return topology if topology.active else None
 
 
 _ORDER = {state: number for number, state in enumerate(SegmentState)}

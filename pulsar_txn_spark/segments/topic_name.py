@@ -1,8 +1,15 @@
-"""Names of topics: ``topic://tenant/namespace/name`` and its short forms."""
+"""Names of topics: ``topic://tenant/namespace/name`` and its short forms, and whose they are.
+
+A topic's domain chooses its transactions: ``topic://`` is segmented, and they are this package's;
+in ``persistent://`` they are Pulsar's own, with markers in the topic. :class:`Domains` lets the
+configuration choose otherwise for whole namespaces.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pulsar_txn_spark.errors import OptionError, TransactionDomainError
@@ -15,19 +22,44 @@ _PART = re.compile(r"[-=:.\w]+", re.ASCII)  # Pulsar's NamedEntity, for tenant, 
 
 
 class TopicName(NamedTuple):
-    """A segmented topic's full name."""
+    """A topic's full name."""
 
     tenant: str
     namespace: str
     name: str
+    domain: str = DOMAIN
 
     def __str__(self) -> str:
-        return f"{DOMAIN}://{self.tenant}/{self.namespace}/{self.name}"
+        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.name}"
 
     @property
     def path(self) -> str:
         """``tenant/namespace/name``."""
         return f"{self.tenant}/{self.namespace}/{self.name}"
+
+    @property
+    def segmented(self) -> bool:
+        """Whether it is a segmented topic, and not one of Pulsar's own domain."""
+        return self.domain == DOMAIN
+
+    def require_segmented(self) -> TopicName:
+        """Return the name itself.
+
+        Raises
+        ------
+        TransactionDomainError
+            If it is of the domain whose transactions are Pulsar's own.
+        """
+        if self.segmented:
+            return self
+        raise TransactionDomainError(
+            f"topic {self} is of the domain {PULSAR_DOMAIN}://, expected {DOMAIN}://: its "
+            "transactions are Pulsar's own, those of this package are metadata-driven, and none "
+            "spans both, so nothing was written. Such a topic can be read by a source without a "
+            "subscription. To write, name a segmented topic "
+            f"({DOMAIN}://tenant/namespace/name), adopt this one as such ('pulsar-txn topic "
+            "adopt'), or use a client of Pulsar's own"
+        )
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
@@ -40,16 +72,19 @@ class TopicName(NamedTuple):
         TransactionDomainError
             If it is of the domain whose transactions are Pulsar's own.
         """
+        return cls.of_any_domain(text).require_segmented()
+
+    @classmethod
+    def of_any_domain(cls, text: str) -> TopicName:
+        """Read what :meth:`parse` does, or ``persistent://tenant/namespace/name``.
+
+        Raises
+        ------
+        OptionError
+            If the text is no topic name, or one of a third domain.
+        """
         domain, separator, path = text.rpartition("://")
-        if separator and domain == PULSAR_DOMAIN:
-            raise TransactionDomainError(
-                f"topic {text!r} is of the domain {PULSAR_DOMAIN}://, expected {DOMAIN}://: its "
-                "transactions are Pulsar's own, those of this package are metadata-driven, and "
-                "none spans both, so nothing was read or written. Write "
-                f"{DOMAIN}://tenant/namespace/name for a segmented topic, or use a client of "
-                "Pulsar's own for this one"
-            )
-        if separator and domain != DOMAIN:
+        if separator and domain not in (DOMAIN, PULSAR_DOMAIN):
             raise OptionError(
                 f"topic {text!r} is of the domain {domain}://, expected {DOMAIN}://: transactions "
                 "of this package cover segmented topics. Write topic://tenant/namespace/name"
@@ -62,4 +97,65 @@ class TopicName(NamedTuple):
                 f"malformed topic name {text!r}: expected topic://tenant/namespace/name (or only "
                 "the name, in public/default), each part of letters, digits and any of -=:._"
             )
-        return cls(*parts)
+        tenant, namespace, name = parts
+        return cls(tenant, namespace, name, domain or DOMAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """Which domain topics are of: the one that their names say, or their namespace's.
+
+    Parameters
+    ----------
+    overrides : mapping of str to str
+        ``tenant/namespace`` to ``topic`` or ``persistent``: there, that is the domain of every
+        topic, whatever its name says.
+    """
+
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Domains:
+        """Read ``tenant/namespace=domain``, with commas between several.
+
+        Raises
+        ------
+        ValueError
+            Saying what was expected.
+        """
+        expected = (
+            "tenant/namespace=domain with commas between several, domain being "
+            f"{DOMAIN} or {PULSAR_DOMAIN}"
+        )
+        overrides: dict[str, str] = {}
+        for item in filter(None, (part.strip() for part in text.split(","))):
+            namespace, _, domain = (part.strip() for part in item.partition("="))
+            parts = namespace.split("/")
+            if (
+                len(parts) != _PARTS - 1
+                or not all(_PART.fullmatch(part) for part in parts)
+                or domain not in (DOMAIN, PULSAR_DOMAIN)
+            ):
+                raise ValueError(expected)
+            if overrides.setdefault(namespace, domain) != domain:
+                raise ValueError(f"one domain for {namespace}")
+        if not overrides:
+            raise ValueError(expected)
+        return cls(overrides)
+
+    def of(self, name: TopicName) -> TopicName:
+        """Return a topic's name with the domain that it has here."""
+        chosen = self.overrides.get(f"{name.tenant}/{name.namespace}", name.domain)
+        return name._replace(domain=chosen)
+
+    def segmented(self, text: str) -> TopicName:
+        """Read the name of a segmented topic.
+
+        Raises
+        ------
+        OptionError
+            If the text is no topic name.
+        TransactionDomainError
+            If the topic is of Pulsar's own domain.
+        """
+        return self.of(TopicName.of_any_domain(text)).require_segmented()

@@ -66,6 +66,10 @@ class Segment:
     ``sealed_at`` is the last position of a sealed segment's log, which can never grow again.
     ``change`` names the split, merge or seal that the segment came by, empty for a first one.
     ``erased`` says of a deleted one that nothing of it is left, neither data nor metadata.
+
+    An ``adopted`` one was a partition of a topic of Pulsar's own domain. Keys were spread over
+    those in another way, so each is taken to own every hash, takes no rows, and all of them are
+    the parents of each of the first segments.
     """
 
     ref: SegmentRef
@@ -76,6 +80,7 @@ class Segment:
     children: tuple[str, ...] = ()
     sealed_at: Position | None = None
     change: str = ""
+    adopted: bool = False
     erased: bool = False
 
     @property
@@ -126,7 +131,7 @@ class Topology:
     @property
     def active(self) -> tuple[Segment, ...]:
         """The segments that take writes, in the order of their hash ranges."""
-        live = [s for s in self.segments if s.state is SegmentState.ACTIVE]
+        live = [s for s in self.segments if s.state is SegmentState.ACTIVE and not s.adopted]
         return tuple(sorted(live, key=lambda s: s.hash_start))
 
     @property
@@ -304,6 +309,7 @@ class Topology:
                 children=segment.children,
                 state=_STATES[segment.state],
                 change=segment.change,
+                adopted=segment.adopted,
                 erased=segment.erased,
             )
             if segment.sealed_at is not None:
@@ -330,6 +336,7 @@ class Topology:
                     else None
                 ),
                 change=item.change,
+                adopted=item.adopted,
                 erased=item.erased,
             )
             for item in record.segments
@@ -356,6 +363,46 @@ class Topology:
             for number, (lo, hi) in enumerate(pairwise(bounds))
         )
         return cls(topic, incarnation, laid, segments, backend)
+
+    @classmethod
+    def plan_adoption(
+        cls, topic: TopicName, logs: Sequence[str], segments: int, backend: str
+    ) -> Topology:
+        """Lay a topic out whose first parents are logs that are there: no segment is active yet.
+
+        Raises
+        ------
+        OptionError
+            If the number of segments is not between 1 and MAX_SEGMENTS.
+        """
+        laid = cls.plan(topic, segments, backend)
+        parents = [
+            replace(
+                segment_ref(topic, laid.incarnation, 0, HASH_SPACE - 1, number), log_name=log_name
+            )
+            for number, log_name in enumerate(logs)
+        ]
+        parent_ids = tuple(parent.id for parent in parents)
+        change = secrets.token_hex(8)
+        children = [
+            Segment(
+                segment_ref(topic, laid.incarnation, s.hash_start, s.hash_end, len(logs) + number),
+                s.hash_start,
+                s.hash_end,
+                SegmentState.PLANNED,
+                parents=parent_ids,
+                change=change,
+            )
+            for number, s in enumerate(laid.segments)
+        ]
+        child_ids = tuple(child.ref.id for child in children)
+        adopted = [
+            Segment(parent, 0, HASH_SPACE - 1, children=child_ids, adopted=True)
+            for parent in parents
+        ]
+        return replace(
+            laid, segments=(*adopted, *children), next_segment=len(adopted) + len(children)
+        )
 
 
 def _refuse_changing(topology: Topology, parent: Segment) -> None:

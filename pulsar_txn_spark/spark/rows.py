@@ -174,18 +174,25 @@ def needed_columns(schema: StructType) -> frozenset[str]:
 
 
 def to_spark_batches(
-    batches: Iterator[pa.RecordBatch], schema: StructType, arrow_schema: pa.Schema, topic: str
+    batches: Iterator[pa.RecordBatch],
+    schema: StructType,
+    arrow_schema: pa.Schema,
+    topic: str,
+    partition: int = -1,
 ) -> Iterator[pa.RecordBatch]:
-    """Turn row batches of the segment log into batches of the source's schema."""
+    """Turn row batches of the segment log into batches of the source's schema.
+
+    `partition` is that of a topic of Pulsar's own domain, -1 where there are none.
+    """
     for batch in batches:
         arrays = [
-            _column(field.name, batch, topic).cast(arrow_schema.field(field.name).type)
+            _column(field.name, batch, topic, partition).cast(arrow_schema.field(field.name).type)
             for field in schema.fields
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
 
 
-def _column(name: str, batch: pa.RecordBatch, topic: str) -> pa.Array:
+def _column(name: str, batch: pa.RecordBatch, topic: str, partition: int) -> pa.Array:
     if name == TOPIC:
         return pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
     if name == MESSAGE_ID:
@@ -193,7 +200,8 @@ def _column(name: str, batch: pa.RecordBatch, topic: str) -> pa.Array:
             *(
                 batch.column(column).to_numpy(zero_copy_only=False)
                 for column in ("ledger", "entry", "batch_index", "batch_size")
-            )
+            ),
+            partition=partition,
         )
     if name == PUBLISH_TIME:
         return _timestamps(batch.column("publish_time_ms"))
@@ -207,12 +215,17 @@ def _timestamps(milliseconds: pa.Array) -> pa.Array:
 
 
 def message_ids(
-    ledgers: np.ndarray, entries: np.ndarray, indices: np.ndarray, sizes: np.ndarray
+    ledgers: np.ndarray,
+    entries: np.ndarray,
+    indices: np.ndarray,
+    sizes: np.ndarray,
+    *,
+    partition: int = -1,
 ) -> pa.Array:
     """Return serialized message ids, as Pulsar's clients read them.
 
     The form is Pulsar's ``MessageIdData`` (PulsarApi.proto): ledgerId = 1, entryId = 2,
-    batch_index = 4, batch_size = 6.
+    partition = 3, batch_index = 4, batch_size = 6.
     """
     rows = len(ledgers)
     if rows == 0:
@@ -223,6 +236,8 @@ def message_ids(
     ids: list[bytes] = []
     for start, end in zip(starts, ends, strict=True):
         head = b"\x08" + _varint(int(ledgers[start])) + b"\x10" + _varint(int(entries[start]))
+        if partition >= 0:
+            head += b"\x18" + _varint(partition)
         size = int(sizes[start])
         if size <= 0:
             ids += [head] * (end - start)

@@ -26,7 +26,6 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.options import Options, Use, without_endpoint
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, ROOT_EXECUTION
 from pulsar_txn_spark.spark.datasource import FORMAT
 from pulsar_txn_spark.spark.sink import SCOPE_OPTION, SlotRun
@@ -124,7 +123,8 @@ class BatchTransaction:
         )
         options = dict(self._given)
         if topic is not None:
-            options["topic"] = str(TopicName.parse(topic))
+            domains = Options(options, Use.WRITE | Use.BATCH).domains
+            options["topic"] = str(domains.segmented(topic))
         options[SCOPE_OPTION] = slot_run.to_option()
         with self._facts.in_this_thread(df):
             df.write.format(FORMAT).mode("append").options(**options).save()

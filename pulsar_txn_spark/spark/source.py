@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +26,18 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.errors import DataLossError, OptionError, PulsarTxnError
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    OptionError,
+    PulsarTxnError,
+    TransactionDomainError,
+)
 from pulsar_txn_spark.options import Offsets, Options, Use, refuse_endpoint
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
-from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.context import TaskFacts, deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.idle import IdleWatch
@@ -58,6 +64,13 @@ _Key = tuple[str, str]  # topic, descriptor
 def descriptor_of(segment: SegmentRef) -> str:
     """Return what names a segment within its topic."""
     return segment.id.rpartition("/")[2]
+
+
+def partition_of(segment: SegmentRef) -> int:
+    """Return the partition's number in a topic of Pulsar's own domain, -1 where there is none."""
+    suffix = segment.log_name.removeprefix(segment.topic)
+    found = re.fullmatch(r"-partition-(\d+)", suffix) if segment.in_pulsar_domain else None
+    return int(found[1]) if found else -1
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,28 @@ def require_options(given: Mapping[str, str], use: Use) -> Options:
             "no topic to read: give the option 'topic', 'topics' or 'topicsPattern', for example "
             "topic://public/default/flights"
         )
+    if options.get("subscription"):
+        names = options.get("topics") or [options.get("topic")]
+        for name in filter(None, names):
+            _refuse_acknowledging(options.get("subscription"), str(name))
+        _refuse_acknowledging(options.get("subscription"), options.get("topicsPattern") or "")
     return options
+
+
+def _refuse_acknowledging(subscription: str, topic: str) -> None:
+    """Refuse to acknowledge, in a transaction of ours, what a topic of Pulsar's own domain had.
+
+    Raises
+    ------
+    TransactionDomainError
+    """
+    if topic.startswith(f"{PULSAR_DOMAIN}://"):
+        raise TransactionDomainError(
+            f"topic {topic} is of the domain {PULSAR_DOMAIN}://: subscription {subscription!r} "
+            "would acknowledge in a transaction of this package what is under Pulsar's own, and "
+            "none spans both. Leave the option 'subscription' out: the checkpoint keeps what was "
+            "read, exactly once, and a replay reads the same"
+        )
 
 
 def check_source(given: Mapping[str, str]) -> None:
@@ -145,7 +179,7 @@ class _SegmentReader:
             names = self.run.topics.matching(pattern)
         else:
             names = self.options.get("topics") or [self.options.get("topic")]
-        return {str(name): self._finished(self.run.topics.require(name)) for name in names}
+        return {str(name): self._finished(self.run.topics.readable(name)) for name in names}
 
     def _finished(self, topology: Topology) -> Topology:
         """Finish a split or merge that somebody has left half done; it is no harm if it goes on."""
@@ -154,6 +188,8 @@ class _SegmentReader:
         try:
             return self.run.topics.changes.finish(topology)
         except PulsarTxnError as error:
+            if not topology.active:
+                raise  # it is being adopted: there is no segment yet that could be read
             # A reader need not have the rights for it; whoever writes will come by.
             _LOG.warning("a change of %s is not finished yet: %s", topology.topic, error)
             return topology
@@ -212,17 +248,30 @@ class _SegmentReader:
         self, segments: Mapping[_Key, SegmentRef], starts: Mapping[_Key, Position]
     ) -> dict[_Key, ReadableRange]:
         """Tell how far each segment may be read."""
-        by_id = {ref.id: ref for ref in segments.values()}
+        gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
+        by_id = {ref.id: ref for ref in gated.values()}
 
         def last_confirmed(segment_id: str) -> Position:
             return self.run.log.last_confirmed(by_id[segment_id])
 
-        ranges = self.run.buffer.readable(
-            [ref.id for ref in segments.values()],
-            last_confirmed,
-            [starts.get(key, EARLIEST) for key in segments],
-        )
-        return dict(zip(segments, ranges, strict=True))
+        found: dict[_Key, ReadableRange] = {}
+        if gated:
+            ranges = self.run.buffer.readable(
+                [ref.id for ref in gated.values()],
+                last_confirmed,
+                [starts.get(key, EARLIEST) for key in gated],
+            )
+            found.update(zip(gated, ranges, strict=True))
+        for key, ref in segments.items():
+            if key not in gated:
+                # There is no gate of ours: the log's end is up to where nothing is undecided.
+                end = self.log_of(ref).last_confirmed(ref)
+                found[key] = ReadableRange(max(starts.get(key, EARLIEST), end), Visibility())
+        return {key: found[key] for key in segments}
+
+    def log_of(self, segment: SegmentRef) -> SegmentLog:
+        """Return the log that a segment is in."""
+        return self.run.topics.log_of(segment)
 
     def resolve(
         self,
@@ -268,11 +317,11 @@ class _SegmentReader:
         read_plan = plan(
             tuple(PlannedRange(segments[k].id, start, end) for k, (start, end) in ranges.items())
         )
-        gates = self.run.store.gates([segments[key].id for key in ranges])
+        visibilities = self._visibilities(segments, ranges)
         parts = self._parts(segments, ranges)
         partitions = []
-        for (key, (start, _)), gate in zip(ranges.items(), gates, strict=True):
-            visibility = Visibility(gate.dropped, gate.floor)
+        for key, (start, _) in ranges.items():
+            visibility = visibilities[key]
             low = start
             for high in parts[key]:
                 partitions.append(
@@ -292,6 +341,16 @@ class _SegmentReader:
                 low = high
         return partitions
 
+    def _visibilities(
+        self, segments: Mapping[_Key, SegmentRef], keys: Iterable[_Key]
+    ) -> dict[_Key, Visibility]:
+        found = dict.fromkeys(keys, Visibility())  # where there is no gate, all is visible
+        gated = [key for key in found if not segments[key].in_pulsar_domain]
+        gates = self.run.store.gates([segments[key].id for key in gated]) if gated else []
+        for key, gate in zip(gated, gates, strict=True):
+            found[key] = Visibility(gate.dropped, gate.floor)
+        return found
+
     def _parts(
         self,
         segments: Mapping[_Key, SegmentRef],
@@ -300,18 +359,22 @@ class _SegmentReader:
         wanted = self.options.get("minPartitions") or 0
         if wanted <= len(ranges):
             return {key: [end] for key, (_, end) in ranges.items()}
-        log = self.run.log
-        sizes = {k: log.measure(segments[k], s, e).bytes for k, (s, e) in ranges.items()}
+        logs = {key: self.log_of(segments[key]) for key in ranges}
+        sizes = {k: logs[k].measure(segments[k], s, e).bytes for k, (s, e) in ranges.items()}
         total = sum(sizes.values()) or 1
         return {
-            key: log.split(segments[key], start, end, max(1, round(wanted * sizes[key] / total)))
+            key: logs[key].split(
+                segments[key], start, end, max(1, round(wanted * sizes[key] / total))
+            )
             for key, (start, end) in ranges.items()
         }
 
     def _refuse_trimmed(
         self, segment: SegmentRef, start: Position, end: Position, *, fail: bool
     ) -> None:
-        trimmed = self.run.log.trimmed_to(segment)
+        if segment.in_pulsar_domain and start == EARLIEST:
+            return  # from whatever is there
+        trimmed = self.log_of(segment).trimmed_to(segment)
         if start >= trimmed:
             return
         message = (
@@ -339,9 +402,10 @@ def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[
     if partition.plan is not None:
         _register(run, partition, TaskFacts.of_task())
     start = partition.start
+    log = run.topics.log_of(partition.segment)
     if not partition.fail_on_data_loss:
-        start = max(start, min(run.log.trimmed_to(partition.segment), partition.end))
-    batches = run.log.read(
+        start = max(start, min(log.trimmed_to(partition.segment), partition.end))
+    batches = log.read(
         partition.segment,
         start,
         partition.end,
@@ -350,7 +414,9 @@ def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[
         max_rows=_MAX_ROWS,
     )
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    return to_spark_batches(batches, schema, arrow_schema, partition.segment.topic)
+    segment = partition.segment
+    index = partition_of(segment)
+    return to_spark_batches(batches, schema, arrow_schema, segment.topic, index)
 
 
 def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> None:
@@ -409,7 +475,8 @@ class PulsarTxnReader(DataSourceReader):
         ranges = {}
         for key, start in starts.items():
             named = key[1] in explicit.get(key[0], {})
-            first = start if named else max(start, reader.run.log.trimmed_to(segments[key]))
+            segment = segments[key]
+            first = start if named else max(start, reader.log_of(segment).trimmed_to(segment))
             ranges[key] = (first, ends[key])
         # Spark refuses an empty list by a partition of its own, which read() answers with nothing.
         return list(reader.plan_partitions(segments, ranges, lambda _: None))
@@ -483,15 +550,18 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         passed = _passed_by_cursors(topologies, cursors)
 
+        def beginning(key: _Key) -> Position:
+            return reader.log_of(segments[key]).trimmed_to(segments[key])
+
         def unnamed(key: _Key) -> Position:
             cursor = cursors.get(key)
             if starting.word == "subscription" and cursor is None and key in passed:
                 return passed[key]
             if starting.word == "subscription":
-                return cursor.position if cursor else reader.run.log.trimmed_to(segments[key])
+                return cursor.position if cursor else beginning(key)
             if starting.word == "latest":
                 return latest[key]
-            return reader.run.log.trimmed_to(segments[key])
+            return beginning(key)
 
         positions = reader.resolve(starting, segments, unnamed)
         return self._offset(topologies, positions).to_json()
@@ -533,7 +603,8 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for segment in topology.segments:
                 position = own.get(segment.descriptor)
                 if position is not None and not leaves_offset(segment, topology, own):
-                    seq = store.witness(f"seg:{segment.ref.id}")
+                    gated = not segment.ref.in_pulsar_domain
+                    seq = store.witness(f"seg:{segment.ref.id}") if gated else 0
                     segments[segment.descriptor] = SegmentOffset(position, seq)
             topics[name] = TopicOffset(topology.incarnation, segments)
         return SourceOffset(store.identity.uuid, store.identity.epoch, topics)
@@ -567,6 +638,12 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 )
             known = {descriptor_of(segment.ref): segment.ref for segment in topology.segments}
             for descriptor in topic.segments:
+                if descriptor not in known and not topology.topic.segmented:
+                    raise DataLossError(
+                        f"the checkpoint has read {descriptor} of {name}, which has "
+                        f"{', '.join(known)} now: it was deleted and created again, and what was "
+                        "not read then is gone. Start with a new checkpoint"
+                    )
                 if descriptor not in known:
                     raise DataLossError(
                         f"the checkpoint has read segment {descriptor} of {name}, which is not in "
@@ -574,7 +651,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                         "the store"
                     )
             store.bear_witness(
-                {f"seg:{known[d].id}": item.seq for d, item in topic.segments.items()}
+                {f"seg:{known[d].id}": item.seq for d, item in topic.segments.items() if item.seq}
             )
         return offset
 
@@ -634,9 +711,9 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         max_bytes: int | None,
     ) -> dict[_Key, Position]:
         """Share the limits out in proportion to what each segment has waiting."""
-        log = self._segments.run.log
+        logs = {key: self._segments.log_of(segments[key]) for key in ends}
         waiting = {
-            key: log.measure(segments[key], lows[key], end)
+            key: logs[key].measure(segments[key], lows[key], end)
             for key, end in ends.items()
             if lows[key] < end
         }
@@ -646,7 +723,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return dict(ends)
         limited = dict(ends)
         for key, own in waiting.items():
-            limited[key] = log.limit(
+            limited[key] = logs[key].limit(
                 segments[key],
                 lows[key],
                 ends[key],

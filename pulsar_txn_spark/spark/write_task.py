@@ -233,7 +233,9 @@ def _write(
                 if text is None:
                     topic = default
                 else:
-                    topic = parsed.get(text) or parsed.setdefault(text, TopicName.parse(text))
+                    topic = parsed.get(text)
+                    if topic is None:
+                        topic = parsed[text] = options.domains.segmented(text)
                 assert topic is not None
                 writers.append(topic, part)
         with steps.at(Step.APPEND):

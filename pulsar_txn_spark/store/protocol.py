@@ -22,6 +22,8 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
 
+_TC_BITS = 16  # of a TxnId's 128 (PIP-31)
+
 
 class TxnState(StrEnum):
     """State of a header. OPEN is left once, to one of the two others (INV-1)."""
@@ -46,6 +48,16 @@ class EndedBy(StrEnum):
     FENCE = "fence"
     ADMIN = "admin"
     EXPIRED = "expired"
+
+
+MAY_DECIDE: Mapping[EndedBy, frozenset[TxnState]] = {
+    EndedBy.OWNER: frozenset({TxnState.COMMITTED, TxnState.ABORTED}),
+    EndedBy.FENCE: frozenset({TxnState.ABORTED}),
+    EndedBy.ADMIN: frozenset({TxnState.ABORTED}),
+    EndedBy.EXPIRED: frozenset({TxnState.ABORTED}),
+}
+"""What each ground is good for: nobody but the owner knows which writers count, so nobody else
+may commit. ``txn_end.lua`` is tested against it."""
 
 
 class Code(StrEnum):
@@ -101,7 +113,10 @@ class TxnId(NamedTuple):
             If the text is not of that form.
         """
         tc, _, counter = key.partition(":")
-        return cls(int(tc), int(counter))
+        found = cls(int(tc), int(counter))
+        if not 0 <= found.tc < 1 << _TC_BITS:
+            raise ValueError(f"expected a TC id of {_TC_BITS} bits, found {found.tc}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -616,7 +631,10 @@ class MetadataStore(Protocol):
     # segments
 
     def close_segment(self, segment: str, tc: int, below: int) -> Answer:
-        """Close a segment for transactions of a TC below a counter (``seg_close.lua``)."""
+        """Close a segment for transactions of a TC below a counter (``seg_close.lua``).
+
+        MORE says that it is closed, and asks for the same again, to remove what is left of them.
+        """
         ...
 
     def raise_floor(

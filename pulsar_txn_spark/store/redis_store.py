@@ -22,6 +22,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from pulsar_txn_spark import measures, steps
 from pulsar_txn_spark.errors import (
     CommitStateUnknownError,
+    OptionError,
     StoreCorruptError,
     StoreError,
     StoreRolledBackError,
@@ -67,6 +68,7 @@ _PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these a
 _PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
 _RANGES_KEPT = 10_000  # acknowledged ranges of a subscription: 1 MB that a replay reads in one step
 _OPS_FORGOTTEN = 512  # records deleted in one step: a step must not hold the server up for long
+_MARKS_REMOVED = 512  # the same, of a segment's resolved marks
 _DELIVERED_TO = 0  # the coordinator that keeps counts which belong to none
 _OF_A_SEGMENT = (
     "pins",
@@ -139,16 +141,20 @@ class RedisStore:
     ----------
     connect : callable
         Returns a verified client; called again when the process was forked.
+    coordinators : int, optional
+        How many TC shards the store must have; a new one gets so many, or `COORDINATORS`.
 
     Raises
     ------
     StoreUnavailableError
         If the server cannot be reached.
+    OptionError
+        If the store was made with another number of coordinators.
     StoreError
         If the store was made by a version of this package with another schema.
     """
 
-    def __init__(self, connect: _Connect) -> None:
+    def __init__(self, connect: _Connect, coordinators: int | None = None) -> None:
         self._connect = connect
         self._client = connect()
         self._pid = os.getpid()
@@ -156,7 +162,7 @@ class RedisStore:
         self._witnesses: dict[str, int] = {}
         self.round_trips = 0
         self.tally = measures.Tally()
-        self._identity = self._read_identity()
+        self._identity = self._read_identity(coordinators)
 
     @property
     def identity(self) -> StoreIdentity:
@@ -184,16 +190,23 @@ class RedisStore:
 
     # -- running scripts ---------------------------------------------------------------------
 
-    def _read_identity(self) -> StoreIdentity:
+    def _read_identity(self, wanted: int | None) -> StoreIdentity:
         body, sha = _script("store_identity")
-        reply = self._send(
-            sha, body, ["{meta}:birth"], [uuid_module.uuid4().hex, SCHEMA_VERSION, COORDINATORS]
-        )
+        born_with: list[_Arg] = [uuid_module.uuid4().hex, SCHEMA_VERSION, wanted or COORDINATORS]
+        reply = self._send(sha, body, ["{meta}:birth"], born_with)
         uuid, epoch, seq, schema, coordinators = (_text(value) for value in reply)
         if schema != SCHEMA_VERSION:
             raise StoreError(
                 f"the metadata store has schema version {schema}, this package needs "
                 f"{SCHEMA_VERSION}: use the version of pulsar_txn_spark that made the store"
+            )
+        if wanted is not None and wanted != int(coordinators):
+            # An attempt finds its transaction by the shard of its nonce: with another number it
+            # would look elsewhere, and open a second one.
+            raise OptionError(
+                f"option 'store.coordinators' is {wanted}, but the metadata store was made with "
+                f"{coordinators} coordinators, and keeps them: transactions are found by their "
+                f"number. Leave the option out or set it to {coordinators}, or use a new store"
             )
         self._witnesses["meta"] = int(seq)
         return StoreIdentity(uuid, epoch, int(coordinators))
@@ -682,6 +695,7 @@ class RedisStore:
     ) -> list[Answer]:
         """Carry a decision out, in one step for each segment (``seg_materialize.lua``)."""
         keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state", "events"]
+        keys.append(f"resolved-order:{txn.tc}")
         calls = []
         for decision in decisions:
             tag = f"seg:{decision.segment}"
@@ -703,8 +717,8 @@ class RedisStore:
     def close_segment(self, segment: str, tc: int, below: int) -> Answer:
         """Close a segment for transactions of a TC below a counter (``seg_close.lua``)."""
         tag = f"seg:{segment}"
-        args: list[_Arg] = [tc, below, f"{{{tag}}}:pending-acks:"]
-        keys = ["pins", "closed", "resolved", "subscriptions"]
+        args: list[_Arg] = [tc, below, f"{{{tag}}}:pending-acks:", _MARKS_REMOVED]
+        keys = ["pins", "closed", "resolved", "subscriptions", f"resolved-order:{tc}"]
         return self._answer(_Call("seg_close", tag, keys, args))
 
     def raise_floor(

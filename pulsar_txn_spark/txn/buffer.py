@@ -14,6 +14,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.metadata_pb2 import OpRecord
 from pulsar_txn_spark.store.protocol import Code, Gate, TxnId
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import write_intent
@@ -136,6 +137,9 @@ class MetadataTransactionBuffer:
     ) -> Position:
         """Append in a transaction: what says so stands before the entry does (INV-2).
 
+        In this order: intent, pin, operation record, entry. The record names segment and writer;
+        where the entries lie is known behind the pin's bound only once they are acknowledged.
+
         Parameters
         ----------
         txn, nonce, timeout_ms, writer
@@ -147,6 +151,10 @@ class MetadataTransactionBuffer:
             Appends under the writer's name, and returns the acknowledged position.
         """
         self.admit(txn, nonce, timeout_ms, writer, [segment])
+        record = OpRecord(kind=OpRecord.WRITE, segment=segment, writer=writer)
+        with steps.at(Step.OP_RECORD):
+            ops = {f"{writer}/{segment}": record.SerializeToString(deterministic=True)}
+            self._coordinator.append_ops(txn, nonce, ops)
         return append()
 
     def get_max_read_position(

@@ -40,6 +40,7 @@ from pulsar_txn_spark.store.protocol import (
 )
 from pulsar_txn_spark.txn.op_log import OpLog
 from pulsar_txn_spark.txn.participants import Participants
+from pulsar_txn_spark.txn.txn_ids import require_own
 
 DEFAULT_TIMEOUT_MS = 60_000
 """Lease of a transaction: how long the others wait for a driver that died (DESIGN's default)."""
@@ -128,6 +129,7 @@ class TransactionCoordinator:
         TransactionAbortedError, TransactionConflictError, FencedError, TransactionNotFoundError
             If the transaction is not OPEN under this nonce.
         """
+        self._require_own(txn)
         require_open(txn, self.store.intend(txn, nonce, timeout_ms, intents))
 
     def heartbeat(self, txn: TxnId, nonce: str, timeout_ms: int) -> None:
@@ -139,6 +141,7 @@ class TransactionCoordinator:
 
         They are stored when this returns, by themselves or gathered with those of others.
         """
+        self._require_own(txn)
         self.ops.append(txn, nonce, ops)
 
     def add_partition(self, txn: TxnId, segments: Sequence[str], *, nonce: str) -> None:
@@ -320,6 +323,7 @@ class TransactionCoordinator:
         counts: Mapping[str, int] | None = None,
     ) -> Answer:
         """Run the compare-and-set; where its reply is lost, read the header first."""
+        self._require_own(txn)
         last: CommitStateUnknownError | None = None
         for _ in range(_DECISION_TRIES):
             try:
@@ -348,7 +352,12 @@ class TransactionCoordinator:
         assert last is not None
         raise last
 
+    def _require_own(self, txn: TxnId) -> None:
+        """Refuse an id of Pulsar's own transactions, before the store is asked for anything."""
+        require_own(txn, self.store.identity.coordinators)
+
     def _header(self, txn: TxnId) -> TxnHeader:
+        self._require_own(txn)
         header = self.store.read_txn(txn)
         if header is None:
             raise _no_header(txn)
@@ -395,16 +404,17 @@ class TransactionCoordinator:
                     high,
                 )
             )
-        with steps.at(Step.MATERIALIZE):
-            while decisions:
+        while decisions:
+            # Each pass is a step of its own: whoever dies in between has carried out a part.
+            with steps.at(Step.MATERIALIZE):
                 answers = self.store.materialize(header.txn, header.state, decisions)
-                # It ends: nothing is added any more, as the first pass notes it as resolved.
-                decisions = [
-                    decision
-                    for decision, answer in zip(decisions, answers, strict=True)
-                    if answer.code is Code.MORE
-                ]
-            self.store.forget_ops(header.txn, header.nonce)
+            # It ends: nothing is added any more, as the first pass notes it as resolved.
+            decisions = [
+                decision
+                for decision, answer in zip(decisions, answers, strict=True)
+                if answer.code is Code.MORE
+            ]
+        self.store.forget_ops(header.txn, header.nonce)
 
     def help(self, txns: Iterable[TxnId], missing: set[TxnId]) -> bool:
         """Get transactions that hold somebody up out of the way, where that is allowed.

@@ -17,6 +17,7 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     TransactionConflictError,
 )
+from pulsar_txn_spark.measures import count_acknowledgements
 from pulsar_txn_spark.position import MessagePosition, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState, in_order
@@ -282,6 +283,7 @@ class MetadataPendingAckStore:
         with steps.at(Step.PENDING_ACK):
             for chunk in _chunks(wanted):
                 self._ask(txn, where, partial(self._store.ack_individual, txn, where, chunk))
+                self._count(chunk)
 
     def acknowledge_cumulative(
         self,
@@ -333,6 +335,7 @@ class MetadataPendingAckStore:
             with steps.at(Step.PENDING_ACK):
                 for chunk in _chunks(wanted):
                     dropped += self._place_normal(txn, where, chunk)
+                    self._count(chunk)
         except PulsarTxnError:
             self._coordinator.abort(
                 txn, EndedBy.OWNER, nonce=nonce, cause="an acknowledgement was refused"
@@ -377,6 +380,10 @@ class MetadataPendingAckStore:
         with steps.at(Step.INTENT):
             intents = [ack_intent(where.segment, where.subscription)]
             self._coordinator.intend(txn, nonce, timeout_ms, intents)
+
+    def _count(self, chunk: Sequence[AckInterval]) -> None:
+        size = sum(len(i.start.padded()) + len(i.end.padded()) for i in chunk)
+        count_acknowledgements(self._store.tally, len(chunk), size, _INTERVALS_PER_STEP)
 
     def _ask(self, txn: TxnId, where: SubscriptionRef, ask: Callable[[], Answer]) -> Answer:
         """Ask until it is done, with every holder out of the way who may be moved."""

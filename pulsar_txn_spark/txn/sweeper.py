@@ -45,8 +45,12 @@ DEFAULT_INTERVAL_S = 30.0
 """Least time between two sweeps of one process: half of the retention, so that headers
 go in time."""
 
-_AT_A_TIME = 500  # transactions that one sweep of a TC deals with: bounds its time and memory
-_PAGE = 5_000  # index entries that one sweep of a TC looks at: bounds what one script costs
+DEFAULT_BUSY_S = 10.0
+"""How long a sweep that has much to do goes on: a third of the interval, so that it keeps up with
+what ends meanwhile, and yet ends soon when it is told to."""
+
+_AT_A_TIME = 500  # transactions of a TC that a round of a sweep deals with: bounds its memory
+_PAGE = 5_000  # index entries that a round looks at: bounds what one script costs
 # What is wrong with one transaction or segment, and no reason to leave the others alone.
 _ONE_IS_BROKEN = (StoreCorruptError, TransactionError, SegmentLogError, ValueError)
 _POINTER_TRIES = 4
@@ -74,8 +78,10 @@ class SweepReport:
     stuck: tuple[str, ...] = ()
 
     def note_stuck(self, what: TxnId | str, why: object) -> None:
-        """Add one that could not be dealt with."""
-        self.stuck = (*self.stuck, f"{what}: {why}")
+        """Add one that could not be dealt with, once."""
+        told = f"{what}: {why}"
+        if told not in self.stuck:
+            self.stuck = (*self.stuck, told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,8 @@ class Sweeper:
         Asks the log for a segment's ends, None if the segment is not known (any more).
     retention_ms : int
         How long a decided header stays at least.
+    busy_s : float
+        How long a sweep goes on while it gets further; it deals with each TC once in any case.
     chores : sequence of callable
         What is looked after besides, after the transactions.
     """
@@ -109,22 +117,27 @@ class Sweeper:
         coordinator: TransactionCoordinator,
         ends: Callable[[str], SegmentEnds | None],
         retention_ms: int = DEFAULT_RETENTION_MS,
+        busy_s: float = DEFAULT_BUSY_S,
         chores: Sequence[Chore] = (),
     ) -> None:
         self._coordinator = coordinator
         self._store = coordinator.store
         self._ends = ends
         self._retention_ms = retention_ms
+        self._busy_s = busy_s
         self._chores = chores
         # Where in a TC's index to go on, so that headers that cannot go do not hide those behind.
         self._offsets: dict[int, int] = {}
 
     def sweep(self) -> SweepReport:
-        """Sweep every TC once."""
+        """Sweep every TC once, and those on that have more to do, as far as time allows."""
         report = SweepReport()
-        for tc in range(self._store.identity.coordinators):
-            self._abort_expired(tc, report)
-            self._collect(tc, report)
+        until = time.monotonic() + self._busy_s
+        busy = list(range(self._store.identity.coordinators))
+        while busy:
+            busy = [tc for tc in busy if self._sweep_once(tc, report)]
+            if time.monotonic() >= until:
+                break
         for chore in self._chores:
             chore(report)
         self._store.deliver_tally()
@@ -138,9 +151,16 @@ class Sweeper:
             if why is not None:
                 report.note_stuck(f"the trimmed segment {segment}", why)
 
-    def _abort_expired(self, tc: int, report: SweepReport) -> None:
+    def _sweep_once(self, tc: int, report: SweepReport) -> bool:
+        """Deal with the oldest of a TC; tell whether another round gets further."""
+        expired = self._abort_expired(tc, report)
+        return self._collect(tc, report) or expired
+
+    def _abort_expired(self, tc: int, report: SweepReport) -> bool:
         _, now_ms = self._store.lowest_open(tc)
-        for txn, _ in self._store.list_open(tc, deadline_ms=now_ms, limit=_AT_A_TIME):
+        expired = self._store.list_open(tc, deadline_ms=now_ms, limit=_AT_A_TIME)
+        before = report.aborted
+        for txn, _ in expired:
             try:
                 self._coordinator.abort(txn, EndedBy.EXPIRED, cause="its lease was over")
             except TransactionConflictError:
@@ -151,13 +171,17 @@ class Sweeper:
                 report.note_stuck(txn, error)
                 continue
             report.aborted += 1
+        return len(expired) == _AT_A_TIME and report.aborted > before
 
-    def _collect(self, tc: int, report: SweepReport) -> None:
+    def _collect(self, tc: int, report: SweepReport) -> bool:
         # Step 1: F, below which everything is decided.
         below, now_ms = self._store.lowest_open(tc)
         # Step 2: carry out what is decided.
-        for txn in self._store.list_unmaterialized(tc, limit=_AT_A_TIME):
+        undone = self._store.list_unmaterialized(tc, limit=_AT_A_TIME)
+        before = report.materialized
+        for txn in undone:
             self._carry_out(txn, report)
+        more_undone = len(undone) == _AT_A_TIME and report.materialized > before
         # Step 3: close the segments, so that nobody registers anything below F there again. The
         # script refuses while anything below F is still registered.
         offset = self._offsets.get(tc, 0)
@@ -191,6 +215,8 @@ class Sweeper:
                 report.note_stuck(header.txn, why)
         report.headers_removed += removed
         self._offsets[tc] = offset + page.seen - removed if page.more else 0
+        # Where nothing could go, the next sweep looks behind: this one would only scan on.
+        return more_undone or (page.more and removed > 0)
 
     def _carry_out(self, txn: TxnId, report: SweepReport) -> TxnHeader | None:
         """Carry a decision out; None if its header is gone, or it cannot be carried out."""
@@ -225,9 +251,12 @@ class Sweeper:
             # A pin of a transaction below F: it is decided, so helping removes it.
             self._coordinator.help([TxnId.parse(answer.values[0])], missing)
             answer = self._store.close_segment(segment, tc, below)
+        closed = answer.code in (Code.OK, Code.MORE)
+        while answer.code is Code.MORE:  # it ends: below `closed` no mark is added any more
+            answer = self._store.close_segment(segment, tc, below)
         if answer.code is Code.PENDING:
             return f"segment {segment} is not closed for it: {answer.values[0]} is in the way"
-        report.segments_closed += answer.code is Code.OK
+        report.segments_closed += closed
         # The LAC is read after everything below F was decided and closed here: see seg_floor.lua.
         ends = self._ends(segment)
         if ends is not None:

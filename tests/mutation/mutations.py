@@ -29,6 +29,10 @@ TRIM = "tests/test_pulsar_trim.py"
 SCALING = "tests/test_scaling.py"
 SEGMENTS = "pulsar_txn_spark/segments"
 WIRE = "tests/test_wire_transport.py"
+DOMAIN = "tests/test_pulsar_domain.py"
+ADOPTION = "tests/test_adoption.py"
+SEGMENTS = "pulsar_txn_spark/segments"
+TOPIC_LOG = f"{SEGMENTS}/pulsar_topic_log.py"
 WIRE_CODE = "pulsar_txn_spark/segments/wire"
 
 
@@ -817,11 +821,46 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision",
         Edit(
             f"{TXN}/buffer.py",
-            "        self.admit(txn, nonce, timeout_ms, writer, [segment])\n"
-            "        return append()\n",
+            "        self.admit(txn, nonce, timeout_ms, writer, [segment])\n        record = ",
             "        at = append()\n        self.admit(txn, nonce, timeout_ms, writer, [segment])\n"
-            "        return at\n",
+            "        append = lambda: at  # noqa: E731\n        record = ",
         ),
+    ),
+    mutation(
+        "an append in a transaction without its operation record",
+        "INV-2",
+        f"{BUFFER}::test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision",
+        Edit(
+            f"{TXN}/buffer.py",
+            "            self._coordinator.append_ops(txn, nonce, ops)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "tasks record nothing of what they wrote",
+        "INV-6",
+        f"{TASKS}::test_each_task_records_what_it_wrote_and_where",
+        Edit(
+            f"{SPARK}/write_task.py",
+            "                run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)\n",
+            "                pass\n",
+        ),
+    ),
+    mutation(
+        "another number of coordinators is taken",
+        "INV-7",
+        f"{STORES}::test_another_number_of_coordinators_is_refused_with_both_numbers",
+        Edit(
+            f"{STORE}/redis_store.py",
+            "if wanted is not None and wanted != int(coordinators):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "what closing has made useless stays for ever",
+        "INV-6",
+        f"{SWEEPS}::test_nothing_of_a_transaction_that_was_collected_is_left_in_a_segment",
+        Edit(f"{LUA}/seg_materialize.lua", "redis.call('ZADD', KEYS[9], ARGV[6], ARGV[4])", ""),
     ),
     mutation(
         "closed over a pin",
@@ -1331,6 +1370,128 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{WIRE_CODE}/producer.py",
             "            fault = self._fault(receipt)\n",
             "            fault = None\n",
+        ),
+    ),
+    # --- the other domain -------------------------------------------------------------------------
+    mutation(
+        "a topic of Pulsar's own domain is read up to its last entry",
+        "read committed",
+        f"{DOMAIN}::test_a_topic_is_read_up_to_where_pulsars_own_transactions_let_readers",
+        Edit(TOPIC_LOG, "        return found.max_read_position\n", "        return None\n"),
+    ),
+    mutation(
+        "a broker is believed while it recovers a topic's transactions",
+        "read committed",
+        f"{DOMAIN}::test_a_topic_that_is_being_loaded_is_waited_for",
+        Edit(
+            f"{SEGMENTS}/pulsar_admin.py",
+            "if found is None or not found.recovering:",
+            "if True:",
+        ),
+    ),
+    mutation(
+        "a segment is read past its gate under the name of its topic on Pulsar",
+        "read committed",
+        f"{DOMAIN}::test_a_segment_is_not_read_past_its_gate",
+        Edit(TOPIC_LOG, "        if owner is not None:\n", "        if False:\n"),
+    ),
+    mutation(
+        "data that the broker deleted unread is skipped",
+        "INV-11",
+        f"{DOMAIN}::test_data_that_the_broker_deleted_unread_is_reported",
+        Edit(TOPIC_LOG, "        if start < gone:\n", "        if False:\n"),
+    ),
+    mutation(
+        "the end of a closed ledger is not told from a loss",
+        "INV-11",
+        f"{DOMAIN}::test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one",
+        Edit(TOPIC_LOG, "return layout.settled(", "return ("),
+    ),
+    mutation(
+        "a message that begins before the range is dropped",
+        "INV-11",
+        f"{DOMAIN}::test_a_message_that_begins_before_the_range_is_not_dropped",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py",
+            "            elif head.message not in self._begun:\n",
+            "            elif False:\n",
+        ),
+    ),
+    mutation(
+        "what was read of Pulsar's own domain is acknowledged in a transaction of ours",
+        "one domain",
+        f"{DOMAIN}::test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours",
+        Edit(
+            f"{SPARK}/source.py",
+            '    if topic.startswith(f"{PULSAR_DOMAIN}://"):\n',
+            "    if False:\n",
+        ),
+    ),
+    mutation(
+        "a sink takes a topic of Pulsar's own domain",
+        "one domain",
+        "tests/test_options.py::"
+        "test_an_option_that_would_mix_the_transactions_of_both_domains_is_refused",
+        Edit(
+            "pulsar_txn_spark/options.py",
+            "return name if use & Use.READ else name.require_segmented()",
+            "return name",
+        ),
+    ),
+    mutation(
+        "an id of Pulsar's own transactions is taken for one of ours",
+        "one domain",
+        f"{ENDS}::test_an_id_of_the_other_kind_is_refused_before_the_store_is_asked",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "        require_own(txn, self.store.identity.coordinators)\n",
+            "        pass\n",
+        ),
+    ),
+    mutation(
+        "the children of an adoption wait for one partition only",
+        "INV-10",
+        f"{ADOPTION}::test_children_wait_for_all_partitions_that_were_adopted",
+        Edit(
+            f"{SEGMENTS}/topology.py",
+            "                parents=parent_ids,\n",
+            "                parents=parent_ids[-1:],\n",
+        ),
+    ),
+    mutation(
+        "an adopted partition takes rows",
+        "INV-10",
+        f"{ADOPTION}::test_adopted_partitions_are_parents_of_every_child_and_take_no_rows",
+        Edit(
+            f"{SEGMENTS}/topology.py",
+            "if s.state is SegmentState.ACTIVE and not s.adopted]",
+            "if s.state is SegmentState.ACTIVE]",
+        ),
+    ),
+    mutation(
+        "a topic is sealed under an open transaction of Pulsar's own",
+        "INV-11",
+        f"{ADOPTION}::test_a_topic_with_an_open_transaction_of_pulsars_own_is_not_adopted",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py",
+            "if own is not None and (own.ongoing or own.max_read_position < last):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "a topic that is produced to is sealed",
+        "INV-11",
+        f"{ADOPTION}::test_a_topic_with_producers_is_not_adopted",
+        Edit(f"{SEGMENTS}/pulsar_log.py", "        if producers:\n", "        if False:\n"),
+    ),
+    mutation(
+        "an adopted topic is deleted with the segmented one",
+        "INV-11",
+        f"{ADOPTION}::test_an_adopted_topic_is_given_back_and_never_deleted",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py",
+            "return owner == segment.id and ADOPTED_PROPERTY not in found",
+            "return owner == segment.id",
         ),
     ),
 )

@@ -3,6 +3,7 @@
 -- KEYS[2]  {seg:<id>}:pins, KEYS[3] {seg:<id>}:pin-order, KEYS[4] {seg:<id>}:dropped
 -- KEYS[5]  {seg:<id>}:closed, KEYS[6] {seg:<id>}:resolved, KEYS[7] {seg:<id>}:state
 -- KEYS[8]  {seg:<id>}:events (stream)
+-- KEYS[9]  {seg:<id>}:resolved-order:<TC>  zset TxnId by counter: which marks closing removes
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] COMMITTED | ABORTED
 -- ARGV[8]  highest position that a winner has a receipt for, or ''
 -- ARGV[9]  number of writers W, then W pairs: writer, 'WON' | bound from which on it is dropped
@@ -74,6 +75,9 @@ for _ = 1, subscriptions do
   end
 end
 local fresh = redis.call('HSETNX', KEYS[6], ARGV[4], ARGV[7])
+if fresh == 1 then
+  redis.call('ZADD', KEYS[9], ARGV[6], ARGV[4])
+end
 if done == 0 and fresh == 0 then
   return {seq, 'ALREADY'}
 end
