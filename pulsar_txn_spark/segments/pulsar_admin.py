@@ -443,7 +443,7 @@ class PulsarAdmin:
 
     def retain_nothing(self, topic: str) -> None:
         """Let the broker remove what every subscription of a topic has acknowledged."""
-        path = f"{_path(topic)}/retention"
+        path = f"{_policy_path(topic)}/retention"
         if self._get(f"{path}?applied=true", "read policies of", topic) == _NO_RETENTION:
             return
         self._set_policy(topic, path, _NO_RETENTION, "retention")
