@@ -8,6 +8,7 @@ MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
 BACKEND ?= embedded
+SPLIT ?=
 # What `make test` leaves out; `make test MARK="not benchmark and not long and not crash"`
 # is quicker.
 MARK ?= not benchmark and not long
@@ -26,7 +27,8 @@ PROTO := pulsar_txn_spark/store/metadata.proto pulsar_txn_spark/segments/wire/pu
 
 .PHONY: help
 help:
-	@echo "make demo [BACKEND=embedded|pulsar]  the flights, three kills, and the proof"
+	@echo "make demo [BACKEND=embedded|pulsar] [SPLIT=1]  the flights, four kills, and the proof;"
+	@echo "               with SPLIT=1 segments are split and merged all the while"
 	@echo "make test      all tests: the fast ones, then those against real servers"
 	@echo "make fast      the fast tests alone"
 	@echo "make crash     the crash suite alone: a kill at every protocol step"
@@ -49,7 +51,7 @@ java:
 
 .PHONY: demo
 demo: java $(VENV)/demo.stamp
-	$(PY) -m pulsar_txn_spark.demo --backend $(BACKEND) $(ARGS)
+	$(PY) -m pulsar_txn_spark.demo --backend $(BACKEND) $(if $(SPLIT),--split) $(ARGS)
 
 .PHONY: test
 test: java $(VENV)/dev.stamp
@@ -79,8 +81,17 @@ format: $(VENV)/dev.stamp
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+# With PEER_JAR=connector.jar also the JVM connector, in a virtual environment of its own with the
+# PySpark that it was built for.
+PEER_PYSPARK := 4.0.5
+$(VENV)/peer.stamp: $(VENV)/dev.stamp
+	$(PY) -m venv $(VENV)/peer
+	$(VENV)/peer/bin/python -m pip install --quiet --disable-pip-version-check pyspark==$(PEER_PYSPARK)
+	@touch $@
+
 .PHONY: bench
-bench: java $(VENV)/dev.stamp
+bench: export PEER_PYTHON := $(CURDIR)/$(VENV)/peer/bin/python
+bench: java $(VENV)/dev.stamp $(if $(PEER_JAR),$(VENV)/peer.stamp)
 	$(PY) -m benchmarks $(ARGS)
 
 .PHONY: bench-coordination

@@ -18,12 +18,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from benchmarks import micro_batch, null, throughput
+from benchmarks import memory, micro_batch, null, segments, throughput
 from benchmarks.coordination import gates, operation_records, visibility
 from benchmarks.coordinator import coordinator
 from benchmarks.data import PROCESSES, write_input
 from benchmarks.embedded import StoreBench, embedded_server
 from benchmarks.measure import Result, write_json
+from benchmarks.peer import Peer, peer
 from benchmarks.place import Place
 from benchmarks.processes import Crew
 from benchmarks.report import EXACT, print_counts, print_results
@@ -34,7 +35,7 @@ from pulsar_txn_spark.store import connection, server
 
 JSON_VARIABLE = "BENCH_JSON"
 _BACKENDS = ("embedded", "pulsar")
-_SPARK_PARTS = ("sink", "source", "pipeline", "latency", "store")
+_SPARK_PARTS = ("sink", "source", "pipeline", "latency", "segments", "scaling", "memory", "store")
 _STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
     "coordinator": coordinator,
     "visibility": visibility,
@@ -46,7 +47,8 @@ _STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
 _PARTS = (*_SPARK_PARTS, *_STORE_PARTS)
 _Details = list[tuple[str, dict[str, dict[str, float]]]]
 _ROWS, _QUICK_ROWS = 1_000_000, 200_000
-_REPETITIONS = 3  # the least for a median that one bad run does not move
+_REPETITIONS = 5
+_LEAST_REPETITIONS = 3  # for a median that one bad run does not move
 _MICRO_BATCHES = 5  # of each shape in each block
 _COUNTED_MICRO_BATCHES = 5
 
@@ -62,9 +64,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep-log", action="store_true", help="let Spark tell its warnings")
     chosen = parser.parse_args()
     if chosen.quick:
-        chosen.repetitions = _REPETITIONS
-    if chosen.repetitions < _REPETITIONS:
-        parser.error(f"a median needs at least {_REPETITIONS} repetitions")
+        chosen.repetitions = _LEAST_REPETITIONS
+    if chosen.repetitions < _LEAST_REPETITIONS:
+        parser.error(f"a median needs at least {_LEAST_REPETITIONS} repetitions")
     chosen.rows = chosen.rows or (_QUICK_ROWS if chosen.quick else _ROWS)
     if chosen.rows < PROCESSES:
         parser.error(f"expected at least {PROCESSES} rows")
@@ -134,8 +136,11 @@ def _with_spark(
             report=report,
         )
         for name in chosen.backend or _BACKENDS:
-            with _place(name, folder) as place:
-                for found in _measure(bench, place, chosen.part or _PARTS, details):
+            with (
+                _place(name, folder) as place,
+                peer(place.service_url, place.admin_url, folder, bench.input_folder) as other,
+            ):
+                for found in _measure(bench, place, chosen.part or _PARTS, details, other):
                     results += found
     return results, details
 
@@ -145,20 +150,25 @@ def _measure(
     place: Place,
     parts: Sequence[str],
     details: _Details,
+    other: Peer | None,
 ) -> Iterator[list[Result]]:
     spark, folder, report = bench.spark, bench.folder, bench.report
     if "sink" in parts:
-        yield from throughput.sinks(bench, place)
+        yield from throughput.sinks(bench, place, other)
     if "source" in parts or "pipeline" in parts:
         with throughput.filled(bench, place) as topic:
             if "source" in parts:
-                yield from throughput.source(bench, place, topic)
+                yield from throughput.source(bench, place, topic, other)
             if "pipeline" in parts:
-                yield from throughput.pipeline(bench, place, topic)
+                yield from throughput.pipeline(bench, place, topic, other)
     if "latency" in parts:
         found, spent = micro_batch.latency(spark, place, folder, _MICRO_BATCHES, report)
         yield found
         details.append((f"{place.name}: where a one-row micro-batch spends its time (ms)", spent))
+    if "segments" in parts:
+        yield from micro_batch.by_segments(spark, place, folder, _MICRO_BATCHES, report, other)
+    if "memory" in parts:
+        yield from memory.peaks(bench, place)
     if "store" in parts:
         found, scripts = micro_batch.round_trips(
             spark, place, folder, _COUNTED_MICRO_BATCHES, report
@@ -166,6 +176,9 @@ def _measure(
         yield found
         what = "commands to the store in a micro-batch with a row in each segment"
         details.append((f"{place.name}: {what}", {"mean": scripts}))
+    if "scaling" in parts:
+        yield from segments.scaling(bench, place)
+        yield from segments.split_cost(bench, place)
 
 
 @contextmanager
@@ -199,6 +212,7 @@ def _place(name: str, folder: Path) -> Iterator[Place]:
         if name == "pulsar":
             broker = stack.enter_context(choose_broker())
             options |= {"service.url": broker.service_url, "admin.url": broker.admin_url}
+            options["transport"] = "auto"
         server.ensure_server(store)
         try:
             yield Place(name, options)

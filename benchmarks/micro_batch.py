@@ -25,6 +25,8 @@ from benchmarks.bare_log import append_one
 from benchmarks.data import SEGMENTS
 from benchmarks.measure import Result, Series, compare
 from benchmarks.monitor import Monitor
+from benchmarks.peer import SIDE as JVM
+from benchmarks.peer import Peer, PeerError
 from benchmarks.place import Place
 from benchmarks.throughput import NULL, PLAIN, TRANSACTIONAL, Report
 from pulsar_txn_spark.spark.datasource import FORMAT
@@ -52,31 +54,33 @@ class Shape:
     rows: int  # in each of these segments, 0 or 1
 
 
+SEGMENT_COUNTS = (1, 4, 16)
 EMPTY = Shape("empty_micro_batch", SEGMENTS, 0)
-ONE_ROW = Shape(f"one_row_micro_batch_{SEGMENTS}_segments", 1, 1)
+ONE_ROW = Shape("one_row_micro_batch", 1, 1)
 ROW_IN_EACH = Shape(f"row_in_each_of_{SEGMENTS}_segments_micro_batch", SEGMENTS, 1)
 SHAPES = (EMPTY, ONE_ROW, ROW_IN_EACH)
 SPARED = f"{NULL}-spared"
 """A null source and sink that keep their modules out of garbage collections, as ours do."""
 
 
-class _Progress(StreamingQueryListener):
+class Progress(StreamingQueryListener):
     """Hands the progress of micro-batches over."""
 
     def __init__(self) -> None:
         self.found: queue.Queue[Any] = queue.Queue()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        pass
+        """Nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Hand it over."""
         self.found.put(event.progress)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        pass
+        """Nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        pass
+        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +143,11 @@ def put(place: Place, topic: str, shape: Shape) -> None:
 
 
 @contextmanager
-def ours(spark: SparkSession, place: Place, folder: Path, transactions: str) -> Iterator[Stepper]:
+def ours(
+    spark: SparkSession, place: Place, folder: Path, transactions: str, segments: int = SEGMENTS
+) -> Iterator[Stepper]:
     """Run our source into our sink."""
-    with place.topic() as source, place.topic() as sink:
+    with place.topic(segments) as source, place.topic(segments) as sink:
         query = (
             spark.readStream.schema(null.SCHEMA)
             .format(FORMAT)
@@ -189,7 +195,7 @@ def nothing(spark: SparkSession, folder: Path, *, spare: bool) -> Iterator[Stepp
 def _stepping(
     spark: SparkSession, query: StreamingQuery, push: Callable[[Shape], None]
 ) -> Iterator[Stepper]:
-    progress = _Progress()
+    progress = Progress()
     spark.streams.addListener(progress)
     try:
         yield Stepper(push, progress.found)
@@ -248,6 +254,53 @@ def latency(
         for side, found in phases.items()
     }
     return results, account
+
+
+def by_segments(
+    spark: SparkSession,
+    place: Place,
+    folder: Path,
+    repetitions: int,
+    report: Report,
+    peer: Peer | None,
+) -> Iterator[list[Result]]:
+    """Measure one-row micro-batches of topics with few and many segments."""
+    for segments in SEGMENT_COUNTS:
+        case = f"one_row_micro_batch_{segments}_segments"
+        kinds: dict[str, Callable[[], AbstractContextManager[Stepper]]] = {
+            place.side(NULL): lambda: nothing(spark, folder, spare=False),
+            place.side(SPARED): lambda: nothing(spark, folder, spare=True),
+            place.side(TRANSACTIONAL): lambda n=segments: ours(spark, place, folder, "true", n),  # type: ignore[misc]
+        }
+        series = {side: Series(MILLISECONDS) for side in kinds}
+        for block in range(_BLOCKS):
+            for side in list(kinds) if block % 2 == 0 else list(kinds)[::-1]:
+                with kinds[side]() as stepper:
+                    for turn in range(_WARM_UP + repetitions):
+                        spent = stepper.step(ONE_ROW)["triggerExecution"]
+                        if series[side].first is None:
+                            series[side].first = spent
+                        if turn >= _WARM_UP:
+                            series[side].runs.append(spent)
+                            report(case, side, spent)
+        if peer is not None:
+            try:
+                series[JVM] = _stepped_by(peer, segments, _BLOCKS * repetitions)
+                report(case, JVM, series[JVM].median)
+            except PeerError as error:
+                print(f"{case}: {error}")
+        ours_to = (place.side(NULL), place.side(SPARED), JVM)
+        yield compare(
+            case,
+            series,
+            {place.side(TRANSACTIONAL): ours_to, JVM: (place.side(NULL),)},
+        )
+
+
+def _stepped_by(peer: Peer, partitions: int, count: int) -> Series:
+    with peer.topic(partitions) as topic, peer.topic(partitions) as output:
+        found = peer.ask("micro_batches", topic=topic, output=output, count=count)
+    return Series(MILLISECONDS, found["first"], found["milliseconds"])
 
 
 def round_trips(

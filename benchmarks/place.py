@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import pulsar_txn_spark
 from benchmarks.data import SEGMENTS
@@ -34,7 +34,6 @@ class Place:
 
     name: str
     options: dict[str, str]
-    _topics: list[str] = field(default_factory=list)
 
     @property
     def run(self) -> Runtime:
@@ -46,15 +45,24 @@ class Place:
         """Pulsar's URL; empty for the embedded backend."""
         return self.options.get("service.url", "")
 
+    @property
+    def admin_url(self) -> str:
+        """Pulsar's other URL; empty for the embedded backend."""
+        return self.options.get("admin.url", "")
+
     def side(self, kind: str) -> str:
         """Name a side of a case."""
         return f"{self.name}/{kind}"
 
+    def by(self, transport: str) -> Place:
+        """Return the same place, reached by another transport."""
+        return replace(self, options={**self.options, "transport": transport})
+
     @contextmanager
-    def topic(self) -> Iterator[str]:
+    def topic(self, segments: int = SEGMENTS) -> Iterator[str]:
         """Give an empty topic and delete it afterwards: the embedded log lives in memory."""
         name = f"topic://public/default/bench-{next(_numbers)}"
-        pulsar_txn_spark.create_topic(self.options, name, segments=SEGMENTS)
+        pulsar_txn_spark.create_topic(self.options, name, segments=segments)
         self.settle()
         try:
             yield name

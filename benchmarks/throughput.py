@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks import bare_log, bare_pulsar, null
-from benchmarks.data import PROCESSES
+from benchmarks.data import PROCESSES, SEGMENTS
 from benchmarks.measure import Result, compare, interleave
+from benchmarks.peer import SIDE as JVM
+from benchmarks.peer import Peer, PeerError
 from benchmarks.place import Place
 from benchmarks.processes import Crew, Job
 from pulsar_txn_spark import TransactionalSink
@@ -25,8 +27,11 @@ from pulsar_txn_spark.spark.datasource import FORMAT
 ROWS_PER_SECOND = "rows/s"
 TRANSACTIONAL = "exactly-once"
 PLAIN = "at-least-once"
+BY_CLIENT = "exactly-once by client"
+"""Ours, by the transport ``client``."""
 LOG = "segment-log"
 CLIENT = "pulsar-client"
+"""Bare, without Spark and without transactions."""
 NULL = "spark-null"
 _TWO_COLUMNS = "value BINARY, __key BINARY"
 _SUBSCRIPTION = "bench"
@@ -88,6 +93,15 @@ class Bench:
         ratios: Mapping[str, tuple[str, ...]],
     ) -> list[Result]:
         """Measure the sides of a case in turn."""
+        sides = dict(sides)
+        if JVM in sides:
+            # Its first runs in a fresh JVM are several times slower; and where it fails, the other
+            # sides are measured all the same.
+            try:
+                self.report(case, f"{JVM}, warming up", sides[JVM]())
+            except PeerError as error:
+                print(f"{case}: {error}")
+                del sides[JVM]
         series = interleave(
             sides,
             self.repetitions,
@@ -101,10 +115,26 @@ def ratios_of(place: Place) -> dict[str, tuple[str, ...]]:
     """Return which side is compared with which."""
     ours = place.side(TRANSACTIONAL)
     return {
-        ours: (place.side(PLAIN), CLIENT, place.side(LOG)),
-        place.side(PLAIN): (CLIENT, place.side(LOG)),
-        place.side(LOG): (CLIENT,),
+        ours: (JVM, place.side(PLAIN), place.side(BY_CLIENT), CLIENT, place.side(LOG)),
+        place.side(PLAIN): (JVM, CLIENT, place.side(LOG)),
+        place.side(BY_CLIENT): (JVM,),
+        place.side(LOG): (CLIENT, JVM),
     }
+
+
+def _written_by(bench: Bench, peer: Peer, do: str) -> Callable[[], float]:
+    checked = False
+
+    def run() -> float:
+        nonlocal checked
+        with peer.topic() as topic:
+            seconds = peer.ask(do, topic=topic)["seconds"]
+            rows = bench.rows
+            if not checked:
+                rows, checked = peer.ask("count", topic=topic)["rows"], True
+            return bench.rate(seconds, rows)
+
+    return run
 
 
 def _shares(segments: tuple[SegmentRef, ...]) -> list[tuple[SegmentRef, ...]]:
@@ -118,7 +148,7 @@ def _topics(segments: Sequence[SegmentRef]) -> tuple[str, ...]:
 # -- sinks -------------------------------------------------------------------------------------
 
 
-def sinks(bench: Bench, place: Place) -> Iterator[list[Result]]:
+def sinks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result]]:
     """Measure each kind of sink, with and without transactions, and what goes without Spark."""
     kinds: dict[str, Callable[[Bench, dict[str, str]], float]] = {
         "sink_batch": _sink_batch,
@@ -132,9 +162,13 @@ def sinks(bench: Bench, place: Place) -> Iterator[list[Result]]:
         }
         if case == "sink_batch":
             sides[place.side(NULL)] = lambda: _dropped(bench)
-            sides[place.side(LOG)] = lambda: _appended(bench, place)
+            sides[place.side(LOG)] = lambda: appended(bench, place)
         if place.service_url and case != "sink_foreach_batch":
+            by_client = place.by("client")
+            sides[place.side(BY_CLIENT)] = _into_topic(bench, by_client, write, "true")
             sides[CLIENT] = lambda: _sent(bench, place)
+            if peer is not None:
+                sides[JVM] = _written_by(bench, peer, case)
         yield bench.run_case(case, sides, ratios_of(place))
 
 
@@ -211,12 +245,17 @@ def _busy_seconds(query: StreamingQuery) -> float:
     return spent_ms / 1000
 
 
-def _appended(bench: Bench, place: Place) -> float:
-    with place.topic() as topic:
-        segments = place.segments(topic)
-        return bench.crew_rate(
-            [bare_log.Append(place, segments, str(part)) for part in bench.parts]
-        )
+def stream_into(bench: Bench, place: Place, segments: int) -> float:
+    """Write the input with transactions into a topic of so many segments; return rows/s."""
+    with place.topic(segments) as topic:
+        return bench.rate(_sink_stream(bench, {**place.options, "topic": topic}), bench.rows)
+
+
+def appended(bench: Bench, place: Place, segments: int = SEGMENTS) -> float:
+    """Append the input to the log of so many segments, without Spark; return rows/s."""
+    with place.topic(segments) as topic:
+        refs = place.segments(topic)
+        return bench.crew_rate([bare_log.Append(place, refs, str(part)) for part in bench.parts])
 
 
 def _sent(bench: Bench, place: Place) -> float:
@@ -238,12 +277,12 @@ def filled(bench: Bench, place: Place) -> Iterator[str]:
         yield topic
 
 
-def source(bench: Bench, place: Place, topic: str) -> Iterator[list[Result]]:
+def source(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Iterator[list[Result]]:
     """Measure the batch source with two columns, with all of them, and with none (a count)."""
     segments = place.segments(topic)
     shares = _shares(segments)
 
-    def consumed(schema: str | None) -> float:
+    def consumed(schema: str | None, place: Place = place) -> float:
         began = time.perf_counter()
         _read(bench, place, topic, schema).write.format("noop").mode("overwrite").save()
         return bench.rate(time.perf_counter() - began, bench.rows)
@@ -273,13 +312,30 @@ def source(bench: Bench, place: Place, topic: str) -> Iterator[list[Result]]:
         place.side(NULL): from_nothing,
         log: lambda: from_log(frozenset({"value", "key"})),
     }
-    if place.service_url:
-        sides[CLIENT] = received
-    yield bench.run_case("source", sides, ratios_of(place))
+    with ExitStack() as stack:
+        if place.service_url:
+            sides[place.side(BY_CLIENT)] = lambda: consumed(_TWO_COLUMNS, place.by("client"))
+            sides[CLIENT] = received
+        if peer is not None:
+            sides[JVM] = _read_by(bench, peer, stack.enter_context(peer.topic()))
+        yield bench.run_case("source", sides, ratios_of(place))
     everything = frozenset(READ_SCHEMA.names)
     sides = {ours: lambda: consumed(None), log: lambda: from_log(everything)}
     yield bench.run_case("source_all_columns", sides, ratios_of(place))
     yield bench.run_case("source_count", {ours: counted}, ratios_of(place))
+
+
+def _read_by(bench: Bench, peer: Peer, topic: str) -> Callable[[], float]:
+    rows = 0
+
+    def run() -> float:
+        nonlocal rows
+        if not rows:
+            peer.ask("sink_batch", topic=topic)
+            rows = peer.ask("count", topic=topic)["rows"]
+        return bench.rate(peer.ask("source", topic=topic)["seconds"], rows)
+
+    return run
 
 
 def _read(bench: Bench, place: Place, topic: str, schema: str | None) -> DataFrame:
@@ -290,16 +346,16 @@ def _read(bench: Bench, place: Place, topic: str, schema: str | None) -> DataFra
 # -- consume, transform, produce ----------------------------------------------------------------
 
 
-def pipeline(bench: Bench, place: Place, topic: str) -> Iterator[list[Result]]:
+def pipeline(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Iterator[list[Result]]:
     """Measure a stream from topic to topic; input and output are one transaction."""
     inputs = place.segments(topic)
 
-    def passed(transactions: str) -> Callable[[], float]:
+    def passed(transactions: str, place: Place = place) -> Callable[[], float]:
         def run() -> float:
             with place.topic() as output:
                 options = {**place.options, "topic": output, "transactions": transactions}
                 seconds = _busy_seconds(
-                    turned(_read_stream(bench, place, topic))
+                    turned(read_stream(bench, place, topic))
                     .writeStream.format(FORMAT)
                     .options(**options)
                     .option("checkpointLocation", bench.checkpoint())
@@ -324,9 +380,28 @@ def pipeline(bench: Bench, place: Place, topic: str) -> Iterator[list[Result]]:
         place.side(TRANSACTIONAL): passed("true"),
         place.side(PLAIN): passed("false"),
     }
-    if place.service_url:
-        sides[CLIENT] = bare
-    yield bench.run_case("consume_transform_produce", sides, ratios_of(place))
+    with ExitStack() as stack:
+        if place.service_url:
+            sides[place.side(BY_CLIENT)] = passed("true", place.by("client"))
+            sides[CLIENT] = bare
+        if peer is not None:
+            sides[JVM] = _passed_by(bench, peer, stack.enter_context(peer.topic()))
+        yield bench.run_case("consume_transform_produce", sides, ratios_of(place))
+
+
+def _passed_by(bench: Bench, peer: Peer, topic: str) -> Callable[[], float]:
+    filled = False
+
+    def run() -> float:
+        nonlocal filled
+        if not filled:
+            peer.ask("sink_batch", topic=topic)
+            filled = True
+        with peer.topic() as output:
+            answer = peer.ask("pipeline", topic=topic, output=output)
+            return bench.rate(answer["seconds"], answer["rows"])
+
+    return run
 
 
 def turned(messages: DataFrame) -> DataFrame:
@@ -337,11 +412,13 @@ def turned(messages: DataFrame) -> DataFrame:
     )
 
 
-def _read_stream(bench: Bench, place: Place, topic: str) -> DataFrame:
+def read_stream(bench: Bench, place: Place, topic: str, **options: object) -> DataFrame:
+    """Read a topic from its beginning under a subscription of its own."""
     return (
         bench.spark.readStream.schema(_TWO_COLUMNS)
         .format(FORMAT)
         .options(**place.options)
+        .options(**{key: str(value) for key, value in options.items()})
         .option("topic", topic)
         .option("startingOffsets", "earliest")
         # A name of its own each time: a subscription serves one query.

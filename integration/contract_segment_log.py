@@ -340,6 +340,20 @@ class SegmentLogContract:
             assert log.last_confirmed(segment) == receipt.last
         writer.close()
 
+    def test_the_last_positions_of_many_segments_come_in_their_order(
+        self, harness: Harness
+    ) -> None:
+        segments, log = [harness.segment() for _ in range(6)], harness.log
+        for number, segment in enumerate(segments):
+            for _ in range(number):
+                write(log, segment, "w", values(b"x"))
+        expected = [log.last_confirmed(segment) for segment in segments]
+        assert log.last_confirmed_of_each(segments) == expected
+        assert log.last_confirmed_of_each(segments[3:4]) == expected[3:4]
+        assert log.last_confirmed_of_each([]) == []
+        with pytest.raises(SegmentNotFoundError):
+            log.last_confirmed_of_each([segments[0], harness.absent()])
+
     def test_a_flush_without_rows_reports_nothing(self, harness: Harness) -> None:
         segment = harness.segment()
         writer = harness.log.writer(segment, "w")

@@ -1,10 +1,12 @@
 """The job that the crash suite kills: consume, transform, produce, in one transaction a batch.
 
-Run as ``python crash_job.py <folder> <format|foreachBatch> <max messages or 0>``.
+Run as ``python crash_job.py <format|foreachBatch> <max messages or 0> <JSON>``; the JSON holds the
+folder of its checkpoints, the names of its topics and how to reach them.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 import pulsar_txn_spark
 
 
-def main(folder: str, sink: str, limit: str) -> None:
+def main(sink: str, limit: str, place: str) -> None:
+    found = json.loads(place)
     spark = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")
@@ -21,11 +24,11 @@ def main(folder: str, sink: str, limit: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    connection = {"store.path": f"{folder}/store", "txn.timeoutMs": "20000"}
+    connection = {**found["options"], "txn.timeoutMs": "20000"}
     reader = (
         spark.readStream.format("pulsar_txn")
         .options(**connection)
-        .option("topic", "crash-in")
+        .option("topic", found["input"])
         .option("subscription", f"crash-{sink}")
         .option("startingOffsets", "earliest")
     )
@@ -35,14 +38,12 @@ def main(folder: str, sink: str, limit: str) -> None:
 
     @pulsar_txn_spark.transactional(connection)
     def even_and_odd(df: DataFrame, batch_id: int, txn: pulsar_txn_spark.BatchTransaction) -> None:
-        txn.write(df.where("crc32(value) % 2 = 0"), topic=f"crash-out-{sink}")
-        txn.write(df.where("crc32(value) % 2 = 1"), topic=f"crash-out-{sink}")
+        txn.write(df.where("crc32(value) % 2 = 0"), topic=found["output"])
+        txn.write(df.where("crc32(value) % 2 = 1"), topic=found["output"])
 
-    writer = rows.writeStream.option("checkpointLocation", f"{folder}/checkpoint-{sink}")
+    writer = rows.writeStream.option("checkpointLocation", f"{found['folder']}/checkpoint-{sink}")
     if sink == "format":
-        writer = (
-            writer.format("pulsar_txn").options(**connection).option("topic", f"crash-out-{sink}")
-        )
+        writer = writer.format("pulsar_txn").options(**connection).option("topic", found["output"])
     else:
         writer = writer.foreachBatch(even_and_odd)
     writer.trigger(availableNow=True).start().awaitTermination()

@@ -99,15 +99,23 @@ def lab(spark: SparkSession, embedded: dict[str, str], tmp_path: Path) -> Lab:
     return Lab(spark, embedded, tmp_path)
 
 
-@pytest.fixture(params=["embedded", "pulsar"])
+PLACES = ["embedded", "wire", pytest.param("client", marks=pytest.mark.long)]
+"""The embedded log, and Pulsar by each of its transports."""
+
+
+def options_of(place: str, broker: Broker) -> dict[str, str]:
+    """Return the options that lead to a broker by one of its transports."""
+    return {"service.url": broker.service_url, "admin.url": broker.admin_url, "transport": place}
+
+
+@pytest.fixture(params=PLACES)
 def any_lab(
     request: pytest.FixtureRequest, spark: SparkSession, embedded: dict[str, str], tmp_path: Path
 ) -> Lab:
     """Give topics and queries on each backend in turn."""
     options = dict(embedded)
-    if request.param == "pulsar":
-        broker: Broker = request.getfixturevalue("pulsar")
-        options |= {"service.url": broker.service_url, "admin.url": broker.admin_url}
+    if request.param != "embedded":
+        options |= options_of(request.param, request.getfixturevalue("pulsar"))
     return Lab(spark, options, tmp_path)
 
 

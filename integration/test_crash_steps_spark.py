@@ -7,18 +7,22 @@ that the product itself uses.
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import pulsar_txn_spark
+from integration.spark_support import options_of
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
@@ -51,9 +55,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     stop_server(str(tmp_path / "store"))
 
 
-def load(run: Runtime) -> Counter[str]:
+def load(run: Runtime, topic: str) -> Counter[str]:
     """Fill the input with many small entries, so that a micro-batch takes few of them."""
-    router = Router(run.topics.require(TopicName.parse("crash-in")))
+    router = Router(run.topics.require(TopicName.parse(topic)))
     writers = {s.ref: run.log.writer(s.ref, "loader") for s in router.segments}
     expected: Counter[str] = Counter()
     for entry in range(ENTRIES):
@@ -91,7 +95,9 @@ def read(run: Runtime, topic: str, *, committed: bool = True) -> Counter[str]:
     return found
 
 
-def start(folder: Path, sink: str, limit: int, faults: str = "") -> tuple[int, str]:
+def start(
+    folder: Path, sink: str, limit: int, place: Mapping[str, object], faults: str = ""
+) -> tuple[int, str]:
     """Run the job to its end or its death; return its exit code and its last output."""
     log = folder / "job.log"
     environment = {
@@ -109,9 +115,9 @@ def start(folder: Path, sink: str, limit: int, faults: str = "") -> tuple[int, s
                 f'{steps.FAULT_PGID}=$$ exec "$0" "$@"',
                 sys.executable,
                 str(JOB),
-                str(folder),
                 sink,
                 str(limit),
+                json.dumps({**place, "folder": str(folder)}),
             ],
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -138,33 +144,37 @@ def fired(folder: Path, step: Step, phase: Phase) -> bool:
 @pytest.mark.crash
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "sink, phase",
+    "place, sink, phase",
     [
-        # Half of the kills for each sink in `make test`, all of them in `make crash`.
-        pytest.param("format", Phase.BEFORE, id="format-before"),
-        pytest.param("foreachBatch", Phase.AFTER, id="foreachBatch-after"),
-        pytest.param("format", Phase.AFTER, id="format-after", marks=pytest.mark.long),
-        pytest.param(
-            "foreachBatch", Phase.BEFORE, id="foreachBatch-before", marks=pytest.mark.long
-        ),
+        # Half of the kills for each sink in `make test`, all of them, also on Pulsar by each of
+        # its transports, in `make crash`.
+        pytest.param(place, sink, phase, id=f"{place}-{sink}-{phase}", marks=marks)
+        for place in ("embedded", "wire", "client")
+        for sink, phase in itertools.product(("format", "foreachBatch"), NTH)
+        for usual in [{("format", Phase.BEFORE), ("foreachBatch", Phase.AFTER)}]
+        for marks in [() if place == "embedded" and (sink, phase) in usual else pytest.mark.long]
     ],
 )
 def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
-    folder: Path, sink: str, phase: Phase
+    request: pytest.FixtureRequest, folder: Path, place: str, sink: str, phase: Phase
 ) -> None:
     options = {"store.path": str(folder / "store")}
-    out = f"crash-out-{sink}"
-    pulsar_txn_spark.create_topic(options, "crash-in", segments=2)
+    if place != "embedded":
+        options |= options_of(place, request.getfixturevalue("pulsar"))
+    # A broker serves many tests: the names are this one's own.
+    into, out = (f"crash-{what}-{secrets.token_hex(4)}" for what in ("in", "out"))
+    job = {"options": options, "input": into, "output": out}
+    pulsar_txn_spark.create_topic(options, into, segments=2)
     pulsar_txn_spark.create_topic(options, out, segments=2)
     run = runtime(Options(options, Use.CONNECT))
-    expected = load(run)
+    expected = load(run, into)
     # Each worker writes its first record on a coordinator by itself, and learns from the answer
     # that further ones are gathered: both forms are in every run.
     for tc in range(run.store.identity.coordinators):
         run.store.set_op_log(tc, OpLogSettings(enabled=True))
 
     for step in STEPS:
-        code, output = start(folder, sink, 10, f"{step}:{phase}:{NTH[phase]}")
+        code, output = start(folder, sink, 10, job, f"{step}:{phase}:{NTH[phase]}")
         assert code == -signal.SIGKILL, f"{step} {phase}: exit code {code}\n{output}"
         assert fired(folder, step, phase), f"{step} {phase} was not reached"
         # Whatever is visible in between is a part of the whole, and nothing is doubled.
@@ -172,7 +182,7 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
         assert not doubled, f"after the kill at {step} {phase}: {doubled}"
 
     faults = ",".join(f"{step}:{Phase.REPLY_LOST}:1" for step in LOST_REPLIES)
-    code, output = start(folder, sink, 60, faults)  # more batches than there are coordinators
+    code, output = start(folder, sink, 60, job, faults)  # more batches than there are coordinators
     assert code == 0, output
     for step in LOST_REPLIES:
         assert Path(f"{folder / 'fault'}.{step}-{Phase.REPLY_LOST}.fired").exists(), step

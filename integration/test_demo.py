@@ -247,15 +247,29 @@ def test_the_exit_code_tells_of_a_doubled_row(
 
 
 @pytest.mark.timeout(_DEMO_SECONDS)
-def test_on_a_real_broker_every_flight_comes_out_exactly_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        # Segments are split and merged every second, and the driver is killed at random.
+        pytest.param(["--split", "--every", "1", "--seed", "7"], id="segments-change"),
+        pytest.param([], id="segments-stay", marks=pytest.mark.long),
+    ],
+)
+def test_on_a_real_broker_every_flight_comes_out_exactly_once(
+    tmp_path: Path, arguments: list[str]
+) -> None:
     try:
         resolve_classpath()
     except PulsarServerError as error:
         pytest.skip(str(error))
-    with start(tmp_path, "--backend", "pulsar", "--kills", "3") as process:
+    with start(tmp_path, "--backend", "pulsar", "--kills", "3", *arguments) as process:
         screen, _ = process.communicate(timeout=_DEMO_SECONDS)
     assert process.returncode == 0, screen
     assert screen.count("kill -9 of the driver in batch") == 3
     assert "Exactly once" in screen
+    assert figures(screen, "out of order") == [0, 0]
+    if arguments:
+        (changes,) = figures(screen, "splits, merges and seals")
+        assert changes >= 10
     assert living(tmp_path) == []
     assert list(tmp_path.iterdir()) == []

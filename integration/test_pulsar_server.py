@@ -106,18 +106,32 @@ def once_available(call: Callable[[], T]) -> T:
                 raise
 
 
+def log_of(server: PulsarServer, transport: str, **reader: str) -> PulsarSegmentLog:
+    config = PulsarConfig(
+        server.service_url, server.admin_url, reader=as_pairs(reader), transport=transport
+    )
+    return PulsarSegmentLog(config)
+
+
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PulsarServer]:
     with PulsarServer() as server:
         yield server
 
 
+both_transports = pytest.mark.parametrize(
+    "transport", ["wire", pytest.param("client", marks=pytest.mark.long)]
+)
+"""Each start of a broker takes seconds, so that `make test` has one transport of it."""
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
+@both_transports
 def test_acknowledged_rows_survive_a_restart_and_the_same_log_goes_on(
-    own_server: PulsarServer, crash: bool
+    own_server: PulsarServer, crash: bool, transport: str
 ) -> None:
-    log = PulsarSegmentLog(PulsarConfig(own_server.service_url, own_server.admin_url))
+    log = log_of(own_server, transport)
     segment = new_segment()
     log.create(segment)
     receipt = write(log, segment, "before", numbered(0, 10_000))
@@ -132,10 +146,11 @@ def test_acknowledged_rows_survive_a_restart_and_the_same_log_goes_on(
 
 
 @pytest.mark.crash
+@both_transports
 def test_a_crash_amid_writing_loses_and_doubles_nothing_that_was_acknowledged(
-    own_server: PulsarServer,
+    own_server: PulsarServer, transport: str
 ) -> None:
-    log = PulsarSegmentLog(PulsarConfig(own_server.service_url, own_server.admin_url))
+    log = log_of(own_server, transport)
     segment = new_segment()
     log.create(segment)
     acknowledged: list[int] = []
@@ -185,14 +200,11 @@ def test_a_crash_amid_writing_loses_and_doubles_nothing_that_was_acknowledged(
 
 
 @pytest.mark.crash
-def test_a_reader_goes_on_when_the_broker_comes_back(own_server: PulsarServer) -> None:
-    log = PulsarSegmentLog(
-        PulsarConfig(
-            own_server.service_url,
-            own_server.admin_url,
-            reader=as_pairs({"receiverQueueSize": "100"}),
-        )
-    )
+@both_transports
+def test_a_reader_goes_on_when_the_broker_comes_back(
+    own_server: PulsarServer, transport: str
+) -> None:
+    log = log_of(own_server, transport, receiverQueueSize="100")
     segment = new_segment()
     log.create(segment)
     write(log, segment, "w", *(numbered(part * 1000, part * 1000 + 1000) for part in range(30)))
@@ -225,23 +237,29 @@ def test_a_broker_without_topic_level_policies_is_refused_with_what_to_set() -> 
 
 # --- authentication and TLS -----------------------------------------------------------------------
 
+USER, PASSWORD = "somebody", "a word for this test"
 SECRET = b"only for this test, thirty-two bytes or more"
 
 
-def token_of(role: str) -> str:
+def token_of(role: str, **claims: object) -> str:
     def encode(part: bytes) -> str:
         return base64.urlsafe_b64encode(part).decode().rstrip("=")
 
-    parts = ({"alg": "HS256"}, {"sub": role})
+    parts = ({"alg": "HS256"}, {"sub": role, **claims})
     head = ".".join(encode(json.dumps(part).encode()) for part in parts)
     return f"{head}.{encode(hmac.digest(SECRET, head.encode(), hashlib.sha256))}"
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    openssl = shutil.which("openssl")
-    if openssl is None:
+def openssl() -> str:
+    found = shutil.which("openssl")
+    if found is None:
         pytest.skip("there is no 'openssl' on the PATH to make a certificate with")
+    return found
+
+
+@pytest.fixture(scope="module")
+def certificate(openssl: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("tls")
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -252,16 +270,26 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def secured(certificate: tuple[Path, Path]) -> Iterator[dict[str, str]]:
-    """Give URLs of a broker that wants tokens and speaks TLS; one port each does without TLS."""
+def secured(openssl: str, certificate: tuple[Path, Path]) -> Iterator[dict[str, str]]:
+    """Give URLs of a broker that wants to know us and speaks TLS; one port each does without TLS.
+
+    It takes tokens, a user with a password, and the certificate.
+    """
     broker_tls, web_tls = free_ports(2)
     root = token_of("root")
-    plugin = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
+    package = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+    hashed = subprocess.run(
+        [openssl, "passwd", "-apr1", PASSWORD], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    users = certificate[0].with_name("users")
+    users.write_text(f"{USER}:{hashed}\n")
     settings = {
         "authenticationEnabled": "true",
-        "authenticationProviders": plugin,
+        "authenticationProviders": ",".join(package + kind for kind in ("Token", "Basic", "Tls")),
+        "authenticationRefreshCheckSeconds": "1",
+        "basicAuthConf": f"file://{users}",
         "authorizationEnabled": "true",
-        "superUserRoles": "root",
+        "superUserRoles": f"root,{USER},pulsar.test",
         "tokenSecretKey": "data:;base64," + base64.b64encode(SECRET).decode(),
         "brokerClientAuthenticationPlugin": (
             "org.apache.pulsar.client.impl.auth.AuthenticationToken"
@@ -280,23 +308,52 @@ def secured(certificate: tuple[Path, Path]) -> Iterator[dict[str, str]]:
             "service_tls": f"pulsar+ssl://127.0.0.1:{broker_tls}",
             "admin_tls": f"https://127.0.0.1:{web_tls}",
             "trust": str(certificate[0]),
+            "key": str(certificate[1]),
         }
 
 
-def secured_log(urls: dict[str, str], tls: str = "", **client: str) -> PulsarSegmentLog:
-    return PulsarSegmentLog(
-        PulsarConfig(urls["service" + tls], urls["admin" + tls], client=as_pairs(client))
-    )
+@pytest.fixture(params=["wire", "client"])
+def transport(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
 
 
-def test_a_token_opens_a_secured_broker(secured: dict[str, str], tmp_path: Path) -> None:
+@pytest.fixture
+def secured_log(secured: dict[str, str], transport: str) -> Callable[..., PulsarSegmentLog]:
+    """Open a log with client options; the admin API gets others where they are given."""
+
+    def opened(
+        tls: str = "",
+        *,
+        admin: dict[str, str] | None = None,
+        host: str = "127.0.0.1",
+        **client: str,
+    ) -> PulsarSegmentLog:
+        return PulsarSegmentLog(
+            PulsarConfig(
+                secured["service" + tls].replace("127.0.0.1", host),
+                secured["admin" + tls],
+                client=as_pairs(client),
+                admin=as_pairs(admin or {}),
+                transport=transport,
+            )
+        )
+
+    return opened
+
+
+Open = Callable[..., PulsarSegmentLog]
+
+
+def test_a_token_opens_a_secured_broker(secured_log: Open, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(token_of("root") + "\n")
     for plugin, params in (
         ("org.apache.pulsar.client.impl.auth.AuthenticationToken", f"token:{token_of('root')}"),
         ("token", f"file://{file}"),
+        ("basic", f"{USER}:{PASSWORD}"),
     ):
-        log = secured_log(secured, authPluginClassName=plugin, authParams=params)
+        log = secured_log(authPluginClassName=plugin, authParams=params)
         segment = new_segment()
         log.create(segment)
         write(log, segment, "w", values(b"secret"))
@@ -305,11 +362,11 @@ def test_a_token_opens_a_secured_broker(secured: dict[str, str], tmp_path: Path)
         log.close()
 
 
-def test_a_refused_token_is_reported_without_showing_it(secured: dict[str, str]) -> None:
+def test_a_refused_token_is_reported_without_showing_it(secured_log: Open) -> None:
     segment = new_segment()
     wrong = token_of("root")[:-6] + "abcdef"
     for params in (wrong, token_of("nobody")):
-        log = secured_log(secured, authPluginClassName="token", authParams=params)
+        log = secured_log(authPluginClassName="token", authParams=params)
         with pytest.raises(SegmentLogUnavailableError, match="authParams") as refused:
             log.create(segment)
         with pytest.raises(SegmentLogUnavailableError):
@@ -317,24 +374,22 @@ def test_a_refused_token_is_reported_without_showing_it(secured: dict[str, str])
         assert params not in str(refused.value)
         assert params not in repr(log._config)
         log.close()
-    anonymous = secured_log(secured)
+    anonymous = secured_log()
     with pytest.raises(SegmentLogUnavailableError, match="authPluginClassName"):
         anonymous.create(segment)
     anonymous.close()
 
 
 def test_a_role_that_may_only_administrate_elsewhere_is_refused_by_the_broker_too(
-    secured: dict[str, str],
+    secured_log: Open,
 ) -> None:
     """The admin API may know us while the binary protocol does not."""
     segment = new_segment()
-    config = PulsarConfig(
-        secured["service"],
-        secured["admin"],
-        client=as_pairs({"authPluginClassName": "token", "authParams": token_of("nobody")}),
-        admin=as_pairs({"authPluginClassName": "token", "authParams": token_of("root")}),
+    log = secured_log(
+        authPluginClassName="token",
+        authParams=token_of("nobody"),
+        admin={"authPluginClassName": "token", "authParams": token_of("root")},
     )
-    log = PulsarSegmentLog(config)
     log.create(segment)
     with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
         log.writer(segment, "w")
@@ -342,27 +397,96 @@ def test_a_role_that_may_only_administrate_elsewhere_is_refused_by_the_broker_to
     log.close()
 
 
-def test_tls_works_and_verifies_the_broker(secured: dict[str, str]) -> None:
-    login = {"authPluginClassName": "token", "authParams": token_of("root")}
+LOGIN = {"authPluginClassName": "token", "authParams": token_of("root")}
+
+
+def test_tls_works_and_verifies_the_broker(secured: dict[str, str], secured_log: Open) -> None:
     segment = new_segment()
-    log = secured_log(secured, "_tls", tlsTrustCertsFilePath=secured["trust"], **login)
+    trusted = {"tlsTrustCertsFilePath": secured["trust"]}
+    log = secured_log("_tls", **trusted, **LOGIN)
     log.create(segment)
     write(log, segment, "w", values(b"over TLS"))
     assert read_values(log, segment) == [b"over TLS"]
     log.close()
 
-    untrusting = secured_log(secured, "_tls", **login)
+    untrusting = secured_log("_tls", **LOGIN)
     with pytest.raises(SegmentLogUnavailableError, match="TLS options"):
         untrusting.last_confirmed(segment)
     untrusting.close()
+    quickly = {"operationTimeoutMs": "1000", "connectionTimeoutMs": "1000"}
+    # The admin API trusts the broker, and the binary protocol does not.
+    untrusting = secured_log("_tls", admin={**trusted, **LOGIN}, **quickly, **LOGIN)
+    with pytest.raises(SegmentLogUnavailableError, match="TLS options"):
+        untrusting.reach(segment)
+    untrusting.close()
     careless = secured_log(
-        secured,
         "_tls",
         tlsAllowInsecureConnection="true",
         tlsHostnameVerificationEnable="false",
-        **login,
+        **LOGIN,
     )
     with pytest.warns(InsecureRequestWarning):
         found = read_values(careless, segment)
     assert found == [b"over TLS"]
     careless.close()
+
+
+def test_a_certificate_for_another_host_is_refused_unless_hosts_are_not_to_be_checked(
+    secured: dict[str, str], secured_log: Open
+) -> None:
+    segment = new_segment()
+    trusted = {"tlsTrustCertsFilePath": secured["trust"]}
+    quickly = {"operationTimeoutMs": "1000", "connectionTimeoutMs": "1000"}
+    options = {"host": "localhost", "admin": {**trusted, **LOGIN}, **trusted, **LOGIN, **quickly}
+    strict = secured_log("_tls", **options)
+    strict.create(segment)
+    with pytest.raises(SegmentLogUnavailableError, match="TLS options"):
+        strict.reach(segment)
+    strict.close()
+    lenient = secured_log("_tls", tlsHostnameVerificationEnable="false", **options)
+    write(lenient, segment, "w", values(b"v"))
+    assert read_values(lenient, segment) == [b"v"]
+    lenient.close()
+
+
+def test_a_certificate_of_our_own_opens_a_secured_broker(
+    secured: dict[str, str], secured_log: Open
+) -> None:
+    segment = new_segment()
+    files = f"tlsCertFile:{secured['trust']},tlsKeyFile:{secured['key']}"
+    log = secured_log(
+        "_tls",
+        tlsTrustCertsFilePath=secured["trust"],
+        authPluginClassName="tls",
+        authParams=files,
+    )
+    log.create(segment)
+    write(log, segment, "w", values(b"known"))
+    assert read_values(log, segment) == [b"known"]
+    log.close()
+
+
+@pytest.mark.long
+def test_a_token_that_is_renewed_in_its_file_keeps_the_connection(
+    secured_log: Open, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(token_of("root", exp=int(time.time()) + 3))
+    log = secured_log(
+        authPluginClassName="token",
+        authParams=f"file://{file}",
+        admin={"authPluginClassName": "token", "authParams": token_of("root")},
+    )
+    segment = new_segment()
+    log.create(segment)
+    writer = log.writer(segment, "w")
+    expires = time.monotonic() + 5
+    file.write_text(token_of("root", exp=int(time.time()) + 600))
+    written = 0
+    while time.monotonic() < expires:  # the broker asks when the first token is over
+        writer.append(values(b"%d" % written))
+        written += writer.flush().messages
+        time.sleep(0.05)
+    writer.close()
+    assert len(read_values(log, segment)) == written
+    log.close()

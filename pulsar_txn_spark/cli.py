@@ -29,6 +29,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.metrics import DEFAULT_HOST, serve, stop_serving
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.drawing import bar, lineage
 from pulsar_txn_spark.segments.scaler import Scaled
 from pulsar_txn_spark.store.ack_state import SubscriptionState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
@@ -63,9 +64,13 @@ Given = Annotated[
     typer.Option("--option", "-o", help="KEY=VALUE, as for format('pulsar_txn'). Again for more."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one document.")]
+SegmentArgument = Annotated[
+    str, typer.Argument(help="An active segment: its number, 8000-ffff-2, or its id.")
+]
 TopicArgument = Annotated[str, typer.Argument(help="topic://tenant/namespace/name, or the name.")]
 
 _SHOWN = 20  # ranges of a subscription in a cell of a table
+_BAR_WIDTH = 16  # the table of a topic fits into 80 columns
 _MOST = 1000  # transactions that a listing shows for each TC
 
 
@@ -91,7 +96,12 @@ def _open(given: Sequence[str]) -> Runtime:
 
 
 def _show(
-    rows: Sequence[dict[str, Any]], *, as_json: bool, title: str, columns: Sequence[str]
+    rows: Sequence[dict[str, Any]],
+    *,
+    as_json: bool,
+    title: str,
+    columns: Sequence[str],
+    drawings: Sequence[str] = (),
 ) -> None:
     """Print rows as a table, or as JSON."""
     if as_json:
@@ -99,7 +109,7 @@ def _show(
         return
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in drawings)
     for row in rows:
         table.add_row(*(_cell(row[column]) for column in columns))
     Console().print(table)
@@ -155,31 +165,97 @@ def topic_list(option: Given = [], as_json: AsJson = False) -> None:
 
 @topic.command("describe")
 def topic_describe(name: TopicArgument, option: Given = [], as_json: AsJson = False) -> None:
-    """Show a topic's segments: hash ranges, how far they go, and who holds readers up."""
+    """Draw a topic's segments: who came of whom, how far they go, and who holds readers up.
+
+    --json has the ids, parents, children, ends and logs as well.
+    """
     _describe(name, option, as_json=as_json)
+
+
+@topic.command("split")
+def topic_split(
+    name: TopicArgument,
+    segment: SegmentArgument,
+    at: Annotated[
+        str | None,
+        typer.Option(help="First hash of the second half, in hex ('4000'). The middle by default."),
+    ] = None,
+    by_load: Annotated[
+        bool, typer.Option("--by-load", help="Cut so that both halves get as many rows as lately.")
+    ] = False,
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Replace a segment by two, under running queries."""
+    cut = None if at is None else _hash(at)
+    topic_admin.split_segment(_options(option), name, segment, at=cut, by_load=by_load)
+    _describe(name, option, as_json=as_json)
+
+
+@topic.command("merge")
+def topic_merge(
+    name: TopicArgument,
+    segments: Annotated[list[str], typer.Argument(metavar="SEGMENT SEGMENT...")],
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Replace adjacent segments by one, under running queries."""
+    topic_admin.merge_segments(_options(option), name, segments)
+    _describe(name, option, as_json=as_json)
+
+
+@topic.command("seal")
+def topic_seal(
+    name: TopicArgument, segment: SegmentArgument, option: Given = [], as_json: AsJson = False
+) -> None:
+    """Seal a segment and go on in a new one over the same hashes."""
+    topic_admin.seal_segment(_options(option), name, segment)
+    _describe(name, option, as_json=as_json)
+
+
+def _hash(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        raise OptionError(
+            f"--at takes a hash in hex, as segments are named ('4000'), found {text!r}"
+        ) from None
 
 
 def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     run = _open(option)
     topology = run.topics.require(topic_admin.topic_name(_options(option), name))
+    by_id = topology.by_id
+    readable = {segment.ref.id for segment in topology.readable}
     rows = []
-    for segment in topology.segments:
-        last = run.log.last_confirmed(segment.ref)
-        gate = run.store.gates([segment.ref.id])[0]
+    for lines, segment in lineage(topology):
+        ref = segment.ref
+        gate = run.store.gates([ref.id])[0]
+        # A planned segment need not have a log yet, a deleted one has none any more.
+        there = ref.id in readable
         rows.append(
             {
-                "segment": segment.ref.id,
+                "segment": ref.id,
+                "lineage": f"{lines}{segment.descriptor}",
+                "hash space": bar(segment, _BAR_WIDTH),
                 "state": str(segment.state),
                 "hashes": f"{segment.hash_start:04x}-{segment.hash_end:04x}",
-                "trimmed to": str(run.log.trimmed_to(segment.ref)),
-                "last confirmed": str(last),
+                "parents": [by_id[parent].descriptor for parent in segment.parents],
+                "children": [by_id[child].descriptor for child in segment.children],
+                "sealed at": str(segment.sealed_at) if segment.sealed_at else None,
+                "trimmed to": str(run.log.trimmed_to(ref)) if there else None,
+                "last confirmed": str(run.log.last_confirmed(ref)) if there else None,
                 "held by": sorted({str(pin.txn) for pin in gate.pins}),
                 "dropped writers": len(gate.dropped),
-                "log": segment.ref.log_name,
+                "log": ref.log_name,
             }
         )
-    columns = [column for column in rows[0] if column != "log"]
-    _show(rows, as_json=as_json, title=str(topology.topic), columns=columns)
+    drawings = ["lineage", "hash space"]
+    if as_json:
+        rows = [{k: v for k, v in row.items() if k not in drawings} for row in rows]
+    columns = [*drawings, "state", "last confirmed", "held by", "dropped writers"]
+    title = f"{topology.topic}, version {topology.version}"
+    _show(rows, as_json=as_json, title=title, columns=columns, drawings=drawings)
 
 
 @topic.command("adopt")

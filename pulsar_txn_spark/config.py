@@ -70,7 +70,7 @@ class PulsarConfig:
     producer: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     reader: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     admin: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    transport: str = "client"
+    transport: str = "auto"
 
 
 def as_pairs(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -84,22 +84,24 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
             seeing.update({"store.acceptDataLoss": "true", "store.assumeDurable": "false"})
     options = Options(seeing, Use.CONNECT)
     findings = [*_versions()]
-    segments: list[SegmentRef] = []
+    topologies: list[Topology] = []
     try:
         findings += _durability(options)
         config = options.store_config()
         store = RedisStore(lambda: connect(config), config.coordinators)
         findings.append(_schema(store))
-        segments = _segments(store)
+        topologies = _topologies(store)
         findings += _transactions(store)
-        findings += _gates(store, segments)
+        findings += _gates(store, [s.ref for t in topologies for s in t.readable])
+        findings.append(_changes(topologies))
     except OptionError:
         raise
     except PulsarTxnError as error:
         findings.append(
             Finding("metadata store", Level.ERROR, str(error), "see the message; then run again")
         )
-    findings += _pulsar(options, segments)
+    # Nothing is ever appended to a sealed one: whether its broker deduplicates does not matter.
+    findings += _pulsar(options, [s.ref for t in topologies for s in t.active])
     return findings
 
 
@@ -152,15 +154,23 @@ def _schema(store: RedisStore) -> Finding:
     return Finding("store identity", Level.OK, found)
 
 
-def _segments(store: RedisStore) -> list[SegmentRef]:
-    refs: list[SegmentRef] = []
-    for name in store.list_topics():
-        read = store.read_topology(name)
-        if read is not None:
-            # Nobody writes to a sealed one any more.
-            readable = Topology.parse(*read).readable
-            refs += [segment.ref for segment in readable if not segment.sealed]
-    return refs
+def _topologies(store: RedisStore) -> list[Topology]:
+    read = map(store.read_topology, store.list_topics())
+    return [Topology.parse(*found) for found in read if found is not None]
+
+
+def _changes(topologies: list[Topology]) -> Finding:
+    """Tell of splits and merges that are under way. They take seconds."""
+    names = [f"{topology.topic}" for topology in topologies if topology.unfinished]
+    if not names:
+        return Finding("changes of segments", Level.OK, "none is half done")
+    return Finding(
+        "changes of segments",
+        Level.WARNING,
+        f"a split, a merge or a seal is not finished in {', '.join(names)}: it is under way, or "
+        "whoever began it is dead",
+        "pulsar-txn sweep (it finishes it, or its error says why it cannot)",
+    )
 
 
 def _transactions(store: RedisStore) -> Iterator[Finding]:

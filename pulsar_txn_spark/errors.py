@@ -59,6 +59,14 @@ class FencedError(TransactionError):
     """A newer attempt, run or query has taken over: this one may not write any more."""
 
 
+class ReceiveTimeoutError(PulsarTxnError, TimeoutError):
+    """No message came in the time that :meth:`Consumer.receive` was given."""
+
+
+class AlreadyClosedError(PulsarTxnError):
+    """A client, producer or consumer was used after it was closed, or in a forked process."""
+
+
 class CommitStateUnknownError(TransactionError):
     """The decision may or may not have taken effect: read the header before anything else."""
 

@@ -179,7 +179,14 @@ def _position(value: object) -> Position:
 _SUBSCRIPTION = re.compile(r"[^|/\s{}]{1,200}")
 
 
-def _subscription(value: str) -> str:
+def subscription_name(value: str) -> str:
+    """Check the name of a subscription.
+
+    Raises
+    ------
+    ValueError
+        Saying what was expected.
+    """
     if not _SUBSCRIPTION.fullmatch(value):
         raise ValueError("a name of 1 to 200 characters without space, '|', '/', '{' and '}'")
     return value
@@ -262,7 +269,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "transport",
         _one_of("client", "wire", "auto"),
-        "client",
+        "auto",
         ANYWHERE,
         "How to speak with Pulsar: through `pulsar-client`, by its binary protocol (`wire`), or "
         "`auto`: wire, unless an option needs what only pulsar-client has.",
@@ -325,7 +332,7 @@ OPTIONS: tuple[Option, ...] = (
     # source
     Option(
         "subscription",
-        _subscription,
+        subscription_name,
         None,
         Use.READ | Use.STREAM,
         "Name under which what was read is acknowledged, in the transaction of the sink.",
@@ -549,7 +556,7 @@ class Options:
             producer=as_pairs(self.passthrough("producer")),
             reader=as_pairs(self.passthrough("reader")),
             admin=as_pairs(self.passthrough("admin")),
-            transport=self.get("transport", "client"),
+            transport=self.get("transport", "auto"),
         )
 
     def __repr__(self) -> str:

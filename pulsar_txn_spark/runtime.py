@@ -127,6 +127,12 @@ def _sweeper(
 ) -> Sweeper:
     retention = _retention(log, coordinator)
 
+    def finish_changes(report: SweepReport) -> None:
+        finished, failed = topics.finish_changes()
+        report.changes_finished += finished
+        for topic, error in failed.items():
+            report.note_stuck(topic, error)
+
     def let_data_go(report: SweepReport) -> None:
         done = retention.sweep(lambda segment: sweeper.settle(segment, report))
         report.segments_trimmed += len(done.trimmed)
@@ -138,7 +144,7 @@ def _sweeper(
             report.note_stuck(f"the retention of {topic}", why)
 
     ends = partial(_segment_ends, topics, log)
-    sweeper = Sweeper(coordinator, ends, retention_ms, chores=[let_data_go])
+    sweeper = Sweeper(coordinator, ends, retention_ms, chores=[finish_changes, let_data_go])
     return sweeper
 
 

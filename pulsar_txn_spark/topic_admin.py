@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pulsar_txn_spark.errors import AcknowledgementConflictError, NotAllowedError, OptionError
 from pulsar_txn_spark.options import Options, Use
@@ -236,6 +236,71 @@ def adopt_topic(
     return _open(options).topics.adopt(name, topic_name(options, topic), segments)
 
 
+def find_topic(options: Mapping[str, str], topic: str) -> Topology:
+    """Return a topic's segments as they are now: their hash ranges, states, parents and children.
+
+    Raises
+    ------
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    return _open(options).topics.require(TopicName.parse(topic))
+
+
+def split_segment(
+    options: Mapping[str, str],
+    topic: str,
+    segment: str,
+    *,
+    at: int | None = None,
+    by_load: bool = False,
+) -> Topology:
+    """Replace a segment by two, under running queries.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+    topic : str
+    segment : str
+        Number, descriptor (``8000-ffff-2``) or id of an active segment.
+    at : int, optional
+        First hash of the second child; the middle by default.
+    by_load : bool
+        Cut where half of the rows that were written last lies on either side.
+
+    Returns
+    -------
+    Topology
+        With both children active.
+
+    Raises
+    ------
+    TopologyConflictError
+        If somebody else changes the segment, or has changed it.
+    TopicNotFoundError, OptionError, StoreUnavailableError, SegmentLogUnavailableError
+    """
+    changes = _open(options).topics.changes
+    return changes.split(TopicName.parse(topic), segment, at=at, by_load=by_load)
+
+
+def merge_segments(options: Mapping[str, str], topic: str, segments: Sequence[str]) -> Topology:
+    """Replace adjacent segments by one, under running queries.
+
+    Parameters, result and errors are those of :func:`split_segment`; OptionError also if the
+    segments are not neighbours in the hash space.
+    """
+    return _open(options).topics.changes.merge(TopicName.parse(topic), segments)
+
+
+def seal_segment(options: Mapping[str, str], topic: str, segment: str) -> Topology:
+    """Seal a segment and go on in a new one over the same hashes.
+
+    Parameters, result and errors are those of :func:`split_segment`. It also gives a segment a
+    successor whose log somebody has terminated past this package.
+    """
+    return _open(options).topics.changes.seal(TopicName.parse(topic), segment)
+
+
 def delete_topic(options: Mapping[str, str], topic: str) -> None:
     """Delete a segmented topic with all its data; topics that it adopted are given back, sealed.
 
@@ -316,6 +381,19 @@ def _change_property(options: Mapping[str, str], topic: str, name: str, value: s
     return answer.code is Code.OK
 
 
+def _refuse_single(run: Runtime, segment: SegmentRef, subscription: str) -> None:
+    """Refuse to put a cursor where it stands if it does not say all that is acknowledged."""
+    acks = run.store.read_acks(segment.id, subscription)
+    if acks is not None and (acks.deleted or acks.cursor.taken_after[1]):
+        raise AcknowledgementConflictError(
+            f"subscription {subscription!r} of segment {segment.id}: its cursor stands at "
+            f"{acks.cursor}, and clients have acknowledged single messages behind it "
+            f"({len(acks.deleted)} ranges): freed here, it would deliver them again. Let a client "
+            "acknowledge what lies between them, to the end of an entry, or reset to 'earliest' "
+            "or 'latest'. Nothing was changed"
+        )
+
+
 def reset_subscription(
     options: Mapping[str, str], topic: str, subscription: str, to: str = "earliest"
 ) -> None:
@@ -332,7 +410,8 @@ def reset_subscription(
     Raises
     ------
     AcknowledgementConflictError
-        If a transaction has acknowledged something there and is not decided yet.
+        If a transaction has acknowledged something there and is not decided yet; with ``here`` also
+        if single messages are acknowledged behind the cursor, which would be forgotten.
     OptionError
         If `to` is none of the three.
     """
@@ -340,6 +419,9 @@ def reset_subscription(
         raise OptionError(f"expected 'earliest', 'latest' or 'here', found {to!r}")
     run = _open(options)
     topology = run.topics.require(topic_name(options, topic))
+    if to == "here":
+        for segment in topology.readable:
+            _refuse_single(run, segment.ref, subscription)
     for segment in topology.readable:
         ref = segment.ref
         cursor = run.store.read_cursors([ref.id], subscription)[0]

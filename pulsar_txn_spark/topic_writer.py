@@ -10,20 +10,27 @@ to the children, in the same transaction. Per topic, that is:
 3. of each of them, what was acknowledged stays under the old name, which is bounded there; if
    nothing was, the name is no winner and is dropped from the start;
 4. the rest is routed anew and goes out under a new name, intent and pin first (INV-2).
+
+Where receipts are missing after a lost connection, or prove nothing, the segment stays, and steps 3
+and 4 alone are taken.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
+    SegmentNotFoundError,
     SegmentSealedError,
     UnverifiedReceiptError,
 )
@@ -31,10 +38,25 @@ from pulsar_txn_spark.runtime import Runtime
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router, SegmentState, Topology
+from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Winner
+from pulsar_txn_spark.txn.coordinator import as_record
 
 _MOST_TURNS = 1024
 """Changes of one topic that a task follows: more of them in one batch mean that something runs
 wild."""
+
+_MOST_LOSSES = 16
+"""How often a task goes on under a new name where receipts prove nothing: with more of them it is
+better off if Spark repeats it elsewhere."""
+
+_ENDED = (
+    SegmentSealedError,
+    SegmentNotFoundError,
+    SegmentLogUnavailableError,
+    UnverifiedReceiptError,
+)
+"""Errors after which the rows without a receipt may go elsewhere, or under another name. Whether a
+segment has ended is for the topology to say: a deleted one was sealed before."""
 
 Admit = Callable[[str, Sequence[str]], None]
 """``admit(writer, segments)``: lets a writer append to segments, intents and pins first."""
@@ -52,6 +74,46 @@ class Written:
     writer: str
     receipt: Receipt
     bounded: bool = False
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def winners_of(written: Sequence[Written]) -> list[Winner]:
+    """Return the writers that count, as a commit names them.
+
+    A writer without any receipt is no winner: it is dropped from the start.
+    """
+    winners = []
+    for one in written:
+        if one.receipt.last is not None:
+            last = as_record(one.receipt.last)
+            bound = last if one.bounded else None
+            winners.append(
+                Winner(segment=one.segment.id, writer=one.writer, last=last, bound=bound)
+            )
+    return winners
+
+
+def op_records(written: Sequence[Written]) -> dict[str, bytes]:
+    """Return the operation records of what was written, by name."""
+    return {f"{w.writer}/{w.segment.id}": _op_record(w) for w in written if w.receipt.entries}
+
+
+def _op_record(written: Written) -> bytes:
+    receipt = written.receipt
+    record = OpRecord(
+        kind=OpRecord.WRITE,
+        segment=written.segment.id,
+        writer=written.writer,
+        messages=receipt.messages,
+        bytes=receipt.bytes,
+    )
+    if receipt.first is not None and receipt.last is not None:
+        record.first.CopyFrom(as_record(receipt.first))
+        record.last.CopyFrom(as_record(receipt.last))
+    return record.SerializeToString(deterministic=True)
 
 
 class TopicWriters:
@@ -144,7 +206,7 @@ class _Open:
     def leave(self) -> tuple[Written, list[pa.RecordBatch]]:
         """End here; return what counts, and the rows that have to go elsewhere."""
         if not self._failed:
-            with suppress(SegmentSealedError, SegmentLogUnavailableError):
+            with suppress(*_ENDED):
                 self.flush()
         # Read once: a receipt that comes later counts for nothing, its rows go out again.
         receipt = self._writer.acknowledged()
@@ -160,6 +222,15 @@ class _Open:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _flushed(one: _Open) -> Exception | None:
+    """Wait for a writer's receipts; return an error after which its rows may go elsewhere."""
+    try:
+        one.flush()
+    except _ENDED as error:
+        return error
+    return None
 
 
 class _Output:
@@ -179,6 +250,7 @@ class _Output:
         self._admit = admit
         self._turn = turn
         self._generation = 0
+        self._losses = 0
         self._open: dict[str, _Open] = {}
         self._left: list[Written] = []
         self._topology = run.topics.require(topic)
@@ -199,13 +271,14 @@ class _Output:
         """Wait for every receipt, wherever the rows have to go for it."""
         waiting = list(self._open.values())
         while waiting:
-            one = waiting.pop(0)
-            try:
-                one.flush()
-            except (SegmentSealedError, SegmentLogUnavailableError) as error:
-                for rows in self._turn_over(one.segment, error):
-                    self.append(rows)
-                waiting = list(self._open.values())
+            again: list[pa.RecordBatch] = []
+            for one, error in zip(waiting, self._each(waiting, _flushed), strict=True):
+                # What one error has set in motion may have left the others as well.
+                if error is not None and self._open.get(one.segment.id) is one:
+                    again += self._turn_over(one.segment, error)
+            for rows in again:
+                self.append(rows)
+            waiting = list(self._open.values()) if again else []
 
     def written(self) -> list[Written]:
         """Return what counts of all writers, those included that were left."""
@@ -224,7 +297,7 @@ class _Output:
         for index, (segment, part) in enumerate(parts):
             try:
                 self._open[segment.id].append(part)
-            except (SegmentSealedError, SegmentLogUnavailableError) as error:
+            except _ENDED as error:
                 # The part itself is among the rows that the writer has no receipt of.
                 behind = [later for _, later in parts[index + 1 :]]
                 return [*self._turn_over(segment, error), *behind]
@@ -248,10 +321,8 @@ class _Output:
         for index, start, end in zip(used, bounds, [*bounds[1:], rows.num_rows], strict=True):
             yield segments[index].ref, ordered.slice(start, end - start)
 
-    def _connect(
-        self, segments: Sequence[SegmentRef]
-    ) -> tuple[SegmentRef, SegmentSealedError] | None:
-        """Open a writer for each segment that has none; return the first seal that this meets."""
+    def _connect(self, segments: Sequence[SegmentRef]) -> tuple[SegmentRef, Exception] | None:
+        """Open a writer for each segment that has none; return the first end that this meets."""
         new = [segment for segment in segments if segment.id not in self._open]
         if not new:
             return None
@@ -266,13 +337,26 @@ class _Output:
                 if not gone:
                     raise
                 return gone[0], error
-        for segment in new:
-            try:
-                writer = self._run.log.writer(segment, name)
-            except SegmentSealedError as error:
-                return segment, error
-            self._open[segment.id] = _Open(segment, name, writer)
+        errors = self._each(new, partial(self._open_writer, name))
+        return next(((s, error) for s, error in zip(new, errors, strict=True) if error), None)
+
+    def _open_writer(
+        self, name: str, segment: SegmentRef
+    ) -> SegmentSealedError | SegmentNotFoundError | None:
+        try:
+            writer = self._run.log.writer(segment, name)
+        except (SegmentSealedError, SegmentNotFoundError) as error:
+            return error
+        self._open[segment.id] = _Open(segment, name, writer)
         return None
+
+    def _each(self, items: Sequence[_Item], action: Callable[[_Item], _Result]) -> list[_Result]:
+        """Do the same for each of them, several at once where each one waits for a server."""
+        at_once = min(len(items), self._run.log.at_once)
+        if at_once <= 1:
+            return [action(item) for item in items]
+        with ThreadPoolExecutor(at_once, "pulsar-txn-segment") as pool:
+            return list(pool.map(action, items))
 
     # -- segments that end -------------------------------------------------------------------
 
@@ -281,9 +365,11 @@ class _Output:
 
         Raises
         ------
-        SegmentSealedError, SegmentLogUnavailableError
+        SegmentSealedError, SegmentNotFoundError, SegmentLogUnavailableError
             The given error, if the segment has no successor.
         """
+        if isinstance(error, UnverifiedReceiptError):
+            return self._renew(segment, error)
         topology = self._successors(segment, error)
         self._generation += 1
         if self._generation > _MOST_TURNS:
@@ -298,16 +384,34 @@ class _Output:
             rest += unproved
         return rest
 
+    def _renew(self, segment: SegmentRef, error: UnverifiedReceiptError) -> list[pa.RecordBatch]:
+        """Leave a writer of which nobody can tell what it has written; return what has no receipt.
+
+        What lies behind its last receipt is dropped by the bound, so that it may go out again.
+
+        Raises
+        ------
+        UnverifiedReceiptError
+            If that has happened too often.
+        """
+        self._losses += 1
+        if self._losses > _MOST_LOSSES:
+            raise error
+        self._generation += 1
+        written, unproved = self._open.pop(segment.id).leave()
+        self._left.append(replace(written, bounded=True))
+        return unproved
+
     def _successors(self, segment: SegmentRef, error: Exception) -> Topology:
         topics = self._run.topics
         topology = topics.require(self._topic)
         if isinstance(error, SegmentSealedError):
-            # Whoever began the change may be dead: it is finished here.
-            topology = topics.changes.finish(topology)
+            # Whoever began the change may be dead: then it is finished here.
+            topology = topics.changes.await_or_finish(topology)
         found = topology.by_id.get(segment.id)
         if found is not None and found.state is SegmentState.ACTIVE:
             if not isinstance(error, SegmentSealedError):
-                raise error  # the log is out of reach, but nothing says that it was sealed
+                raise error  # the log is out of reach or gone, but nothing says that it was sealed
             raise SegmentSealedError(
                 f"segment {segment.id} of {segment.topic} is sealed in the log ({error}), but "
                 "nobody has planned a successor: it was terminated past pulsar_txn_spark. Give it "

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from pulsar_txn_spark import cli
 from pulsar_txn_spark.errors import (
+    OptionError,
     StoreRolledBackError,
     StoreUnavailableError,
     TransactionDomainError,
@@ -24,6 +25,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.ack_state import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import EndedBy, OpLogSettings, SubscriptionRef, TxnId
@@ -64,6 +66,44 @@ def test_a_topic_is_created_described_listed_and_deleted(option: str, topic: str
     deleted = call("topic", "delete", topic, "--yes", "-o", option)
     assert deleted == [{"topic": topic, "state": "deleted"}]
     assert {"topic": topic} not in call("topic", "list", "-o", option)
+
+
+def test_segments_are_split_merged_and_sealed(option: str, topic: str) -> None:
+    call("topic", "create", topic, "--segments", "1", "-o", option)
+    split = call("topic", "split", topic, "0", "--at", "4000", "-o", option)
+    assert [(row["hashes"], row["state"]) for row in split] == [
+        ("0000-ffff", "sealed"),
+        ("0000-3fff", "active"),
+        ("4000-ffff", "active"),
+    ]
+    assert split[0]["children"] == ["0000-3fff-1", "4000-ffff-2"]
+    assert split[0]["sealed at"] == "-1:-1"
+    merged = call("topic", "merge", topic, "0000-3fff-1", "2", "-o", option)
+    assert merged[-1]["parents"] == ["0000-3fff-1", "4000-ffff-2"]
+    sealed = call("topic", "seal", topic, "3", "-o", option)
+    assert [row["state"] for row in sealed] == ["sealed"] * 4 + ["active"]
+    # No row has a key yet, so there is no load to cut by: the middle.
+    by_load = call("topic", "split", topic, "4", "--by-load", "-o", option)
+    assert [row["hashes"] for row in by_load[-2:]] == ["0000-7fff", "8000-ffff"]
+
+
+def test_a_wrong_cut_is_one_line(option: str, topic: str) -> None:
+    call("topic", "create", topic, "--segments", "1", "-o", option)
+    for at, message in (("x", "in hex"), ("10000", "cannot cut"), ("0", "cannot cut")):
+        with pytest.raises(OptionError, match=message):
+            call("topic", "split", topic, "0", "--at", at, "-o", option)
+
+
+def test_a_topic_is_drawn_also_where_a_segment_has_no_log(option: str, topic: str) -> None:
+    call("topic", "create", topic, "--segments", "1", "-o", option)
+    run = runtime(Options(dict([option.split("=", 1)]), Use.CONNECT))
+    topology = run.topics.require(TopicName.parse(topic))
+    planned = topology.with_planned(topology.active, [0x8000], "dead operator")
+    run.store.swap_topology(topic, topology.version, planned.serialize())
+    shown = CliRunner().invoke(cli.app, ["topic", "describe", topic, "-o", option])
+    assert shown.exit_code == 0
+    for part in ("0000-ffff-0", "├─ 0000-7fff-1", "└─ 8000-ffff-2", "planned", "version 2"):
+        assert part in shown.output
 
 
 def test_an_open_transaction_is_listed_shown_and_aborted(option: str, run: Runtime) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pulsar_txn_spark.demo.proof import Expected, Message, compare, expectation
+from pulsar_txn_spark.demo.proof import Expected, Message, by_key, compare, disordered, expectation
 from pulsar_txn_spark.demo.topics import DELAYS, ON_TIME
 
 Outputs = dict[str, list[Message]]
@@ -56,6 +56,18 @@ def test_what_is_exact_is_found_exact(expected: dict[int, Expected], outputs: Ou
 def test_order_does_not_matter(expected: dict[int, Expected], outputs: Outputs) -> None:
     outputs[DELAYS].reverse()
     assert compare(expected, outputs).exact
+
+
+def test_rows_of_a_key_that_overtake_each_other_are_found() -> None:
+    before = {"a": [1, 2, 3, 4], "b": [5, 6]}
+    assert disordered(before, {DELAYS: {"a": [1, 4], "b": [5]}, ON_TIME: {"a": [2, 3]}}) == []
+    assert disordered(before, {DELAYS: {"a": [4, 1]}, ON_TIME: {"b": [5, 6]}}) == ["a"]
+    assert disordered(before, {DELAYS: {}, ON_TIME: {"b": [6, 5], "a": [1, 2]}}) == ["b"]
+
+
+def test_flights_without_a_plane_have_no_order() -> None:
+    messages: list[Message] = [("a", b'{"id": 2}'), (None, b'{"id": 3}'), ("a", b'{"id": 1}')]
+    assert by_key(messages) == {"a": [2, 1]}
 
 
 def _drop_one(outputs: Outputs) -> None:

@@ -23,6 +23,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import runtime
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.store.durability import Problem, ServerFacts
 from pulsar_txn_spark.store.protocol import TxnState
 from tests.scenario import SEGMENT, World
@@ -180,6 +181,19 @@ def test_headers_that_pile_up_are_found(
     assert "1 decided headers" in only(examine(given), "collection of headers").found
 
 
+def test_a_split_that_is_half_done_is_found_and_a_sweep_mends_it(given: dict[str, str]) -> None:
+    run = runtime(Options(given, Use.CONNECT))
+    topic = TopicName.parse("halfway")
+    topology = run.topics.create(topic, 1)
+    planned = run.topics.require(topic).with_planned(topology.active, [0x8000], "dead operator")
+    run.store.swap_topology(str(topic), 1, planned.serialize())
+    found = only(examine(given), "changes of segments")
+    assert str(topic) in found.found
+    assert "pulsar-txn sweep" in found.remedy
+    run.sweeper().sweep()
+    assert wrong(examine(given)) == []
+
+
 def test_a_segment_with_many_dropped_writers_is_found(
     given: dict[str, str], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +240,9 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> type[FakeAdmin]:
 
     monkeypatch.setattr(doctor, "PulsarAdmin", Admin)
     refs = [SegmentRef(f"s{i}", "topic://a/b/c", f"persistent://a/b/c--{i}") for i in range(3)]
-    monkeypatch.setattr(doctor, "_segments", lambda _: refs)
+    segments = tuple(Segment(ref, number, number) for number, ref in enumerate(refs))
+    topology = Topology(TopicName.parse("topic://a/b/c"), "incarnation", segments, 3, "pulsar")
+    monkeypatch.setattr(doctor, "_topologies", lambda _: [topology])
     return Admin
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 import pulsar_txn_spark
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.idle import IdleWatch
 from pulsar_txn_spark.spark.source import PulsarTxnStreamReader
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
@@ -106,6 +107,29 @@ def test_a_decision_that_nobody_carried_out_is_found_as_well(source: Source) -> 
     record = Outcome(winners=[winner]).SerializeToString(deterministic=True)
     source.run.store.end_txn(txn, TxnState.COMMITTED, record, EndedBy.OWNER, "nonce")
     assert source.ask()
+
+
+def test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split(
+    source: Source,
+) -> None:
+    source.run.topics.changes.split(TopicName.parse(TOPIC), "0")
+    txn, winner = source.open("nonce")
+    source.run.coordinator.commit(txn, "nonce", Outcome(winners=[winner]))
+    assert source.ask()
+
+
+def test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = TopicName.parse(TOPIC)
+    topology = source.run.topics.require(name)
+    planned = topology.with_planned(topology.active[:1], [0x4000], "dead operator")
+    source.run.store.swap_topology(TOPIC, topology.version, planned.serialize())
+    source.settle()
+    assert source.run.topics.require(name).unfinished, "its operator may be alive"
+    monkeypatch.setattr("pulsar_txn_spark.spark.source.LEFT_ALONE_S", 0.0)
+    source.look()
+    assert not source.run.topics.require(name).unfinished
 
 
 def test_a_look_that_is_limited_is_followed_by_another(source: Source) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import pytest
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     AcknowledgementsFullError,
+    FencedError,
     StoreCorruptError,
     TransactionAbortedError,
     TransactionConflictError,
@@ -475,15 +477,40 @@ def test_a_closed_segment_takes_no_message_of_an_older_transaction(world: World,
 def test_clients_and_queries_do_not_share_a_subscription(world: World, ask: Ask) -> None:
     txn = world.open()
     request = ack(EARLIEST, Position(1, 0), query="q")
-    with pytest.raises(AcknowledgementConflictError, match="belongs to query clients"):
+    with pytest.raises(AcknowledgementConflictError, match="belongs to clients"):
         world.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [request])
     world.store.reset_cursor(SEGMENT, "sub", EARLIEST)
     world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
-    with pytest.raises(AcknowledgementConflictError, match="belongs to q, not to clients"):
+    with pytest.raises(AcknowledgementConflictError, match="belongs to query q, not to clients"):
         ask(world, txn)
     with pytest.raises(AcknowledgementConflictError, match="belongs to query q"):
         world.acks.claim(WHERE, EARLIEST)
     assert states(world) == "........."
+
+
+@pytest.mark.parametrize("ask", [singles(1), cumulated(1)], ids=["individual", "cumulative"])
+def test_an_older_incarnation_acknowledges_nothing(world: World, ask: Ask) -> None:
+    world.acks.claim(replace(WHERE, incarnation=7), EARLIEST)
+    with pytest.raises(FencedError, match="taken over"):
+        ask(world, world.open())
+    with pytest.raises(FencedError, match="taken over"):
+        now(world, 1)
+    with pytest.raises(FencedError, match="taken over"):
+        world.acks.claim(WHERE, EARLIEST)
+    assert states(world) == "........."
+
+
+def test_who_takes_over_ends_what_is_open_and_keeps_what_is_committed(world: World) -> None:
+    committed, undecided = world.open(), world.open()
+    single(world, committed, 1)
+    single(world, undecided, 2)
+    world.decide(committed)  # and its process died
+    newer = replace(WHERE, incarnation=7)
+    world.acks.claim(newer, EARLIEST)
+    found = world.acks.take_over(newer)
+    assert (found.cursor, found.pending) == (message(1), {})
+    assert world.state(undecided) is TxnState.ABORTED
+    assert states(world) == "d........"
 
 
 @pytest.mark.parametrize("ask", [singles(1), cumulated(1)], ids=["individual", "cumulative"])

@@ -43,7 +43,8 @@ from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore, require_claimed
 from pulsar_txn_spark.txn.sweeper import SweepReport
-from tests.test_segment_changes import Task, rows
+from tests.segment_histories import Task
+from tests.test_segment_changes import rows
 
 TOPIC = TopicName.parse("kept")
 NAME = str(TOPIC)
@@ -327,7 +328,7 @@ def test_a_row_that_is_acknowledged_by_an_open_transaction_stays(run: Runtime) -
 def test_rows_of_an_open_transaction_stay_although_nobody_subscribes(run: Runtime) -> None:
     write(run, b"a")
     keep(run, NOTHING)
-    task = Task(run)
+    task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 1))
     written = task.writers.finish()
     write(run, b"z")
@@ -352,7 +353,7 @@ def test_a_transaction_whose_lease_is_over_holds_nothing(run: Runtime) -> None:
 
 def test_dropped_writers_go_with_their_entries_and_zombies_stay_invisible(run: Runtime) -> None:
     segment = of(run).ref
-    task = Task(run)
+    task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 3))
     task.writers.finish()
     task.writers.close()
@@ -387,7 +388,7 @@ def values(run: Runtime, number: int = 0) -> list[bytes]:
 
 def split_and_read(run: Runtime) -> Segment:
     """Write in a transaction, split, and let the subscription read the parent."""
-    task = Task(run)
+    task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 3))
     task.commit(task.writers.finish())
     end = run.log.last_confirmed(of(run).ref)
@@ -444,7 +445,7 @@ def test_a_segment_that_spark_may_read_once_more_stays(run: Runtime) -> None:
 
 def test_a_segment_with_a_pin_stays(run: Runtime) -> None:
     keep(run, NOTHING)
-    task = Task(run)
+    task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 10))
     task.writers.finish()
     run.topics.changes.split(TOPIC, "0")
@@ -454,7 +455,7 @@ def test_a_segment_with_a_pin_stays(run: Runtime) -> None:
 
 
 def test_a_segment_with_a_pin_is_not_retired(run: Runtime) -> None:
-    task = Task(run)
+    task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 1))
     task.writers.finish()
     task.writers.close()

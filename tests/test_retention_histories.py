@@ -27,8 +27,9 @@ from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import AckRequest, Code, EndedBy
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.sweeper import SweepReport
+from tests.segment_histories import Task
 from tests.test_retention import Crash, Dying
-from tests.test_segment_changes import Task, rows
+from tests.test_segment_changes import rows
 
 TOPIC = TopicName.parse("changing")
 STEPS = 60

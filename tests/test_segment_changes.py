@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 import redis
 
-from pulsar_txn_spark.errors import OptionError, TopologyConflictError
+from pulsar_txn_spark.errors import (
+    OptionError,
+    SegmentNotFoundError,
+    SegmentSealedError,
+    TopologyConflictError,
+    UnverifiedReceiptError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.drawing import bar, lineage
+from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
+from pulsar_txn_spark.segments.log import Receipt, SegmentLog, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import SegmentState, Topology
-from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.topic_writer import TopicWriters, Written
-from pulsar_txn_spark.txn.buffer import writer_name
-from pulsar_txn_spark.txn.coordinator import as_record
+from pulsar_txn_spark.segments.topology import HASH_SPACE, SegmentState, Topology, hash_of
+from tests.segment_histories import Reader, Task, record_batch
 
 TOPIC = TopicName.parse("changing")
 KEYS = 7
@@ -32,75 +41,23 @@ def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
 
 
 def rows(start: int, stop: int) -> pa.RecordBatch:
-    values = [f"{n}".encode() for n in range(start, stop)]
-    keys = [f"key-{n % KEYS}".encode() for n in range(start, stop)]
-    return pa.RecordBatch.from_arrays([pa.array(values), pa.array(keys)], names=["value", "key"])
+    return record_batch([(f"key-{n % KEYS}", n) for n in range(start, stop)])
 
 
-class Task:
-    """One task of a transaction of its own."""
-
-    def __init__(self, run: Runtime, nonce: str = "n") -> None:
-        self.run, self.nonce = run, nonce
-        self.txn = run.coordinator.new_txn(nonce, timeout_ms=60_000)
-        self.names: list[str] = []
-
-        def name(generation: int) -> str:
-            return writer_name(self.txn, 0, f"{nonce}r{generation}")
-
-        def admit(writer: str, segments: Sequence[str]) -> None:
-            self.names.append(writer)
-            run.buffer.admit(self.txn, nonce, 60_000, writer, segments)
-
-        self.writers = TopicWriters(run, name, admit, 0)
-
-    def commit(self, written: list[Written]) -> None:
-        self.writers.close()
-        winners = [
-            Winner(
-                segment=w.segment.id,
-                writer=w.writer,
-                last=as_record(w.receipt.last),
-                bound=as_record(w.receipt.last) if w.bounded else None,
-            )
-            for w in written
-            if w.receipt.last is not None
-        ]
-        self.run.coordinator.commit(self.txn, self.nonce, Outcome(winners=winners))
-
-
-def read_all(run: Runtime) -> list[tuple[str, int]]:
-    """Read to the end as micro-batches do, parents before children."""
-    found: list[tuple[str, int]] = []
-    at: dict[str, Position] = {}
-    for _ in range(20):
-        topology = run.topics.require(TOPIC)
-        order = ReadingOrder.of(topology, at)
-        released = [s for s in topology.readable if s.descriptor in order.released]
-        for segment in released:
-            start = at.get(segment.descriptor, EARLIEST)
-            lac = run.log.last_confirmed(segment.ref)
-            [readable] = run.buffer.readable(
-                [segment.ref.id], {segment.ref.id: lac}.__getitem__, [start]
-            )
-            for batch in run.log.read(
-                segment.ref,
-                start,
-                readable.end,
-                visible=readable.visibility,
-                columns=frozenset({"value", "key"}),
-                max_rows=100,
-            ):
-                found += [(row["key"].decode(), int(row["value"])) for row in batch.to_pylist()]
-            at[segment.descriptor] = readable.end
-    return found
+def low_and_high() -> tuple[str, str]:
+    """Return two keys, one of each half of the hash space."""
+    names = [f"key-{n}" for n in range(KEYS)]
+    low = next(name for name in names if hash_of(name.encode()) < HASH_SPACE // 2)
+    high = next(name for name in names if hash_of(name.encode()) >= HASH_SPACE // 2)
+    return low, high
 
 
 def require_whole(run: Runtime, count: int) -> None:
-    found = read_all(run)
-    assert sorted(value for _, value in found) == list(range(count))
-    for key in {key for key, _ in found}:
-        own = [value for one, value in found if one == key]
+    """Read to the end as micro-batches do, parents before children."""
+    reader = Reader(run, TOPIC)
+    reader.read_all()
+    assert sorted(value for own in reader.found.values() for value in own) == list(range(count))
+    for key, own in reader.found.items():
         assert own == sorted(own), f"rows of {key} are out of order"
 
 
@@ -122,6 +79,25 @@ def test_of_two_operators_one_wins_and_the_other_is_told(run: Runtime) -> None:
     run.topics.changes.split(TOPIC, "0")
     with pytest.raises(TopologyConflictError, match="was replaced by"):
         run.topics.changes.split(TOPIC, "0")
+
+
+def test_who_comes_second_finishes_what_the_first_one_left_half_done(run: Runtime) -> None:
+    half_done(run, seal=False)
+    with pytest.raises(TopologyConflictError, match="is being replaced by"):
+        run.topics.changes.split(TOPIC, "0")
+    topology = run.topics.require(TOPIC)
+    assert not topology.unfinished
+    assert len(topology.active) == 2
+
+
+def test_nothing_is_appended_to_a_parent_once_the_topology_says_sealed(run: Runtime) -> None:
+    [parent] = run.topics.require(TOPIC).active
+    writer = run.log.writer(parent.ref, "w")
+    topology = run.topics.changes.split(TOPIC, "0")
+    assert topology.segment("0").state is SegmentState.SEALED
+    writer.append(rows(0, 1))  # waits in the writer for company
+    with pytest.raises(SegmentSealedError):
+        writer.flush()
 
 
 def test_segments_that_are_no_neighbours_are_not_merged(run: Runtime) -> None:
@@ -150,9 +126,74 @@ def half_done(run: Runtime, *, seal: bool) -> Topology:
     return run.topics.require(TOPIC)
 
 
+class Forgetful:
+    """A writer whose entries from some number of rows on are stored, but never acknowledged."""
+
+    def __init__(self, writer: SegmentWriter, after: int) -> None:
+        self._writer, self._left = writer, after
+        self._proved = writer.acknowledged()
+
+    def append(self, found: pa.RecordBatch) -> None:
+        self._writer.append(found)
+        receipt = self._writer.flush()
+        self._left -= receipt.messages
+        if self._left < 0:
+            raise UnverifiedReceiptError("the receipt was lost")
+        self._proved = self._writer.acknowledged()
+
+    def flush(self) -> Receipt:
+        return self._writer.flush()
+
+    def acknowledged(self) -> Receipt:
+        return self._proved
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def forget(monkeypatch: pytest.MonkeyPatch, losses: int, after: int) -> None:
+    opened = EmbeddedSegmentLog.writer
+    left = [losses]
+
+    def writer(log: EmbeddedSegmentLog, segment: SegmentRef, name: str) -> SegmentWriter:
+        found: SegmentWriter = opened(log, segment, name)
+        if left[0]:
+            left[0] -= 1
+            return Forgetful(found, after)
+        return found
+
+    monkeypatch.setattr(EmbeddedSegmentLog, "writer", writer)
+
+
+@pytest.mark.parametrize("after", [0, 25])
+@pytest.mark.parametrize("losses", [1, 3])
+def test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch, losses: int, after: int
+) -> None:
+    run.topics.changes.split(TOPIC, "0")
+    forget(monkeypatch, losses, after)
+    task = Task(run, "n")
+    for start in range(0, 200, 10):
+        task.writers.append(TOPIC, rows(start, start + 10))
+    task.commit(task.writers.finish())
+    assert len(set(task.names)) == 1 + losses
+    monkeypatch.undo()
+    require_whole(run, 200)
+
+
+def test_a_log_that_never_proves_anything_fails_the_task(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(monkeypatch, 1000, 0)
+    task = Task(run, "n")
+    with pytest.raises(UnverifiedReceiptError):
+        task.writers.append(TOPIC, rows(0, 10))
+    task.writers.close()
+
+
 @pytest.mark.parametrize("seal", [False, True])
 def test_a_writer_goes_on_whatever_an_operator_has_left_half_done(run: Runtime, seal: bool) -> None:
-    task = Task(run)
+    task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 100))
     half_done(run, seal=seal)
     task.writers.append(TOPIC, rows(100, 200))
@@ -162,7 +203,7 @@ def test_a_writer_goes_on_whatever_an_operator_has_left_half_done(run: Runtime, 
 
 
 def test_a_segment_is_split_twice_and_merged_under_one_writer(run: Runtime) -> None:
-    task = Task(run)
+    task = Task(run, "n")
     changes = run.topics.changes
     task.writers.append(TOPIC, rows(0, 100))
     task.writers.finish()  # acknowledged in the parent: that stays
@@ -184,7 +225,7 @@ def test_a_segment_is_split_twice_and_merged_under_one_writer(run: Runtime) -> N
 def test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch(
     run: Runtime,
 ) -> None:
-    task = Task(run)
+    task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 10))
     task.writers.finish()
     run.topics.changes.split(TOPIC, "0")
@@ -194,6 +235,9 @@ def test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch(
     parent = topology.segment("0")
     assert parent.sealed_at is not None
     assert ReadingOrder.of(topology, {}).released == {parent.descriptor}
+    before_the_end = Position(parent.sealed_at.ledger, parent.sealed_at.entry - 1)
+    half_read = ReadingOrder.of(topology, {parent.descriptor: before_the_end})
+    assert half_read.released == {parent.descriptor}
     drained = ReadingOrder.of(topology, {parent.descriptor: parent.sealed_at})
     assert drained.released == {s.descriptor for s in topology.active}
     require_whole(run, 20)
@@ -239,3 +283,180 @@ def test_a_topic_that_was_split_still_counts_as_created_with_its_first_segments(
 ) -> None:
     run.topics.changes.split(TOPIC, "0")
     assert len(run.topics.create(TOPIC, 1, exist_ok=True).active) == 2
+
+
+class _Forgetful:
+    """A writer whose second batch meets a seal: all of it is in the log, half of it is proved."""
+
+    def __init__(self, inner: SegmentWriter, meanwhile: Callable[[], object]) -> None:
+        self._inner, self._meanwhile = inner, meanwhile
+        self._batches = 0
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        self._batches += 1
+        if self._batches == 1:
+            self._inner.append(rows)
+            return
+        half = rows.num_rows // 2
+        self._inner.append(rows.slice(0, half))
+        self._inner.flush()
+        self._known = self._inner.acknowledged()
+        self._inner.append(rows.slice(half))
+        self._inner.flush()
+        self._meanwhile()
+        raise SegmentSealedError("sealed before the last receipt came")
+
+    def flush(self) -> Receipt:
+        return self._inner.flush()
+
+    def acknowledged(self) -> Receipt:
+        return self._known if self._batches > 1 else self._inner.acknowledged()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _ForgetfulLog:
+    """The log, with a forgetful writer in the first segment."""
+
+    def __init__(self, log: SegmentLog, meanwhile: Callable[[], object]) -> None:
+        self._log, self._meanwhile = log, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
+        inner = self._log.writer(segment, name)
+        return _Forgetful(inner, self._meanwhile) if segment.id.endswith("-0") else inner
+
+
+def test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice(run: Runtime) -> None:
+    log = _ForgetfulLog(run.log, lambda: run.topics.changes.split(TOPIC, "0"))
+    task = Task(replace(run, log=cast("SegmentLog", log)), "n")
+    task.writers.append(TOPIC, rows(0, 100))
+    task.writers.append(TOPIC, rows(100, 200))
+    task.commit(task.writers.finish())
+    parent = run.topics.require(TOPIC).segment("0").ref
+    assert run.log.measure(parent, EARLIEST, run.log.last_confirmed(parent)).messages == 200
+    require_whole(run, 200)
+
+
+def test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent(
+    run: Runtime,
+) -> None:
+    low, high = low_and_high()
+    run.topics.changes.split(TOPIC, "0")
+    task = Task(run, "n")
+    task.writers.append(TOPIC, record_batch([(high, 0)]))  # waits in the task for company
+    run.topics.changes.merge(TOPIC, ["1", "2"])
+    task.writers.append(TOPIC, record_batch([(low, 1)]))  # here the task learns of the merge
+    task.writers.append(TOPIC, record_batch([(high, 2)]))
+    task.commit(task.writers.finish())
+    require_whole(run, 3)
+
+
+def test_a_segment_that_was_terminated_past_us_is_an_error_until_it_gets_a_successor(
+    run: Runtime,
+) -> None:
+    [parent] = run.topics.require(TOPIC).active
+    run.log.seal(parent.ref)
+    task = Task(run, "n")
+    with pytest.raises(SegmentSealedError, match="nobody has planned a successor"):
+        task.writers.append(TOPIC, rows(0, 100))
+    task.abort()
+    run.topics.changes.seal(TOPIC, parent.descriptor)
+    task = Task(run, "m")
+    task.writers.append(TOPIC, rows(0, 100))
+    task.commit(task.writers.finish())
+    require_whole(run, 100)
+
+
+def test_a_writer_goes_on_where_its_segment_was_even_deleted_meanwhile(run: Runtime) -> None:
+    low, high = low_and_high()
+    run.topics.changes.split(TOPIC, "0")
+    task = Task(run, "n")
+    task.writers.append(TOPIC, record_batch([(high, 0)]))  # it knows the topic as it is now
+    topology = run.topics.changes.split(TOPIC, "1")
+    parent = topology.segment("1").ref
+    deleted = topology.with_state([parent.id], SegmentState.DELETED)
+    run.store.swap_topology(str(TOPIC), topology.version, deleted.serialize())
+    run.log.delete(parent)
+    task.writers.append(TOPIC, record_batch([(low, 1)]))
+    task.commit(task.writers.finish())
+    require_whole(run, 2)
+
+
+def test_a_segment_that_was_deleted_past_us_is_an_error(run: Runtime) -> None:
+    [segment] = run.topics.require(TOPIC).active
+    run.log.delete(segment.ref)
+    task = Task(run, "n")
+    with pytest.raises(SegmentNotFoundError):
+        task.writers.append(TOPIC, rows(0, 100))
+
+
+def test_a_writer_that_meets_a_seal_leaves_the_rest_to_an_operator_who_is_alive(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 100))
+    half_done(run, seal=True)
+    changes = run.topics.changes
+    changes.patience_s = 60.0  # the event ends the wait, not the time
+    operator = threading.Timer(0.1, lambda: changes.finish(run.topics.require(TOPIC)))
+    operator.start()
+    written = task.writers.finish()
+    operator.join()
+    monkeypatch.setattr(changes, "finish", lambda topology: topology)
+    task.commit(written)
+    require_whole(run, 100)
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_a_sweep_finishes_what_an_operator_has_left_half_done(run: Runtime, seal: bool) -> None:
+    half_done(run, seal=seal)
+    assert run.sweeper().sweep().changes_finished == 1
+    topology = run.topics.require(TOPIC)
+    assert not topology.unfinished
+    topology.require_tiling()
+    assert [s.descriptor for s in topology.active] == ["0000-7fff-1", "8000-ffff-2"]
+    assert run.sweeper().sweep().changes_finished == 0
+
+
+def test_one_topic_that_cannot_be_finished_does_not_keep_a_sweep_from_the_others(
+    run: Runtime,
+) -> None:
+    planned = half_done(run, seal=False)
+    run.log.delete(planned.segment("0").ref)  # somebody has deleted it past us
+    other = TopicName.parse("other")
+    run.topics.create(other, 1)
+    topology = run.topics.require(other)
+    planned = topology.with_planned(topology.active, [], "dead operator")
+    run.store.swap_topology(str(other), topology.version, planned.serialize())
+    report = run.sweeper().sweep()
+    assert report.changes_finished == 1
+    [stuck] = report.stuck
+    assert str(TOPIC) in stuck
+
+
+def test_a_drawing_has_each_segment_once_and_below_all_of_its_parents(run: Runtime) -> None:
+    changes = run.topics.changes
+    changes.split(TOPIC, "0")
+    changes.split(TOPIC, "1")
+    topology = changes.merge(TOPIC, ["4", "2"])
+    drawn = [f"{lines}{segment.descriptor}" for lines, segment in lineage(topology)]
+    assert drawn == [
+        "0000-ffff-0",
+        "├─ 0000-7fff-1",
+        "│  ├─ 0000-3fff-3",
+        "│  └─ 4000-7fff-4",
+        "└─ 8000-ffff-2",
+        "   └─ 4000-ffff-5",
+    ]
+    assert [bar(segment, 8) for _, segment in lineage(topology)] == [
+        "▒▒▒▒▒▒▒▒",
+        "▒▒▒▒    ",
+        "██      ",
+        "  ▒▒    ",
+        "    ▒▒▒▒",
+        "  ██████",
+    ]

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_txn_spark.errors import OptionError, TransactionDomainError
@@ -23,6 +23,7 @@ from pulsar_txn_spark.segments.topology import (
     SegmentState,
     Topology,
     hash_of,
+    hashes_of,
     segment_ref,
 )
 
@@ -140,6 +141,25 @@ def test_every_key_has_a_place_in_the_hash_space(key: bytes) -> None:
 
 
 # --- routing ----------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.binary(max_size=9), max_size=20),
+    st.integers(0, 400),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_many_keys_are_hashed_together_as_each_of_them_is_alone(
+    keys: list[bytes], width: int, skipped: int, text: bool
+) -> None:
+    many = [b"%0*d" % (width % 17 + 1, number) for number in range(width)]  # of hardly one length
+    found = keys + many
+    array = pa.array(found, pa.binary())
+    if text:
+        found = [key.hex().encode() for key in found]
+        array = pa.array([key.decode() for key in found], pa.string())
+    assert hashes_of(array.slice(skipped)).tolist() == [hash_of(key) for key in found[skipped:]]
 
 
 @given(st.integers(1, 40), st.lists(st.binary(max_size=8), max_size=60))

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +41,12 @@ from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
     Pair,
     Send,
 )
-from pulsar_txn_spark.segments.wire.reader import EntryRows, WireEntryFeed, WireReaderSettings
+from pulsar_txn_spark.segments.wire.reader import (
+    EntryRows,
+    WireEntry,
+    WireEntryFeed,
+    WireReaderSettings,
+)
 from pulsar_txn_spark.segments.wire.settings import ConnectionSettings, parse_addresses
 from tests.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar
 
@@ -90,13 +100,17 @@ def read(
     start: Position = EARLIEST,
     columns: frozenset[str] = frozenset({"value"}),
 ) -> list[Any]:
-    feed = WireEntryFeed(SEGMENT, start, client, WireReaderSettings(poll_s=0.01))
-    rows = EntryRows(columns, 1000, SEGMENT)
-    previous = start
-    while (entry := feed.next_entry(previous)) is not None:
-        previous = entry.position
+    def entries(start: Position, end: Position) -> Iterator[WireEntry]:
+        feed = WireEntryFeed(SEGMENT, start, client, WireReaderSettings(poll_s=0.01))
+        previous = start
+        while (entry := feed.next_entry(previous)) is not None and entry.position < end:
+            previous = entry.position
+            yield entry
+        feed.close()
+
+    rows = EntryRows(columns, 1000, SEGMENT, entries)
+    for entry in entries(start, Position(LEDGER + 1, 0)):
         rows.add(entry)
-    feed.close()
     return [row for found in rows.batches(everything=True) for row in found.to_pylist()]
 
 
@@ -336,7 +350,7 @@ def test_a_reader_goes_on_where_it_was_cut_off(
     first = feed.next_entry(EARLIEST)
     assert first is not None
     broker.peers[-1].close_consumers()
-    rows = EntryRows(frozenset({"value"}), 1000, SEGMENT)
+    rows = EntryRows(frozenset({"value"}), 1000, SEGMENT, lambda _start, _end: iter(()))
     rows.add(first)
     previous = first.position
     while (entry := feed.next_entry(previous)) is not None:
@@ -398,15 +412,35 @@ def test_messages_of_every_shape_that_is_no_batch_are_read(
     assert {(row["batch_index"], row["batch_size"]) for row in found} == {(-1, 0)}
 
 
+def chunk(broker: FakePulsar, uuid: str, number: int, part: bytes) -> None:
+    put(broker, metadata(uuid=uuid, chunks=3, chunk_id=number, chunked_size=13), part)
+
+
 def test_a_message_in_chunks_is_one_row_where_its_last_chunk_stands(
     broker: FakePulsar, client: WireClient
 ) -> None:
-    for number, part in enumerate((b"one ", b"two ", b"three")):
-        put(broker, metadata(uuid="u", chunks=3, chunk_id=number, chunked_size=13), part)
+    chunk(broker, "u", 0, b"one ")
+    for number in range(30):  # others write in between
+        put(broker, metadata(), b"%d" % number)
+    chunk(broker, "v", 0, b"never whole")
+    chunk(broker, "u", 1, b"two ")
+    chunk(broker, "u", 1, b"two ")  # sent again
+    chunk(broker, "u", 2, b"three")
+    whole = {"value": b"one two three", "entry": 34}
     found = read(client, columns=frozenset({"value", "entry"}))
-    assert found == [{"value": b"one two three", "entry": 2}]
-    with pytest.raises(SegmentLogError, match="beginning"):
-        read(client, Position(LEDGER, 0))
+    assert found[-1] == whole
+    assert len(found) == 31
+    for start in (0, 1, 33):  # also where it begins before the range that is read
+        assert read(client, Position(LEDGER, start), frozenset({"value", "entry"}))[-1] == whole
+
+
+def test_a_message_whose_first_chunk_is_gone_is_an_error_and_no_row(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    chunk(broker, "u", 1, b"two ")
+    chunk(broker, "u", 2, b"three")
+    with pytest.raises(SegmentLogError, match=r"expected chunk 0.*no longer in the log"):
+        read(client)
 
 
 def test_an_encrypted_message_names_the_transport_that_reads_it(
@@ -492,6 +526,80 @@ def test_credentials_go_out_on_connecting_and_when_the_broker_wants_them_again(
     assert params not in repr(settings)
 
 
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with a CA, and certificates that it signed for the broker and for a client."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no 'openssl' on the PATH to make certificates with")
+    folder = tmp_path_factory.mktemp("tls")
+    new = [openssl, "req", "-newkey", "rsa:2048", "-nodes"]
+    named = ["-subj", "/CN=broker", "-addext", "subjectAltName=DNS:localhost"]
+    signed = [*new, "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2"]
+    for command in (
+        [*new, "-x509", "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem"],
+        [*signed, *named, "-keyout", "broker.key", "-out", "broker.pem"],
+        [*signed, "-subj", "/CN=us", "-keyout", "us.key", "-out", "us.pem"],
+    ):
+        subprocess.run(command, check=True, capture_output=True, cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def tls_broker(certificates: Path) -> Iterator[FakePulsar]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "broker.pem", certificates / "broker.key")
+    context.load_verify_locations(certificates / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    broker = FakePulsar(tls=context)
+    yield broker
+    broker.close()
+
+
+def ours(certificates: Path) -> dict[str, str]:
+    return {
+        "tlsTrustCertsFilePath": str(certificates / "ca.pem"),
+        "tlsCertificateFilePath": str(certificates / "us.pem"),
+        "tlsKeyFilePath": str(certificates / "us.key"),
+    }
+
+
+def test_rows_go_both_ways_through_tls_with_a_ca_and_a_certificate_of_our_own(
+    tls_broker: FakePulsar, certificates: Path
+) -> None:
+    client = WireClient(settings_of(tls_broker, **ours(certificates)))
+    writer = writer_on(client, replace(SMALL, entry_rows=1000))
+    # Several times what fits into one record of TLS, so that parts of it wait in its buffers.
+    large = pa.record_batch({"value": pa.array([b"x" * 300_000] * 3, pa.binary())})
+    writer.append(numbered(5000))
+    writer.append(large)
+    assert writer.flush().messages == 5003
+    assert values(read(client)) == expected(5000) + [b"x" * 300_000] * 3
+    client.close()
+
+
+def test_a_certificate_that_does_not_fit_is_refused_at_once(
+    tls_broker: FakePulsar, certificates: Path
+) -> None:
+    elsewhere = tls_broker.url.replace("localhost", "127.0.0.1")  # not what it was made out for
+    untrusted = {**ours(certificates), "tlsTrustCertsFilePath": str(certificates / "us.pem")}
+    for url, options, tries in (
+        (tls_broker.url, untrusted, 1),
+        (elsewhere, ours(certificates), 2),
+    ):
+        config = PulsarConfig(url, "http://x", client=as_pairs(options))
+        client = WireClient(ConnectionSettings.of(config))
+        with pytest.raises(SegmentLogUnavailableError, match="certificate verify failed"):
+            writer_on(client)
+        assert len(tls_broker.peers) == tries
+        client.close()
+    lenient = {**ours(certificates), "tlsHostnameVerificationEnable": "false"}
+    config = PulsarConfig(elsewhere, "http://x", client=as_pairs(lenient))
+    client = WireClient(ConnectionSettings.of(config))
+    writer_on(client).close()
+    client.close()
+
+
 def test_a_broker_that_refuses_the_credentials_is_asked_once(
     broker: FakePulsar, client: WireClient
 ) -> None:
@@ -570,3 +678,30 @@ def test_auto_is_wire_unless_an_option_needs_the_client() -> None:
     assert choose(replace(plain, transport="client")) == "client"
     with pytest.raises(OptionError, match="athenz"):
         choose(replace(athenz, transport="wire"))
+
+
+def test_a_process_that_speaks_wire_does_not_load_pulsar_client() -> None:
+    program = """
+import sys
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
+
+PulsarSegmentLog(PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1", transport="wire"))
+assert not {"pulsar", "_pulsar"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_token_file_is_read_again_when_the_broker_wants_to_know_us_again(
+    broker: FakePulsar, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    settings = settings_of(broker, authPluginClassName="token", authParams=f"file://{file}")
+    connection = Connection(settings, settings.addresses[0])
+    file.write_text("new\n")
+    broker.peers[-1].challenge()
+    broker.await_heard(Command.AUTH_RESPONSE)
+    connection.close()
+    (response,) = (one for one in broker.heard if one.type == Command.AUTH_RESPONSE)
+    assert response.auth_response.response.auth_data == b"new"

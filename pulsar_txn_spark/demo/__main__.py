@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -21,7 +23,7 @@ from typing import NoReturn
 from pulsar_txn_spark.demo.child import Settings
 from pulsar_txn_spark.demo.data import FLIGHTS, data_folder
 from pulsar_txn_spark.demo.display import Display
-from pulsar_txn_spark.demo.plan import KILLS, ROWS_PER_BATCH, USUAL_KILLS
+from pulsar_txn_spark.demo.plan import KILLS, ROWS_PER_BATCH, USUAL_KILLS, random_kills
 from pulsar_txn_spark.demo.run import Run
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.pulsar_server import PulsarServer
@@ -92,7 +94,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--keep", action="store_true", help="keep the folder with the logs and the data"
     )
+    parser.add_argument(
+        "--split",
+        action="store_true",
+        help="split, merge and seal segments all the time, and kill the driver at random",
+    )
+    parser.add_argument(
+        "--every", type=float, default=2.0, metavar="SECONDS", help="so often, with --split"
+    )
+    parser.add_argument(
+        "--seed", type=int, help="what --split draws at random hangs on it (default: another one)"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.every <= 0:
+        parser.error("--every takes a time above zero")
+    seed = chosen.seed if chosen.seed is not None else secrets.randbelow(1 << 16)
     before = {ending: signal.signal(ending, _end) for ending in _ENDINGS}
 
     folder = Path(tempfile.mkdtemp(prefix="pulsar-txn-demo-"))
@@ -105,7 +121,12 @@ def main(arguments: list[str] | None = None) -> int:
         ):
             display.say(f"backend: {chosen.backend}; everything lies in {folder}")
             settings = Settings(str(folder), options, ROWS_PER_BATCH)
-            failed = not Run(settings, display, KILLS[: chosen.kills]).carry_out()
+            kills = KILLS[: chosen.kills]
+            if chosen.split:
+                display.say(f"segments change every {chosen.every:g} s; again: --seed {seed}")
+                settings = replace(settings, reshape_every_s=chosen.every, seed=seed)
+                kills = random_kills(chosen.kills, seed)
+            failed = not Run(settings, display, kills).carry_out()
     except BaseException as error:
         ended = _ended(error)
         if ended is not None:

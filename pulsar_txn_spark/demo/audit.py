@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.runtime import Runtime
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef, Visible
+from pulsar_txn_spark.segments.topic_name import TopicName
 
 _BATCH_ROWS = 65_536
 
@@ -80,3 +83,28 @@ def audit(log: SegmentLog, segment: SegmentRef, visible: Visible) -> Audit:
         len(aborted),
         frozenset(writers[position] for position in aborted),
     )
+
+
+def in_order(run: Runtime, topic: TopicName) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield key and value of every committed row, so that a key's rows come as they were written.
+
+    Parents stand before their children in a topology, and a key's rows lie in one segment at a
+    time.
+    """
+    for segment in run.topics.require(topic).readable:
+        ref = segment.ref
+        confirmed = run.log.last_confirmed(ref)
+        [found] = run.buffer.readable([ref.id], {ref.id: confirmed}.__getitem__, [EARLIEST])
+        for batch in run.log.read(
+            ref,
+            run.log.trimmed_to(ref),
+            found.end,
+            visible=found.visibility,
+            columns=frozenset({"key", "value"}),
+            max_rows=_BATCH_ROWS,
+        ):
+            names = batch.schema.names
+            keys, values = (
+                batch.column(names.index(name)).to_pylist() for name in ("key", "value")
+            )
+            yield from zip(keys, values, strict=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pulsar_txn_spark.demo.audit import Audit, audit
+from pulsar_txn_spark.demo.audit import Audit, audit, in_order
 from pulsar_txn_spark.demo.child import Settings
-from pulsar_txn_spark.demo.proof import Expected, Message, compare
-from pulsar_txn_spark.demo.topics import DELAYS, ON_TIME
+from pulsar_txn_spark.demo.proof import Expected, Message, by_key, compare, disordered
+from pulsar_txn_spark.demo.topics import DELAYS, FLIGHTS, ON_TIME
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.runtime import runtime
@@ -54,6 +54,19 @@ def audit_outputs(settings: Settings) -> Audit:
     return total
 
 
+def _read_in_order(settings: Settings, topic: str) -> Iterator[Message]:
+    components = runtime(Options(settings.options, Use.CONNECT))
+    for key, value in in_order(components, TopicName.parse(topic)):
+        yield None if key is None else key.decode(), value
+
+
+def keys_out_of_order(settings: Settings) -> list[str]:
+    """Hold the order of each key's rows in the outputs against that in the input."""
+    before = by_key(_read_in_order(settings, FLIGHTS))
+    after = {topic: by_key(_read_in_order(settings, topic)) for topic in _OUTPUTS}
+    return disordered(before, after)
+
+
 def find(
     spark: SparkSession, settings: Settings, expected: Mapping[int, Expected]
 ) -> dict[str, Any]:
@@ -62,13 +75,15 @@ def find(
     Returns
     -------
     dict
-        Can be written as JSON: ``verdict`` (see :class:`~pulsar_txn_spark.demo.proof.Verdict`)
-        and ``audit`` (see :class:`~pulsar_txn_spark.demo.audit.Audit`).
+        Can be written as JSON: ``verdict`` (see :class:`~pulsar_txn_spark.demo.proof.Verdict`),
+        ``audit`` (see :class:`~pulsar_txn_spark.demo.audit.Audit`), and ``disordered``, the keys
+        whose rows are not in the order in which they went in.
     """
     outputs = {topic: read_committed(spark, settings, topic) for topic in _OUTPUTS}
     verdict = compare(expected, outputs)
     found = audit_outputs(settings)
     return {
+        "disordered": keys_out_of_order(settings),
         "verdict": {
             "exact": verdict.exact,
             "expected": dict(verdict.expected),

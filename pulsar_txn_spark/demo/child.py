@@ -30,11 +30,17 @@ class Settings:
         Where store and log are, as options of ``format("pulsar_txn")``.
     rows_per_batch : int
         ``maxMessagesPerTrigger`` of the job.
+    reshape_every_s : float
+        So often a segment of some topic is split, merged or sealed; 0 = never.
+    seed : int
+        What is drawn at random hangs on it.
     """
 
     folder: str
     options: dict[str, str]
     rows_per_batch: int
+    reshape_every_s: float = 0.0
+    seed: int = 0
 
     def write(self) -> Path:
         """Write the file and return its path."""
@@ -72,6 +78,15 @@ def _hold_leash() -> None:
 def wait_to_be_told() -> None:
     """Wait until the demo says that it is time for the next thing."""
     _told.get()
+
+
+def told_within(seconds: float) -> bool:
+    """Wait so long at most; tell whether the demo said that it is time."""
+    try:
+        _told.get(timeout=seconds)
+    except queue.Empty:
+        return False
+    return True
 
 
 def emit(event: str, **facts: object) -> None:

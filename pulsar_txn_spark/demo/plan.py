@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 
 from pulsar_txn_spark.steps import Phase, Step
 
@@ -90,6 +91,19 @@ KILLS = (
     ),
 )
 """In the order in which they are carried out, each in a run of its own."""
+
+_TASK_STEPS = {Step.APPEND: 12, Step.PIN: 12}
+_BATCH_NTH = 3
+
+
+def random_kills(count: int, seed: int) -> tuple[Kill, ...]:
+    """Draw kills: which of them, in which order, and at which arrival."""
+    chance = random.Random(seed)  # noqa: S311 - nothing secret hangs on it
+    return tuple(
+        replace(kill, nth=chance.randint(1, _TASK_STEPS.get(kill.step, _BATCH_NTH)))
+        for kill in chance.sample(KILLS, count)
+    )
+
 
 USUAL_KILLS = 4
 ROWS_PER_BATCH = 30_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pulsar_txn_spark.demo.data import NOT_KNOWN, csv_airlines, csv_rows
@@ -119,6 +119,40 @@ def compare(expected: Mapping[int, Expected], outputs: Mapping[str, Iterable[Mes
             verdict.doubled += 1
             _example(verdict, f"doubled: flight {number} came out {seen[number]} times")
     return verdict
+
+
+Order = Mapping[str, Sequence[int]]
+"""Key → the numbers of its flights, in the order of their messages."""
+
+
+def by_key(messages: Iterable[Message]) -> dict[str, list[int]]:
+    """Sort flights by their keys; those without one have no order."""
+    found: dict[str, list[int]] = {}
+    for key, value in messages:
+        if key is not None and value is not None:
+            found.setdefault(key, []).append(json.loads(value)["id"])
+    return found
+
+
+def disordered(before: Order, after: Mapping[str, Order]) -> list[str]:
+    """Return the keys whose rows came out of some topic in another order than they went in.
+
+    Parameters
+    ----------
+    before : mapping
+        What went in.
+    after : mapping
+        Topic → what came out there; each of them may have a part of it.
+    """
+    wrong = []
+    for key in sorted(set(before).union(*after.values())):
+        place = {number: at for at, number in enumerate(before.get(key, ()))}
+        for found in after.values():
+            came = [place.get(number, -1) for number in found.get(key, ())]
+            if came != sorted(came):
+                wrong.append(key)
+                break
+    return wrong
 
 
 def _judge(

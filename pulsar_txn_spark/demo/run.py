@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ class Run:
         self._kills = kills
         self._rows: dict[int, int] = {}  # batch → its flights; a replay has the same number
         self._killed: list[_Killed] = []
+        self._reshaped: list[dict[str, Any]] = []
+        self._reshapes = settings.reshape_every_s > 0
 
     def carry_out(self) -> bool:
         """Run the whole demo and return whether everything is exact.
@@ -45,24 +48,30 @@ class Run:
         """
         with contextlib.ExitStack() as started:
             observer = started.enter_context(self._child("observer"))
+            reshaper = _Reshaper(self, started) if self._reshapes else None
             kills = [*self._kills, None]
             standby = started.enter_context(self._job(1, kills[0]))
-            self.load(observer)
+            self.load(observer, reshaper)
             for number, kill in enumerate(kills, 1):
                 job = standby
                 job.tell()
                 if kill is not None:
                     standby = started.enter_context(self._job(number + 1, kills[number]))
                 self.run_job(number, job, kill)
+            if reshaper is not None:
+                reshaper.end()
             findings = self.look(observer)
         return self.report(findings)
 
-    def load(self, observer: Child) -> None:
+    def load(self, observer: Child, reshaper: _Reshaper | None = None) -> None:
         """Create the topics and fill the input."""
         self._display.busy("creating the topics")
         for event in observer.events(until="loaded"):
             if event["event"] == "created":
-                self._display.busy("writing the flights to the input, in one transaction")
+                if reshaper is not None:
+                    reshaper.start()
+                many = "several transactions" if reshaper else "one transaction"
+                self._display.busy(f"writing the flights to the input, in {many}")
             elif event["event"] == "loaded":
                 self._display.say(f"{FLIGHTS:,} flights are in the input topic")
                 return
@@ -107,6 +116,18 @@ class Run:
         if self._killed and self._killed[-1].batch == batch:
             self._display.say(f"batch {batch}: {self._killed[-1].kill.repair}", "green")
 
+    def note_change(self, event: dict[str, Any]) -> None:
+        """Show a change of segments; from the thread that hears of it."""
+        self._reshaped.append(event)
+        name = event["topic"].rpartition("/")[2]
+        self._display.say(
+            f"{name}: {event['done']}; {event['active']} segments take rows now", "cyan"
+        )
+
+    def reshaper(self) -> Child:
+        """Make the process that splits and merges."""
+        return self._child("reshape")
+
     def look(self, observer: Child) -> dict[str, Any]:
         """Let the observer read the outputs, and return what it finds."""
         self._display.busy("reading the outputs and the raw logs")
@@ -124,6 +145,10 @@ class Run:
         verdict, audit = findings["verdict"], findings["audit"]
         undecided = sum(killed.kill.leaves_aborted for killed in self._killed)
         complaints = [*verdict["examples"], *_audit_complaints(findings, undecided)]
+        out_of_order = len(findings["disordered"])
+        if out_of_order:
+            keys = ", ".join(findings["disordered"][:5])
+            complaints.append(f"rows of {out_of_order} keys are out of order, among them {keys}")
         exact = verdict["exact"] and not complaints
         self._display.stop()
         if self._killed:
@@ -143,10 +168,16 @@ class Run:
             ("flights missing", 0, verdict["missing"]),
             ("flights doubled", 0, verdict["doubled"]),
             ("wrong value, key or topic", 0, verdict["wrong"]),
+            ("keys whose flights are out of order", 0, out_of_order),
             ("rows that lie in the output logs", None, audit["rows"]),
             ("    aborted ones among them, never visible", None, audit["aborted_rows"]),
             ("    transactions that left these behind", undecided, audit["aborted_transactions"]),
             ("micro-batches, each one transaction", None, max(self._rows, default=-1) + 1),
+            *(
+                [("splits, merges and seals meanwhile", None, len(self._reshaped))]
+                if self._reshapes
+                else []
+            ),
             ("seconds", None, round(self._display.seconds)),
         ]
         self._display.table(
@@ -161,7 +192,8 @@ class Run:
         for complaint in complaints:
             self._display.say(complaint, "red")
         self._display.say(
-            "every flight came out exactly once, in the right topic, with the right values"
+            "every flight came out exactly once, in the right topic, with the right values, and "
+            "each plane's flights in order"
             if exact
             else "the outputs are not exact",
             "bold green" if exact else "bold red",
@@ -187,6 +219,39 @@ class Run:
             fault=fault,
             fault_file=marker,
         )
+
+
+class _Reshaper:
+    """The process that splits and merges all the time, and who listens to it."""
+
+    def __init__(self, run: Run, started: contextlib.ExitStack) -> None:
+        self._run, self._started = run, started
+        self._process: Child | None = None
+        self._listener = threading.Thread(target=self._listen, name="reshape", daemon=True)
+
+    def start(self) -> None:
+        """Let it begin; the topics have to be there."""
+        self._process = self._started.enter_context(self._run.reshaper())
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process is not None
+        for event in self._process.events():
+            if event["event"] == "change":
+                self._run.note_change(event)
+
+    def end(self) -> None:
+        """Let it end.
+
+        Raises
+        ------
+        DemoProcessError
+            If it did not end well.
+        """
+        assert self._process is not None
+        self._process.tell()
+        self._process.expect_success()
+        self._listener.join()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ become segments in step 2, before they are sealed.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import OptionError, TopologyConflictError
@@ -30,6 +32,9 @@ from pulsar_txn_spark.segments.topology import Change, Segment, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
 
+_PATIENCE_S = 0.3
+"""So long a writer that meets a seal waits for whoever sealed to get on. On Pulsar several requests
+lie between seal and activation; to repeat them in each task would help nobody."""
 _TRIES = 64  # each lost race means that another change of the same topic got on
 
 
@@ -57,6 +62,7 @@ class TopologyChanges:
         self._log = log
         self._find = find
         self._require = require
+        self.patience_s = _PATIENCE_S
 
     def split(
         self, topic: TopicName, segment: str, *, at: int | None = None, by_load: bool = False
@@ -153,6 +159,26 @@ class TopologyChanges:
             with steps.at(Step.ACTIVATE_CHILDREN):
                 topology = self._activate(topology, change, ends)
         return topology
+
+    def await_or_finish(self, topology: Topology) -> Topology:
+        """Let whoever is at a change get on with it, but not for long; then finish it.
+
+        Returns
+        -------
+        Topology
+            As it is afterwards.
+        """
+        if not topology.unfinished:
+            return topology
+        deadline = time.monotonic() + self.patience_s
+        with closing(self._store.event_feed()) as feed:
+            # First the place in the stream, then the look: nothing is lost between.
+            feed.follow([f"topic:{topology.topic}"])
+            topology = self._require(topology.topic)
+            while topology.unfinished and (left_s := deadline - time.monotonic()) > 0:
+                feed.wait(left_s)
+                topology = self._require(topology.topic)
+        return self.finish(topology)
 
     def _seal(self, parent: Segment) -> Position:
         with steps.at(Step.SEAL_LOG):

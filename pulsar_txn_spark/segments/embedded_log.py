@@ -183,6 +183,7 @@ class EmbeddedSegmentLog:
     """
 
     backend = "embedded"
+    at_once = 1
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -282,6 +283,10 @@ class EmbeddedSegmentLog:
         A reply that shows an entry is sent only after the entry was synced to disk.
         """
         return _position(self._state(segment, "next") - 1)
+
+    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return every LAC; see the Protocol."""
+        return [self.last_confirmed(segment) for segment in segments]
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the last position that is gone, EARLIEST if none is."""

@@ -7,7 +7,7 @@ entries (many messages each) and back; nobody above it handles single rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -153,6 +153,8 @@ class SegmentLog(Protocol):
     """One backend of the segment log. Safe to use from several threads, not across a fork."""
 
     backend: str
+    at_once: int
+    """So many calls for different segments are better made at once: each waits for a server."""
 
     def create(self, segment: SegmentRef) -> None:
         """Create the segment's log, ready for transactional writes; again = no harm."""
@@ -210,6 +212,10 @@ class SegmentLog(Protocol):
 
     def last_confirmed(self, segment: SegmentRef) -> Position:
         """Return the position of the last acknowledged entry (LAC), EARLIEST if there is none."""
+        ...
+
+    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return the LAC of each segment: many take hardly longer than one."""
         ...
 
     def trimmed_to(self, segment: SegmentRef) -> Position:

@@ -33,6 +33,9 @@ _T = TypeVar("_T")
 
 _CONNECT_SECONDS = 10.0  # a broker that does not accept within that is not there
 _READ_SECONDS = 30.0  # loading a topic with many ledgers may take that long
+CALLS_AT_A_TIME = 4
+"""So many connections are kept; more calls at once than that help nobody."""
+
 _ATTEMPTS = 4  # an unloaded topic is served again within a second or two
 _SETTLE_SECONDS = 30.0  # topic policies travel through a system topic: usually 1 to 2 s
 _SETTLE_POLL_SECONDS = 0.05
@@ -140,7 +143,7 @@ class PulsarAdmin:
                 # A broker sends us on to the one that serves the topic: the same cluster.
                 remove_headers_on_redirect=(),
             ),
-            maxsize=4,
+            maxsize=CALLS_AT_A_TIME,
             **_tls(self._url, settings, self._credentials),
         )
 

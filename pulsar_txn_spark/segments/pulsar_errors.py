@@ -53,6 +53,7 @@ _ERRORS: Mapping[str, tuple[type[SegmentLogError], str]] = {
     "AuthenticationError": (SegmentLogUnavailableError, _CHECK_AUTHENTICATION),
     "AuthorizationError": (SegmentLogUnavailableError, _CHECK_AUTHENTICATION),
     "ErrorGettingAuthenticationData": (SegmentLogUnavailableError, _CHECK_AUTHENTICATION),
+    "CertificateError": (SegmentLogUnavailableError, _CHECK_SERVICE),
     "ProducerBlockedQuotaExceededError": (SegmentLogUnavailableError, _CHECK_QUOTA),
     "ProducerBlockedQuotaExceededException": (SegmentLogUnavailableError, _CHECK_QUOTA),
 } | dict.fromkeys(TRANSIENT, (SegmentLogUnavailableError, _CHECK_SERVICE))

@@ -26,7 +26,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -49,15 +50,10 @@ from pulsar_txn_spark.segments.log import (
     SegmentWriter,
     Visible,
 )
-from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin
+from pulsar_txn_spark.segments.pulsar_admin import CALLS_AT_A_TIME, PulsarAdmin
 from pulsar_txn_spark.segments.pulsar_layout import Layout, Piece
 from pulsar_txn_spark.segments.pulsar_options import validate_passthrough
-from pulsar_txn_spark.segments.pulsar_transport import (
-    ClientTransport,
-    Transport,
-    WireTransport,
-    choose,
-)
+from pulsar_txn_spark.segments.pulsar_transport import Transport, open_transport
 
 __all__ = ["PulsarSegmentLog", "validate_passthrough"]
 
@@ -163,14 +159,13 @@ class PulsarSegmentLog:
     """
 
     backend = "pulsar"
+    at_once = CALLS_AT_A_TIME
 
     def __init__(self, config: PulsarConfig) -> None:
         self._config = config
         self._admin = PulsarAdmin(config)
-        self._transport: Transport = (
-            WireTransport(config)
-            if choose(config) == "wire"
-            else ClientTransport(config, self._receiver_queue, self._admin.max_message_bytes)
+        self._transport: Transport = open_transport(
+            config, self._receiver_queue, self._admin.max_message_bytes
         )
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -318,6 +313,13 @@ class PulsarSegmentLog:
     def last_confirmed(self, segment: SegmentRef) -> Position:
         """Return the LAC; see the Protocol. One admin call of about 2 ms."""
         return self._admin.layout(segment.log_name).last
+
+    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return every LAC; see the Protocol. A few admin calls are under way at a time."""
+        if len(segments) == 1:
+            return [self.last_confirmed(segments[0])]
+        with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-lac") as pool:
+            return list(pool.map(self.last_confirmed, segments))
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return up to where data is gone; see the Protocol."""

@@ -312,7 +312,7 @@ class PulsarSegmentWriter:
             return UnverifiedReceiptError(
                 f"segment {self._segment.id} ({self._segment.log_name}): "
                 f"{fault.removeprefix('unverified: ')}; nobody may take these rows as written, "
-                "so the attempt fails and is repeated under a new name"
+                "so they go out again under a new name"
             )
         if fault == "MessageTooBig":
             return MessageTooLargeError(

@@ -6,7 +6,14 @@ import re
 from typing import Protocol
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.errors import OptionError, TopicExistsError, TopicNotFoundError
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    SegmentLogUnavailableError,
+    StoreUnavailableError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
 from pulsar_txn_spark.segments.changes import TopologyChanges
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
@@ -240,6 +247,38 @@ class Topics:
             )
         names = self._require_pulsar(pattern).names(found[1], found[2])
         return [name for name in names if compiled.fullmatch(name.name)]
+
+    def finish_changes(self) -> tuple[int, dict[str, PulsarTxnError]]:
+        """Finish every split, merge and seal that somebody has left half done.
+
+        Returns
+        -------
+        tuple of int and dict of str to PulsarTxnError
+            How many there were, and what kept topics from being finished.
+
+        Raises
+        ------
+        StoreUnavailableError, SegmentLogUnavailableError
+        """
+        finished = 0
+        failed: dict[str, PulsarTxnError] = {}
+        for name in self._store.list_topics():
+            read = self._store.read_topology(name)
+            if read is None:
+                continue
+            topology = Topology.parse(*read)
+            # The other backend's logs cannot be reached with these options.
+            if not topology.unfinished or topology.backend != self._log.backend:
+                continue
+            try:
+                self.changes.finish(topology)
+            except (StoreUnavailableError, SegmentLogUnavailableError):
+                raise
+            except PulsarTxnError as error:
+                failed[name] = error
+            else:
+                finished += len(topology.unfinished)
+        return finished, failed
 
     def delete(self, topic: TopicName) -> None:
         """Delete a topic with all its data.

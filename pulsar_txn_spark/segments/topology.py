@@ -20,7 +20,6 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pulsar_txn_spark.errors import OptionError, StoreCorruptError, TopologyConflictError
 from pulsar_txn_spark.position import Position
@@ -431,9 +430,65 @@ def segment_ref(
     )
 
 
+_MURMUR_FIRST, _MURMUR_SECOND = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
+_MURMUR_STEP = np.uint32(0xE6546B64)
+_MURMUR_END = ((16, np.uint32(0x85EBCA6B)), (13, np.uint32(0xC2B2AE35)))
+_TOGETHER = 100  # keys of one length, for each four bytes of it: fewer are hashed one by one
+
+
 def hash_of(key: bytes) -> int:
     """Return a key's place in the hash space."""
     return (mmh3.hash(key, 0, signed=False) & 0x7FFFFFFF) % HASH_SPACE
+
+
+def hashes_of(keys: pa.Array) -> npt.NDArray[np.int64]:
+    """Return :func:`hash_of` of each key; none of them is null.
+
+    Keys of one length are hashed together, four bytes of all of them at a time; where only a few
+    have the same length, that would take longer than one by one.
+    """
+    plain = keys.cast(pa.binary()).cast(pa.large_binary())
+    _, starts, data = plain.buffers()
+    offsets = np.frombuffer(starts, np.int64, len(plain) + 1, plain.offset * 8)
+    content = b"" if data is None else data.to_pybytes()
+    raw = np.frombuffer(content, np.uint8)
+    lengths = np.diff(offsets)
+    found = np.empty(len(plain), np.int64)
+    widths, group, counts = np.unique(lengths, return_inverse=True, return_counts=True)
+    many = counts >= _TOGETHER * (1 + widths // 4)
+    for number in np.flatnonzero(many).tolist():
+        rows = np.flatnonzero(group == number)
+        found[rows] = _murmur3(raw[offsets[rows, None] + np.arange(widths[number])])
+    rows = np.flatnonzero(~many[group])
+    bounds = zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)
+    found[rows] = [mmh3.hash(content[start:end], 0, signed=False) for start, end in bounds]
+    return (found & 0x7FFFFFFF) % HASH_SPACE
+
+
+def _murmur3(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """Return Murmur3 (32 bit, seed 0) of each row of bytes."""
+    count, width = keys.shape
+    whole = width // 4
+    found = np.zeros(count, np.uint32)
+    blocks = np.ascontiguousarray(keys[:, : 4 * whole]).view("<u4")
+    for block in range(whole):
+        found = _turned(found ^ _mixed(blocks[:, block]), 13) * np.uint32(5) + _MURMUR_STEP
+    if width % 4:
+        tail = np.zeros((count, 4), np.uint8)
+        tail[:, : width % 4] = keys[:, 4 * whole :]
+        found ^= _mixed(tail.view("<u4")[:, 0])
+    found ^= np.uint32(width)
+    for shift, factor in _MURMUR_END:
+        found = (found ^ (found >> np.uint32(shift))) * factor
+    return found ^ (found >> np.uint32(16))
+
+
+def _mixed(block: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    return _turned(block * _MURMUR_FIRST, 15) * _MURMUR_SECOND
+
+
+def _turned(found: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return (found << np.uint32(bits)) | (found >> np.uint32(32 - bits))
 
 
 class Router:
@@ -470,22 +525,11 @@ class Router:
             return np.zeros(rows, dtype=np.int64)
         if keys is None or keys.null_count == rows:
             return self._round(rows)
-        # Keys repeat: each distinct one is hashed once.
-        encoded = pc.dictionary_encode(keys)
-        hashes = np.fromiter(
-            (
-                hash_of(k if isinstance(k, bytes) else k.encode())
-                for k in encoded.dictionary.to_pylist()
-            ),
-            dtype=np.int64,
-            count=len(encoded.dictionary),
-        )
-        owners = np.searchsorted(self._ends, hashes)
-        indices = encoded.indices
-        if not indices.null_count:
-            return np.asarray(owners[indices.to_numpy()], dtype=np.int64)
-        missing = indices.is_null().to_numpy(zero_copy_only=False)
-        routed = np.array(owners[indices.fill_null(0).to_numpy()], dtype=np.int64)
+        if not keys.null_count:
+            return np.asarray(np.searchsorted(self._ends, hashes_of(keys)), dtype=np.int64)
+        missing = keys.is_null().to_numpy(zero_copy_only=False)
+        routed = np.empty(rows, np.int64)
+        routed[~missing] = np.searchsorted(self._ends, hashes_of(keys.drop_null()))
         routed[missing] = self._round(int(missing.sum()))
         return routed
 

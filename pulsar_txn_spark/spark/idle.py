@@ -48,8 +48,21 @@ class IdleWatch:
         self._nothing_beyond = None
         return False
 
-    def before(self, segments: Iterable[str]) -> None:
-        """Watch these segments from now on; call it before looking at them.
+    def begin(self) -> None:
+        """Forget what has happened up to now: a look at everything comes next.
+
+        Raises
+        ------
+        StoreUnavailableError, StoreRolledBackError
+        """
+        if self._watcher is not None:
+            self._watcher.poll()
+
+    def before(self, segments: Iterable[str], topics: Iterable[str]) -> None:
+        """Watch these segments and topics from now on; call it before looking at the segments.
+
+        What is new among them is looked at once more: a topic may have changed since its topology
+        was read.
 
         Raises
         ------
@@ -59,9 +72,7 @@ class IdleWatch:
             return
         if self._watcher is None:
             self._watcher = self._run.watcher()
-        self._watcher.follow(list(segments))
-        # What happened up to here is seen by the look.
-        self._watcher.poll()
+        self._watcher.follow(list(segments), list(topics))
 
     def after(
         self, start: Mapping[str, Any], held: Mapping[str, Iterable[TxnId]], *, nothing: bool

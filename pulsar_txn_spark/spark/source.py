@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,8 @@ from pulsar_txn_spark.txn.pending_ack import (
 
 _LOG = logging.getLogger(__name__)
 _MAX_ROWS = 16_384  # rows of an Arrow batch: Spark's own default is 10 000
+LEFT_ALONE_S = 10.0
+"""So long a source leaves a change of segments to whoever began it."""
 _Key = tuple[str, str]  # topic, descriptor
 
 
@@ -167,6 +170,7 @@ class _SegmentReader:
         self.run: Runtime = runtime(self.options)
         self._use = use
         self._columns = needed_columns(schema)
+        self._unfinished: dict[str, dict[str, float]] = {}  # topic -> change -> first seen
         self.topologies()  # a topic that is not there is an error now, not in the first batch
 
     # -- topics ------------------------------------------------------------------------------
@@ -182,8 +186,17 @@ class _SegmentReader:
         return {str(name): self._finished(self.run.topics.readable(name)) for name in names}
 
     def _finished(self, topology: Topology) -> Topology:
-        """Finish a split or merge that somebody has left half done; it is no harm if it goes on."""
-        if not topology.unfinished:
+        """Finish a split or merge that somebody has left half done.
+
+        Not at once: nothing is lost meanwhile, as parents stay readable, and whoever began it is
+        mostly alive. On Pulsar its steps take seconds, for which this query would stand.
+        """
+        now = time.monotonic()
+        unfinished = {change.id for change in topology.unfinished}
+        seen = self._unfinished.get(str(topology.topic), {})
+        seen = {change: seen.get(change, now) for change in unfinished}
+        self._unfinished[str(topology.topic)] = seen
+        if not any(now - since >= LEFT_ALONE_S for since in seen.values()):
             return topology
         try:
             return self.run.topics.changes.finish(topology)
@@ -250,9 +263,14 @@ class _SegmentReader:
         """Tell how far each segment may be read."""
         gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
         by_id = {ref.id: ref for ref in gated.values()}
+        asked: dict[str, Position] = {}
 
         def last_confirmed(segment_id: str) -> Position:
-            return self.run.log.last_confirmed(by_id[segment_id])
+            # All are asked for at once, and each answer serves one look: the next one asks again.
+            if segment_id not in asked:
+                found = self.run.log.last_confirmed_of_each(list(by_id.values()))
+                asked.update(zip(by_id, found, strict=True))
+            return asked.pop(segment_id)
 
         found: dict[_Key, ReadableRange] = {}
         if gated:
@@ -667,6 +685,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _look(
         self, reader: _SegmentReader, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
+        self._idle.begin()
         # The order matters: what is sealed, then LAC, then the gate.
         topologies = reader.topologies()
         read = self._understood(start, topologies)
@@ -677,7 +696,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for key, ref in reader.segments(topologies).items()
             if key[1] not in orders[key[0]].passed
         }
-        self._idle.before(ref.id for ref in segments.values())
+        self._idle.before((ref.id for ref in segments.values()), topologies)
         readable = reader.readable(segments, starts)
         self._held = {segments[key].id: found.blocked_by for key, found in readable.items()}
         latest = {key: found.end for key, found in readable.items()}

@@ -27,11 +27,11 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import TaskFacts, deliver_if_overdue, spare_collections
 from pulsar_txn_spark.spark.rows import to_row_batch, topics_of
 from pulsar_txn_spark.steps import Step
-from pulsar_txn_spark.store.metadata_pb2 import OpRecord, TaskWrite, Winner
-from pulsar_txn_spark.topic_writer import TopicWriters, Written
+from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
+from pulsar_txn_spark.topic_writer import TopicWriters, Written, op_records, winners_of
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions
 from pulsar_txn_spark.txn.buffer import writer_name
-from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS, as_record
+from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
 _BEATS_PER_LEASE = 4  # so many heartbeats in a lease: three may be late before it ends
 
@@ -202,7 +202,7 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
         # Steps 2 to 4.
         written = _write(writers, options, batches)
         # Step 5.
-        ops = {f"{w.writer}/{w.segment.id}": _op_record(w) for w in written if w.receipt.entries}
+        ops = op_records(written)
         if ops:
             with steps.at(Step.OP_RECORD):
                 run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)
@@ -259,21 +259,6 @@ def _by_topic(
         yield name, rows.filter(pc.equal(encoded.indices, index))
 
 
-def _op_record(written: Written) -> bytes:
-    receipt = written.receipt
-    record = OpRecord(
-        kind=OpRecord.WRITE,
-        segment=written.segment.id,
-        writer=written.writer,
-        messages=receipt.messages,
-        bytes=receipt.bytes,
-    )
-    if receipt.first is not None and receipt.last is not None:
-        record.first.CopyFrom(as_record(receipt.first))
-        record.last.CopyFrom(as_record(receipt.last))
-    return record.SerializeToString(deterministic=True)
-
-
 def _task_write(
     facts: TaskFacts,
     attempt: Attempt | None,
@@ -287,14 +272,7 @@ def _task_write(
         messages=sum(one.receipt.messages for one in written),
         bytes=sum(one.receipt.bytes for one in written),
     )
-    for one in written:
-        # A writer without any receipt is no winner: it is dropped from the start.
-        if one.receipt.last is not None:
-            last = as_record(one.receipt.last)
-            bound = last if one.bounded else None
-            result.winners.append(
-                Winner(segment=one.segment.id, writer=one.writer, last=last, bound=bound)
-            )
+    result.winners.extend(winners_of(written))
     if run is not None:
         result.round_trips = run.store.round_trips - trips_before
         result.tally.update(run.store.tally.take())

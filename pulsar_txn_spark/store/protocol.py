@@ -223,8 +223,9 @@ class Cursor:
     """A subscription's position in a segment, and who moved it there.
 
     ``taken`` counts the messages of the next entry that are acknowledged as well (0 unless single
-    messages of batches are acknowledged). ``released`` is up to where nobody will ask again: a
-    replay by Spark may read what lies between it and ``position`` once more.
+    messages of batches are acknowledged). ``incarnation`` is that of the source or consumer that
+    claimed it last. ``released`` is up to where nobody will ask again: a replay by Spark may read
+    what lies between it and ``position`` once more.
     """
 
     position: Position
@@ -234,6 +235,7 @@ class Cursor:
     sink: str
     batch: str
     taken: int = 0
+    incarnation: int = field(default=0, compare=False)
     released: Position = EARLIEST
 
 
@@ -334,11 +336,21 @@ class AckRequest:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRef:
-    """A subscription in a segment, and who claims it: a query's id, or a constant of clients."""
+    """A subscription in a segment, and who claims it.
+
+    Parameters
+    ----------
+    segment, subscription : str
+    owner : str
+        A query's id, or the constant of clients.
+    incarnation : int
+        Rises with every consumer; of several with one owner the highest is alive.
+    """
 
     segment: str
     subscription: str
     owner: str
+    incarnation: int = 0
 
     def __str__(self) -> str:
         return f"subscription {self.subscription!r} of segment {self.segment}"

@@ -366,7 +366,8 @@ class RedisStore:
     ) -> int | None:
         """Replace version `expected` (0 = absent); return the new version, None on a conflict."""
         args: list[_Arg] = [str(expected), record]
-        call = _Call("topology_cas", f"topic:{topic}", ["topology"], args, step)
+        keys = ["topology", "properties", "events"]
+        call = _Call("topology_cas", f"topic:{topic}", keys, args, step)
         reply = self._run(call)
         if _text(reply[1]) == Code.OK:
             return int(reply[2])
@@ -377,7 +378,7 @@ class RedisStore:
 
     def delete_topology(self, topic: str, expected: int) -> bool:
         """Delete version `expected`, and the topic's properties; False on a conflict."""
-        keys = ["topology", "properties"]
+        keys = ["topology", "properties", "events"]
         call = _Call("topology_cas", f"topic:{topic}", keys, [str(expected), ""])
         reply = self._run(call)
         return _text(reply[1]) == Code.OK or _text(reply[2]) == "0"
@@ -939,7 +940,7 @@ def _ack_call(name: str, txn: TxnId, where: SubscriptionRef, args: Sequence[_Arg
         f"ack-ranges:{where.subscription}",
         f"pending-ranges:{where.subscription}:{txn.key}",
     ]
-    head: list[_Arg] = [txn.key, txn.tc, txn.counter, where.owner]
+    head: list[_Arg] = [txn.key, txn.tc, txn.counter, where.owner, where.incarnation]
     return _Call(name, f"seg:{where.segment}", keys, [*head, *args], Step.PENDING_ACK)
 
 
@@ -1036,6 +1037,7 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
             sink=fields.get("sink", ""),
             batch=fields.get("batch", ""),
             taken=taken,
+            incarnation=int(fields.get("source", "0")),
             released=released,
         )
     except KeyError as error:

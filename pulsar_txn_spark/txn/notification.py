@@ -16,6 +16,9 @@ the owner dies, undecided      nothing at first; the recheck finds the lease ove
 events are trimmed             the newest one, which is never trimmed
 the connection is lost         the loss itself
 rows by a stranger's producer  the recheck
+a split, a merge, a seal       the event of the step that changes the topology, on the topic's tag:
+                               all of its segments are looked at, and then the new ones
+who splits dies in between     the recheck: whoever looks finishes what was planned
 =============================  =================================================================
 """
 
@@ -63,6 +66,7 @@ class SegmentWatcher:
         self._feed = store.event_feed()
         self._recheck_s = recheck_ms / 1000
         self._segments: dict[str, None] = {}  # in the order given
+        self._topics: frozenset[str] = frozenset()
         self._due: set[str] = set()
         self._looked_at = 0.0
         self._held: dict[str, frozenset[TxnId]] = {}
@@ -70,8 +74,21 @@ class SegmentWatcher:
         if segments:
             self.follow(segments)
 
-    def follow(self, segments: Collection[str]) -> None:
-        """Watch these segments and no others; those that are new are due at once."""
+    def follow(self, segments: Collection[str], topics: Collection[str] = ()) -> None:
+        """Watch these segments and no others; those that are new are due at once.
+
+        Parameters
+        ----------
+        segments : collection of str
+            Segment ids.
+        topics : collection of str
+            Names of topics; when one of them is split or merged, every segment is due.
+
+        Raises
+        ------
+        StoreUnavailableError, StoreRolledBackError
+        """
+        self._topics = frozenset(topics)
         wanted = dict.fromkeys(segments)
         new = wanted.keys() - self._segments.keys()
         # First the place in the streams, then the look at the state: nothing is lost between.
@@ -99,7 +116,11 @@ class SegmentWatcher:
 
     def _follow(self, segments: Iterable[str], coordinators: Iterable[int]) -> None:
         self._feed.follow(
-            [*(f"seg:{segment}" for segment in segments), *(f"tc{tc}" for tc in coordinators)]
+            [
+                *(f"seg:{segment}" for segment in segments),
+                *(f"topic:{topic}" for topic in self._topics),
+                *(f"tc{tc}" for tc in coordinators),
+            ]
         )
 
     def wait(self, timeout_s: float) -> list[str]:
@@ -130,6 +151,8 @@ class SegmentWatcher:
 
     def _concerned(self, tags: Collection[str]) -> set[str]:
         """Return the segments that events on these tags are about."""
+        if any(f"topic:{topic}" in tags for topic in self._topics):
+            return set(self._segments)
         found = {segment for segment in self._segments if f"seg:{segment}" in tags}
         for segment, txns in self._held.items():
             if any(f"tc{txn.tc}" in tags for txn in txns):

@@ -16,6 +16,7 @@ from pulsar_txn_spark.errors import (
     FencedError,
     PulsarTxnError,
     TransactionConflictError,
+    TransactionNotFoundError,
 )
 from pulsar_txn_spark.measures import count_acknowledgements
 from pulsar_txn_spark.position import MessagePosition, Position
@@ -44,7 +45,6 @@ _INTERVALS_PER_STEP = 512  # a script holds the store up for a millisecond or tw
 
 CLIENT_OWNER = "clients"
 """Owner of the subscriptions of clients: all of them share one. No query's id (a UUID) is that."""
-_CLIENT_INCARNATION = 0  # clients of one subscription do not fence each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,20 +235,43 @@ class MetadataPendingAckStore:
     # -- single messages, and everything up to a message ---------------------------------------
 
     def claim(self, where: SubscriptionRef, start: Position) -> Cursor:
-        """Claim a subscription for clients, at `start` if it has no cursor yet; return its cursor.
+        """Claim a subscription for a client, at `start` if it has no cursor yet; return its cursor.
 
         Raises
         ------
         AcknowledgementConflictError
             If it belongs to somebody else.
+        FencedError
+            If a consumer of a higher incarnation has claimed it.
         """
         answer = self._store.claim_cursor(
-            where.segment, where.subscription, where.owner, _CLIENT_INCARNATION, start
+            where.segment, where.subscription, where.owner, where.incarnation, start
         )
         require_claimed(where.subscription, where.owner, answer)
         [cursor] = self._store.read_cursors([where.segment], where.subscription)
         assert cursor is not None
         return cursor
+
+    def take_over(self, where: SubscriptionRef) -> SubscriptionState:
+        """End what earlier consumers left open in a claimed subscription; return its state.
+
+        Whoever holds messages acknowledged for an earlier consumer is aborted at once, as a newer
+        attempt does it with an older one (INV-8): it could not go on anyway, and else its lease
+        would have to be waited for. If it commits first, its acknowledgements stand.
+        """
+        missing: set[TxnId] = set()
+        for _ in range(_HELP_ROUNDS):
+            state = self._read(where.segment, where.subscription)
+            if not state.pending:
+                break
+            for holder in map(TxnId.parse, state.pending):
+                try:
+                    self._coordinator.abort(
+                        holder, EndedBy.FENCE, cause="a newer consumer took the subscription over"
+                    )
+                except TransactionNotFoundError:
+                    self._coordinator.help([holder], missing)
+        return state
 
     def acknowledge_individual(
         self,
@@ -292,12 +315,15 @@ class MetadataPendingAckStore:
         timeout_ms: int,
         where: SubscriptionRef,
         interval: AckInterval,
+        *,
+        nothing_left: bool = False,
     ) -> None:
         """Acknowledge in a transaction everything that is left of ``(start, end]``.
 
         `start` is where the caller's reading began, or what it acknowledged cumulatively before.
         Nothing before it may be unacknowledged: after an abort the caller has to read from the
-        cursor again, and cannot acknowledge over what was given back.
+        cursor again, and cannot acknowledge over what was given back. With `nothing_left` it is no
+        error if all of it is acknowledged for good.
 
         Raises
         ------
@@ -308,7 +334,8 @@ class MetadataPendingAckStore:
         in_order([interval])
         self._intend(txn, nonce, timeout_ms, where)
         with steps.at(Step.PENDING_ACK):
-            self._ask(txn, where, lambda: self._store.ack_cumulative(txn, where, interval))
+            passing = frozenset({Code.OK, Code.DELETED} if nothing_left else {Code.OK})
+            self._ask(txn, where, lambda: self._store.ack_cumulative(txn, where, interval), passing)
 
     def acknowledge_now(
         self,
@@ -385,14 +412,20 @@ class MetadataPendingAckStore:
         size = sum(len(i.start.padded()) + len(i.end.padded()) for i in chunk)
         count_acknowledgements(self._store.tally, len(chunk), size, _INTERVALS_PER_STEP)
 
-    def _ask(self, txn: TxnId, where: SubscriptionRef, ask: Callable[[], Answer]) -> Answer:
+    def _ask(
+        self,
+        txn: TxnId,
+        where: SubscriptionRef,
+        ask: Callable[[], Answer],
+        passing: frozenset[Code] = frozenset({Code.OK}),
+    ) -> Answer:
         """Ask until it is done, with every holder out of the way who may be moved."""
         missing: set[TxnId] = set()
         for _ in range(_HELP_ROUNDS):
             answer = ask()
             while answer.code is Code.MORE:
                 answer = ask()
-            if answer.code is Code.OK:
+            if answer.code in passing:
                 return answer
             if answer.code is not Code.PENDING:
                 break
@@ -443,16 +476,32 @@ def require_claimed(subscription: str, query: str, answer: Answer) -> None:
         )
     if answer.code is Code.OWNED:
         raise AcknowledgementConflictError(
-            f"subscription {subscription!r} belongs to query {answer.values[0]}, this is query "
-            f"{query}: a subscription serves one query (the checkpoint's id). Use another "
-            "subscription, or reset this one if the other query is gone for good"
+            f"subscription {subscription!r} belongs to {_party(answer.values[0])}, this is "
+            f"{_party(query)}: a subscription serves one query (the checkpoint's id), or clients. "
+            "Use another subscription, or reset this one if the other side is gone for good"
         )
+    if answer.code is Code.FENCED and query == CLIENT_OWNER:
+        raise taken_over(subscription)
     if answer.code is Code.FENCED:
         raise FencedError(
             f"subscription {subscription!r} was taken over by a source that started later: it is "
             "used twice in one query (give each its own subscription), or a second driver runs "
             "on this checkpoint. This one stops; nothing is lost"
         )
+
+
+def _party(owner: str) -> str:
+    return "clients" if owner == CLIENT_OWNER else f"query {owner}"
+
+
+def taken_over(what: object) -> FencedError:
+    """Word that another consumer came after this one."""
+    return FencedError(
+        f"{what} was taken over by a consumer that subscribed later: one consumer at a time "
+        "receives for a subscription, and the newest is it. This one gets nothing more, and what "
+        "it had not acknowledged in a committed transaction goes to the newer one. Close it; if "
+        "both are meant to run, give each its own subscription"
+    )
 
 
 def _acknowledged_by_sibling(ack: AckRequest, cursor: tuple[str, ...]) -> bool:
@@ -462,13 +511,10 @@ def _acknowledged_by_sibling(ack: AckRequest, cursor: tuple[str, ...]) -> bool:
 
 def _refused_messages(txn: TxnId, where: SubscriptionRef, answer: Answer) -> Exception:
     """Word why messages were not acknowledged in a transaction."""
-    if answer.code is Code.OWNED:
-        return AcknowledgementConflictError(
-            f"{where} belongs to {answer.values[0] or 'nobody'}, not to {where.owner}: it was "
-            "reset or is used by a query. Subscribe again, or use another subscription"
-        )
-    if answer.code is Code.UNCLAIMED:
-        return AcknowledgementConflictError(f"{where} is not there: claim it before")
+    if answer.code is Code.FENCED:
+        return taken_over(where)
+    if answer.code in (Code.OWNED, Code.UNCLAIMED):
+        return _not_owned(where, answer)
     if answer.code is Code.FULL:
         return AcknowledgementsFullError(
             f"{where} holds {answer.values[0]} acknowledged ranges: too many messages were "
@@ -495,6 +541,16 @@ def _refused_messages(txn: TxnId, where: SubscriptionRef, answer: Answer) -> Exc
         what = "is acknowledged in part: its readers do not agree on what came before it"
     return AcknowledgementConflictError(
         f"{where}: message {message} {what}, so {txn} may not acknowledge it. Abort {txn}"
+    )
+
+
+def _not_owned(where: SubscriptionRef, answer: Answer) -> AcknowledgementConflictError:
+    if answer.code is Code.UNCLAIMED:
+        return AcknowledgementConflictError(f"{where} is not there: claim it before")
+    owner = _party(answer.values[0]) if answer.values[0] else "nobody"
+    return AcknowledgementConflictError(
+        f"{where} belongs to {owner}, not to {_party(where.owner)}: it was reset or is used by a "
+        "query. Subscribe again, or use another subscription"
     )
 
 

@@ -1,7 +1,8 @@
 """Sweeps: abort what expired, carry out what was decided, collect what nobody needs.
 
 No progress depends on a sweep: whoever is held up helps (see ``coordinator.help``). Sweeps keep the
-metadata small. Any number may run at once, in any driver; every step may be repeated.
+metadata small, and finish the changes of segments that somebody has left half done. Any number may
+run at once, in any driver; every step may be repeated.
 
 What goes, and when:
 
@@ -63,8 +64,9 @@ class SweepReport:
 
     ``stuck`` names transactions that could not be carried out, or whose header is past its
     retention but could not go, and why. ``waiting`` counts headers past their retention that wait
-    for an older transaction of their TC to end. ``segments_trimmed`` and ``segments_deleted`` count
-    those of which the topics' retention has let data go.
+    for an older transaction of their TC to end. ``changes_finished`` counts the splits, merges and
+    seals that somebody had left half done. ``segments_trimmed`` and ``segments_deleted``
+    count those of which the topics' retention has let data go.
     """
 
     aborted: int = 0
@@ -72,6 +74,7 @@ class SweepReport:
     headers_removed: int = 0
     segments_closed: int = 0
     dropped_removed: int = 0
+    changes_finished: int = 0
     segments_trimmed: int = 0
     segments_deleted: int = 0
     waiting: int = 0
@@ -343,4 +346,4 @@ class BackgroundSweeper:
             _LOG.warning("the sweep did not finish: %s", error)
             return
         for stuck in report.stuck:
-            _LOG.warning("header past its retention: %s", stuck)
+            _LOG.warning("the sweep could not deal with %s", stuck)

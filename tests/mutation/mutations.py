@@ -33,7 +33,11 @@ DOMAIN = "tests/test_pulsar_domain.py"
 ADOPTION = "tests/test_adoption.py"
 SEGMENTS = "pulsar_txn_spark/segments"
 TOPIC_LOG = f"{SEGMENTS}/pulsar_topic_log.py"
+CHANGES = "tests/test_segment_changes.py"
+SEGMENTS = "pulsar_txn_spark/segments"
 WIRE_CODE = "pulsar_txn_spark/segments/wire"
+CLIENT = "tests/test_client.py"
+CLIENT_CODE = "pulsar_txn_spark/client"
 
 
 @dataclass(frozen=True)
@@ -1492,6 +1496,395 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SEGMENTS}/pulsar_log.py",
             "return owner == segment.id and ADOPTED_PROPERTY not in found",
             "return owner == segment.id",
+        ),
+    ),
+    # --- the client ------------------------------------------------------------------------------
+    mutation(
+        "client: an older consumer goes on acknowledging single messages",
+        "INV-9",
+        f"{CLIENT}::test_the_newest_consumer_of_a_subscription_takes_over",
+        Edit(
+            f"{LUA}/ack_individual.lua",
+            "if tonumber(cursor[4]) > tonumber(ARGV[8]) then\n",
+            "if false then\n",
+        ),
+    ),
+    mutation(
+        "client: an older consumer goes on acknowledging cumulatively",
+        "INV-9",
+        f"{CLIENT}::test_an_older_consumer_cannot_go_on_in_a_child_either",
+        Edit(
+            f"{LUA}/ack_cumulative.lua",
+            "if tonumber(cursor[4]) > tonumber(ARGV[8]) then\n",
+            "if false then\n",
+        ),
+    ),
+    mutation(
+        "client: an older consumer goes on receiving",
+        "INV-9",
+        f"{CLIENT}::test_a_consumer_that_waits_learns_that_it_was_taken_over, "
+        "test_an_older_consumer_cannot_go_on_in_a_child_either",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "                if cursor.incarnation > self._incarnation:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutation(
+        "client: a new consumer leaves the transactions of the older one open",
+        "INV-8",
+        f"{CLIENT}::test_the_newest_consumer_of_a_subscription_takes_over",
+        Edit(
+            f"{TXN}/pending_ack.py",
+            "            if not state.pending:\n                break\n",
+            "            break\n",
+        ),
+    ),
+    mutation(
+        "client: what an aborted transaction acknowledged does not come again",
+        "INV-9",
+        f"{CLIENT}::test_what_an_aborted_transaction_acknowledged_comes_again_in_order",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "            self._txns.pop(txn, None)\n        self._go_back()\n",
+            "            self._txns.pop(txn, None)\n",
+        ),
+    ),
+    mutation(
+        "client: a message of before the rewind is acknowledged cumulatively",
+        "INV-9",
+        f"{CLIENT}::test_an_aborted_cumulative_acknowledgement_eats_nothing_that_comes_later",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "            if message.delivery.epoch != self._epoch:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "client: a cumulative acknowledgement takes what another transaction has given back",
+        "INV-9",
+        f"{CLIENT}::test_a_cumulative_acknowledgement_does_not_take_what_a_dead_transaction_gave_back",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "self._claims_of(where.segment).left_of(AckInterval(start, end), txn)",
+            "[AckInterval(start, end)]",
+        ),
+    ),
+    mutation(
+        "client: what another open transaction holds is delivered again",
+        "INV-9",
+        f"{CLIENT}::test_what_one_open_transaction_holds_is_not_delivered_when_another_one_aborts",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "            holder = reading.state.holder_of(at)\n",
+            "            holder = reading.state.holder_of(at) and None\n",
+        ),
+    ),
+    mutation(
+        "client: what was acknowledged while it lay ready is delivered again",
+        "INV-9",
+        f"{CLIENT}::test_what_one_open_transaction_holds_is_not_delivered_when_another_one_aborts",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "                if not self._claims_of(message.segment).holds(message.position):\n",
+            "                if True:\n",
+        ),
+    ),
+    mutation(
+        "client: intervals skip what was acknowledged before",
+        "INV-9",
+        f"{CLIENT}::test_single_messages_of_a_batch_are_acknowledged_and_the_rest_comes_again",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "            previous = max(previous, at)\n",
+            "            previous = max(previous, at) if holder is None else previous\n",
+        ),
+    ),
+    mutation(
+        "client: a transaction in which something failed is committed",
+        "INV-7",
+        f"{CLIENT}::test_a_transaction_in_which_something_failed_cannot_be_committed",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "            self._failed = error\n            raise\n\n    def _hand_over",
+            "            raise\n\n    def _hand_over",
+        ),
+    ),
+    mutation(
+        "client: an unknown commit is taken for a failed one",
+        "INV-11",
+        f"{CLIENT}::test_a_commit_that_lost_the_store_after_the_decision_is_unknown_and_not_failed",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "            except StoreUnavailableError as error:\n"
+            "                raise CommitStateUnknownError(\n",
+            "            except StoreUnavailableError as error:\n"
+            "                raise TransactionAbortedError(\n",
+        ),
+    ),
+    mutation(
+        "client: children are read beside their parents",
+        "INV-10",
+        f"{CLIENT}::test_children_come_after_all_of_their_parent_also_when_it_comes_again",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "        return [s for s in topology.segments if s.descriptor in order.released]\n",
+            "        return list(reversed(topology.readable))\n",
+        ),
+    ),
+    mutation(
+        "client: what was read before an error is passed over",
+        "INV-11",
+        f"{CLIENT}::test_an_error_between_two_segments_loses_nothing_of_the_first",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "            passed[id_] = (end, previous)\n",
+            "            passed[id_] = (end, previous)\n            reading.position = end\n",
+        ),
+    ),
+    mutation(
+        "client: a new subscription at the end claims parents before children",
+        "INV-11",
+        f"{CLIENT}::test_a_subscription_at_the_end_whose_making_was_cut_short_begins_at_the_end",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "reversed(claimable) if self._latest and not known else claimable",
+            "claimable",
+        ),
+    ),
+    mutation(
+        "client: no lease is extended",
+        "INV-8",
+        f"{CLIENT}::test_a_living_client_keeps_its_lease_and_one_that_lost_it_hears_of_it",
+        Edit(f"{CLIENT_CODE}/lease.py", "            leased.beat()\n", "            pass\n"),
+    ),
+    mutation(
+        "client: a commit bears no witness of what it acknowledged",
+        "INV-11",
+        f"{CLIENT}::test_a_commit_bears_witness_of_the_segments_that_it_wrote_and_acknowledged",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "        self._acknowledged.add(where.segment)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "client: a subscription is freed over messages acknowledged one by one",
+        "INV-9",
+        f"{CLIENT}::test_a_subscription_is_not_freed_over_messages_acknowledged_one_by_one",
+        Edit(
+            "pulsar_txn_spark/topic_admin.py",
+            "    if acks is not None and (acks.deleted or acks.cursor.taken_after[1]):\n",
+            "    if False and acks is not None:\n",
+        ),
+    ),
+    mutation(
+        "a damaged entry is taken as it came",
+        "INV-11",
+        f"{WIRE}::test_a_damaged_entry_is_never_a_row",
+        Edit(f"{WIRE_CODE}/frames.py", "    if found != expected:\n", "    if False:\n"),
+    ),
+    mutation(
+        "a reader that begins an entry early hands it out again",
+        "INV-7",
+        f"{WIRE}::test_a_reader_goes_on_where_it_was_cut_off",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "                if position > previous:  # a subscription begins an entry early\n",
+            "                if True:\n",
+        ),
+    ),
+    mutation(
+        "a reader takes whatever comes, however large",
+        "bounded memory",
+        f"{WIRE}::test_prefetched_bytes_are_bounded_even_where_sizes_jump",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "if self._queue and self._held_bytes + len(body) > self._limit_bytes:",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "a writer sends whatever it has, whether or not there are receipts",
+        "bounded memory",
+        f"{WIRE}::test_what_is_in_flight_is_bounded_over_all_writers",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "not self._in_flight_bytes or client.in_flight_bytes + cost <= limit",
+            "True or limit",
+        ),
+    ),
+    mutation(
+        "a message in chunks whose beginning is missing is handed out as far as it goes",
+        "INV-11",
+        f"{WIRE}::test_a_message_whose_first_chunk_is_gone_is_an_error_and_no_row",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "        if metadata.chunk_id > len(chunks):\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "auto takes the wire transport also where an option needs pulsar-client",
+        "transport",
+        f"{WIRE}::test_auto_is_wire_unless_an_option_needs_the_client",
+        Edit(
+            "pulsar_txn_spark/segments/pulsar_transport.py",
+            'chosen = "wire" if reason is None else "client"',
+            'chosen = "wire"',
+        ),
+    ),
+    mutation(
+        "what a writer wrote behind its last receipt counts, although it goes out again",
+        "INV-7",
+        "tests/test_segment_changes.py::"
+        "test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "self._left.append(replace(written, bounded=True))",
+            "self._left.append(replace(written, bounded=False))",
+        ),
+    ),
+    mutation(
+        "a writer that leaves a segment is not bounded",
+        "INV-7",
+        f"{CHANGES}::test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "self.name, receipt, bounded=bool(rest)), rest",
+            "self.name, receipt), rest",
+        ),
+    ),
+    mutation(
+        "a part of a batch that a left segment has acknowledged goes out again",
+        "INV-7",
+        f"{CHANGES}::test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "        if rest and receipt.messages > self._proved:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "only the segment that met the seal is left",
+        "INV-10",
+        f"{CHANGES}::test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "for id_ in [id_ for id_ in self._open if id_ not in active]:",
+            "for id_ in [id_ for id_ in self._open if id_ not in active and id_ == segment.id]:",
+        ),
+    ),
+    mutation(
+        "rows go on to the children of a segment under the old name",
+        "INV-2",
+        f"{CHANGES}::test_a_segment_is_split_twice_and_merged_under_one_writer",
+        Edit(
+            "pulsar_txn_spark/topic_writer.py",
+            "        self._generation += 1\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a child segment is read beside its parents",
+        "INV-10",
+        f"{CHANGES}::test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch, "
+        "test_a_merge_waits_for_both_parents",
+        Edit(
+            f"{SEGMENTS}/reading_order.py",
+            "SegmentState.PLANNED and parents_passed:",
+            "SegmentState.PLANNED:",
+        ),
+    ),
+    mutation(
+        "a merged segment waits for one of its parents only",
+        "INV-10",
+        f"{CHANGES}::test_a_merge_waits_for_both_parents",
+        Edit(
+            f"{SEGMENTS}/reading_order.py",
+            "all(parent in passed for parent in segment.parents)",
+            "not segment.parents or any(parent in passed for parent in segment.parents)",
+        ),
+    ),
+    mutation(
+        "two plans of the same segments are not told apart",
+        "INV-10",
+        f"{CHANGES}::test_two_plans_of_the_same_children_are_told_apart",
+        Edit(
+            f"{SEGMENTS}/topology.py",
+            "                parents=ids,\n                change=change,\n",
+            '                parents=ids,\n                change="change",\n',
+        ),
+    ),
+    mutation(
+        "the topology says sealed of a segment whose log can grow",
+        "INV-10",
+        f"{CHANGES}::test_nothing_is_appended_to_a_parent_once_the_topology_says_sealed",
+        Edit(
+            f"{SEGMENTS}/changes.py",
+            "            end = self._log.seal(parent.ref)\n            if",
+            "            end = self._log.last_confirmed(parent.ref)\n            if",
+        ),
+    ),
+    mutation(
+        "a sealed segment counts as read before it is",
+        "INV-10",
+        f"{CHANGES}::test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch",
+        Edit(
+            f"{SEGMENTS}/reading_order.py",
+            "        return segment.drained_at(position)\n",
+            "        return segment.sealed\n",
+        ),
+    ),
+    mutation(
+        "a change of segments that lost the race leaves the first one half done",
+        "INV-10",
+        f"{CHANGES}::test_who_comes_second_finishes_what_the_first_one_left_half_done",
+        Edit(
+            f"{SEGMENTS}/changes.py",
+            "                self.finish(topology)\n                raise\n",
+            "                raise\n",
+        ),
+    ),
+    mutation(
+        "a sweep leaves a change of segments half done",
+        "INV-10",
+        f"{CHANGES}::test_a_sweep_finishes_what_an_operator_has_left_half_done",
+        Edit(
+            "pulsar_txn_spark/runtime.py",
+            "retention_ms, [finish_changes]",
+            "retention_ms, []",
+        ),
+    ),
+    mutation(
+        "a source leaves a change of segments half done",
+        "INV-10",
+        f"{IDLE}::test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once",
+        Edit(
+            f"{SPARK}/source.py",
+            "        if not any(now - since >= LEFT_ALONE_S for since in seen.values()):\n",
+            "        if True:\n",
+        ),
+    ),
+    mutation(
+        "a change of segments tells nobody who waits",
+        "",
+        f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
+        Edit(
+            f"{LUA}/topology_cas.lua",
+            "redis.call('XADD', KEYS[4], 'MAXLEN', '~', '64', '*', 'type', 'topology', "
+            "'version', next_version)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a look at the segments misses what happens to their topic meanwhile",
+        "",
+        f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
+        Edit(
+            f"{SPARK}/source.py",
+            "for ref in segments.values()), topologies)",
+            "for ref in segments.values()), ())",
         ),
     ),
 )

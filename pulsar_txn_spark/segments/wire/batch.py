@@ -28,7 +28,7 @@ _KEY, _SIZE_TAG, _EVENT_TIME, _BASE64, _NULL = b"\x12", b"\x18", b"\x28", b"\x30
 _KEY_TAG, _PAYLOAD_TAG = _KEY[0], _SIZE_TAG[0]
 _SEQUENCE_TAG = 0x40
 _VARINT_BYTES = 10
-_ONE_BYTE = 0x80  # a varint below is a single byte
+_ONE_BYTE, _TWO_BYTES = 1 << 7, 1 << 14  # varints below take a single byte, or two
 _Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
@@ -79,7 +79,9 @@ def encode(rows: pa.RecordBatch) -> EncodedRows:
             pieces.append(flags)
     if value.null_count:
         pieces.append(_where(value.is_null(), _NULL))
-    metadata_bytes = sum((_lengths(piece) for piece in pieces), np.zeros(count, np.int64))
+    metadata_bytes = np.zeros(count, np.int64)
+    for piece in pieces:
+        metadata_bytes += _lengths(piece)
     head = pa.Array.from_buffers(
         pa.binary(4), count, [None, pa.py_buffer(metadata_bytes.astype(">u4").tobytes())]
     ).cast(pa.binary())
@@ -101,32 +103,31 @@ def _offsets(large: pa.Array) -> _Ints:
 
 
 def _lengths(column: pa.Array) -> _Ints:
-    found: _Ints = (
-        pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
+    lengths = pc.binary_length(column)
+    if lengths.null_count:
+        lengths = pc.fill_null(lengths, 0)
+    found: _Ints = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 
-def _varints(numbers: _Ints) -> pa.Array:
-    """Return numbers that are not negative as protobuf's varints."""
+def _tagged(tag: bytes, numbers: _Ints) -> pa.Array:
+    """Return each number, none of them negative, as a protobuf varint with a tag before it."""
     count, widest = len(numbers), int(numbers.max(initial=0))
-    width = max(1, -(-widest.bit_length() // 7))
+    width = 1 + max(1, -(-widest.bit_length() // 7))
     digits = np.empty((count, width), np.uint8)
-    lengths = np.ones(count, np.int32)
-    for place in range(width):
+    digits[:, 0] = tag[0]
+    lengths = np.full(count, 2, np.int32)
+    for place in range(width - 1):
         shifted = numbers >> (7 * place)
-        digits[:, place] = (shifted & 0x7F) | np.where(shifted >= _ONE_BYTE, 0x80, 0)
+        digits[:, 1 + place] = (shifted & 0x7F) | np.where(shifted >= _ONE_BYTE, 0x80, 0)
         if place:
             lengths += shifted > 0
-    kept = digits if width == 1 else digits[np.arange(width) < lengths[:, None]]
+    all_whole = int(lengths.min(initial=width)) == width
+    kept = digits if all_whole else digits[np.arange(width) < lengths[:, None]]
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(kept).tobytes())]
     return pa.Array.from_buffers(pa.binary(), count, buffers)
-
-
-def _tagged(tag: bytes, numbers: _Ints) -> pa.Array:
-    return pc.binary_join_element_wise(pa.scalar(tag, pa.binary()), _varints(numbers), b"")
 
 
 def _where(condition: pa.Array, text: bytes) -> pa.Array:
@@ -226,47 +227,49 @@ def decode(payload: bytes, messages: int) -> pa.RecordBatch:
 
 
 def _decode_plain(payload: bytes, messages: int) -> pa.RecordBatch | None:
-    """Decode messages with a value and perhaps a short key, and nothing else; None for others."""
-    begins: list[int] = []  # of each message
-    sized: list[int] = []  # behind the size of its value
-    begin, behind = begins.append, sized.append
+    """Decode messages with a value and perhaps a short key, and nothing else; None for others.
+
+    Only where each message begins has to be found one by one, on trust; whether all of them are of
+    that kind is then checked at once.
+    """
+    begins: list[int] = []
+    note = begins.append
     at = 0
     keyed = messages > 0 and payload[4] == _KEY_TAG
     for _ in range(messages):
-        begin(at)
-        end = at + 4 + payload[at + 3]  # of the metadata; that it is so short is checked below
-        at += 4
-        if keyed:
-            size = payload[at + 1]
-            if payload[at] != _KEY_TAG or size >= _ONE_BYTE:
-                return None
-            at += 2 + size
-        if payload[at] != _PAYLOAD_TAG:
-            return None
-        size = payload[at + 1]
-        at += 2
+        note(at)
+        sized = at + 7 + payload[at + 5] if keyed else at + 5
+        size = payload[sized]
         if size >= _ONE_BYTE:
-            size = size & 0x7F | payload[at] << 7
-            at += 1
-            if payload[at - 1] >= _ONE_BYTE:
-                size = size & 0x3FFF | payload[at] << 14
-                if payload[at] >= _ONE_BYTE:
-                    return None
-                at += 1
-        behind(at)
-        at = end + size
+            size += (payload[sized + 1] << 7) - _ONE_BYTE
+            if size >= _TWO_BYTES:
+                size += (payload[sized + 2] << 14) - _TWO_BYTES
+        at += 4 + payload[at + 3] + size
     if at != len(payload):
         return None
-    return _cut(payload, np.array(begins, np.int64), np.array(sized, np.int64), keyed=keyed)
+    return _cut(payload, np.array(begins, np.int64), keyed=keyed)
 
 
-def _cut(payload: bytes, begins: _Ints, sized: _Ints, *, keyed: bool) -> pa.RecordBatch | None:
+def _cut(payload: bytes, begins: _Ints, *, keyed: bool) -> pa.RecordBatch | None:
     """Cut keys and values out; None where a message's metadata holds more than that."""
     raw = np.frombuffer(payload, np.uint8)
+    tags = begins + 4
+    values = tags + raw[begins + 3]
     if (raw[begins] | raw[begins + 1] | raw[begins + 2]).any():
         return None
-    values = begins + 4 + raw[begins + 3]
-    if not _only_sequence_ids(raw, sized, values):
+    if keyed:
+        if (raw[tags] != _KEY_TAG).any() or (raw[tags + 1] >= _ONE_BYTE).any():
+            return None
+        tags = tags + 2 + raw[begins + 5]
+    if (raw[tags] != _PAYLOAD_TAG).any():
+        return None
+    # Of the size's bytes, the last one is the first without a continuation bit.
+    sized = tags + 2
+    more = raw[tags + 1] >= _ONE_BYTE
+    for _ in range(2):
+        sized = sized + more
+        more = more & (raw[sized - 1] >= _ONE_BYTE)
+    if more.any() or not _only_sequence_ids(raw, sized, values):
         return None
     # Four pieces for each message: its key, what is behind it, its value, what is before the next.
     offsets = np.empty(4 * len(begins) + 1, np.int32)

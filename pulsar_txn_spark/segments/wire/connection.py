@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import logging
 import selectors
 import socket
 import ssl
@@ -43,6 +44,7 @@ PROTOCOL_VERSION = 19  # with entry metadata by the broker; what we use is older
 CLIENT_VERSION = "pulsar-txn-spark"
 DEFAULT_MESSAGE_BYTES = 5 * 1024 * 1024  # of a broker that does not say
 
+_LOG = logging.getLogger(__name__)
 _RECEIVE_BYTES = 1024 * 1024
 _PIECES = 64  # for one call of the system
 _CLOSING_SECONDS = 1.0  # for what is left to be sent
@@ -295,7 +297,10 @@ class Connection:
         except (OSError, FrameError) as failed:  # TLS and timeouts are OSErrors
             if opened is not None:
                 opened.close()
-            raise RefusedError("ConnectError", f"{self.address}: {failed}") from None
+            # A certificate that is not trusted now is not trusted a second later.
+            lasting = isinstance(failed, ssl.SSLCertVerificationError)
+            result = "CertificateError" if lasting else "ConnectError"
+            raise RefusedError(result, f"{self.address}: {failed}") from None
         except BaseException:
             if opened is not None:
                 opened.close()
@@ -485,6 +490,8 @@ class Connection:
             handler.on_lost(why)
 
     def _end(self, why: RefusedError) -> None:
+        if self._closing_at is None:
+            _LOG.info("a connection is lost: %s (%s)", why.detail, why.result)
         with self._lock:
             self._failure = why
             self._outgoing.clear()

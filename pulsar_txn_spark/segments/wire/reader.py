@@ -13,14 +13,14 @@ import collections
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import SegmentLogError
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import entry_codec
 from pulsar_txn_spark.segments.log import READ_SCHEMA, ROW_SCHEMA, SegmentRef
 from pulsar_txn_spark.segments.pulsar_errors import translate
@@ -54,6 +54,7 @@ _POLL_SECONDS = 1.0  # how often a reader that gets nothing asks whether there i
 _PROGRESS_SECONDS = 30.0  # a broker that restarts is back by then
 _BATCH_BYTES = 16 * 1024 * 1024  # bound on one record batch on its way out
 _EXCLUSIVE = 0
+_LOOK_BACK = 4  # times as many entries as there are chunks, at first
 _SUBSCRIPTION = "pulsar-txn-spark-"
 
 
@@ -195,7 +196,7 @@ class WireEntryFeed:
         self._segment = segment
         self._client = client
         self._settings = settings
-        self._mean_bytes = settings.budget_bytes / _FIRST_PERMITS
+        self._mean_bytes = 0.0  # of a message; not known yet
         self._granted = 0  # permits that no message has used up
         self._connection, self._subscription = self._open(start, client.settings.operation_s)
 
@@ -241,12 +242,16 @@ class WireEntryFeed:
         self._granted -= entry.messages
         # The larger of its own mean and of a mean that fades: sizes may grow at once.
         mean = size / max(1, entry.messages)
-        self._mean_bytes = max(mean, 0.9 * self._mean_bytes + 0.1 * mean)
+        if self._mean_bytes:
+            mean = max(mean, 0.9 * self._mean_bytes + 0.1 * mean)
+        self._mean_bytes = mean
         self._grant(self._connection, self._subscription)
 
     def _grant(self, connection: Connection, subscription: _Subscription) -> None:
         settings = self._settings
-        fitting = int(settings.budget_bytes / max(1.0, self._mean_bytes))
+        fitting = _FIRST_PERMITS
+        if self._mean_bytes:
+            fitting = int(settings.budget_bytes / max(1.0, self._mean_bytes))
         target = max(1, min(fitting, settings.max_permits))
         if self._granted > target // 2:
             return
@@ -348,9 +353,19 @@ class EntryRows:
         Bound on a batch.
     segment : SegmentRef
         What is read, for error messages.
+    entries : Callable
+        Gives the entries between two positions, both excluded: a message in several chunks may
+        begin before the range that is read.
     """
 
-    def __init__(self, columns: frozenset[str], max_rows: int, segment: SegmentRef) -> None:
+    def __init__(
+        self,
+        columns: frozenset[str],
+        max_rows: int,
+        segment: SegmentRef,
+        entries: Callable[[Position, Position], Iterator[WireEntry]],
+    ) -> None:
+        self._entries = entries
         self._columns = columns
         self._max_rows = max_rows
         self._segment = segment
@@ -365,7 +380,7 @@ class EntryRows:
         Raises
         ------
         SegmentLogError
-            If it is encrypted, damaged, or the rest of a message whose beginning is missing.
+            If it is encrypted, damaged, or the rest of a message whose beginning is gone.
         """
         if entry.metadata.HasField("marker_type"):
             return  # Pulsar's own, of a transaction or of replication
@@ -415,11 +430,16 @@ class EntryRows:
         if metadata.chunk_id == 0:
             self._chunks[metadata.uuid] = []
         chunks = self._chunks.get(metadata.uuid)
-        if chunks is None or len(chunks) != metadata.chunk_id:
+        if chunks is None:  # it begins before the range that is read
+            chunks = self._chunks[metadata.uuid] = self._look_back(entry)
+        if metadata.chunk_id < len(chunks):
+            return None  # sent again by a client that had lost its connection
+        if metadata.chunk_id > len(chunks):
             raise SegmentLogError(
-                f"expected chunk {len(chunks or ())} of a message in segment {self._segment.id}, "
+                f"expected chunk {len(chunks)} of a message in segment {self._segment.id}, "
                 f"found chunk {metadata.chunk_id} of {metadata.chunks} at {entry.position}: its "
-                "beginning lies before the range that is read; read from an earlier position"
+                "beginning is no longer in the log, so that the message cannot be read; start "
+                "behind it"
             )
         chunks.append(bytes(entry.payload))
         if sum(map(len, chunks)) > MAX_PAYLOAD_BYTES:
@@ -430,6 +450,24 @@ class EntryRows:
         if len(chunks) < metadata.chunks:
             return None
         return replace(entry, payload=b"".join(self._chunks.pop(metadata.uuid)))
+
+    def _look_back(self, entry: WireEntry) -> list[bytes]:
+        """Return the chunks of a message that lie before an entry, as far as they are found."""
+        wanted, here = entry.metadata.chunk_id, entry.position
+        reach = _LOOK_BACK * wanted
+        while True:
+            # Others may write in between; and it may have begun in an earlier ledger.
+            start = EARLIEST
+            if reach < here.entry:
+                start = Position(here.ledger, here.entry - reach - 1)
+            chunks: list[bytes] = []
+            for found in self._entries(start, here):
+                its = found.metadata
+                if its.uuid == entry.metadata.uuid and its.chunk_id == len(chunks):
+                    chunks.append(bytes(found.payload))
+            if len(chunks) == wanted or start == EARLIEST:
+                return chunks
+            reach *= _LOOK_BACK
 
 
 def _decode(entry: WireEntry) -> pa.RecordBatch:

@@ -4,9 +4,10 @@
 -- what that one gave back (INV-9). At most 512 intervals at once; asking again goes on.
 -- KEYS     as in ack_individual.lua
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] owner of the subscription
--- ARGV[8]  start, ARGV[9] end
+-- ARGV[8]  incarnation of the consumer, ARGV[9] start, ARGV[10] end
 -- -> {seq, 'OK'} | {seq, 'MORE'}
 --    {seq, 'CLOSED'} | {seq, 'RESOLVED', decision} | {seq, 'UNCLAIMED'} | {seq, 'OWNED', query id}
+--    {seq, 'FENCED', incarnation}        a newer consumer has taken the subscription over
 --    {seq, 'PENDING', TxnId, end}        another transaction holds something up to there
 --    {seq, 'DELETED', end}               all of it is acknowledged for good
 --    {seq, 'CURSOR', cursor, gap}        nobody acknowledged what begins at `gap`, before `start`
@@ -22,14 +23,17 @@ local resolved = redis.call('HGET', KEYS[5], ARGV[4])
 if resolved then
   return {seq, 'RESOLVED', resolved}
 end
-local cursor = redis.call('HMGET', KEYS[2], 'query', 'generation', 'position')
+local cursor = redis.call('HMGET', KEYS[2], 'query', 'generation', 'position', 'source')
 if not cursor[3] then
   return {seq, 'UNCLAIMED'}
 end
 if cursor[1] ~= ARGV[7] then
   return {seq, 'OWNED', cursor[1] or ''}
 end
-local start, last = ARGV[8], ARGV[9]
+if tonumber(cursor[4]) > tonumber(ARGV[8]) then
+  return {seq, 'FENCED', cursor[4]}
+end
+local start, last = ARGV[9], ARGV[10]
 if last <= cursor[3] then
   return {seq, 'DELETED', last}
 end

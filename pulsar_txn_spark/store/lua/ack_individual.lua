@@ -6,12 +6,14 @@
 -- KEYS[6]  {seg:<id>}:ack-ranges:<subscription>
 -- KEYS[7]  {seg:<id>}:pending-ranges:<subscription>:<TxnId>
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] owner of the subscription
--- ARGV[8]  'txn', or 'normal': what is acknowledged already is left alone, and is no conflict
--- ARGV[9]  how many ranges the subscription may have
--- ARGV[10], ARGV[11], ...  pairs of start and end: ascending, not overlapping
+-- ARGV[8]  incarnation of the consumer
+-- ARGV[9]  'txn', or 'normal': what is acknowledged already is left alone, and is no conflict
+-- ARGV[10] how many ranges the subscription may have
+-- ARGV[11], ARGV[12], ...  pairs of start and end: ascending, not overlapping
 -- -> {seq, 'OK', TxnId, end...}          'normal': what others hold, so that it was dropped
 --    {seq, 'CLOSED'} | {seq, 'RESOLVED', decision}    the transaction can place nothing more
 --    {seq, 'UNCLAIMED'} | {seq, 'OWNED', query id}    the subscription is somebody else's
+--    {seq, 'FENCED', incarnation}        a newer consumer has taken it over
 --    {seq, 'PENDING', TxnId, end}        another transaction holds some of the interval
 --    {seq, 'DELETED', end}               it is acknowledged for good
 --    {seq, 'MISFIT', end}                it is so in part: readers do not agree on what is visible
@@ -28,18 +30,21 @@ local resolved = redis.call('HGET', KEYS[5], ARGV[4])
 if resolved then
   return {seq, 'RESOLVED', resolved}
 end
-local cursor = redis.call('HMGET', KEYS[2], 'query', 'generation', 'position')
+local cursor = redis.call('HMGET', KEYS[2], 'query', 'generation', 'position', 'source')
 if not cursor[3] then
   return {seq, 'UNCLAIMED'}
 end
 if cursor[1] ~= ARGV[7] then
   return {seq, 'OWNED', cursor[1] or ''}
 end
-local normal = ARGV[8] == 'normal'
+if tonumber(cursor[4]) > tonumber(ARGV[8]) then
+  return {seq, 'FENCED', cursor[4]}
+end
+local normal = ARGV[9] == 'normal'
 local wanted, dropped = {}, {}
 -- What starts at the cursor is always taken, as it is the way out of FULL; neighbours count once.
 local added, reach = 0, cursor[3]
-for i = 10, #ARGV, 2 do
+for i = 11, #ARGV, 2 do
   local start, last = ARGV[i], ARGV[i + 1]
   if start < cursor[3] then
     start = cursor[3]
@@ -73,7 +78,7 @@ if #wanted == 0 then
   return result
 end
 local size = redis.call('ZCARD', KEYS[6])
-if added > 0 and size + added > tonumber(ARGV[9]) then
+if added > 0 and size + added > tonumber(ARGV[10]) then
   return {seq, 'FULL', size}
 end
 for _, gap in ipairs(wanted) do

@@ -1,0 +1,137 @@
+"""What Pulsar's own Java client writes, in every shape it has, both transports read."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from integration.contract_segment_log import Row, as_rows, read
+from pulsar_txn_spark.config import PulsarConfig, as_pairs
+from pulsar_txn_spark.errors import SegmentLogError
+from pulsar_txn_spark.pulsar_server import Broker, find_java, resolve_classpath
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("mvn") is None or shutil.which("openssl") is None,
+    reason="there is no 'mvn' on the PATH to fetch Pulsar's client with, or no 'openssl'",
+)
+SOURCE = Path(__file__).with_name("Produce.java")
+TOPICS = ("batched", "keybatched", "single", "chunked", "transactions", "encrypted")
+BINARY_KEY = b"\xff\x00\x80\x07"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the Java client wrote: rows by topic, in order, and how to decrypt them."""
+
+    segments: dict[str, SegmentRef]
+    rows: dict[str, list[Row]]
+    private_key: Path
+    public_key: Path
+
+
+def decoded(text: str) -> bytes | None:
+    return None if text == "-" else base64.b64decode(text[1:])
+
+
+@pytest.fixture(scope="module")
+def written(pulsar: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
+    folder = tmp_path_factory.mktemp("java")
+    private, public = folder / "private.pem", folder / "public.pem"
+    for command in (
+        ["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(private)],
+        ["pkey", "-in", str(private), "-pubout", "-out", str(public)],
+    ):
+        subprocess.run(["openssl", *command], check=True, capture_output=True)
+    prefix = f"persistent://public/default/{uuid.uuid4().hex}-"
+    segments = {
+        name: SegmentRef(uuid.uuid4().hex, "topic://public/default/t", prefix + name)
+        for name in TOPICS
+    }
+    log = PulsarSegmentLog(PulsarConfig(pulsar.service_url, pulsar.admin_url))
+    for segment in segments.values():
+        log.create(segment)
+    # Java compiles a program of a single file by itself.
+    java = [find_java(), "-cp", resolve_classpath(), str(SOURCE)]
+    done = subprocess.run(
+        [*java, pulsar.service_url, prefix, str(public)],
+        capture_output=True,
+        timeout=240,
+        check=False,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for line in done.stdout.splitlines():
+        if not line.startswith(prefix):
+            continue  # the client's log
+        topic, value, key, time, pairs = line.split("\t")
+        properties = dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
+        row = (decoded(value), decoded(key), int(time) or None, properties)
+        rows[topic.removeprefix(prefix)].append(row)
+    assert set(rows) == set(TOPICS)
+    yield Written(segments, rows, private, public)
+    for segment in segments.values():
+        log.delete(segment)
+    log.close()
+
+
+@pytest.fixture(params=["wire", "client"])
+def log(pulsar: Broker, request: pytest.FixtureRequest) -> Iterator[PulsarSegmentLog]:
+    config = PulsarConfig(pulsar.service_url, pulsar.admin_url, transport=request.param)
+    log = PulsarSegmentLog(config)
+    yield log
+    log.close()
+
+
+def expected(written: Written, topic: str, log: PulsarSegmentLog) -> list[Row]:
+    if log._config.transport == "wire":
+        return written.rows[topic]
+    # pulsar-client gives a binary key as Pulsar carries it, and does not tell it from a text.
+    return [
+        (value, base64.b64encode(key) if key == BINARY_KEY else key, time, properties)
+        for value, key, time, properties in written.rows[topic]
+    ]
+
+
+@pytest.mark.parametrize("topic", ["batched", "single", "chunked", "transactions"])
+def test_every_message_is_read_in_order(
+    written: Written, log: PulsarSegmentLog, topic: str
+) -> None:
+    found = as_rows(read(log, written.segments[topic]))
+    assert found == expected(written, topic, log)
+
+
+def test_batches_by_key_are_read_whole(written: Written, log: PulsarSegmentLog) -> None:
+    found = as_rows(read(log, written.segments["keybatched"]))
+    assert sorted(map(repr, found)) == sorted(map(repr, expected(written, "keybatched", log)))
+
+
+def test_an_encrypted_message_is_refused_by_wire_and_read_by_the_client(
+    pulsar: Broker, written: Written
+) -> None:
+    wire = PulsarSegmentLog(PulsarConfig(pulsar.service_url, pulsar.admin_url, transport="wire"))
+    with pytest.raises(SegmentLogError, match=r"encrypted.*'client'"):
+        read(wire, written.segments["encrypted"])
+    wire.close()
+    crypto = as_pairs(
+        {
+            "cryptoPublicKeyPath": str(written.public_key),
+            "cryptoPrivateKeyPath": str(written.private_key),
+        }
+    )
+    # `auto` finds that out by itself.
+    client = PulsarSegmentLog(
+        PulsarConfig(pulsar.service_url, pulsar.admin_url, reader=crypto, transport="auto")
+    )
+    assert as_rows(read(client, written.segments["encrypted"])) == written.rows["encrypted"]
+    client.close()

@@ -1,0 +1,57 @@
+"""Which messages the transactions of one consumer hold, as far as that consumer knows."""
+
+from __future__ import annotations
+
+from pulsar_txn_spark.position import MessagePosition
+from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.protocol import TxnId
+
+
+class Claims:
+    """What is held in one segment; a value of one consumer, guarded by its lock.
+
+    A cumulative acknowledgement must not take what another transaction has acknowledged: that one
+    may have been aborted meanwhile without anybody here knowing it, and then its messages have to
+    come again. So it asks for what lies between them only, and the store sees to it that nothing
+    before each piece was given back.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[TxnId | None, list[AckInterval]] = {}
+
+    def add(self, interval: AckInterval, txn: TxnId | None) -> None:
+        """Note that a transaction holds an interval; None = it is acknowledged for good."""
+        held = self._held.setdefault(txn, [])
+        if held and held[-1].start <= interval.start <= held[-1].end:
+            held[-1] = AckInterval(held[-1].start, max(held[-1].end, interval.end))
+        else:
+            held.append(interval)
+
+    def drop(self, txn: TxnId) -> None:
+        """Forget a transaction."""
+        self._held.pop(txn, None)
+
+    def holds(self, message: MessagePosition) -> bool:
+        """Tell whether a message is held."""
+        return any(
+            interval.start < message <= interval.end
+            for held in self._held.values()
+            for interval in held
+        )
+
+    def left_of(self, whole: AckInterval, txn: TxnId) -> list[AckInterval]:
+        """Return, ascending, what is left of an interval without that which others hold."""
+        others = sorted(
+            interval for key, held in self._held.items() if key != txn for interval in held
+        )
+        pieces = []
+        at = whole.start
+        for other in others:
+            if other.start >= whole.end:
+                break
+            if other.start > at:
+                pieces.append(AckInterval(at, other.start))
+            at = max(at, other.end)
+        if at < whole.end:
+            pieces.append(AckInterval(at, whole.end))
+        return pieces

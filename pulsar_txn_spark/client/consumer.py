@@ -1,0 +1,414 @@
+"""Receiving committed messages for a subscription, and acknowledging them in transactions."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+from pulsar_txn_spark.client.claims import Claims
+from pulsar_txn_spark.client.message import Message
+from pulsar_txn_spark.client.reader import SubscriptionReader
+from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.errors import (
+    AcknowledgementConflictError,
+    AlreadyClosedError,
+    OptionError,
+    ReceiveTimeoutError,
+)
+from pulsar_txn_spark.position import MessagePosition
+from pulsar_txn_spark.runtime import Runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.protocol import SubscriptionRef, TxnId, TxnState
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
+
+_LONGEST_WAIT_S = 60.0
+
+
+class InitialPosition(StrEnum):
+    """Where a subscription that is not there yet begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class Consumer:
+    """Receives for one subscription; made by :meth:`Client.consumer`.
+
+    Messages come in the order of their segments, a parent's before its children's. Whatever was
+    acknowledged in a transaction that aborts comes again, and with it everything that was received
+    and not acknowledged: the consumer goes back to its cursor. Any thread may use it; one at a
+    time receives.
+    """
+
+    def __init__(
+        self,
+        run: Runtime,
+        topics: Sequence[TopicName],
+        subscription: str,
+        initial_position: InitialPosition,
+        require: Callable[[Transaction | None], None],
+        new_txn: Callable[[], Transaction],
+    ) -> None:
+        self._run = run
+        self._subscription = subscription
+        self._topics = tuple(map(str, topics))
+        self._require = require
+        self._new_txn = new_txn
+        self._acks = MetadataPendingAckStore(run.coordinator)
+        self._receiving = threading.Lock()  # held by the thread that reads and waits
+        self._state = threading.Lock()  # held for moments only: what follows is under it
+        self._closed = False
+        self._epoch = 0
+        self._rewind = False
+        self._ready: deque[Message] = deque()
+        self._again: deque[Message] = deque()
+        self._claims: dict[str, Claims] = {}
+        self._txns: dict[TxnId, weakref.ref[Transaction]] = {}
+        # How far cumulative acknowledgements went, and how far they are committed.
+        self._reached: dict[TxnId, dict[SubscriptionRef, MessagePosition]] = {}
+        self._floors: dict[SubscriptionRef, MessagePosition] = {}
+        self._doubtful: set[TxnId] = set()
+        latest = initial_position is InitialPosition.LATEST
+        self._reader = SubscriptionReader(run, topics, subscription, latest=latest, consumer=self)
+        self._origins = self._reader.origins()
+
+    @property
+    def subscription(self) -> str:
+        """Name of the subscription."""
+        return self._subscription
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Full names of the topics."""
+        return self._topics
+
+    # -- receiving -----------------------------------------------------------------------------
+
+    def receive(self, timeout_ms: int | None = None) -> Message:
+        """Return the next message; wait for it if there is none.
+
+        Parameters
+        ----------
+        timeout_ms : int, optional
+            The longest time to wait; None = for ever, 0 = only what is there.
+
+        Raises
+        ------
+        ReceiveTimeoutError
+            If no message came in that time.
+        FencedError
+            If a newer consumer has taken the subscription over.
+        DataLossError
+            If messages that were not acknowledged are gone.
+        AcknowledgementConflictError
+            If the subscription was reset.
+        AlreadyClosedError
+            If the consumer is closed, also while this waits.
+        StoreError, SegmentLogError
+            If the store or the log cannot be reached; receiving again goes on.
+        """
+        if timeout_ms is not None and timeout_ms < 0:
+            raise OptionError(f"timeout_ms: expected at least 0, or None, found {timeout_ms}")
+        deadline = time.monotonic() + (
+            timeout_ms / 1000 if timeout_ms is not None else float("inf")
+        )
+        thorough = False
+        with self._receiving:
+            while True:
+                self._require_open()
+                message = self._next()
+                if message is not None:
+                    return message
+                if self._read():
+                    continue
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 and not thorough:
+                    # An event may be on its way: what is there before this is called must come.
+                    thorough = True
+                    self._reader.look_everywhere()
+                    continue
+                if left_s <= 0:
+                    raise ReceiveTimeoutError(
+                        f"subscription {self._subscription!r}: no message within {timeout_ms} ms. "
+                        "That is no fault: receive again"
+                    )
+                self._reader.wait(min(left_s, _LONGEST_WAIT_S))
+
+    def __iter__(self) -> Iterator[Message]:
+        """Yield messages, waiting for each, until the consumer is closed."""
+        while True:
+            try:
+                message = self.receive()
+            except AlreadyClosedError:
+                return
+            yield message
+
+    def _next(self) -> Message | None:
+        """Take the next message of those that were read."""
+        with self._state:
+            if self._rewind:
+                return None
+            if self._again:
+                return self._again.popleft()
+            while self._ready:
+                message = self._ready.popleft()
+                # Between its reading and now a message of before the rewind may have been
+                # acknowledged, which this one repeats.
+                if not self._claims_of(message.segment).holds(message.position):
+                    return message
+        return None
+
+    def _read(self) -> bool:
+        """Read ahead; tell whether it is worth looking again at once."""
+        self._resolve_doubts()
+        with self._state:
+            epoch, rewind = self._epoch, self._rewind
+        found = self._reader.read(epoch, rewind=rewind)
+        with self._state:
+            if epoch != self._epoch:
+                return True  # what was read is of no use: it will be read again
+            self._rewind = False
+            self._origins = self._reader.origins()
+            for segment, interval, txn in found.held:
+                self._claims_of(segment).add(interval, txn)
+            self._ready.extend(found.messages)
+        return found.progress
+
+    def _claims_of(self, segment: str) -> Claims:
+        return self._claims.setdefault(segment, Claims())
+
+    # -- acknowledging -------------------------------------------------------------------------
+
+    def acknowledge(
+        self, message: Message | Iterable[Message], txn: Transaction | None = None
+    ) -> None:
+        """Acknowledge single messages.
+
+        Parameters
+        ----------
+        message : Message or iterable of Message
+            As this consumer received them.
+        txn : Transaction, optional
+            With it they are acknowledged if and when it commits. Without it at once; what an open
+            transaction has acknowledged is then left to that one.
+
+        Raises
+        ------
+        AcknowledgementConflictError
+            If a message is acknowledged already, or in another open transaction. The transaction
+            can then only be aborted.
+        AcknowledgementsFullError
+            If too many messages are acknowledged one by one behind one that is not.
+        FencedError
+            If a newer consumer has taken the subscription over.
+        TransactionAbortedError, TransactionConflictError
+            If the transaction is over.
+        StoreError, AlreadyClosedError
+        """
+        messages = [message] if isinstance(message, Message) else list(message)
+        self._require_own(messages, txn)
+        by_segment: dict[SubscriptionRef, list[Message]] = {}
+        for one in messages:
+            by_segment.setdefault(one.delivery.where, []).append(one)
+        for where, group in by_segment.items():
+            intervals = [one.delivery.interval for one in group]
+            if txn is None:
+                self._acks.acknowledge_now(where, intervals)
+            else:
+                self._follow(txn)
+                txn.acknowledge(self, where, intervals)
+            with self._state:
+                claims = self._claims_of(where.segment)
+                for one in group:
+                    if txn is not None or one.delivery.epoch != self._epoch:
+                        claims.add(one.delivery.interval, txn.id if txn else None)
+
+    def acknowledge_cumulative(self, message: Message, txn: Transaction | None = None) -> None:
+        """Acknowledge a message and everything that was received before it, in every segment.
+
+        Parameters
+        ----------
+        message : Message
+            As this consumer received it, and not before it went back to its cursor: messages that
+            come again must not be acknowledged before they do.
+        txn : Transaction, optional
+            Without it, they are acknowledged at once, by a transaction of their own.
+
+        Raises
+        ------
+        AcknowledgementConflictError
+            If one of them is acknowledged in another open transaction, if everything up to the
+            message is acknowledged already, or if it was received before the consumer went back.
+            The transaction can then only be aborted.
+        FencedError, TransactionAbortedError, TransactionConflictError
+        StoreError, AlreadyClosedError
+        """
+        self._require_own([message], txn)
+        if txn is None:
+            with self._new_txn() as own:
+                self._acknowledge_up_to(message, own)
+            return
+        self._acknowledge_up_to(message, txn)
+
+    def _follow(self, txn: Transaction) -> None:
+        with self._state:
+            self._txns[txn.id] = weakref.ref(txn)
+
+    def _acknowledge_up_to(self, message: Message, txn: Transaction) -> None:
+        self._follow(txn)
+        delivery = message.delivery
+        for where, end in [*delivery.before.items(), (delivery.where, message.position)]:
+            last = where == delivery.where
+            for piece in self._pieces(message, where, end, txn.id):
+                final = last and piece.end == end
+                txn.acknowledge_cumulative(self, where, piece, nothing_left=not final)
+                with self._state:
+                    self._claims_of(where.segment).add(piece, txn.id)
+                    self._reached.setdefault(txn.id, {})[where] = piece.end
+
+    def _pieces(
+        self, message: Message, where: SubscriptionRef, end: MessagePosition, txn: TxnId
+    ) -> list[AckInterval]:
+        """Return what is to be asked for in one segment, in order."""
+        with self._state:
+            if message.delivery.epoch != self._epoch:
+                raise AcknowledgementConflictError(
+                    f"message {message.message_id} was received before subscription "
+                    f"{self._subscription!r} went back to its cursor: a cumulative acknowledgement "
+                    "of it would take messages that have to come again. Receive again, and "
+                    "acknowledge what comes"
+                )
+            # The store checks that nothing before the start was given back.
+            start = max(self._origins[where], self._floors.get(where, self._origins[where]))
+            pieces = self._claims_of(where.segment).left_of(AckInterval(start, end), txn)
+        own = where == message.delivery.where
+        if own and (not pieces or pieces[-1].end != end):
+            # Somebody has acknowledged this very message: the store says what became of that.
+            pieces.append(message.delivery.interval)
+        return pieces
+
+    def negative_acknowledge(self, message: Message) -> None:
+        """Have a message come again, before those that were not received yet.
+
+        Nothing happens to one that is acknowledged already, or in a transaction.
+
+        Raises
+        ------
+        StoreError, AlreadyClosedError
+        """
+        self._require_own([message], None)
+        delivery = message.delivery
+        if not self._reader.deliverable(delivery.where, message.position):
+            return
+        with self._state:
+            # One of before the consumer went back comes again in any case.
+            if delivery.epoch == self._epoch and message not in self._again:
+                self._again.append(message)
+                self._wake()
+
+    def redeliver_unacknowledged(self) -> None:
+        """Go back to the cursor: everything that is not acknowledged comes again, in order."""
+        self._require_open()
+        self._go_back()
+
+    def _require_own(self, messages: Iterable[object], txn: Transaction | None) -> None:
+        self._require_open(txn)
+        for message in messages:
+            if not isinstance(message, Message) or message.delivery.consumer is not self:
+                raise OptionError(
+                    f"message: expected one that this consumer of {self._subscription!r} has "
+                    f"received, found {message!r}: each consumer acknowledges its own"
+                )
+
+    # -- what transactions say -----------------------------------------------------------------
+
+    def committed(self, txn: TxnId) -> None:
+        """Hear that a transaction that acknowledged here was committed."""
+        with self._state:
+            self._txns.pop(txn, None)
+            for claims in self._claims.values():
+                claims.drop(txn)
+            for where, end in self._reached.pop(txn, {}).items():
+                self._floors[where] = max(end, self._floors.get(where, end))
+
+    def aborted(self, txn: TxnId) -> None:
+        """Hear that a transaction that acknowledged here was aborted: its messages come again."""
+        with self._state:
+            self._txns.pop(txn, None)
+        self._go_back()
+
+    def doubtful(self, txn: TxnId) -> None:
+        """Hear that nobody follows a transaction any more: the next look finds out how it ends."""
+        with self._state:
+            self._txns.pop(txn, None)
+            self._doubtful.add(txn)
+
+    def _go_back(self) -> None:
+        with self._state:
+            self._epoch += 1
+            self._rewind = True
+            self._ready.clear()
+            self._again.clear()
+            self._claims.clear()
+            self._reached.clear()
+            self._floors.clear()
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._closed:
+            self._reader.wake()
+
+    def _resolve_doubts(self) -> None:
+        with self._state:
+            dropped = {txn for txn, found in self._txns.items() if found() is None}
+            for txn in dropped:
+                del self._txns[txn]
+            self._doubtful |= dropped
+            doubtful = list(self._doubtful)
+        for txn in doubtful:
+            header = self._run.store.read_txn(txn)
+            undecided = header is not None and header.state is TxnState.OPEN
+            if undecided and not self._run.coordinator.help([txn], set()):
+                continue
+            with self._state:
+                self._doubtful.discard(txn)
+            # The store knows which messages come again; where it committed, none of its.
+            self._go_back()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _require_open(self, txn: Transaction | None = None) -> None:
+        if self._closed:
+            raise AlreadyClosedError(
+                f"the consumer of subscription {self._subscription!r} is closed: subscribe again"
+            )
+        self._require(txn)
+
+    def close(self) -> None:
+        """Stop receiving; what is not acknowledged comes again to the next consumer."""
+        with self._state:
+            if self._closed:
+                return
+            # First the word, then the wake-up; and nobody else wakes a reader that is gone.
+            self._closed = True
+            self._reader.wake()
+        with self._receiving:
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

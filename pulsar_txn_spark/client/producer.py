@@ -1,0 +1,145 @@
+"""Sending messages to a segmented topic, in transactions and outside of them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from pulsar_txn_spark.client.message import Row, as_batch
+from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.errors import AlreadyClosedError, PulsarTxnError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.runtime import Runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.topic_writer import TopicWriters
+
+
+class Producer:
+    """Sends messages to one topic; made by :meth:`Client.producer`. Any thread may use it."""
+
+    def __init__(
+        self, run: Runtime, topic: TopicName, require: Callable[[Transaction | None], None]
+    ) -> None:
+        run.topics.require(topic)
+        self._run = run
+        self._topic = topic
+        self._require = require
+        self._lock = threading.Lock()
+        self._closed = False
+        self._writers: TopicWriters | None = None
+        self._raised: dict[tuple[str, str], Position] = {}
+        self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
+
+    @property
+    def topic(self) -> str:
+        """Full name of the topic."""
+        return str(self._topic)
+
+    def send(
+        self,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time: datetime | None = None,
+        txn: Transaction | None = None,
+    ) -> None:
+        """Send a message.
+
+        Parameters
+        ----------
+        value : bytes, str or None
+            Text is sent as UTF-8.
+        key : bytes, str or None
+            Messages of one key stay in order.
+        properties : mapping of str to str, optional
+        event_time : datetime, optional
+            With a time zone; kept to the millisecond.
+        txn : Transaction, optional
+            With it the message is queued, and becomes visible when the transaction is committed.
+            Without it, it lies in the log and is visible when this returns; sending it again after
+            an error may double it.
+
+        Raises
+        ------
+        SchemaError
+            If something is of a type that messages do not have.
+        TransactionAbortedError, TransactionConflictError
+            If the transaction is over.
+        SegmentLogError, StoreError
+            If the log or the store does not take it; of this message or of an earlier one that
+            was queued. The transaction can then only be aborted.
+        AlreadyClosedError
+        """
+        row = Row.of(value, key, properties, event_time)
+        self._require_open(txn)
+        if txn is not None:
+            self._txns.add(txn)
+            txn.append(self._topic, row)
+            return
+        with self._lock:
+            self._send_now(row)
+
+    def _send_now(self, row: Row) -> None:
+        if self._writers is None:
+            random = secrets.token_hex(6)
+            self._writers = TopicWriters(
+                self._run, lambda turn: f"ptxs-0-{random}r{turn}", None, secrets.randbelow(1 << 16)
+            )
+        try:
+            self._writers.append(self._topic, as_batch([row]))
+            written = self._writers.finish()
+        except PulsarTxnError:
+            # A writer is of no use after an error: the next message gets a new one, by a new name.
+            self._let_go()
+            raise
+        for one in written:
+            last, place = one.receipt.last, (one.segment.id, one.writer)
+            if last is not None and last != self._raised.get(place):
+                self._run.store.raise_high(one.segment.id, last)
+                self._raised[place] = last
+
+    def flush(self) -> None:
+        """Wait until all that was sent in open transactions lies in the log, still invisible.
+
+        A commit does it by itself. Same errors as :meth:`send`.
+        """
+        self._require_open(None)
+        for txn in list(self._txns):
+            if txn.ended:
+                self._txns.discard(txn)
+            else:
+                txn.flush()
+
+    def _require_open(self, txn: Transaction | None) -> None:
+        if self._closed:
+            raise AlreadyClosedError(f"the producer of {self._topic} is closed: make a new one")
+        self._require(txn)
+
+    def _let_go(self) -> None:
+        writers, self._writers = self._writers, None
+        self._raised.clear()
+        if writers is not None:
+            writers.close()
+
+    def close(self) -> None:
+        """Let go of the connections. What was sent in open transactions stays in them."""
+        with self._lock:
+            self._closed = True
+            self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

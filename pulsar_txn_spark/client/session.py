@@ -1,0 +1,195 @@
+"""A client: one connection to a store and a log, and what is made of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from pulsar_txn_spark.client.consumer import Consumer, InitialPosition
+from pulsar_txn_spark.client.lease import Leases
+from pulsar_txn_spark.client.producer import Producer
+from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.errors import AlreadyClosedError, OptionError
+from pulsar_txn_spark.options import Options, Use, subscription_name
+from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
+
+_SHORTEST_LEASE_MS, _LONGEST_LEASE_MS = 1_000, 86_400_000  # as for the option txn.timeoutMs
+
+
+def connect(options: Mapping[str, str] | None = None) -> Client:
+    """Connect to a store and a log.
+
+    Parameters
+    ----------
+    options : mapping of str to str, optional
+        Those by which Spark's source and sink reach the store and Pulsar (docs/options.md); none =
+        all embedded.
+
+    Raises
+    ------
+    OptionError
+        If an option is unknown, or not one of connecting.
+    StoreUnavailableError, StoreUnsafeError, SegmentLogUnavailableError
+    """
+    return Client(runtime(Options(options or {}, Use.CONNECT)))
+
+
+class Client:
+    """Makes transactions, producers and consumers; close it, or use it as a context manager.
+
+    Any thread may use it. A forked process needs one of its own.
+    """
+
+    def __init__(self, run: Runtime) -> None:
+        self._run = run
+        self._pid = os.getpid()
+        self._closed = False
+        self._leases = Leases()
+        self._lock = threading.Lock()
+        self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+
+    def new_txn(self, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Transaction:
+        """Open a transaction.
+
+        Parameters
+        ----------
+        timeout_ms : int
+            Its lease, 1,000 to 86,400,000: so long the others wait for it once this process is
+            gone. While it lives, the lease is extended.
+
+        Raises
+        ------
+        OptionError
+            If the lease is out of bounds.
+        StoreUnavailableError, AlreadyClosedError
+        """
+        self._require(None)
+        if not _SHORTEST_LEASE_MS <= timeout_ms <= _LONGEST_LEASE_MS:
+            raise OptionError(
+                f"timeout_ms: expected {_SHORTEST_LEASE_MS} to {_LONGEST_LEASE_MS}, found "
+                f"{timeout_ms}"
+            )
+        owner = f"{platform.node()}/{os.getpid()}|client"
+        txn = Transaction(self._run, self._leases, timeout_ms, owner)
+        with self._lock:
+            self._txns.add(txn)
+        return txn
+
+    def producer(self, topic: str) -> Producer:
+        """Make a producer.
+
+        Parameters
+        ----------
+        topic : str
+            ``topic://tenant/namespace/name``, or the name alone (in ``public/default``).
+
+        Raises
+        ------
+        TopicNotFoundError
+            If there is no such topic.
+        TransactionDomainError
+            If it is a topic of Pulsar's own transactions (``persistent://``).
+        OptionError, StoreUnavailableError, AlreadyClosedError
+        """
+        self._require(None)
+        producer = Producer(self._run, TopicName.parse(topic), self._require)
+        with self._lock:
+            self._open.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        subscription: str,
+        initial_position: InitialPosition | str = InitialPosition.EARLIEST,
+    ) -> Consumer:
+        """Subscribe.
+
+        One consumer at a time receives for a subscription: a new one takes over from the one
+        before, and aborts what that one has acknowledged in open transactions.
+
+        Parameters
+        ----------
+        topics : str or sequence of str
+        subscription : str
+        initial_position : InitialPosition
+            Where a subscription that is not there yet begins.
+
+        Raises
+        ------
+        TopicNotFoundError
+            If one of the topics is not there.
+        AcknowledgementConflictError
+            If the subscription belongs to a Spark query.
+        FencedError
+            If another consumer subscribed later, in this very moment.
+        DataLossError
+            If messages that were not acknowledged are gone.
+        OptionError, StoreUnavailableError, AlreadyClosedError
+        """
+        self._require(None)
+        given = [topics] if isinstance(topics, str) else list(topics)
+        names = [TopicName.parse(topic) for topic in given]
+        if not names or len(set(names)) != len(names):
+            raise OptionError(f"topics: expected at least one topic, each once, found {given}")
+        try:
+            name = subscription_name(subscription)
+        except ValueError as error:
+            raise OptionError(f"subscription: expected {error}, found {subscription!r}") from error
+        try:
+            position = InitialPosition(initial_position)
+        except ValueError as error:
+            words = ", ".join(InitialPosition)
+            raise OptionError(
+                f"initial_position: expected one of {words}, found {initial_position!r}"
+            ) from error
+        consumer = Consumer(self._run, names, name, position, self._require, self.new_txn)
+        with self._lock:
+            self._open.add(consumer)
+        return consumer
+
+    def _require(self, txn: Transaction | None) -> None:
+        """Raise unless the client, and the given transaction of it, can be used here."""
+        if self._closed:
+            raise AlreadyClosedError("the client is closed: connect anew")
+        if os.getpid() != self._pid:
+            raise AlreadyClosedError(
+                f"the client was opened in process {self._pid}, this is {os.getpid()}: a fork "
+                "shares its connections with its parent. Connect after the fork"
+            )
+        if txn is not None and txn not in self._txns:
+            raise OptionError(
+                f"txn: expected a transaction of this client, found {txn!r}: begin it with the "
+                "new_txn() of the client that producer and consumer belong to"
+            )
+
+    def close(self) -> None:
+        """Abort open transactions, and close producers and consumers; again = no harm."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        with self._lock:
+            txns, opened = list(self._txns), list(self._open)
+        for txn in txns:
+            txn.close()
+        for one in opened:
+            one.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,411 @@
+"""A transaction of a client: what it writes and acknowledges counts together, or not at all."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.client.lease import Leases
+from pulsar_txn_spark.client.message import Row, as_batch
+from pulsar_txn_spark.errors import (
+    CommitStateUnknownError,
+    PulsarTxnError,
+    StoreUnavailableError,
+    TransactionAbortedError,
+    TransactionConflictError,
+    TransactionNotFoundError,
+)
+from pulsar_txn_spark.runtime import Runtime
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.protocol import SubscriptionRef, TxnId, TxnState
+from pulsar_txn_spark.topic_writer import TopicWriters, Written, op_records, winners_of
+from pulsar_txn_spark.txn.buffer import writer_name
+from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
+
+_LOG = logging.getLogger(__name__)
+_ROWS_GATHERED = 1_000  # so many rows, or bytes, go to the log in one piece
+_BYTES_GATHERED = 512 * 1024
+
+
+class Acknowledger(Protocol):
+    """A consumer, as far as a transaction has to tell it something. None of it waits."""
+
+    def committed(self, txn: TxnId) -> None:
+        """Hear that the transaction was committed."""
+        ...
+
+    def aborted(self, txn: TxnId) -> None:
+        """Hear that the transaction was aborted: what it acknowledged has to come again."""
+        ...
+
+    def doubtful(self, txn: TxnId) -> None:
+        """Hear that nobody here follows the transaction any more, and how it ends is not known."""
+        ...
+
+
+def _writers(run: Runtime, txn: TxnId, nonce: str, timeout_ms: int) -> TopicWriters:
+    # A function: with a reference back to it, a dropped transaction would live on for a while.
+    random = secrets.token_hex(6)
+
+    def name(generation: int) -> str:
+        suffix = f"r{generation}" if generation else ""
+        return writer_name(txn, 0, f"{random}{suffix}")
+
+    def admit(writer: str, segments: Sequence[str]) -> None:
+        run.buffer.admit(txn, nonce, timeout_ms, writer, segments)
+
+    # Rows without a key begin at any segment: else short transactions would all use the first.
+    return TopicWriters(run, name, admit, secrets.randbelow(1 << 16))
+
+
+class Transaction:
+    """A transaction; made by :meth:`Client.new_txn`, and open until it is committed or aborted.
+
+    As a context manager it is committed at the end of the block, and aborted if an exception
+    leaves it. Any thread may use it, and several may at once.
+    """
+
+    def __init__(self, run: Runtime, leases: Leases, timeout_ms: int, owner: str) -> None:
+        self._run = run
+        self._leases = leases
+        self.timeout_ms = timeout_ms
+        self._acks = MetadataPendingAckStore(run.coordinator)
+        self._nonce = secrets.token_hex(8)
+        self._lock = threading.RLock()
+        self._decided: TxnState | None = None
+        self._failed: PulsarTxnError | None = None
+        self._lost: PulsarTxnError | None = None
+        self._outcome: Outcome | None = None
+        self._rows: dict[TopicName, list[Row]] = {}
+        self._gathered_bytes = 0
+        self._acknowledged: set[str] = set()
+        self._acknowledgers: dict[Acknowledger, None] = {}
+        self._written: list[Written] = []
+        with steps.at(Step.BEGIN):
+            self._id = run.coordinator.new_txn(self._nonce, timeout_ms=timeout_ms, owner=owner)
+        self._writers = _writers(run, self._id, self._nonce, timeout_ms)
+        # If it is dropped without an end, its lease ends as if its process had died.
+        self._dropped = weakref.finalize(self, leases.forgotten, self._writers.close)
+        self._dropped.atexit = False
+        leases.keep(self)
+
+    @property
+    def id(self) -> TxnId:
+        """The transaction's id, shown as ``(tc,counter)``."""
+        return self._id
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is known here to be committed or aborted."""
+        return self._decided is not None
+
+    def __repr__(self) -> str:
+        return f"Transaction({self._id}, {self._decided or TxnState.OPEN})"
+
+    # -- what producers and consumers do in it -------------------------------------------------
+
+    def append(self, topic: TopicName, row: Row) -> None:
+        """Queue a row; :meth:`Producer.send` calls it, and says which errors come."""
+        with self._lock:
+            self.require_open()
+            self._rows.setdefault(topic, []).append(row)
+            self._gathered_bytes += row.size
+            if len(self._rows[topic]) >= _ROWS_GATHERED or self._gathered_bytes >= _BYTES_GATHERED:
+                self._guarded(self._hand_over)
+
+    def flush(self) -> None:
+        """Wait until everything that was sent so far lies in the log, invisible."""
+        with self._lock:
+            self.require_open()
+            self._guarded(self._finish_writing)
+
+    def acknowledge(
+        self, by: Acknowledger, where: SubscriptionRef, intervals: Sequence[AckInterval]
+    ) -> None:
+        """Acknowledge single messages; :meth:`Consumer.acknowledge` calls it."""
+        with self._lock:
+            self._take_part(by, where)
+            self._guarded(
+                lambda: self._acks.acknowledge_individual(
+                    self._id, self._nonce, self.timeout_ms, where, intervals
+                )
+            )
+
+    def acknowledge_cumulative(
+        self,
+        by: Acknowledger,
+        where: SubscriptionRef,
+        interval: AckInterval,
+        *,
+        nothing_left: bool,
+    ) -> None:
+        """Acknowledge up to a message; :meth:`Consumer.acknowledge_cumulative` calls it."""
+        with self._lock:
+            self._take_part(by, where)
+            self._guarded(
+                lambda: self._acks.acknowledge_cumulative(
+                    self._id,
+                    self._nonce,
+                    self.timeout_ms,
+                    where,
+                    interval,
+                    nothing_left=nothing_left,
+                )
+            )
+
+    def _take_part(self, by: Acknowledger, where: SubscriptionRef) -> None:
+        self.require_open()
+        # Before the first request: it may take effect although its reply never comes.
+        self._acknowledged.add(where.segment)
+        self._acknowledgers[by] = None
+
+    def require_open(self) -> None:
+        """Raise unless something can still be done in it.
+
+        Raises
+        ------
+        TransactionAbortedError, TransactionConflictError
+        """
+        if self._lost is not None:
+            raise TransactionAbortedError(
+                f"transaction {self._id} was ended by somebody else ({self._lost}): nothing of it "
+                "is visible. Leave it, and do its work again in a new one"
+            ) from self._lost
+        if self._decided is TxnState.ABORTED:
+            raise TransactionAbortedError(f"transaction {self._id} was aborted: begin a new one")
+        if self._failed is not None:
+            raise TransactionConflictError(
+                f"transaction {self._id} takes nothing more, because something in it failed before "
+                f"({self._failed}): abort it, and do its work again in a new one"
+            ) from self._failed
+        if self._decided is TxnState.COMMITTED or self._outcome is not None:
+            raise TransactionConflictError(
+                f"transaction {self._id} takes nothing more: it was committed, or its commit was "
+                "begun. Begin a new one"
+            )
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Do something, and remember if it failed: a commit without it would not be whole."""
+        try:
+            action()
+        except PulsarTxnError as error:
+            self._failed = error
+            raise
+
+    def _hand_over(self) -> None:
+        """Give what was gathered to the writers."""
+        rows, self._rows, self._gathered_bytes = self._rows, {}, 0
+        for topic, gathered in rows.items():
+            self._writers.append(topic, as_batch(gathered))
+
+    def _finish_writing(self) -> None:
+        self._hand_over()
+        with steps.at(Step.APPEND):
+            self._written = self._writers.finish()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Let everything that was sent and acknowledged count, at once.
+
+        1. everything that was sent is flushed; 2. operation records; 3. one compare-and-set names
+        the writers that count: from there on all of it is visible; 4. it is carried out. To commit
+        what is committed already is no error.
+
+        Raises
+        ------
+        TransactionAbortedError
+            If the transaction was aborted: by its lease, by a newer consumer of a subscription
+            that it acknowledges for, or because something in it had failed. Nothing is visible.
+        CommitStateUnknownError
+            If the store does not answer. It may be committed: call this again, or ask
+            :meth:`status`, and do its work again only once it is known to be aborted.
+        SegmentLogError, StoreError
+            If what was sent could not be flushed. The transaction is aborted then.
+        """
+        with self._lock:
+            if self._decided is TxnState.COMMITTED:
+                return
+            if self._outcome is None:
+                self._prepare()
+            assert self._outcome is not None
+            try:
+                self._run.coordinator.commit(self._id, self._nonce, self._outcome)
+            except TransactionAbortedError:
+                self._note(TxnState.ABORTED)
+                raise
+            except StoreUnavailableError as error:
+                raise CommitStateUnknownError(
+                    f"transaction {self._id}: the store was lost in the middle of the commit "
+                    f"({error}). It may be committed: call commit() again, or ask status(), "
+                    "before its work is done again"
+                ) from error
+            self._note(TxnState.COMMITTED)
+
+    def _prepare(self) -> None:
+        """Flush, and put together what the commit names."""
+        if self._lost is not None and self._decided is None:
+            self._note(TxnState.ABORTED)
+        if self._failed is None or self._decided is not None or self._lost is not None:
+            self.require_open()
+        else:
+            self._abort_quietly("something in it had failed")
+            raise TransactionAbortedError(
+                f"transaction {self._id} could not be committed, because something in it failed "
+                f"before ({self._failed}); it was aborted. Do its work again in a new one"
+            ) from self._failed
+        try:
+            self._finish_writing()
+            ops = op_records(self._written)
+            if ops:
+                with steps.at(Step.OP_RECORD):
+                    self._run.coordinator.append_ops(self._id, self._nonce, ops)
+        except PulsarTxnError as error:
+            self._failed = error
+            self._abort_quietly("its rows could not be flushed")
+            raise
+        outcome = Outcome(
+            winners=winners_of(self._written),
+            messages=sum(one.receipt.messages for one in self._written),
+            bytes=sum(one.receipt.bytes for one in self._written),
+        )
+        touched = {winner.segment for winner in outcome.winners} | self._acknowledged
+        for segment in sorted(touched):
+            outcome.witnesses[f"seg:{segment}"] = self._run.store.witness(f"seg:{segment}")
+        self._outcome = outcome
+
+    def abort(self) -> None:
+        """Take everything back: nothing of it becomes visible, what it acknowledged comes again.
+
+        To abort what is aborted already is no error.
+
+        Raises
+        ------
+        TransactionConflictError
+            If it was committed.
+        CommitStateUnknownError, StoreUnavailableError
+            If the store does not answer: when the lease is over, it is aborted in any case.
+        """
+        with self._lock:
+            if self._decided is TxnState.ABORTED:
+                return
+            self._abort("its owner aborted it")
+
+    def _abort(self, cause: str) -> None:
+        self._writers.close()
+        if self._failed is None and self._outcome is None:
+            self._failed = TransactionConflictError("its abort was begun")
+        try:
+            self._run.coordinator.end_txn(self._id, TxnAction.ABORT, nonce=self._nonce, cause=cause)
+        except TransactionNotFoundError:
+            # Collected after its end. Only a commit of ours could have been another one.
+            if self._outcome is not None:
+                raise
+        except TransactionConflictError:
+            self._note(TxnState.COMMITTED)
+            raise
+        except PulsarTxnError:
+            self._leave()
+            raise
+        self._note(TxnState.ABORTED)
+
+    def _abort_quietly(self, cause: str) -> PulsarTxnError | None:
+        """Abort where another error is on its way; return the one that came of it."""
+        try:
+            self._abort(cause)
+        except PulsarTxnError as error:
+            return error
+        return None
+
+    def _note(self, decided: TxnState) -> None:
+        if self._decided is not None:
+            return
+        self._decided = decided
+        self._dropped.detach()
+        self._leases.let_go(self)
+        self._writers.close()
+        self._rows.clear()
+        for one in self._acknowledgers:
+            if decided is TxnState.COMMITTED:
+                one.committed(self._id)
+            else:
+                one.aborted(self._id)
+        self._run.sweeps.nudge()
+
+    def _leave(self) -> None:
+        """Follow it no more: its lease ends, and its consumers find out what became of it."""
+        if self._decided is None:
+            self._leases.let_go(self)
+            self._writers.close()
+            for one in self._acknowledgers:
+                one.doubtful(self._id)
+
+    def status(self) -> TxnStatus:
+        """Look up what has become of it.
+
+        Raises
+        ------
+        TransactionNotFoundError
+            If it ended so long ago that its header was collected, and how is not known here.
+        StoreUnavailableError
+        """
+        try:
+            return self._run.coordinator.status(self._id)
+        except TransactionNotFoundError:
+            if self._decided is None:
+                raise
+            return TxnStatus(self._decided)
+
+    # -- the lease -----------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """Extend the lease."""
+        self._run.coordinator.heartbeat(self._id, self._nonce, self.timeout_ms)
+
+    def lost(self, error: PulsarTxnError) -> None:
+        """Note that somebody else has ended it."""
+        if self._decided is None:
+            self._lost = error
+            for one in list(self._acknowledgers):
+                one.aborted(self._id)
+
+    def close(self) -> None:
+        """Abort it if it is open; the store need not answer."""
+        with self._lock:
+            if self._decided is None:
+                error = self._abort_quietly("its client was closed")
+                if error is not None:
+                    _LOG.warning("transaction %s was left to its lease: %s", self._id, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            if self._decided is not None:
+                return
+            if error is None:
+                try:
+                    self.commit()
+                except PulsarTxnError:
+                    self._leave()
+                    raise
+                return
+            failed = self._abort_quietly("an exception left its block")
+            if failed is not None:
+                error.add_note(f"transaction {self._id} was not aborted: {failed}")

@@ -1,0 +1,80 @@
+"""The transport through Pulsar's binary protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.log import SegmentRef, SegmentWriter
+from pulsar_txn_spark.segments.pulsar_errors import translate
+from pulsar_txn_spark.segments.wire import client as wire_client
+from pulsar_txn_spark.segments.wire.connection import RefusedError
+from pulsar_txn_spark.segments.wire.producer import WireSegmentWriter, WireWriterSettings
+from pulsar_txn_spark.segments.wire.reader import (
+    EntryRows,
+    WireEntry,
+    WireEntryFeed,
+    WireReaderSettings,
+)
+
+
+class WireTransport:
+    """Through Pulsar's binary protocol.
+
+    Parameters
+    ----------
+    config : PulsarConfig
+        Options.
+
+    Raises
+    ------
+    OptionError
+        If an option is unknown, refused or malformed, or only ``pulsar-client`` can serve it.
+    """
+
+    def __init__(self, config: PulsarConfig) -> None:
+        self._config = config
+        self._writer_settings = WireWriterSettings.of(config)
+        self._reader_settings = WireReaderSettings.of(config)
+        self._client = wire_client.CLIENTS.acquire(config)
+
+    def reach(self, segment: SegmentRef, service_url: str) -> None:
+        """Look the topic up and connect; see the Protocol."""
+        try:
+            self._client.reach(segment.log_name)
+        except RefusedError as refused:
+            doing = f"reach {service_url} for"
+            raise translate(refused.result, doing, segment, refused.detail) from None
+
+    def writer(
+        self, segment: SegmentRef, name: str, before_report: Callable[[], None]
+    ) -> SegmentWriter:
+        """Open a producer; see the Protocol."""
+        return WireSegmentWriter(
+            segment, name, self._client, self._writer_settings, before_report=before_report
+        )
+
+    def feed(self, segment: SegmentRef, start: Position) -> WireEntryFeed:
+        """Open a reader; see the Protocol."""
+        return WireEntryFeed(segment, start, self._client, self._reader_settings)
+
+    def rows(self, segment: SegmentRef, columns: frozenset[str], max_rows: int) -> EntryRows:
+        """See the Protocol."""
+        return EntryRows(columns, max_rows, segment, partial(self._entries, segment))
+
+    def _entries(self, segment: SegmentRef, start: Position, end: Position) -> Iterator[WireEntry]:
+        """Yield the entries between two positions, both excluded."""
+        feed = self.feed(segment, start)
+        try:
+            previous = start
+            while (entry := feed.next_entry(previous)) is not None and entry.position < end:
+                previous = entry.position
+                yield entry
+        finally:
+            feed.close()
+
+    def release(self) -> None:
+        """Give the connections back."""
+        wire_client.CLIENTS.release(self._config)
