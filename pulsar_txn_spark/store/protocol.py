@@ -599,6 +599,10 @@ class MetadataStore(Protocol):
         """Read a header and its intents in one step."""
         ...
 
+    def read_txns(self, txns: Sequence[TxnId]) -> list[TxnHeader | None]:
+        """Read headers, each with its intents in one step."""
+        ...
+
     def forget_ops(self, txn: TxnId, nonce: str) -> Answer:
         """Delete the operation records of a transaction that every participant has materialized."""
         ...
@@ -638,6 +642,10 @@ class MetadataStore(Protocol):
 
     def remove_txn(self, txn: TxnId) -> Answer:
         """Remove the header of a transaction that every participant is through with."""
+        ...
+
+    def remove_txns(self, txns: Sequence[TxnId]) -> list[Answer]:
+        """Remove headers, each in a step of its own."""
         ...
 
     # segments

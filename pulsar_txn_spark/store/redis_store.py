@@ -69,6 +69,7 @@ _PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is 
 _RANGES_KEPT = 10_000  # acknowledged ranges of a subscription: 1 MB that a replay reads in one step
 _OPS_FORGOTTEN = 512  # records deleted in one step: a step must not hold the server up for long
 _MARKS_REMOVED = 512  # the same, of a segment's resolved marks
+_CALLS_AT_ONCE = 100  # the same, of scripts that the server runs without a break in between
 _DELIVERED_TO = 0  # the coordinator that keeps counts which belong to none
 _OF_A_SEGMENT = (
     "pins",
@@ -310,6 +311,12 @@ class RedisStore:
                 results.append(self._checked(call, reply))
         return results
 
+    def _run_many(self, calls: Sequence[_Call]) -> list[list[Any]]:
+        """Run any number of calls, a bounded number of them in one round trip."""
+        step = _CALLS_AT_ONCE
+        chunks = (calls[at : at + step] for at in range(0, len(calls), step))
+        return [reply for chunk in chunks for reply in self._run_all(chunk)]
+
     def _was_born(self, tag: str) -> bool:
         return tag in self._witnesses or self._tag_state(tag, "") == "born"
 
@@ -549,28 +556,16 @@ class RedisStore:
 
     def read_txn(self, txn: TxnId) -> TxnHeader | None:
         """Read a header and its intents in one step."""
-        keys = [f"txn:{txn.key}", f"intents:{txn.key}"]
-        reply = self._run(_Call("txn_read", f"tc{txn.tc}", keys, []))
-        if _text(reply[1]) == Code.ABSENT:
-            return None
-        fields = dict(_pairs(reply[3]))
-        finalized = fields.get("finalized_ms")
-        return TxnHeader(
-            txn=txn,
-            state=TxnState(_text(fields["state"])),
-            nonce=_text(fields["nonce"]),
-            owner=_text(fields["owner"]),
-            sink=_text(fields["sink"]),
-            query=_text(fields["query"]),
-            batch=_text(fields["batch"]),
-            deadline_ms=int(fields["deadline_ms"]),
-            created_ms=int(fields["created_ms"]),
-            finalized_ms=int(finalized) if finalized else None,
-            outcome=fields.get("outcome", b""),
-            materialized="materialized" in fields,
-            now_ms=int(reply[2]),
-            intents=frozenset(_text(value) for value in reply[4]),
-        )
+        [found] = self.read_txns([txn])
+        return found
+
+    def read_txns(self, txns: Sequence[TxnId]) -> list[TxnHeader | None]:
+        """Read headers, each with its intents in one step."""
+        calls = [
+            _Call("txn_read", f"tc{txn.tc}", [f"txn:{txn.key}", f"intents:{txn.key}"], [])
+            for txn in txns
+        ]
+        return [_as_header(*one) for one in zip(txns, self._run_many(calls), strict=True)]
 
     def forget_ops(self, txn: TxnId, nonce: str) -> Answer:
         """Delete the operation records of a transaction that every participant has materialized."""
@@ -664,15 +659,17 @@ class RedisStore:
 
     def remove_txn(self, txn: TxnId) -> Answer:
         """Remove the header of a transaction that every participant is through with."""
-        keys = [
-            f"txn:{txn.key}",
-            f"intents:{txn.key}",
-            f"txn-op:{txn.key}",
-            "nonces",
-            "idx:txn-by-final-state",
-            "idx:txn-unmaterialized",
-        ]
-        return self._answer(_Call("txn_remove", f"tc{txn.tc}", keys, [txn.key]))
+        [answer] = self.remove_txns([txn])
+        return answer
+
+    def remove_txns(self, txns: Sequence[TxnId]) -> list[Answer]:
+        """Remove headers, each in a step of its own."""
+        calls = []
+        for txn in txns:
+            own = [f"txn:{txn.key}", f"intents:{txn.key}", f"txn-op:{txn.key}"]
+            keys = [*own, "nonces", "idx:txn-by-final-state", "idx:txn-unmaterialized"]
+            calls.append(_Call("txn_remove", f"tc{txn.tc}", keys, [txn.key]))
+        return [_as_answer(reply) for reply in self._run_many(calls)]
 
     # -- segments ----------------------------------------------------------------------------
 
@@ -982,6 +979,29 @@ def _decided(tc: int, state: TxnState, by: EndedBy) -> dict[str, int]:
 
 def _flat(counts: Mapping[str, int]) -> list[_Arg]:
     return [part for field, amount in counts.items() for part in (field, amount)]
+
+
+def _as_header(txn: TxnId, reply: list[Any]) -> TxnHeader | None:
+    if _text(reply[1]) == Code.ABSENT:
+        return None
+    fields = dict(_pairs(reply[3]))
+    finalized = fields.get("finalized_ms")
+    return TxnHeader(
+        txn=txn,
+        state=TxnState(_text(fields["state"])),
+        nonce=_text(fields["nonce"]),
+        owner=_text(fields["owner"]),
+        sink=_text(fields["sink"]),
+        query=_text(fields["query"]),
+        batch=_text(fields["batch"]),
+        deadline_ms=int(fields["deadline_ms"]),
+        created_ms=int(fields["created_ms"]),
+        finalized_ms=int(finalized) if finalized else None,
+        outcome=fields.get("outcome", b""),
+        materialized="materialized" in fields,
+        now_ms=int(reply[2]),
+        intents=frozenset(_text(value) for value in reply[4]),
+    )
 
 
 def _as_answer(reply: list[Any]) -> Answer:

@@ -182,8 +182,8 @@ class Sweeper:
         # Step 2: carry out what is decided.
         undone = self._store.list_unmaterialized(tc, limit=_AT_A_TIME)
         before = report.materialized
-        for txn in undone:
-            self._carry_out(txn, report)
+        for txn, found in zip(undone, self._store.read_txns(undone), strict=True):
+            self._carry_out(txn, found, report)
         more_undone = len(undone) == _AT_A_TIME and report.materialized > before
         # Step 3: close the segments, so that nobody registers anything below F there again. The
         # script refuses while anything below F is still registered.
@@ -197,7 +197,9 @@ class Sweeper:
             limit=_AT_A_TIME,
         )
         report.waiting += page.waiting
-        due = [header for txn in page.txns if (header := self._carry_out(txn, report)) is not None]
+        headers = zip(page.txns, self._store.read_txns(page.txns), strict=True)
+        carried_out = [self._carry_out(txn, found, report) for txn, found in headers]
+        due = [header for header in carried_out if header is not None]
         segments = {s for header in due for s in Participants.of(header.intents).segments}
         open_ends = {
             segment: why
@@ -205,26 +207,27 @@ class Sweeper:
             if (why := self._close(segment, tc, below, report)) is not None
         }
         # Step 4: headers go whose every participant is through.
-        removed = 0
+        free = []
         for header in due:
             try:
                 why = self._held_by(header, open_ends)
             except _ONE_IS_BROKEN as error:
                 why = str(error)
             if why is None:
-                self._store.remove_txn(header.txn)
-                removed += 1
+                free.append(header.txn)
             else:
                 report.note_stuck(header.txn, why)
+        removed = len(self._store.remove_txns(free))
         report.headers_removed += removed
         self._offsets[tc] = offset + page.seen - removed if page.more else 0
         # Where nothing could go, the next sweep looks behind: this one would only scan on.
         return more_undone or (page.more and removed > 0)
 
-    def _carry_out(self, txn: TxnId, report: SweepReport) -> TxnHeader | None:
+    def _carry_out(
+        self, txn: TxnId, header: TxnHeader | None, report: SweepReport
+    ) -> TxnHeader | None:
         """Carry a decision out; None if its header is gone, or it cannot be carried out."""
         try:
-            header = self._store.read_txn(txn)
             if header is not None and not header.materialized:
                 self._coordinator.materialize(header)
                 report.materialized += 1

@@ -1781,8 +1781,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_a_segment_is_split_twice_and_merged_under_one_writer",
         Edit(
             "pulsar_txn_spark/topic_writer.py",
-            "        self._generation += 1\n",
-            "",
+            "topology = self._successors(segment, error)\n        self._generation += 1\n",
+            "topology = self._successors(segment, error)\n",
         ),
     ),
     mutation(
@@ -1852,8 +1852,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_a_sweep_finishes_what_an_operator_has_left_half_done",
         Edit(
             "pulsar_txn_spark/runtime.py",
-            "retention_ms, [finish_changes]",
-            "retention_ms, []",
+            "chores=[finish_changes]",
+            "chores=[]",
         ),
     ),
     mutation(
