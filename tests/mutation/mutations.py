@@ -31,10 +31,8 @@ SEGMENTS = "pulsar_txn_spark/segments"
 WIRE = "tests/test_wire_transport.py"
 DOMAIN = "tests/test_pulsar_domain.py"
 ADOPTION = "tests/test_adoption.py"
-SEGMENTS = "pulsar_txn_spark/segments"
 TOPIC_LOG = f"{SEGMENTS}/pulsar_topic_log.py"
 CHANGES = "tests/test_segment_changes.py"
-SEGMENTS = "pulsar_txn_spark/segments"
 WIRE_CODE = "pulsar_txn_spark/segments/wire"
 CLIENT = "tests/test_client.py"
 CLIENT_CODE = "pulsar_txn_spark/client"
@@ -1852,8 +1850,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_a_sweep_finishes_what_an_operator_has_left_half_done",
         Edit(
             "pulsar_txn_spark/runtime.py",
-            "chores=[finish_changes]",
-            "chores=[]",
+            "chores=[finish_changes, let_data_go]",
+            "chores=[let_data_go]",
         ),
     ),
     mutation(
