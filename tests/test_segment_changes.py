@@ -167,15 +167,18 @@ def forget(monkeypatch: pytest.MonkeyPatch, losses: int, after: int) -> None:
 
 @pytest.mark.parametrize("after", [0, 25])
 @pytest.mark.parametrize("losses", [1, 3])
+@pytest.mark.parametrize("at_once", [1, 4])
 def test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, losses: int, after: int
+    run: Runtime, monkeypatch: pytest.MonkeyPatch, losses: int, after: int, at_once: int
 ) -> None:
+    monkeypatch.setattr(EmbeddedSegmentLog, "at_once", at_once)
     run.topics.changes.split(TOPIC, "0")
     forget(monkeypatch, losses, after)
     task = Task(run, "n")
     for start in range(0, 200, 10):
         task.writers.append(TOPIC, rows(start, start + 10))
     task.commit(task.writers.finish())
+    # Of writers that are lost at once, each one moves on to a name of its own.
     assert len(set(task.names)) == 1 + losses
     monkeypatch.undo()
     require_whole(run, 200)
