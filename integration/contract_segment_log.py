@@ -27,6 +27,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import (
     READ_SCHEMA,
     ROW_SCHEMA,
+    Appended,
     RangeSize,
     Receipt,
     SegmentLog,
@@ -169,6 +170,37 @@ class SegmentLogContract:
         assert harness.log.trimmed_to(segment) == EARLIEST
         assert harness.log.measure(segment, EARLIEST, EARLIEST) == RangeSize(0, 0, 0, True)
         assert read(harness.log, segment) == []
+
+    # --- trimming -------------------------------------------------------------------------------
+
+    def test_no_more_is_trimmed_than_was_given_up(self, harness: Harness) -> None:
+        segment, log = harness.segment(), harness.log
+        write(log, segment, "w", *(numbered(n, n + 1) for n in range(4)))
+        entries = positions(log, segment)
+        assert log.trim(segment, EARLIEST) == EARLIEST
+        gone = log.trim(segment, entries[1])
+        assert gone <= entries[1]
+        assert log.trimmed_to(segment) <= entries[1]
+        assert read_values(log, segment, entries[1], entries[3]) == [b"2", b"3"]
+        assert log.last_confirmed(segment) == entries[3]
+
+    def test_what_was_published_before_a_moment_is_found(self, harness: Harness) -> None:
+        segment, log = harness.segment(), harness.log
+        assert log.published_before(segment, 1 << 60) == EARLIEST
+        write(log, segment, "w", values(b"a"), values(b"b"))
+        first, last = positions(log, segment)
+        published = [row["publish_time_ms"] for row in read(log, segment)]
+        assert log.published_before(segment, 1 << 60) == last
+        assert log.published_before(segment, published[0]) == EARLIEST
+        assert log.published_before(segment, published[1]) in (EARLIEST, first)
+
+    def test_what_was_appended_is_counted(self, harness: Harness) -> None:
+        segment, log = harness.segment(), harness.log
+        assert log.appended(segment) == Appended(0, 0)
+        write(log, segment, "w", numbered(0, 10), numbered(10, 15))
+        found = log.appended(segment)
+        assert found.messages == 15
+        assert found.bytes > 15
 
     def test_a_missing_segment_is_reported_and_never_conjured_up(self, harness: Harness) -> None:
         segment, log = harness.absent(), harness.log

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.topic_admin import (
+    Retention,
+    ScalingPolicy,
     adopt_topic,
     create_topic,
+    delete_subscription,
     delete_topic,
     find_topic,
     list_topics,
@@ -19,9 +22,13 @@ from pulsar_txn_spark.topic_admin import (
     remove_topic_property,
     reset_subscription,
     seal_segment,
+    set_retention,
+    set_scaling,
     set_topic_property,
     split_segment,
     topic_properties,
+    topic_retention,
+    topic_scaling,
 )
 
 if TYPE_CHECKING:
@@ -33,10 +40,13 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "BatchTransaction",
     "PulsarTxnError",
+    "Retention",
+    "ScalingPolicy",
     "TransactionalSink",
     "__version__",
     "adopt_topic",
     "create_topic",
+    "delete_subscription",
     "delete_topic",
     "find_topic",
     "list_topics",
@@ -45,9 +55,13 @@ __all__ = [
     "reset_subscription",
     "seal_segment",
     "serve_metrics",
+    "set_retention",
+    "set_scaling",
     "set_topic_property",
     "split_segment",
     "topic_properties",
+    "topic_retention",
+    "topic_scaling",
     "transactional",
 ]
 

@@ -6,9 +6,9 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -30,6 +30,7 @@ from pulsar_txn_spark.metrics import DEFAULT_HOST, serve, stop_serving
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.drawing import bar, lineage
+from pulsar_txn_spark.segments.scaler import Scaled
 from pulsar_txn_spark.store.ack_state import SubscriptionState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import (
@@ -44,7 +45,6 @@ from pulsar_txn_spark.txn.participants import Participants
 from pulsar_txn_spark.txn.sweeper import (
     DEFAULT_INTERVAL_S,
     DEFAULT_RETENTION_MS,
-    Sweeper,
     SweepReport,
 )
 from pulsar_txn_spark.txn.txn_ids import pulsars_own, read_txn_id
@@ -135,11 +135,24 @@ def topic_create(
     name: TopicArgument,
     segments: Annotated[int, typer.Option(help="How many segments.")] = 4,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Take one that is there.")] = False,
+    retention_time: Annotated[
+        str | None, typer.Option(help="Keep what was read so long: 12h, 7d. For ever by default.")
+    ] = None,
+    retention_size: Annotated[
+        str | None, typer.Option(help="Keep so many bytes of it: 10GiB. All by default.")
+    ] = None,
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
     """Create a segmented topic."""
-    topic_admin.create_topic(_options(option), name, segments=segments, exist_ok=exist_ok)
+    topic_admin.create_topic(
+        _options(option),
+        name,
+        segments=segments,
+        exist_ok=exist_ok,
+        retention_time=retention_time,
+        retention_size=retention_size,
+    )
     _describe(name, option, as_json=as_json)
 
 
@@ -314,6 +327,103 @@ def topic_remove_property(
     """Take a property from a topic."""
     topic_admin.remove_topic_property(_options(option), name, key)
     _show_properties(name, option, as_json=as_json)
+
+
+@topic.command("retention")
+def topic_retention(
+    name: TopicArgument,
+    time: Annotated[
+        str | None, typer.Option(help="Keep rows so long: 30m, 12h, 7d; 'forever' = no limit.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Keep so many bytes: 500MiB, 10GiB; 'forever' = no limit.")
+    ] = None,
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Show what may go of each segment and who holds it; with --time or --size, set the limits.
+
+    A row goes when it is beyond one of the limits and no subscription needs it any more. A limit
+    that is not given is no limit.
+    """
+    if time is not None or size is not None:
+        topic_admin.set_retention(_options(option), name, time=time, size=size)
+    run = _open(option)
+    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
+    retention = topic_admin.topic_retention(_options(option), name)
+    rows = [
+        {
+            "segment": verdict.segment.descriptor,
+            "state": str(verdict.segment.state),
+            "gone to": str(verdict.gone),
+            "beyond retention to": str(verdict.expired),
+            "needed from": str(verdict.needed),
+            "held by": list(verdict.held_by),
+            "will be": "deleted" if verdict.delete else "trimmed" if verdict.does_anything else "",
+        }
+        for verdict in run.retention().judge(topology, retention)
+    ]
+    if as_json:
+        typer.echo(json.dumps({**asdict(retention), "segments": rows}, indent=2))
+        return
+    _show(rows, as_json=False, title=f"{topology.topic}: {retention}", columns=list(rows[0]))
+
+
+@topic.command("scaling")
+def topic_scaling(
+    name: TopicArgument,
+    enabled: Annotated[
+        bool | None, typer.Option("--on/--off", help="Let 'sweep --scale' split and merge.")
+    ] = None,
+    rows_per_s: Annotated[int | None, typer.Option(help="What one segment should take.")] = None,
+    bytes_per_s: Annotated[int | None, typer.Option(help="What one segment should take.")] = None,
+    skew: Annotated[
+        float | None, typer.Option(help="Split what takes so many times the mean. 0 = off.")
+    ] = None,
+    merge_below: Annotated[
+        float | None, typer.Option(help="Merge neighbours that take less than this part (<= 0.5).")
+    ] = None,
+    min_segments: Annotated[int | None, typer.Option()] = None,
+    max_segments: Annotated[int | None, typer.Option()] = None,
+    hot_for_ms: Annotated[
+        int | None, typer.Option(help="How long a segment has to be hot.")
+    ] = None,
+    cold_for_ms: Annotated[int | None, typer.Option(help="How long two have to be cold.")] = None,
+    split_pause_ms: Annotated[
+        int | None, typer.Option(help="Least time between a change and a split.")
+    ] = None,
+    merge_pause_ms: Annotated[
+        int | None, typer.Option(help="Least time between a change and a merge.")
+    ] = None,
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Show or change when 'pulsar-txn sweep --scale' splits and merges a topic's segments."""
+    given: dict[str, Any] = {
+        "enabled": enabled,
+        "rows_per_s": rows_per_s,
+        "bytes_per_s": bytes_per_s,
+        "skew": skew,
+        "merge_below": merge_below,
+        "min_segments": min_segments,
+        "max_segments": max_segments,
+        "hot_for_ms": hot_for_ms,
+        "cold_for_ms": cold_for_ms,
+        "split_pause_ms": split_pause_ms,
+        "merge_pause_ms": merge_pause_ms,
+    }
+    changes = {key: value for key, value in given.items() if value is not None}
+    options = _options(option)
+    policy = topic_admin.topic_scaling(options, name)
+    if changes:
+        policy = replace(policy, **changes)
+        topic_admin.set_scaling(options, name, policy)
+    row = asdict(policy)
+    if as_json:
+        typer.echo(json.dumps(row, indent=2))
+        return
+    pairs = [{"": key, "value": value} for key, value in row.items()]
+    _show(pairs, as_json=False, title=name, columns=["", "value"])
 
 
 # -- operation records -------------------------------------------------------------------------
@@ -542,6 +652,19 @@ def subscription_reset(
     _describe_subscription(name, subscription_name, option, as_json=as_json)
 
 
+@subscription.command("delete")
+def subscription_delete(
+    name: TopicArgument,
+    subscription_name: Annotated[str, typer.Argument(metavar="SUBSCRIPTION")],
+    option: Given = [],
+    as_json: AsJson = False,
+) -> None:
+    """Delete a subscription: it holds no data any more."""
+    found = topic_admin.delete_subscription(_options(option), name, subscription_name)
+    rows = [{"subscription": subscription_name, "state": "deleted" if found else "not there"}]
+    _show(rows, as_json=as_json, title="", columns=["subscription", "state"])
+
+
 # -- sweeps ------------------------------------------------------------------------------------
 
 
@@ -567,32 +690,53 @@ def sweep(
     metrics_host: Annotated[
         str, typer.Option(help="Address of the endpoint; it has no authentication.")
     ] = DEFAULT_HOST,
+    scale: Annotated[
+        bool,
+        typer.Option("--scale", help="Split and merge where 'topic scaling' is on; see docs."),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="With --scale: only say what it would do and why."),
+    ] = False,
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
-    """Abort what expired, carry out what was decided, collect what nobody needs any more."""
+    """Abort what expired, carry out what was decided, collect what nobody needs any more.
+
+    With --scale --dry-run nothing of that is done: only the load of topics is looked at.
+    """
+    if dry_run and not scale:
+        raise OptionError(
+            "--dry-run goes with --scale; 'topic retention' says what retention would do"
+        )
     if metrics_port is not None and every is None:
         raise OptionError(
             "--metrics-port needs --every SECONDS: a single sweep ends before anybody scrapes it"
         )
     run = _open(option)
     sweeper = run.sweeper(retention_ms)
+
+    def once() -> None:
+        report = None if dry_run else sweeper.sweep()
+        scaled = run.scaler().sweep(dry_run=dry_run) if scale else None
+        _show_sweep(report, scaled, as_json=as_json)
+
     if every is None:
-        _show_sweep(sweeper.sweep(), as_json=as_json)
+        once()
         return
     with _told_to_stop() as stop:
         if metrics_port is not None:
             typer.echo(f"metrics at {serve(run, metrics_port, metrics_host).url}", err=True)
         try:
-            _sweep_until(stop, sweeper, every, as_json=as_json)
+            _sweep_until(stop, once, every)
         finally:
             stop_serving()
 
 
-def _sweep_until(stop: threading.Event, sweeper: Sweeper, every: float, *, as_json: bool) -> None:
+def _sweep_until(stop: threading.Event, once: Callable[[], None], every: float) -> None:
     while True:
         try:
-            _show_sweep(sweeper.sweep(), as_json=as_json)
+            once()
         except (StoreUnavailableError, SegmentLogUnavailableError) as error:
             # It may be back; whatever else is wrong (a store that is not the one known) is not
             # going to mend itself, and ends the command.
@@ -601,12 +745,28 @@ def _sweep_until(stop: threading.Event, sweeper: Sweeper, every: float, *, as_js
             return
 
 
-def _show_sweep(report: SweepReport, *, as_json: bool) -> None:
-    row = asdict(report)
+def _show_sweep(
+    report: SweepReport | None, scaled: Sequence[Scaled] | None, *, as_json: bool
+) -> None:
+    done = asdict(report) if report is not None else {}
+    scaling = [
+        {
+            "topic": one.topic,
+            "do": one.decision.what,
+            "segments": list(one.decision.segments),
+            "why": one.decision.why,
+            "failed": one.failed,
+        }
+        for one in scaled or ()
+    ]
     if as_json:
-        typer.echo(json.dumps(row))
-    else:
-        _show([row], as_json=False, title="sweep", columns=list(row))
+        typer.echo(json.dumps(done if scaled is None else {**done, "scaling": scaling}))
+        return
+    if done:
+        _show([done], as_json=False, title="sweep", columns=list(done))
+    if scaled is not None:
+        columns = ["topic", "do", "segments", "why", "failed"]
+        _show(scaling, as_json=False, title="scaling", columns=columns)
 
 
 @contextmanager

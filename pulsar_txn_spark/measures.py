@@ -352,6 +352,26 @@ ROUND_TRIPS = Metric(
     "killed, and what a failed task made, is missing.",
     "Relates the load of the store to commits.",
 )
+SEGMENTS_TRIMMED = Metric(
+    "pulsar_txn_segments_trimmed_total",
+    Kind.COUNTER,
+    "Times that a sweep has let data go at the beginning of a segment, by the topic's retention.",
+    "Stands still although a retention is set: `pulsar-txn topic retention` names who holds the "
+    "data; mostly a subscription that nobody uses any more.",
+)
+SEGMENTS_DELETED = Metric(
+    "pulsar_txn_segments_deleted_total",
+    Kind.COUNTER,
+    "Segments that sweeps have deleted with all of their metadata.",
+    "As for `pulsar_txn_segments_trimmed_total`.",
+)
+SEGMENTS_SCALED = Metric(
+    "pulsar_txn_segments_scaled_total",
+    Kind.COUNTER,
+    "Splits and merges that sweeps have made by the topics' scaling policies.",
+    "Rises all the time: the load swings faster than the policy's pauses; make them longer, or the "
+    "distance between split and merge wider.",
+)
 
 METRICS: tuple[Metric, ...] = tuple(
     found for found in list(globals().values()) if isinstance(found, Metric)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from pulsar_txn_spark import measures
 from pulsar_txn_spark.config import PulsarConfig, StoreConfig
 from pulsar_txn_spark.options import Options
-from pulsar_txn_spark.segments.log import SegmentLog
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
+from pulsar_txn_spark.segments.retention import RetentionSweep
+from pulsar_txn_spark.segments.scaler import Scaler
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topics import PulsarTopics, Topics
 from pulsar_txn_spark.store.connection import connect
@@ -41,6 +46,14 @@ class Runtime:
     def sweeper(self, retention_ms: int = DEFAULT_RETENTION_MS) -> Sweeper:
         """Return a sweeper that asks this log for the ends of segments."""
         return _sweeper(self.topics, self.log, self.coordinator, retention_ms)
+
+    def retention(self) -> RetentionSweep:
+        """Return what carries the retention of topics out."""
+        return _retention(self.log, self.coordinator)
+
+    def scaler(self) -> Scaler:
+        """Return what splits and merges segments by the policies of topics."""
+        return Scaler(self.store, self.log, self.topics)
 
     def watcher(self, segments: Collection[str] = ()) -> SegmentWatcher:
         """Return a watcher for one waiting thread; close it."""
@@ -98,17 +111,41 @@ def _open(store_config: StoreConfig, pulsar_config: PulsarConfig | None) -> Runt
     )
 
 
+def _retention(log: SegmentLog, coordinator: TransactionCoordinator) -> RetentionSweep:
+    def readable_to(refs: Sequence[SegmentRef]) -> list[Position]:
+        by_id = {ref.id: ref for ref in refs}
+        found = MetadataTransactionBuffer(coordinator).readable(
+            list(by_id), lambda id_: log.last_confirmed(by_id[id_]), [EARLIEST] * len(by_id)
+        )
+        return [one.end for one in found]
+
+    return RetentionSweep(coordinator.store, log, readable_to, secrets.token_hex(8))
+
+
 def _sweeper(
     topics: Topics, log: SegmentLog, coordinator: TransactionCoordinator, retention_ms: int
 ) -> Sweeper:
+    retention = _retention(log, coordinator)
+
     def finish_changes(report: SweepReport) -> None:
         finished, failed = topics.finish_changes()
         report.changes_finished += finished
         for topic, error in failed.items():
             report.note_stuck(topic, error)
 
+    def let_data_go(report: SweepReport) -> None:
+        done = retention.sweep(lambda segment: sweeper.settle(segment, report))
+        report.segments_trimmed += len(done.trimmed)
+        report.segments_deleted += len(done.deleted)
+        tally = coordinator.store.tally
+        tally.count(measures.SEGMENTS_TRIMMED, amount=len(done.trimmed))
+        tally.count(measures.SEGMENTS_DELETED, amount=len(done.deleted))
+        for topic, why in done.failed.items():
+            report.note_stuck(f"the retention of {topic}", why)
+
     ends = partial(_segment_ends, topics, log)
-    return Sweeper(coordinator, ends, retention_ms, chores=[finish_changes])
+    sweeper = Sweeper(coordinator, ends, retention_ms, chores=[finish_changes, let_data_go])
+    return sweeper
 
 
 def _segment_ends(topics: Topics, log: SegmentLog, segment_id: str) -> SegmentEnds | None:

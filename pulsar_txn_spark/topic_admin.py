@@ -9,9 +9,31 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import CONTAINS_TXN, SegmentRef
+from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
+from pulsar_txn_spark.segments.scaling import SCALING_PROPERTY, ScalingPolicy
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.protocol import Code
+
+INTERNAL_PROPERTIES = frozenset({"__upkeep", "__load"})
+"""Who looks after the topic at the moment, and what was seen of its load: nobody's settings."""
+
+__all__ = [
+    "Retention",
+    "ScalingPolicy",
+    "create_topic",
+    "delete_subscription",
+    "delete_topic",
+    "list_topics",
+    "remove_topic_property",
+    "reset_subscription",
+    "set_retention",
+    "set_scaling",
+    "set_topic_property",
+    "topic_properties",
+    "topic_retention",
+    "topic_scaling",
+]
 
 SYSTEM_PREFIX = "__"
 """So the names of the system's own properties begin."""
@@ -39,7 +61,13 @@ def _committed_end(run: Runtime, segment: SegmentRef) -> Position:
 
 
 def create_topic(
-    options: Mapping[str, str], topic: str, *, segments: int = 4, exist_ok: bool = False
+    options: Mapping[str, str],
+    topic: str,
+    *,
+    segments: int = 4,
+    exist_ok: bool = False,
+    retention_time: str | None = None,
+    retention_size: str | None = None,
 ) -> Topology:
     """Create a segmented topic.
 
@@ -53,6 +81,8 @@ def create_topic(
         How many; they tile the 16-bit hash space.
     exist_ok : bool
         Take a topic that is there, if it has as many active segments.
+    retention_time, retention_size : str, optional
+        As for :func:`set_retention`; by default everything is kept for ever.
 
     Raises
     ------
@@ -60,7 +90,105 @@ def create_topic(
         If it is there.
     OptionError, StoreUnavailableError, SegmentLogUnavailableError
     """
-    return _open(options).topics.create(topic_name(options, topic), segments, exist_ok=exist_ok)
+    retention = Retention.parse(retention_time, retention_size)
+    created = _open(options).topics.create(topic_name(options, topic), segments, exist_ok=exist_ok)
+    if not retention.forever:
+        _set_retention(options, topic, retention)
+    return created
+
+
+def set_retention(
+    options: Mapping[str, str], topic: str, *, time: str | None = None, size: str | None = None
+) -> Retention:
+    """Say how long a topic keeps what every subscription has read.
+
+    A row goes when it is beyond one of the limits and no subscription needs it any more; the
+    sweeps see to that. Queries without a ``subscription`` hold nothing: for them the limits have to
+    be longer than they may be away.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+    topic : str
+    time : str, optional
+        Such as ``'30m'``, ``'12h'``, ``'7d'``; None or ``'forever'`` = no limit.
+    size : str, optional
+        Of the whole topic, such as ``'10GiB'``; None or ``'forever'`` = no limit.
+
+    Raises
+    ------
+    OptionError
+        If a limit is malformed.
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    retention = Retention.parse(time, size)
+    _set_retention(options, topic, retention)
+    return retention
+
+
+def _set_retention(options: Mapping[str, str], topic: str, retention: Retention) -> None:
+    value = None if retention.forever else retention.serialize()
+    _change_property(options, topic, RETENTION_PROPERTY, value)
+
+
+def topic_retention(options: Mapping[str, str], topic: str) -> Retention:
+    """Return how long a topic keeps what every subscription has read.
+
+    Raises
+    ------
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    run = _open(options)
+    topology = run.topics.require(topic_name(options, topic))
+    return Retention.of(run.store.read_properties(str(topology.topic)))
+
+
+def set_scaling(options: Mapping[str, str], topic: str, policy: ScalingPolicy) -> None:
+    """Say when ``pulsar-txn sweep --scale`` splits and merges a topic's segments.
+
+    Raises
+    ------
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    _change_property(options, topic, SCALING_PROPERTY, policy.serialize())
+
+
+def topic_scaling(options: Mapping[str, str], topic: str) -> ScalingPolicy:
+    """Return when a topic's segments are split and merged; off unless it was set.
+
+    Raises
+    ------
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    run = _open(options)
+    topology = run.topics.require(topic_name(options, topic))
+    return ScalingPolicy.of(run.store.read_properties(str(topology.topic)))
+
+
+def delete_subscription(options: Mapping[str, str], topic: str, subscription: str) -> bool:
+    """Delete a subscription, so that it holds no data any more; False if there is none.
+
+    A query that still runs with it makes it anew at its next micro-batch.
+
+    Raises
+    ------
+    AcknowledgementConflictError
+        If a transaction has acknowledged something there and is not decided yet.
+    TopicNotFoundError
+        If there is no such topic.
+    """
+    run = _open(options)
+    found = False
+    for segment in run.topics.require(topic_name(options, topic)).readable:
+        answer = run.store.delete_cursor(segment.ref.id, subscription)
+        if answer.code is Code.PENDING:
+            raise _pending(subscription, topic, answer.values[0])
+        found = found or answer.code is Code.OK
+    return found
 
 
 def adopt_topic(
@@ -204,7 +332,8 @@ def topic_properties(options: Mapping[str, str], topic: str) -> dict[str, str]:
     topology = run.topics.require(topic_name(options, topic))
     gates = run.store.gates([segment.ref.id for segment in topology.segments])
     contains = any(gate.contains_txn for gate in gates)
-    return run.store.read_properties(str(topology.topic)) | {
+    found = run.store.read_properties(str(topology.topic))
+    return {name: value for name, value in found.items() if name not in INTERNAL_PROPERTIES} | {
         CONTAINS_TXN: str(contains).lower(),
     }
 
@@ -304,8 +433,11 @@ def reset_subscription(
             position = cursor.position
         answer = run.store.reset_cursor(ref.id, subscription, position)
         if answer.code is Code.PENDING:
-            raise AcknowledgementConflictError(
-                f"subscription {subscription!r} of {topic} has an acknowledgement pending in "
-                f"transaction ({answer.values[0].replace(':', ',')}): stop its query and wait for "
-                "the lease to end"
-            )
+            raise _pending(subscription, topic, answer.values[0])
+
+
+def _pending(subscription: str, topic: str, txn: str) -> AcknowledgementConflictError:
+    return AcknowledgementConflictError(
+        f"subscription {subscription!r} of {topic} has an acknowledgement pending in transaction "
+        f"({txn.replace(':', ',')}): stop its query and wait for the lease to end"
+    )

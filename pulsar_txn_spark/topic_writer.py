@@ -328,7 +328,15 @@ class _Output:
             return None
         name = self._name(self._generation)
         if self._admit is not None:
-            self._admit(name, [segment.id for segment in new])
+            try:
+                self._admit(name, [segment.id for segment in new])
+            except SegmentSealedError as error:
+                # Deleted since this task has read the topology.
+                active = {s.ref.id for s in self._run.topics.require(self._topic).active}
+                gone = [segment for segment in new if segment.id not in active]
+                if not gone:
+                    raise
+                return gone[0], error
         errors = self._each(new, partial(self._open_writer, name))
         return next(((s, error) for s, error in zip(new, errors, strict=True) if error), None)
 

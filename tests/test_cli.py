@@ -205,6 +205,46 @@ def test_a_sweep_collects_what_is_decided(option: str, run: Runtime) -> None:
     assert run.store.read_txn(txn) is None
 
 
+def test_retention_is_set_and_shown_with_what_it_would_do(option: str, topic: str) -> None:
+    call("topic", "create", topic, "--segments", "1", "--retention-time", "12h", "-o", option)
+    shown = call("topic", "retention", topic, "-o", option)
+    assert (shown["time_ms"], shown["size_bytes"]) == (12 * 3_600_000, None)
+    [segment] = shown["segments"]
+    assert (segment["state"], segment["held by"], segment["will be"]) == ("active", [], "")
+    shown = call("topic", "retention", topic, "--size", "1GiB", "-o", option)
+    assert (shown["time_ms"], shown["size_bytes"]) == (None, 1 << 30)
+    result = CliRunner().invoke(cli.app, ["topic", "retention", topic, "-o", option])
+    assert "what was read is kept up to 1GiB" in result.output
+    shown = call("topic", "retention", topic, "--size", "forever", "-o", option)
+    assert (shown["time_ms"], shown["size_bytes"]) == (None, None)
+
+
+def test_scaling_is_off_and_a_dry_run_says_what_it_would_do(option: str, topic: str) -> None:
+    call("topic", "create", topic, "--segments", "1", "-o", option)
+    assert not call("topic", "scaling", topic, "-o", option)["enabled"]
+    assert call("sweep", "--scale", "-o", option)["scaling"] == []
+    args = ("--on", "--rows-per-s", "7", "--min-segments", "1", "--max-segments", "4")
+    shown = call("topic", "scaling", topic, *args, "-o", option)
+    assert (shown["enabled"], shown["rows_per_s"], shown["skew"]) == (True, 7, 4.0)
+    report = call("sweep", "--scale", "--dry-run", "-o", option)
+    assert report.keys() == {"scaling"}, "nothing else is done"
+    [row] = report["scaling"]
+    assert (row["topic"], row["do"], row["failed"]) == (topic, "nothing", "")
+    assert "it takes two looks" in row["why"]
+    result = CliRunner().invoke(cli.app, ["sweep", "--scale", "--dry-run", "-o", option])
+    assert "nothing was" in " ".join(result.output.split())
+
+
+def test_a_subscription_is_deleted(option: str, topic: str) -> None:
+    call("topic", "create", topic, "--segments", "1", "-o", option)
+    call("subscription", "reset", topic, "sub", "-o", option)
+    deleted = call("subscription", "delete", topic, "sub", "-o", option)
+    assert deleted == [{"subscription": "sub", "state": "deleted"}]
+    assert call("subscription", "list", topic, "-o", option) == []
+    again = call("subscription", "delete", topic, "sub", "-o", option)
+    assert again == [{"subscription": "sub", "state": "not there"}]
+
+
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return every command of the tool by its full name."""
     command = command or typer.main.get_command(cli.app)
@@ -319,6 +359,8 @@ def test_an_error_shows_no_password(
     "args, expected",
     [
         (["sweep", "--metrics-port", "0"], "--metrics-port needs --every"),
+        (["sweep", "--dry-run"], "--dry-run goes with --scale"),
+        (["topic", "retention", "x", "--time", "soon"], "expected a number with one of the units"),
         (["topic", "describe", "not-there"], "topic://public/default/not-there does not exist"),
         (["topic", "create", "persistent://a/b/c"], "expected topic://"),
         (["topic", "create", "x", "--segments", "0"], "expected 1 to 1024 segments, found 0"),

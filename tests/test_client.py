@@ -595,7 +595,7 @@ def test_messages_that_were_deleted_before_they_were_received_are_an_error(
     service.client.consumer(topic, "s").close()
     service.send(topic, "b")
     [segment] = service.run.topics.require(TopicName.parse(topic)).active
-    service.run.log.trim(segment.ref, Position(1, 0))  # type: ignore[attr-defined]
+    service.run.log.trim(segment.ref, Position(1, 0))
     with service.client.consumer(topic, "s") as consumer, pytest.raises(DataLossError):
         consumer.receive(timeout_ms=1_000)
 

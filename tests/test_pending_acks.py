@@ -316,7 +316,7 @@ def test_a_reset_is_refused_while_an_acknowledgement_is_pending(world: World) ->
     assert cursor(world) == Cursor(P0, "q", 1, "", "", "")
     world.commit(txn)
     assert world.store.reset_cursor(SEGMENT, "sub", P3).code is Code.OK
-    assert cursor(world) == Cursor(P3, "", 2, "", "", "")
+    assert cursor(world) == Cursor(P3, "", 2, "", "", "", released=P3)
 
 
 def test_an_acknowledgement_of_an_earlier_generation_moves_nothing(world: World) -> None:

@@ -93,8 +93,14 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, _: w.store.claim_cursor(SEGMENT, "sub", "q", 5, P1),
         lambda w, _: w.store.claim_cursor(SEGMENT, "free", "other", 5, P1),
     ],
+    "cursor_delete": [lambda w, _: w.store.delete_cursor(SEGMENT, "free")],
+    "cursor_inherit": [
+        lambda w, _: w.store.inherit_cursor("child", "sub", "q"),
+        lambda w, _: w.store.inherit_cursor(SEGMENT, "sub", "q"),
+    ],
     "cursor_read": [lambda w, _: w.store.read_cursors([SEGMENT, OTHER_SEGMENT], "sub")],
     "cursor_reset": [lambda w, _: w.store.reset_cursor(SEGMENT, "sub", P2)],
+    "cursor_release": [lambda w, _: w.store.release_cursors("read", "q", {"sealed": P1})],
     "events_newest": [lambda w, _: len(w.store._newest_events([f"seg:{SEGMENT}", "tc0"]))],
     "plan_read": [lambda w, _: w.store.read_plans("q", "0")],
     "plan_register": [
@@ -107,6 +113,13 @@ STEPS: Mapping[str, list[Step]] = {
     ],
     "pointer_read": [lambda w, _: w.store.read_pointer("sink", "q")],
     "seg_close": [lambda w, t: w.store.close_segment("quiet", t.tc, t.counter + 1)],
+    "seg_holds": [lambda w, _: w.store.holds([SEGMENT, OTHER_SEGMENT])],
+    "seg_purge": [lambda w, _: w.store.purge_segment("retired")],
+    "seg_retire": [
+        lambda w, _: w.store.retire_segment("quiet", P1, []),
+        lambda w, _: w.store.retire_segment(SEGMENT, P1, ["sub"]),
+    ],
+    "topic_lease": [lambda w, _: w.store.lease_topic(TOPIC, "me", 1000)],
     "seg_floor": [
         lambda w, t: w.store.raise_floor("closed", t.tc, t.counter, P1, EARLIEST),
         lambda w, t: w.store.raise_floor("closed", t.tc, t.counter, P1, P1),
@@ -197,6 +210,7 @@ COUNTED_ANEW = {
     "source_incarnation": "a number is skipped; numbers have to rise, not to be dense",
     "cursor_reset": "a generation is skipped; it has to differ from those before",
     "topic_property": "the second time the property is gone, which is what was wanted",
+    "cursor_delete": "the second time it is gone, which is what was wanted",
     "txn_remove": "the second time the header is gone, which is what was wanted",
 }
 """Where the answer, or a counter, may tell that the request was repeated; nothing else may."""
@@ -234,10 +248,14 @@ def prepare(world: World) -> TxnId:
     world.store.declare_run(txn.tc, NONCE, "slot", 1)
     world.store.raise_high("quiet", P1)
     world.store.close_segment("closed", txn.tc, txn.counter)
+    world.store.claim_cursor("sealed", "read", "q", 1, EARLIEST)
+    world.client.hset("{seg:sealed}:cursor:read", "position", P2.padded())
+    world.store.raise_high("retired", P1)
+    world.store.retire_segment("retired", P1, [])
     return txn
 
 
-CLOCKS = {b"deadline_ms", b"created_ms", b"finalized_ms"}
+CLOCKS = {b"deadline_ms", b"created_ms", b"finalized_ms", b"__upkeep"}
 
 
 def effect(world: World) -> dict[str, object]:

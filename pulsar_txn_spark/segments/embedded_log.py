@@ -42,7 +42,14 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import entry_codec
-from pulsar_txn_spark.segments.log import RangeSize, Receipt, SegmentRef, SegmentWriter, Visible
+from pulsar_txn_spark.segments.log import (
+    Appended,
+    RangeSize,
+    Receipt,
+    SegmentRef,
+    SegmentWriter,
+    Visible,
+)
 from pulsar_txn_spark.store.connection import Client, exchange
 
 LEDGER = 1
@@ -291,6 +298,22 @@ class EmbeddedSegmentLog:
         if value is None:
             raise _not_found(segment)
         return int(value)
+
+    def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
+        """Return the last position that was published before `time_ms` by the server's clock."""
+        keys = [_state_key(segment), _index_key(segment)]
+        number = self._run("published", segment, keys, time_ms)
+        if number is None:
+            raise _not_found(segment)
+        return _position(int(number))
+
+    def appended(self, segment: SegmentRef) -> Appended:
+        """Return what was ever appended."""
+        with _server_errors(segment, "look at"):
+            found: Any = self._client.hmget(_state_key(segment), "messages", "bytes")
+        if found[0] is None:
+            raise _not_found(segment)
+        return Appended(int(found[0]), int(found[1]))
 
     def measure(self, segment: SegmentRef, start: Position, end: Position) -> RangeSize:
         """Count what is in ``(start, end]``, exactly; what is trimmed counts nothing."""

@@ -12,15 +12,14 @@ _SAMPLE_BYTES = 4 * 1024 * 1024
 """What is looked at: the last rows, as the load of long ago says little about the one to come."""
 
 
-def cut_by_load(log: SegmentLog, segment: Segment) -> int | None:
-    """Return the first hash of the second half, by the keys that were written last.
+def recent_hashes(log: SegmentLog, segment: Segment) -> dict[int, int]:
+    """Count the hashes of the keys that were written last; rows without a key do not count.
 
-    Rows of transactions that aborted or are open count as well: they are load all the same. None
-    if no row has a key, or all of them have the same hash, so that no cut can share them out.
+    Rows of transactions that aborted or are open do: they are load all the same.
     """
     start, end = log.trimmed_to(segment.ref), log.last_confirmed(segment.ref)
     if start >= end:
-        return None
+        return {}
     parts = max(1, log.measure(segment.ref, start, end).bytes // _SAMPLE_BYTES)
     ends = log.split(segment.ref, start, end, parts)
     first = ends[-2] if len(ends) > 1 else start
@@ -37,6 +36,15 @@ def cut_by_load(log: SegmentLog, segment: Segment) -> int | None:
         for item in pc.value_counts(batch.column("key").drop_null()).to_pylist():
             at = hash_of(item["values"])
             weights[at] = weights.get(at, 0) + item["counts"]
+    return weights
+
+
+def cut_by_load(log: SegmentLog, segment: Segment) -> int | None:
+    """Return the first hash of the second half, by the keys that were written last.
+
+    None if no row has a key, or all of them have the same hash, so that no cut can share them out.
+    """
+    weights = recent_hashes(log, segment)
     if len(weights) < 2:  # noqa: PLR2004
         return None
     hashes = np.array(sorted(weights), dtype=np.int64)

@@ -96,6 +96,14 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class Appended:
+    """What was appended to a segment, whatever became of it."""
+
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RangeSize:
     """How much a range holds: counts are upper bounds where entries of others are in between.
 
@@ -215,6 +223,29 @@ class SegmentLog(Protocol):
 
         A range ``(start, end]`` is whole if ``start >= trimmed_to``.
         """
+        ...
+
+    def trim(self, segment: SegmentRef, up_to: Position) -> Position:
+        """Give up everything up to `up_to`, and return up to where data is gone now.
+
+        A log deletes in pieces of its own, and maybe later: what is returned may lie before
+        `up_to`. Asking again goes on where that is so. Never more goes than `up_to`.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        ...
+
+    def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
+        """Return a position up to which every entry was published before `time_ms`.
+
+        The furthest one, to the granularity in which the log deletes; EARLIEST if there is none.
+        """
+        ...
+
+    def appended(self, segment: SegmentRef) -> Appended:
+        """Count what was ever appended, or since the log was loaded: the count may begin anew."""
         ...
 
     def measure(self, segment: SegmentRef, start: Position, end: Position) -> RangeSize:

@@ -11,6 +11,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
@@ -40,6 +41,7 @@ _SETTLE_SECONDS = 30.0  # topic policies travel through a system topic: usually 
 _SETTLE_POLL_SECONDS = 0.05
 _BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
 _BATCH_SIZE_HEADER = "X-Pulsar-batch-size"
+_PUBLISH_TIME_HEADER = "X-Pulsar-publish-time"
 _PARTITION = re.compile(r"-partition-\d+$")
 _MARKER_HEADER = "X-Pulsar-marker-type"
 _ABORTED_HEADER = "X-Pulsar-txn-aborted"
@@ -68,6 +70,7 @@ KEEP_ALL_POLICIES: tuple[tuple[str, str, Any, str], ...] = (
 )
 """Policy -> (name, how it is set, body, what it is): with these no unread data is ever dropped."""
 
+_NO_RETENTION = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
 _QUOTA = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 _QUOTA_TYPES = ("destination_storage", "message_age")
 
@@ -212,6 +215,20 @@ class PulsarAdmin:
         headers = answer.headers
         size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
         return int(headers.get(_BATCH_COUNT_HEADER, "1")), int(size)
+
+    def publish_time_ms(self, topic: str, position: Position) -> int | None:
+        """Return when an entry was published, None if it is not there or does not say."""
+        answer = self._call(
+            "HEAD",
+            f"{_path(topic)}/ledger/{position.ledger}/entry/{position.entry}",
+            "look at an entry of",
+            topic,
+            accept=(404, 500),
+        )
+        text = answer.headers.get(_PUBLISH_TIME_HEADER)
+        if answer.status != HTTPStatus.OK or not text:
+            return None
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
 
     def transactions_of(self, topic: str, *, required: bool = True) -> TransactionState | None:
         """Return what a topic's own transactions say, None if the broker has none.
@@ -376,6 +393,20 @@ class PulsarAdmin:
             accept=(409,),
         )
 
+    def move_subscription(self, topic: str, name: str, to: Position) -> None:
+        """Let a subscription stand before the entry `to`: what lies before it is acknowledged."""
+        self._call(
+            "POST",
+            f"{_path(topic)}/subscription/{quote(name, safe='')}/resetcursor",
+            "move a subscription of",
+            topic,
+            body={"ledgerId": to.ledger, "entryId": to.entry, "partitionIndex": -1},
+        )
+
+    def trim_ledgers(self, topic: str) -> None:
+        """Ask the broker to remove what it need not keep; it does so later by itself as well."""
+        self._call("POST", f"{_path(topic)}/trim", "trim", topic, accept=(403, 404, 405))
+
     def subscriptions(self, topic: str) -> list[str]:
         """Return the names of the topic's durable subscriptions."""
         found: list[str] = self._get(f"{_path(topic)}/subscriptions", "list subscriptions", topic)
@@ -412,6 +443,13 @@ class PulsarAdmin:
             f"the backlog quotas of {topic} to be unlimited",
         )
         self._check_subscription_expiry(topic)
+
+    def retain_nothing(self, topic: str) -> None:
+        """Let the broker remove what every subscription of a topic has acknowledged."""
+        path = f"{_policy_path(topic)}/retention"
+        if self._get(f"{path}?applied=true", "read policies of", topic) == _NO_RETENTION:
+            return
+        self._set_policy(topic, path, _NO_RETENTION, "retention")
 
     def forget_policies(self, topic: str) -> None:
         """Take back what :meth:`keep_all_data` has set: the namespace's policies hold again."""

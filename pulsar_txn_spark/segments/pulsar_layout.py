@@ -21,6 +21,11 @@ class Ledger(NamedTuple):
     entries: int
     bytes: int
 
+    @property
+    def last(self) -> Position:
+        """Return the position of its last entry."""
+        return Position(self.id, self.entries - 1)
+
 
 class Piece(NamedTuple):
     """Entries `first` to `last` (both included) of one ledger, and their estimated bytes."""

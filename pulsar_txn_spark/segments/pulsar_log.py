@@ -5,6 +5,18 @@ See :mod:`~pulsar_txn_spark.segments.pulsar_writer` and
 
 **What is gone.** The topic property :data:`ORIGIN_PROPERTY` says up to where data was given up on
 purpose and which ledger comes next. A first ledger beyond that one was removed by somebody else.
+
+**Trimming** goes by whole ledgers, and the broker does it when it likes:
+
+1. :data:`TRIM_PROPERTY` says up to where data is to go, and which ledger comes next. It counts as
+   gone only when the broker has removed the ledgers: readers that skip dropped writers by what the
+   metadata store still knows must never see an entry that it has forgotten (INV-5);
+2. the broker's own retention is switched off: nothing holds data then but the subscription;
+3. the subscription's mark-delete position moves;
+4. when the ledgers are gone, the next trim makes it the origin. One trim at a time.
+
+The last ledger that holds data stays: an empty one may be replaced by the broker at any time, and
+would look like data that somebody else has removed.
 """
 
 from __future__ import annotations
@@ -16,6 +28,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -31,6 +44,7 @@ from pulsar_txn_spark.segments import pulsar_layout
 from pulsar_txn_spark.segments.log import (
     CONTAINS_TXN,
     TRANSACTIONAL_WRITER,
+    Appended,
     RangeSize,
     SegmentRef,
     SegmentWriter,
@@ -55,6 +69,9 @@ ORIGIN_PROPERTY = "pulsar_txn_spark.origin"
 """Topic property ``<position>,<ledger>``: everything up to the position was given up on purpose,
 and the ledger is the first one after it that holds data."""
 
+TRIM_PROPERTY = "pulsar_txn_spark.trim"
+"""Topic property of the same form: the trim that was begun last."""
+
 ADOPTED_PROPERTY = "pulsar_txn_spark.adopted"
 """Topic property of a segment whose topic was there before: it is given back, never deleted."""
 
@@ -63,6 +80,37 @@ _RECEIVER_ROWS = 20_000
 _HOLES_LOOKED_AT = 8  # 2 ms each; what was begun before a range ends near its beginning
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
+
+
+class Origin(NamedTuple):
+    """Up to where data was given up, and the ledger that comes next; and what a trim adds to it."""
+
+    given_up: Position
+    ledger: int
+    trim: tuple[Position, int] | None = None
+
+    @classmethod
+    def parse(cls, text: str, trim: str | None) -> Origin:
+        return cls(*_position_and_ledger(text), _position_and_ledger(trim) if trim else None)
+
+    def gone(self, first_ledger: int) -> Position:
+        """Return up to where data is gone if that is the first ledger that is there."""
+        for given_up, ledger in filter(None, [self.trim, (self.given_up, self.ledger)]):
+            if first_ledger == ledger:
+                return given_up
+        if first_ledger < self.ledger:
+            return self.given_up
+        # In the middle of a trim, or removed by somebody else.
+        return Position(first_ledger, -1)
+
+    def unfinished(self, first_ledger: int) -> bool:
+        """Tell whether the broker has still to remove ledgers."""
+        return self.trim is not None and first_ledger < self.trim[1]
+
+
+def _position_and_ledger(text: str) -> tuple[Position, int]:
+    position, _, ledger = text.partition(",")
+    return Position.parse(position), int(ledger)
 
 
 class _Holes:
@@ -121,7 +169,7 @@ class PulsarSegmentLog:
         )
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._origins: dict[str, tuple[Position, int] | None] = {}
+        self._origins: dict[str, Origin | None] = {}
         self._contains_txn: dict[str, str] = {}  # the property as it was last seen, or set
         self._means: dict[str, tuple[float, float]] = {}
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
@@ -222,7 +270,7 @@ class PulsarSegmentLog:
             self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
             self._admin.forget_policies(topic)
             # Last: until then it can be done again.
-            for name in (ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY):
+            for name in (TRIM_PROPERTY, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY):
                 self._admin.remove_property(topic, name)
         with self._lock:
             self._origins.pop(segment.log_name, None)
@@ -277,6 +325,51 @@ class PulsarSegmentLog:
         """Return up to where data is gone; see the Protocol."""
         first = self._admin.layout(segment.log_name).first_ledger
         return self._gone(segment, first)
+
+    def trim(self, segment: SegmentRef, up_to: Position) -> Position:
+        """Let whole ledgers go; see the Protocol and the head of this module."""
+        topic = segment.log_name
+        origin = self._read_origin(segment)
+        layout = self._admin.layout(topic)
+        if origin is None:
+            return EARLIEST
+        if not origin.unfinished(layout.first_ledger):
+            whole = [one for one in layout.ledgers[:-1] if one.last <= up_to]
+            if not whole:
+                return self._gone(segment, layout.first_ledger)
+            marks = {TRIM_PROPERTY: f"{whole[-1].last},{layout.ledgers[len(whole)].id}"}
+            if origin.trim is not None and layout.first_ledger >= origin.trim[1]:
+                marks[ORIGIN_PROPERTY] = f"{origin.trim[0]},{origin.trim[1]}"
+            # Step 1: what is to go is known before any of it goes.
+            self._admin.set_properties(topic, marks)
+            origin = self._read_origin(segment)
+        assert origin is not None
+        assert origin.trim is not None
+        # Steps 2 and 3; a trim that somebody has begun is carried out as it was begun.
+        self._admin.retain_nothing(topic)
+        self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(origin.trim[1], 0))
+        self._admin.trim_ledgers(topic)
+        return self._gone(segment, self._admin.layout(topic).first_ledger)
+
+    def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
+        """Return the end of the last ledger all of which was published before; see the Protocol.
+
+        A ledger's last entry stands for it. Times are those of the producers' clocks.
+        """
+        ledgers = self._admin.layout(segment.log_name).ledgers
+        low, high = 0, len(ledgers)  # so many from the beginning were, so many may have been
+        while low < high:
+            middle = (low + high) // 2
+            published = self._admin.publish_time_ms(segment.log_name, ledgers[middle].last)
+            if published is not None and published < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return ledgers[low - 1].last if low else EARLIEST
+
+    def appended(self, segment: SegmentRef) -> Appended:
+        """Return what came in since the broker loaded the topic."""
+        return Appended(*self._admin.messages_since_load(segment.log_name))
 
     def measure(self, segment: SegmentRef, start: Position, end: Position) -> RangeSize:
         """Count entries, and estimate or count the rest; see the Protocol."""
@@ -407,7 +500,7 @@ class PulsarSegmentLog:
         if segment.log_name not in self._origins:
             self._read_origin(segment)
 
-    def _read_origin(self, segment: SegmentRef) -> tuple[Position, int] | None:
+    def _read_origin(self, segment: SegmentRef) -> Origin | None:
         """Return up to where data was given up and the ledger after that, None if never written."""
         found = self._admin.properties(segment.log_name)
         if found is None or found.get(SEGMENT_PROPERTY) != segment.id:
@@ -419,10 +512,7 @@ class PulsarSegmentLog:
             )
         self._contains_txn[segment.log_name] = found.get(CONTAINS_TXN, "")
         text = found.get(ORIGIN_PROPERTY)
-        origin = None
-        if text is not None:
-            position, _, ledger = text.partition(",")
-            origin = (Position.parse(position), int(ledger))
+        origin = None if text is None else Origin.parse(text, found.get(TRIM_PROPERTY))
         with self._lock:
             self._origins[segment.log_name] = origin
         return origin
@@ -460,14 +550,9 @@ class PulsarSegmentLog:
 
     def _gone(self, segment: SegmentRef, first_ledger: int) -> Position:
         origin = self._origins.get(segment.log_name)
-        if origin is None or first_ledger > origin[1]:
-            origin = self._read_origin(segment)
-        if origin is None:
-            return EARLIEST
-        given_up, next_ledger = origin
-        if first_ledger <= next_ledger:
-            return given_up
-        return Position(first_ledger, -1)
+        if origin is None or first_ledger > (origin.trim[1] if origin.trim else origin.ledger):
+            origin = self._read_origin(segment)  # a trim may have been begun since, by anybody
+        return EARLIEST if origin is None else origin.gone(first_ledger)
 
     def _check_not_held(self, segment: SegmentRef, end: Position) -> None:
         """Raise if the broker holds readers back: rows behind that point would be skipped."""

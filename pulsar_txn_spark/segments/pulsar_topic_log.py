@@ -26,7 +26,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef, SegmentWriter, Visible
-from pulsar_txn_spark.segments.pulsar_log import SEGMENT_PROPERTY, PulsarSegmentLog
+from pulsar_txn_spark.segments.pulsar_log import SEGMENT_PROPERTY, Origin, PulsarSegmentLog
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, Topology
 
@@ -114,7 +114,7 @@ class PulsarTopicLog(PulsarSegmentLog):
         """Tell whether Pulsar's own coordinators know a transaction of these numbers."""
         return self._admin.knows_transaction(most, least)
 
-    def _read_origin(self, segment: SegmentRef) -> tuple[Position, int] | None:
+    def _read_origin(self, segment: SegmentRef) -> Origin | None:
         """Raise unless it is a topic of Pulsar's own domain."""
         found = self._admin.properties(segment.log_name)
         if found is None:

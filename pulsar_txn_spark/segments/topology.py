@@ -64,6 +64,7 @@ class Segment:
 
     ``sealed_at`` is the last position of a sealed segment's log, which can never grow again.
     ``change`` names the split, merge or seal that the segment came by, empty for a first one.
+    ``erased`` says of a deleted one that nothing of it is left, neither data nor metadata.
 
     An ``adopted`` one was a partition of a topic of Pulsar's own domain. Keys were spread over
     those in another way, so each is taken to own every hash, takes no rows, and all of them are
@@ -79,6 +80,7 @@ class Segment:
     sealed_at: Position | None = None
     change: str = ""
     adopted: bool = False
+    erased: bool = False
 
     @property
     def descriptor(self) -> str:
@@ -313,6 +315,7 @@ class Topology:
                 state=_STATES[segment.state],
                 change=segment.change,
                 adopted=segment.adopted,
+                erased=segment.erased,
             )
             if segment.sealed_at is not None:
                 item.sealed_at.ledger = segment.sealed_at.ledger
@@ -339,6 +342,7 @@ class Topology:
                 ),
                 change=item.change,
                 adopted=item.adopted,
+                erased=item.erased,
             )
             for item in record.segments
         )

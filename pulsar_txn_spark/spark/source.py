@@ -823,7 +823,8 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         segments = reader.segments(topologies)
         ends = self._understood(end, topologies).positions()
         behind: list[AckRequest] = []
-        for key, cursor in self._cursors(segments).items():
+        cursors = self._cursors(segments)
+        for key, cursor in cursors.items():
             target = ends.get(key)
             if cursor is None or target is None or cursor.position >= target or not cursor.query:
                 continue
@@ -839,9 +840,37 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                     batch="",
                 )
             )
-        if not behind:
-            return
-        coordinator = reader.run.coordinator
+        if behind:
+            self._acknowledge(behind)
+        self._release(topologies, ends, cursors)
+
+    def _release(
+        self,
+        topologies: Mapping[str, Topology],
+        ends: Mapping[_Key, Position],
+        cursors: Mapping[_Key, Cursor | None],
+    ) -> None:
+        """Let retention have the sealed segments that no replay will read again.
+
+        Of a segment that still takes rows, the next acknowledgement says as much (and one more
+        request in each micro-batch would buy nothing).
+        """
+        by_query: dict[str, dict[str, Position]] = {}
+        for key, cursor in cursors.items():
+            segment = topologies[key[0]].segment(key[1])
+            end = ends.get(key)
+            if cursor is None or end is None or not segment.drained_at(end):
+                continue
+            # Nobody's, after a reset: this query has begun where it stands, and claims only what
+            # it reads.
+            if cursor.released < end:
+                by_query.setdefault(cursor.query, {})[segment.ref.id] = end
+        subscription = self._options.get("subscription")
+        for query, positions in by_query.items():
+            self._segments.run.store.release_cursors(subscription, query, positions)
+
+    def _acknowledge(self, behind: Sequence[AckRequest]) -> None:
+        coordinator = self._segments.run.coordinator
         timeout_ms = self._options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
         nonce = new_nonce()
         txn = coordinator.new_txn(nonce, timeout_ms=timeout_ms, query=behind[0].query)

@@ -138,7 +138,7 @@ class Pointer(_message.Message):
     def __init__(self, batch_id: _Optional[int] = ..., txn_id: _Optional[str] = ..., nonce: _Optional[str] = ..., digest: _Optional[bytes] = ..., decision: _Optional[_Union[Pointer.Decision, str]] = ..., retired_nonces: _Optional[_Iterable[str]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class Segment(_message.Message):
-    __slots__ = ("id", "log_name", "hash_start", "hash_end", "parents", "children", "state", "sealed_at", "change", "adopted")
+    __slots__ = ("id", "log_name", "hash_start", "hash_end", "parents", "children", "state", "sealed_at", "change", "adopted", "erased")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Segment.State]
@@ -163,6 +163,7 @@ class Segment(_message.Message):
     SEALED_AT_FIELD_NUMBER: _ClassVar[int]
     CHANGE_FIELD_NUMBER: _ClassVar[int]
     ADOPTED_FIELD_NUMBER: _ClassVar[int]
+    ERASED_FIELD_NUMBER: _ClassVar[int]
     id: str
     log_name: str
     hash_start: int
@@ -173,7 +174,8 @@ class Segment(_message.Message):
     sealed_at: Position
     change: str
     adopted: bool
-    def __init__(self, id: _Optional[str] = ..., log_name: _Optional[str] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., children: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[Segment.State, str]] = ..., sealed_at: _Optional[_Union[Position, _Mapping]] = ..., change: _Optional[str] = ..., adopted: bool = ...) -> None: ...
+    erased: bool
+    def __init__(self, id: _Optional[str] = ..., log_name: _Optional[str] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., children: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[Segment.State, str]] = ..., sealed_at: _Optional[_Union[Position, _Mapping]] = ..., change: _Optional[str] = ..., adopted: bool = ..., erased: bool = ...) -> None: ...
 
 class Topology(_message.Message):
     __slots__ = ("topic", "incarnation", "segments", "next_segment", "backend")

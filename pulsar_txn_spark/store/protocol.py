@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.measures import Tally
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
 
@@ -224,7 +224,8 @@ class Cursor:
 
     ``taken`` counts the messages of the next entry that are acknowledged as well (0 unless single
     messages of batches are acknowledged). ``incarnation`` is that of the source or consumer that
-    claimed it last.
+    claimed it last. ``released`` is up to where nobody will ask again: a replay by Spark may read
+    what lies between it and ``position`` once more.
     """
 
     position: Position
@@ -235,6 +236,26 @@ class Cursor:
     batch: str
     taken: int = 0
     incarnation: int = field(default=0, compare=False)
+    released: Position = EARLIEST
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHolds:
+    """Who still needs what of a segment, read in one step.
+
+    Parameters
+    ----------
+    retired : bool
+        Whether the segment was deleted: nothing is registered there any more.
+    released : mapping of str to Position
+        Subscription → up to where nobody will ask for it again.
+    queries : mapping of str to str
+        Subscription → the query that it belongs to, empty if none.
+    """
+
+    retired: bool
+    released: Mapping[str, Position]
+    queries: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,6 +507,10 @@ class MetadataStore(Protocol):
         """Set a property of a topic, or remove it; ABSENT without such a topic or property."""
         ...
 
+    def lease_topic(self, topic: str, owner: str, for_ms: int) -> Answer:
+        """Keep others from looking after a topic for a while (``topic_lease.lua``)."""
+        ...
+
     def list_topics(self) -> list[str]:
         """Return the full names of all segmented topics, sorted."""
         ...
@@ -663,7 +688,33 @@ class MetadataStore(Protocol):
         """Note an acknowledged position of a write outside of transactions."""
         ...
 
+    def holds(self, segments: Sequence[str]) -> list[SegmentHolds]:
+        """Read of each segment who still needs what of it."""
+        ...
+
+    def retire_segment(self, segment: str, end: Position, handed_over: Sequence[str]) -> Answer:
+        """Let nothing be registered in a segment any more (``seg_retire.lua``)."""
+        ...
+
+    def purge_segment(self, segment: str) -> Answer:
+        """Remove what is left of a retired segment whose log is gone (``seg_purge.lua``)."""
+        ...
+
     # subscriptions
+
+    def inherit_cursor(self, segment: str, subscription: str, query: str) -> Answer:
+        """Let a subscription stand before a segment's first entry (``cursor_inherit.lua``)."""
+        ...
+
+    def release_cursors(
+        self, subscription: str, query: str, positions: Mapping[str, Position]
+    ) -> list[Answer]:
+        """Note for each segment up to where nobody asks again (``cursor_release.lua``)."""
+        ...
+
+    def delete_cursor(self, segment: str, subscription: str) -> Answer:
+        """Delete a subscription in a segment (``cursor_delete.lua``)."""
+        ...
 
     def list_subscriptions(self, segment: str) -> list[str]:
         """Return the names of a segment's subscriptions, sorted."""

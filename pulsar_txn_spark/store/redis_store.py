@@ -47,6 +47,7 @@ from pulsar_txn_spark.store.protocol import (
     PointerRead,
     RawOps,
     SegmentDecision,
+    SegmentHolds,
     StoreIdentity,
     SubscriptionRef,
     TcState,
@@ -70,6 +71,18 @@ _OPS_FORGOTTEN = 512  # records deleted in one step: a step must not hold the se
 _MARKS_REMOVED = 512  # the same, of a segment's resolved marks
 _CALLS_AT_ONCE = 100  # the same, of scripts that the server runs without a break in between
 _DELIVERED_TO = 0  # the coordinator that keeps counts which belong to none
+_OF_A_SEGMENT = (
+    "pins",
+    "pin-order",
+    "dropped",
+    "resolved",
+    "closed",
+    "floor",
+    "floor-pair",
+    "state",
+    "events",
+)
+"""Keys of a segment's tag that do not have a subscription's name, without those of its log."""
 _OWN_PRELUDE = frozenset({"birth", "store_identity"})
 _WITH_RANGES = frozenset({"ack_individual", "ack_cumulative", "seg_materialize"})
 
@@ -387,6 +400,11 @@ class RedisStore:
         action: list[_Arg] = ["remove"] if value is None else ["set", value]
         keys = ["topology", "properties"]
         return self._answer(_Call("topic_property", f"topic:{topic}", keys, [name, *action]))
+
+    def lease_topic(self, topic: str, owner: str, for_ms: int) -> Answer:
+        """Keep others from looking after a topic for a while (``topic_lease.lua``)."""
+        keys = ["topology", "properties"]
+        return self._answer(_Call("topic_lease", f"topic:{topic}", keys, [owner, for_ms]))
 
     def list_topics(self) -> list[str]:
         """Return the full names of all segmented topics, sorted."""
@@ -722,7 +740,63 @@ class RedisStore:
         """Note an acknowledged position of a write outside of transactions."""
         self._run(_Call("seg_raise", f"seg:{segment}", ["state", "events"], [position.padded()]))
 
+    def holds(self, segments: Sequence[str]) -> list[SegmentHolds]:
+        """Read of each segment who still needs what of it."""
+        if not segments:
+            return []
+        calls = [
+            _Call("seg_holds", f"seg:{segment}", ["subscriptions"], [f"{{seg:{segment}}}:cursor:"])
+            for segment in segments
+        ]
+        return [_as_holds(reply) for reply in self._run_all(calls)]
+
+    def retire_segment(self, segment: str, end: Position, handed_over: Sequence[str]) -> Answer:
+        """Let nothing be registered in a segment any more (``seg_retire.lua``)."""
+        tag = f"seg:{segment}"
+        args: list[_Arg] = [end.padded(), f"{{{tag}}}:cursor:", f"{{{tag}}}:pending-acks:"]
+        keys = ["pins", "subscriptions", "state"]
+        return self._answer(_Call("seg_retire", tag, keys, [*args, *handed_over]))
+
+    def purge_segment(self, segment: str) -> Answer:
+        """Remove what is left of a retired segment whose log is gone (``seg_purge.lua``)."""
+        tag = f"seg:{segment}"
+        names = ("cursor", "pending-acks", "ack-ranges")
+        orders = [f"resolved-order:{tc}" for tc in range(self._identity.coordinators)]
+        keys = ["subscriptions", *_OF_A_SEGMENT, *orders]
+        return self._answer(_Call("seg_purge", tag, keys, [f"{{{tag}}}:{n}:" for n in names]))
+
     # -- subscriptions -----------------------------------------------------------------------
+
+    def inherit_cursor(self, segment: str, subscription: str, query: str) -> Answer:
+        """Let a subscription stand before a segment's first entry (``cursor_inherit.lua``)."""
+        keys = [f"cursor:{subscription}", "subscriptions"]
+        args: list[_Arg] = [query, EARLIEST.padded(), subscription]
+        return self._answer(_Call("cursor_inherit", f"seg:{segment}", keys, args))
+
+    def release_cursors(
+        self, subscription: str, query: str, positions: Mapping[str, Position]
+    ) -> list[Answer]:
+        """Note for each segment up to where nobody asks again (``cursor_release.lua``)."""
+        calls = [
+            _Call(
+                "cursor_release",
+                f"seg:{segment}",
+                [f"cursor:{subscription}"],
+                [query, position.padded()],
+            )
+            for segment, position in positions.items()
+        ]
+        return [_as_answer(reply) for reply in self._run_all(calls)] if calls else []
+
+    def delete_cursor(self, segment: str, subscription: str) -> Answer:
+        """Delete a subscription in a segment (``cursor_delete.lua``)."""
+        keys = [
+            f"cursor:{subscription}",
+            f"pending-acks:{subscription}",
+            "subscriptions",
+            f"ack-ranges:{subscription}",
+        ]
+        return self._answer(_Call("cursor_delete", f"seg:{segment}", keys, [subscription]))
 
     def list_subscriptions(self, segment: str) -> list[str]:
         """Return the names of a segment's subscriptions, sorted."""
@@ -955,12 +1029,26 @@ def _as_gate(reply: list[Any]) -> Gate:
     return Gate(pins, dropped, floor, contains_txn=True)
 
 
+def _as_holds(reply: list[Any]) -> SegmentHolds:
+    names, queries, released = reply[3::3], reply[4::3], reply[5::3]
+    return SegmentHolds(
+        retired=bool(reply[2]),
+        released={
+            _text(name): MessagePosition.from_padded(_text(at)).taken_after[0]
+            for name, at in zip(names, released, strict=True)
+        },
+        queries={_text(n): _text(q) for n, q in zip(names, queries, strict=True)},
+    )
+
+
 def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
     fields = {name: _text(value) for name, value in _pairs(flat)}
     if not fields:
         return None
     try:
         position, taken = MessagePosition.from_padded(fields["position"]).taken_after
+        text = fields.get("released", fields["position"])
+        released = MessagePosition.from_padded(text).taken_after[0]
         return Cursor(
             position=position,
             query=fields["query"],
@@ -970,6 +1058,7 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
             batch=fields.get("batch", ""),
             taken=taken,
             incarnation=int(fields.get("source", "0")),
+            released=released,
         )
     except KeyError as error:
         raise StoreCorruptError(f"a cursor lacks its field {error}") from error

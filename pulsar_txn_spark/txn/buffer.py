@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.errors import FencedError, StoreCorruptError, TransactionConflictError
+from pulsar_txn_spark.errors import (
+    FencedError,
+    SegmentSealedError,
+    StoreCorruptError,
+    TransactionConflictError,
+)
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord
@@ -96,6 +101,8 @@ class MetadataTransactionBuffer:
         ------
         TransactionAbortedError, TransactionConflictError, FencedError, TransactionNotFoundError
             If the transaction is not OPEN under this nonce, or the segment is closed to it.
+        SegmentSealedError
+            If a segment was deleted, which is to say sealed long ago: its children take the rows.
         """
         # Step 1: the intents are durable before the segments are touched.
         with steps.at(Step.INTENT):
@@ -107,6 +114,11 @@ class MetadataTransactionBuffer:
         for segment, answer in zip(segments, answers, strict=True):
             if answer.code in (Code.OK, Code.PINNED):
                 continue
+            if answer.code is Code.DELETED:
+                raise SegmentSealedError(
+                    f"segment {segment} was sealed, read to its end and deleted: its children take "
+                    "its rows"
+                )
             if answer.code is Code.DROPPED:
                 raise FencedError(f"writer {writer} was dropped from segment {segment}")
             raise TransactionConflictError(

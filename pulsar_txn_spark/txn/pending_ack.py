@@ -12,6 +12,7 @@ from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     AcknowledgementsFullError,
+    DataLossError,
     FencedError,
     PulsarTxnError,
     TransactionConflictError,
@@ -464,7 +465,15 @@ def require_claimed(subscription: str, query: str, answer: Answer) -> None:
         If it belongs to another query.
     FencedError
         If a newer source of the same query has taken it over.
+    DataLossError
+        If retention has deleted the segment.
     """
+    if answer.code is Code.DELETED:
+        raise DataLossError(
+            f"subscription {subscription!r} was to begin in a segment that retention has deleted "
+            "meanwhile, with all of its rows. Nothing was skipped: raise the topic's retention "
+            "(pulsar-txn topic retention), then start again with a new checkpoint"
+        )
     if answer.code is Code.OWNED:
         raise AcknowledgementConflictError(
             f"subscription {subscription!r} belongs to {_party(answer.values[0])}, this is "

@@ -65,7 +65,8 @@ class SweepReport:
     ``stuck`` names transactions that could not be carried out, or whose header is past its
     retention but could not go, and why. ``waiting`` counts headers past their retention that wait
     for an older transaction of their TC to end. ``changes_finished`` counts the splits, merges and
-    seals that somebody had left half done.
+    seals that somebody had left half done. ``segments_trimmed`` and ``segments_deleted``
+    count those of which the topics' retention has let data go.
     """
 
     aborted: int = 0
@@ -74,6 +75,8 @@ class SweepReport:
     segments_closed: int = 0
     dropped_removed: int = 0
     changes_finished: int = 0
+    segments_trimmed: int = 0
+    segments_deleted: int = 0
     waiting: int = 0
     stuck: tuple[str, ...] = ()
 
@@ -142,6 +145,14 @@ class Sweeper:
             chore(report)
         self._store.deliver_tally()
         return report
+
+    def settle(self, segment: str, report: SweepReport) -> None:
+        """Let dropped writers of a segment go of which the log has deleted every entry (INV-5)."""
+        for tc in range(self._store.identity.coordinators):
+            below, _ = self._store.lowest_open(tc)
+            why = self._close(segment, tc, below, report)
+            if why is not None:
+                report.note_stuck(f"the trimmed segment {segment}", why)
 
     def _sweep_once(self, tc: int, report: SweepReport) -> bool:
         """Deal with the oldest of a TC; tell whether another round gets further."""

@@ -24,13 +24,15 @@ EVENTS = "tests/test_notification.py"
 MARK = "tests/test_contains_txn.py"
 IDLE = "tests/test_idle_source.py"
 METRICS = "tests/test_metrics.py"
+RETENTION = "tests/test_retention.py"
+TRIM = "tests/test_pulsar_trim.py"
+SCALING = "tests/test_scaling.py"
+SEGMENTS = "pulsar_txn_spark/segments"
 WIRE = "tests/test_wire_transport.py"
 DOMAIN = "tests/test_pulsar_domain.py"
 ADOPTION = "tests/test_adoption.py"
-SEGMENTS = "pulsar_txn_spark/segments"
 TOPIC_LOG = f"{SEGMENTS}/pulsar_topic_log.py"
 CHANGES = "tests/test_segment_changes.py"
-SEGMENTS = "pulsar_txn_spark/segments"
 WIRE_CODE = "pulsar_txn_spark/segments/wire"
 CLIENT = "tests/test_client.py"
 CLIENT_CODE = "pulsar_txn_spark/client"
@@ -85,8 +87,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{TASKS}::test_no_entry_is_appended_before_its_writer_is_pinned",
         Edit(
             "pulsar_txn_spark/topic_writer.py",
-            "        if self._admit is not None:\n            self._admit(name,",
-            "        if False:\n            self._admit(name,",
+            "        if self._admit is not None:\n            try:",
+            "        if False:\n            try:",
         ),
     ),
     mutation(
@@ -1084,9 +1086,207 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{MARK}::test_a_reader_of_a_segment_without_the_mark_fetches_no_transaction_state",
         Edit(
             f"{LUA}/seg_gate.lua",
-            "if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 then",
-            "if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 2 then",
+            "if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 and",
+            "if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 2 and",
         ),
+    ),
+    # --- retention: what somebody needs stays, and what went comes back by no late request --------
+    mutation(
+        "a late request brings something of a deleted segment back",
+        "INV-6",
+        f"{RETENTION}::test_nothing_that_comes_late_brings_anything_back",
+        Edit(f"{LUA}/_prelude.lua", "local retired = birth[4]", "local retired = false"),
+    ),
+    *(
+        mutation(
+            f"a deleted segment lets {script} in",
+            "INV-6",
+            f"{RETENTION}::test_nothing_that_comes_late_brings_anything_back",
+            Edit(f"{LUA}/{script}.lua", f"if retired then\n  return {{seq, '{code}'}}\nend\n", ""),
+        )
+        for script, code in (
+            ("seg_pin", "DELETED"),
+            ("seg_materialize", "CLOSED"),
+            ("seg_close", "ALREADY"),
+            ("seg_raise", "ALREADY"),
+            ("seg_through", "CLOSED"),
+            ("cursor_claim", "DELETED"),
+            ("cursor_reset", "DELETED"),
+            ("ack_place", "CLOSED"),
+        )
+    ),
+    mutation(
+        "a segment is deleted under a pin",
+        "INV-6",
+        f"{RETENTION}::test_a_segment_with_a_pin_is_not_retired",
+        Edit(f"{LUA}/seg_retire.lua", "if pin then", "if false then"),
+    ),
+    mutation(
+        "a segment is deleted under a pending acknowledgement",
+        "INV-6",
+        f"{RETENTION}::test_a_segment_with_a_pending_acknowledgement_is_not_retired",
+        Edit(f"{LUA}/seg_retire.lua", "  if txn then", "  if false then"),
+    ),
+    mutation(
+        "a segment is deleted although a subscription came at the last moment",
+        "INV-11",
+        f"{RETENTION}::test_a_subscription_that_comes_at_the_last_moment_is_seen",
+        Edit(f"{LUA}/seg_retire.lua", "  if released < ARGV[4] then", "  if false then"),
+        Edit(f"{LUA}/seg_retire.lua", "  if not handed_over[name] then", "  if false then"),
+    ),
+    mutation(
+        "a subscription that is not known in the children is forgotten with the parent",
+        "INV-11",
+        f"{RETENTION}::test_a_subscription_that_has_not_come_to_the_children_is_known_there",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "                    self._store.inherit_cursor(child, name, query)\n",
+            "                    pass\n",
+        ),
+    ),
+    mutation(
+        "a subscription that is further is sent back to a child",
+        "INV-10",
+        f"{RETENTION}::test_a_subscription_that_is_further_is_not_sent_back_to_a_child",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "if not known and needed[child][name] is not None:",
+            "if not known:",
+        ),
+    ),
+    mutation(
+        "a merged parent goes before the other one was read",
+        "INV-10",
+        f"{RETENTION}::test_of_merged_parents_none_goes_before_all_were_read",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "                and all(through[p] for p in siblings)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a segment goes before its parents",
+        "INV-11",
+        f"{RETENTION}::test_segments_go_from_the_roots_on",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "by_id[p].state is SegmentState.DELETED for p in segment.parents",
+            "True for p in segment.parents",
+        ),
+    ),
+    mutation(
+        "what Spark may read once more is trimmed",
+        "INV-11",
+        f"{RETENTION}::test_what_spark_may_read_once_more_stays, "
+        "test_a_segment_that_spark_may_read_once_more_stays",
+        Edit(f"{LUA}/seg_holds.lua", "cursor[2] or cursor[3]", "cursor[3]"),
+    ),
+    mutation(
+        "a reset forgets what the query before may read once more",
+        "INV-11",
+        f"{RETENTION}::test_a_reset_keeps_what_the_query_before_may_read_once_more",
+        Edit(f"{LUA}/cursor_reset.lua", "and cursor[1] ~= ARGV[4] then", "then"),
+    ),
+    mutation(
+        "rows of an open transaction are trimmed",
+        "INV-11",
+        f"{RETENTION}::test_rows_of_an_open_transaction_stay_although_nobody_subscribes",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            'bounds["an open transaction, or the end of the log"] = readable[id_]',
+            'bounds["the end of the log"] = self._log.last_confirmed(segment.ref)',
+        ),
+    ),
+    mutation(
+        "a subscription that may still come to a segment does not hold it",
+        "INV-11",
+        f"{RETENTION}::test_a_subscription_needs_what_it_has_not_left_behind",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "None if name in further else EARLIEST",
+            "None",
+        ),
+    ),
+    mutation(
+        "the metadata of a segment goes before its log",
+        "INV-5",
+        f"{RETENTION}::test_the_metadata_goes_after_the_log",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "        self._log.delete(segment.ref)\n        # Step 6.\n"
+            "        self._store.purge_segment(segment.ref.id)\n",
+            "        self._store.purge_segment(segment.ref.id)\n"
+            "        self._log.delete(segment.ref)\n",
+        ),
+    ),
+    mutation(
+        "the metadata of a living segment can be purged",
+        "INV-5",
+        f"{RETENTION}::test_a_segment_that_was_not_retired_is_not_purged",
+        Edit(f"{LUA}/seg_purge.lua", "if not retired then", "if false then"),
+    ),
+    mutation(
+        "a deletion that was half done stays so",
+        "INV-6",
+        f"{RETENTION}::test_a_deletion_that_died_at_any_step_is_finished_by_the_next_sweep",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "            self._finish(topology, begun, report)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "dropped writers stay for ever where data was trimmed",
+        "INV-5",
+        f"{RETENTION}::test_dropped_writers_go_with_their_entries_and_zombies_stay_invisible",
+        Edit(f"{SEGMENTS}/retention.py", "                settle(ref.id)\n", ""),
+    ),
+    mutation(
+        "a trim counts before the broker has removed the ledgers",
+        "INV-5",
+        f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py", "if first_ledger == ledger:", "if first_ledger <= ledger:"
+        ),
+    ),
+    mutation(
+        "a trim is begun before the last one is done",
+        "INV-11",
+        f"{TRIM}::test_a_trim_that_was_begun_is_finished_before_another_one_begins",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py",
+            "        if not origin.unfinished(layout.first_ledger):",
+            "        if True:",
+        ),
+    ),
+    mutation(
+        "the last ledger that holds data is trimmed",
+        "INV-11",
+        f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
+        Edit(
+            f"{SEGMENTS}/pulsar_log.py",
+            "for one in layout.ledgers[:-1] if",
+            "for one in layout.ledgers if",
+        ),
+    ),
+    mutation(
+        "scaling has no pause after a change",
+        "PIP-483",
+        f"{SCALING}::test_the_policy_decides_by_table",
+        Edit(f"{SEGMENTS}/scaling.py", "seen.changed_ms + policy.split_pause_ms", "0"),
+    ),
+    mutation(
+        "scaling grows beyond its bound",
+        "PIP-483",
+        f"{SCALING}::test_the_policy_decides_by_table, "
+        "test_a_load_that_stays_the_same_settles_and_never_swings",
+        Edit(f"{SEGMENTS}/scaling.py", "if len(active) >= policy.max_segments:", "if False:"),
+    ),
+    mutation(
+        "a policy may merge what it has just split",
+        "PIP-483",
+        f"{SCALING}::test_a_policy_that_would_swing_or_run_away_is_refused",
+        Edit(f"{SEGMENTS}/scaling.py", '"merge_below": (0, 0.5)', '"merge_below": (0, 1)'),
     ),
     # --- metrics: they may lack something, and never tell what was not, nor get in the way --------
     mutation(
@@ -1660,8 +1860,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_a_sweep_finishes_what_an_operator_has_left_half_done",
         Edit(
             "pulsar_txn_spark/runtime.py",
-            "chores=[finish_changes]",
-            "chores=[]",
+            "chores=[finish_changes, let_data_go]",
+            "chores=[let_data_go]",
         ),
     ),
     mutation(

@@ -91,6 +91,8 @@ local function settle(ranges, own, cursor_key, txn, committed)
       if from == cursor and holder == '' then
         redis.call('ZREM', ranges, first)
         redis.call('HSET', cursor_key, 'position', to, 'txn', txn, 'sink', '', 'batch', '')
+        -- Who acknowledges messages never reads them again: see cursor_claim.lua.
+        redis.call('HDEL', cursor_key, 'released')
         moved = 1
       end
     end

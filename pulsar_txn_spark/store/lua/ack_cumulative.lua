@@ -11,6 +11,10 @@
 --    {seq, 'PENDING', TxnId, end}        another transaction holds something up to there
 --    {seq, 'DELETED', end}               all of it is acknowledged for good
 --    {seq, 'CURSOR', cursor, gap}        nobody acknowledged what begins at `gap`, before `start`
+--    {seq, 'CLOSED'} as well if the segment was deleted
+if retired then
+  return {seq, 'CLOSED'}
+end
 local closed = redis.call('HGET', KEYS[4], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then
   return {seq, 'CLOSED'}

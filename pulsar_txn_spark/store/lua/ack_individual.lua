@@ -18,6 +18,10 @@
 --    {seq, 'DELETED', end}               it is acknowledged for good
 --    {seq, 'MISFIT', end}                it is so in part: readers do not agree on what is visible
 --    {seq, 'FULL', number of ranges}
+--    {seq, 'CLOSED'} as well if the segment was deleted
+if retired then
+  return {seq, 'CLOSED'}
+end
 local closed = redis.call('HGET', KEYS[4], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then
   return {seq, 'CLOSED'}

@@ -11,6 +11,10 @@
 --    {seq, 'PENDING', TxnId}                          another transaction holds the cursor
 --    {seq, 'CURSOR', position, sink, batch, TxnId}    start is not where the cursor stands
 --    {seq, 'FENCED', incarnation}                     a newer source has taken over
+--    {seq, 'CLOSED'} as well if the segment was deleted
+if retired then
+  return {seq, 'CLOSED'}
+end
 local closed = redis.call('HGET', KEYS[4], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then
   return {seq, 'CLOSED'}

@@ -3,9 +3,19 @@
 -- KEYS[4]  {seg:<id>}:subscriptions, KEYS[5] {seg:<id>}:ack-ranges:<subscription>
 -- ARGV[4]  position, ARGV[5] name
 -- -> {seq, 'OK', generation} | {seq, 'PENDING', TxnId}
+--    {seq, 'DELETED'} as well if the segment was deleted
+if retired then
+  return {seq, 'DELETED'}
+end
 local pending = redis.call('HKEYS', KEYS[3])
 if #pending > 0 then
   return {seq, 'PENDING', pending[1]}
+end
+-- Where the cursor stays, the query before may come back and replay its last batch: what it may read
+-- again stays as well.
+local cursor = redis.call('HMGET', KEYS[2], 'position', 'released')
+if cursor[2] and cursor[1] ~= ARGV[4] then
+  redis.call('HSET', KEYS[2], 'released', ARGV[4])
 end
 local generation = redis.call('HINCRBY', KEYS[2], 'generation', 1)
 redis.call('HSET', KEYS[2], 'query', '', 'source', '0', 'position', ARGV[4])

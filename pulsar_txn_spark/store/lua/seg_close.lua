@@ -7,6 +7,10 @@
 -- ARGV[7]  how many resolved marks to remove in one step
 -- -> {seq, 'OK' | 'ALREADY', closed} | {seq, 'PENDING', TxnId}
 --    {seq, 'MORE', closed}  it is closed, and there are more marks to remove: ask again
+--    {seq, 'ALREADY'} as well if the segment was deleted
+if retired then
+  return {seq, 'ALREADY'}
+end
 local closed = redis.call('HGET', KEYS[3], ARGV[4])
 local limit = tonumber(ARGV[5])
 local fresh = not closed or tonumber(closed) < limit

@@ -7,6 +7,10 @@
 -- KEYS[5]  {seg:<id>}:dropped
 -- ARGV[4]  TC, ARGV[5] F, ARGV[6] P, ARGV[7] the highest position that the log has deleted
 -- -> {seq, 'OK', floor, dropped writers removed} | {seq, 'ALREADY'} | {seq, 'OPEN'} (not closed to F)
+--    {seq, 'ALREADY'} as well if the segment was deleted
+if retired then
+  return {seq, 'ALREADY'}
+end
 local limit = tonumber(ARGV[5])
 local closed = redis.call('HGET', KEYS[2], ARGV[4])
 if not closed or tonumber(closed) < limit then

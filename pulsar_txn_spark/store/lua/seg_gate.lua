@@ -4,7 +4,8 @@
 -- ARGV[4]  how many pins at most
 -- -> {seq, 'PLAIN'}                         no transaction has ever written here
 --    {seq, 'OK', {bound, writer, TxnId...}, {writer, bound|TxnId...}, {TC, counter...}}
-if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 then
+-- What a deleted segment contained is known for good (PIP-373).
+if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 and retired ~= 'txn' then
   return {seq, 'PLAIN'}
 end
 local pins = {}

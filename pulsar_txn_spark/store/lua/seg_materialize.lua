@@ -12,6 +12,10 @@
 -- -> {seq, 'OK' | 'MORE', writers dropped, cursors moved} | {seq, 'ALREADY'} | {seq, 'CLOSED'}
 -- MORE: it holds more ranges than one step gives up; ask again. Its record in the pending acks goes
 -- with the last of them, so that neither a reset nor `closed` comes in between.
+--    {seq, 'CLOSED'} as well if the segment was deleted
+if retired then
+  return {seq, 'CLOSED'}
+end
 local closed = redis.call('HGET', KEYS[5], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then
   return {seq, 'CLOSED'}
@@ -56,8 +60,9 @@ for _ = 1, subscriptions do
     if not ack.last then
       left, advanced = settle(ranges_key, own_key, cursor_key, ARGV[4], applies)
     elseif applies then
+      -- Whoever acknowledges from here on is through with what lies before, replays included.
       redis.call('HSET', cursor_key, 'position', ack.last, 'txn', ARGV[4], 'sink', ack.sink,
-        'batch', ack.batch)
+        'batch', ack.batch, 'released', ack.start)
       advanced = 1
     end
     if left then

@@ -8,6 +8,10 @@
 -- KEYS[7]  {seg:<id>}:state      hash high-position, contains-txn
 -- ARGV[4]  writer, ARGV[5] TxnId, ARGV[6] TC, ARGV[7] counter, ARGV[8] position before all
 -- -> {seq, 'OK' | 'PINNED', bound} | {seq, 'DROPPED'} | {seq, 'CLOSED'} | {seq, 'RESOLVED', decision}
+--    {seq, 'DELETED'} as well if the segment was deleted
+if retired then
+  return {seq, 'DELETED'}
+end
 if redis.call('HEXISTS', KEYS[4], ARGV[4]) == 1 then
   return {seq, 'DROPPED'}
 end

@@ -1,0 +1,494 @@
+"""Retention: what nobody needs any more, and the user does not want to keep, goes.
+
+Two things have to come together. A row is *needed* while a subscription may ask for it (once more:
+Spark replays its last batch), or while an open transaction holds readers up in front of it. And it
+is *kept* for as long as the topic's retention says. By default that is for ever.
+
+A segment that takes rows is trimmed from its beginning. One that was sealed, that every
+subscription has read to its end, and whose retention is over, is deleted:
+
+1. *hand over*: each of its subscriptions gets a cursor before the first row of each child. Else
+   nobody would know any more that a subscription that has not begun with the child still needs it;
+2. *drained*: the topology says that everybody has read it;
+3. *retire*, in one step of the segment's metadata, which refuses while a pin, a pending
+   acknowledgement or a subscription needs the segment: from here on every request to register
+   anything there is refused, however late it comes (INV-5, INV-6). There is no way back;
+4. *deleted*: the topology says so, and readers that had not read it are told of their loss;
+5. the log goes;
+6. *purge*: its metadata goes, but for the mark of step 3. Not before the log: what is left of a log
+   is read by its dropped writers (INV-5);
+7. the topology says that nothing is left to do.
+
+Each step may be repeated, by several at once; whoever sweeps next goes on where another one died.
+Segments go from the roots of the topology on, so that no reader finds a hole in the middle.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    SegmentLogUnavailableError,
+    StoreUnavailableError,
+    TopologyConflictError,
+)
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
+from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
+from pulsar_txn_spark.store.protocol import Code, MetadataStore, SegmentHolds
+
+RETENTION_PROPERTY = "__retention"
+"""System property of a topic with its retention."""
+
+LEASE_MS = 60_000
+"""How long a process that dies while it looks after a topic keeps others off."""
+
+_TRIES = 64  # each lost race means that another change of the same topic got on
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+FOREVER = "forever"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a topic keeps what no subscription needs any more.
+
+    Parameters
+    ----------
+    time_ms : int or None
+        Rows that were published longer ago go; None = no limit.
+    size_bytes : int or None
+        So many bytes of the topic stay, the youngest ones; None = no limit.
+
+    With neither, everything stays. With both, a row goes as soon as it is beyond one of them.
+    Subscriptions that need more than that get it.
+
+    Raises
+    ------
+    OptionError
+        If a limit is negative.
+    """
+
+    time_ms: int | None = None
+    size_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for what, value in (("time", self.time_ms), ("size", self.size_bytes)):
+            if value is not None and value < 0:
+                raise OptionError(f"the {what} of a retention: expected at least 0, found {value}")
+
+    @property
+    def forever(self) -> bool:
+        """Whether everything stays."""
+        return self.time_ms is None and self.size_bytes is None
+
+    def __str__(self) -> str:
+        if self.forever:
+            return "everything is kept"
+        limits = []
+        if self.time_ms is not None:
+            limits.append(f"for {_readable(self.time_ms, _UNITS_MS)}")
+        if self.size_bytes is not None:
+            limits.append(f"up to {_readable(self.size_bytes, _UNITS_BYTES)}")
+        return f"what was read is kept {' and '.join(limits)}"
+
+    def serialize(self) -> str:
+        """Return the value of the topic's property."""
+        return json.dumps({"time_ms": self.time_ms, "size_bytes": self.size_bytes})
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Retention:
+        """Read it from a topic's properties."""
+        text = properties.get(RETENTION_PROPERTY)
+        return cls(**json.loads(text)) if text else cls()
+
+    @classmethod
+    def parse(cls, time: str | None, size: str | None) -> Retention:
+        """Read limits such as ``7d`` and ``10GiB``; ``forever`` or None = no limit.
+
+        Raises
+        ------
+        OptionError
+        """
+        return cls(
+            _amount(time, _UNITS_MS, "time", "'30m', '12h', '7d'"),
+            _amount(size, _UNITS_BYTES, "size", "'500MiB', '10GiB'"),
+        )
+
+
+def _readable(amount: int, units: Mapping[str, int]) -> str:
+    fitting = [unit for unit, size in units.items() if amount % size == 0 and amount >= size]
+    unit = fitting[-1] if fitting else next(iter(units))
+    return f"{amount // units[unit]}{unit}"
+
+
+def _amount(text: str | None, units: Mapping[str, int], what: str, examples: str) -> int | None:
+    if text is None or text == FOREVER:
+        return None
+    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2] not in units:
+        raise OptionError(
+            f"the {what} of a retention: expected a number with one of the units "
+            f"{', '.join(filter(None, units))} ({examples}), or {FOREVER!r}, found {text!r}"
+        )
+    return int(match[1]) * units[match[2]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What retention says of one segment.
+
+    Parameters
+    ----------
+    segment : Segment
+    gone : Position
+        Up to where data is gone already.
+    expired : Position
+        Up to where the user does not want to keep it.
+    needed : Position
+        From where on somebody needs it.
+    held_by : tuple of str
+        Who that is, where it is that which keeps data beyond its retention.
+    delete : bool
+        Whether the whole segment may go.
+    """
+
+    segment: Segment
+    gone: Position
+    expired: Position
+    needed: Position
+    held_by: tuple[str, ...] = ()
+    delete: bool = False
+
+    @property
+    def trim_to(self) -> Position:
+        """Up to where data may go now."""
+        return min(self.expired, self.needed)
+
+    @property
+    def does_anything(self) -> bool:
+        """Whether there is anything to do."""
+        return self.delete or self.trim_to > self.gone
+
+
+@dataclass(slots=True)
+class RetentionReport:
+    """What was trimmed and deleted: ids of segments; and what could not be, and why."""
+
+    trimmed: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def needs(
+    topology: Topology, holds: Mapping[str, SegmentHolds]
+) -> dict[str, dict[str, Position | None]]:
+    """Tell from where on each subscription needs each segment.
+
+    Parameters
+    ----------
+    topology : Topology
+    holds : mapping of str to SegmentHolds
+        By segment id.
+
+    Returns
+    -------
+    dict
+        Segment id → subscription → up to where it needs nothing; None = nothing at all. A
+        subscription that stands in a child is through with the parents (INV-10). One that is known
+        somewhere in the topic, but neither here nor in a child, may still come: it needs all.
+    """
+    names = {name for one in holds.values() for name in one.released}
+    stands: dict[str, set[str]] = {}  # here, or in what came of it
+    found: dict[str, dict[str, Position | None]] = {}
+    for segment in reversed(topology.segments):
+        id_ = segment.ref.id
+        here = holds[id_].released if id_ in holds else {}
+        further: set[str] = set().union(*(stands[child] for child in segment.children))
+        stands[id_] = further | set(here)
+        found[id_] = {name: here.get(name, None if name in further else EARLIEST) for name in names}
+    return found
+
+
+def drained(segment: Segment, needed: Mapping[str, Position | None]) -> bool:
+    """Tell whether every subscription is through with a segment."""
+    return segment.sealed and all(
+        position is None or segment.drained_at(position) for position in needed.values()
+    )
+
+
+class RetentionSweep:
+    """Carries the retention of all topics out.
+
+    Parameters
+    ----------
+    store : MetadataStore
+    log : SegmentLog
+    readable_to : callable
+        Tells for segments how far they may be read: no open transaction lies before that.
+    owner : str
+        Names this process.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        log: SegmentLog,
+        readable_to: Callable[[Sequence[SegmentRef]], Sequence[Position]],
+        owner: str,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._readable_to = readable_to
+        self._owner = owner
+
+    def sweep(self, settle: Callable[[str], None]) -> RetentionReport:
+        """Look after all topics.
+
+        Parameters
+        ----------
+        settle : callable
+            Called with the id of each segment that was trimmed: lets dropped writers go whose
+            entries went.
+
+        Raises
+        ------
+        StoreUnavailableError, SegmentLogUnavailableError
+        """
+        report = RetentionReport()
+        for name in self._store.list_topics():
+            try:
+                self._look_after(name, settle, report)
+            except (StoreUnavailableError, SegmentLogUnavailableError):
+                raise
+            except PulsarTxnError as error:
+                report.failed[name] = str(error)
+        return report
+
+    def _look_after(
+        self, name: str, settle: Callable[[str], None], report: RetentionReport
+    ) -> None:
+        topology = self._read(name)
+        if topology is None:
+            return
+        retention = Retention.of(self._store.read_properties(name))
+        begun = [s for s in topology.segments if _deletion_begun(s)]
+        if retention.forever and not begun:
+            return
+        if self._store.lease_topic(name, self._owner, LEASE_MS).code is not Code.OK:
+            return
+        try:
+            self._finish(topology, begun, report)
+            topology = None if retention.forever else self._read(name)
+            if topology is not None:
+                self._carry_out(topology, retention, settle, report)
+        finally:
+            self._store.lease_topic(name, self._owner, 0)
+
+    def _finish(
+        self, topology: Topology, begun: Sequence[Segment], report: RetentionReport
+    ) -> None:
+        """Finish what somebody has begun, whatever the retention says now."""
+        for segment, holds in zip(begun, self._holds(begun), strict=True):
+            if segment.state is SegmentState.DELETED or holds.retired:
+                self._erase(topology, segment)
+                report.deleted.append(segment.ref.id)
+
+    def _carry_out(
+        self,
+        topology: Topology,
+        retention: Retention,
+        settle: Callable[[str], None],
+        report: RetentionReport,
+    ) -> None:
+        for verdict in self.judge(topology, retention):
+            ref = verdict.segment.ref
+            if verdict.delete:
+                # If somebody needs it after all, nothing of the verdict holds: the next one will.
+                if self._delete(topology, verdict.segment):
+                    report.deleted.append(ref.id)
+            elif verdict.trim_to > verdict.gone:
+                if self._log.trim(ref, verdict.trim_to) > verdict.gone:
+                    report.trimmed.append(ref.id)
+                settle(ref.id)
+
+    def judge(self, topology: Topology, retention: Retention) -> list[Verdict]:
+        """Tell what may go of each segment, in the topology's order; changes nothing.
+
+        (But a transaction that holds readers up and is over is carried out, as by any reader.)
+        """
+        segments = topology.readable
+        refs = [segment.ref for segment in segments]
+        gone = {ref.id: self._log.trimmed_to(ref) for ref in refs}
+        expired = self._expired(segments, gone, retention)
+        # How far it may be read, first: a subscription that comes later begins at what is left.
+        readable = dict(zip([r.id for r in refs], self._readable_to(refs), strict=True))
+        holds = dict(zip([r.id for r in refs], self._holds(segments), strict=True))
+        needed = needs(topology, holds)
+        by_id = topology.by_id
+        through = {
+            id_: segment.state is SegmentState.DELETED or drained(segment, needed[id_])
+            for id_, segment in by_id.items()
+        }
+        verdicts = []
+        for segment in segments:
+            id_ = segment.ref.id
+            bounds = {f"subscription {n}": p for n, p in needed[id_].items() if p is not None}
+            bounds["an open transaction, or the end of the log"] = readable[id_]
+            lowest = min(bounds.values())
+            siblings = {p for child in segment.children for p in by_id[child].parents}
+            delete = (
+                through[id_]
+                and segment.drained_at(expired[id_])
+                and segment.drained_at(readable[id_])
+                # No hole in the middle, and no child that a subscription is handed over to while it
+                # has not read all of the child's parents.
+                and all(by_id[p].state is SegmentState.DELETED for p in segment.parents)
+                and all(through[p] for p in siblings)
+            )
+            held = sorted(who for who, at in bounds.items() if at == lowest < expired[id_])
+            verdicts.append(Verdict(segment, gone[id_], expired[id_], lowest, tuple(held), delete))
+        return verdicts
+
+    # -- what may go ---------------------------------------------------------------------------
+
+    def _holds(self, segments: Iterable[Segment]) -> list[SegmentHolds]:
+        return self._store.holds([segment.ref.id for segment in segments])
+
+    def _expired(
+        self, segments: Sequence[Segment], gone: Mapping[str, Position], retention: Retention
+    ) -> dict[str, Position]:
+        found = dict(gone)
+        if retention.time_ms is not None:
+            _, now_ms = self._store.lowest_open(0)
+            for segment in segments:
+                at = self._log.published_before(segment.ref, now_ms - retention.time_ms)
+                found[segment.ref.id] = max(found[segment.ref.id], at)
+        if retention.size_bytes is not None:
+            for id_, at in self._oversized(segments, gone, retention.size_bytes).items():
+                found[id_] = max(found[id_], at)
+        return found
+
+    def _oversized(
+        self, segments: Sequence[Segment], gone: Mapping[str, Position], size_bytes: int
+    ) -> dict[str, Position]:
+        """Tell what has to go so that the topic is of that size: the oldest segments first.
+
+        Those that take rows are of one age, and share what is too much.
+        """
+        ends = {s.ref.id: self._log.last_confirmed(s.ref) for s in segments}
+        sizes = {
+            s.ref.id: self._log.measure(s.ref, gone[s.ref.id], ends[s.ref.id]).bytes
+            for s in segments
+        }
+        excess = sum(sizes.values()) - size_bytes
+        found: dict[str, Position] = {}
+        for segment in (s for s in segments if s.sealed):
+            id_ = segment.ref.id
+            found[id_] = self._cut(segment.ref, gone[id_], ends[id_], sizes[id_], excess)
+            excess -= sizes[id_]
+        active = [s for s in segments if not s.sealed]
+        total = sum(sizes[s.ref.id] for s in active)
+        for segment in active:
+            id_ = segment.ref.id
+            share = excess * sizes[id_] // total if total else 0
+            found[id_] = self._cut(segment.ref, gone[id_], ends[id_], sizes[id_], share)
+        return found
+
+    def _cut(
+        self, ref: SegmentRef, start: Position, end: Position, size: int, excess: int
+    ) -> Position:
+        """Return up to where no more than `excess` bytes go."""
+        if excess <= 0:
+            return start
+        if excess >= size:
+            return end
+        at = self._log.limit(ref, start, end, None, excess)
+        # It always takes one entry, so that readers get on.
+        return at if self._log.measure(ref, start, at).bytes <= excess else start
+
+    # -- deleting a segment --------------------------------------------------------------------
+
+    def _delete(self, topology: Topology, segment: Segment) -> bool:
+        """Delete a segment; False if somebody needs it after all."""
+        id_ = segment.ref.id
+        assert segment.sealed_at is not None
+        # Step 1: the children know every subscription before the parent forgets it.
+        handed_over = self._hand_over(topology, segment)
+        # Step 2.
+        self._move(topology, segment, lambda s: replace(s, state=SegmentState.DRAINED))
+        # Step 3: whoever came in between is seen here, in the same step that shuts the door.
+        answer = self._store.retire_segment(id_, segment.sealed_at, handed_over)
+        if answer.code not in (Code.OK, Code.ALREADY):
+            return False
+        self._erase(topology, segment)
+        return True
+
+    def _hand_over(self, topology: Topology, segment: Segment) -> list[str]:
+        """Let the subscriptions of a segment stand in its children; return their names."""
+        topology = self._read(str(topology.topic)) or topology
+        segments = topology.readable
+        holds = dict(zip([s.ref.id for s in segments], self._holds(segments), strict=True))
+        needed = needs(topology, holds)
+        own = holds[segment.ref.id].queries
+        for name, query in own.items():
+            for child in segment.children:
+                # One that is further already must not come back to rows that it was not to read.
+                known = child not in holds or name in holds[child].released
+                if not known and needed[child][name] is not None:
+                    self._store.inherit_cursor(child, name, query)
+        return list(own)
+
+    def _erase(self, topology: Topology, segment: Segment) -> None:
+        # Step 4: from here on no reader looks for the log.
+        self._move(topology, segment, lambda s: replace(s, state=SegmentState.DELETED))
+        # Step 5.
+        self._log.delete(segment.ref)
+        # Step 6.
+        self._store.purge_segment(segment.ref.id)
+        # Step 7.
+        self._move(topology, segment, lambda s: replace(s, erased=True))
+
+    def _move(
+        self, topology: Topology, segment: Segment, change: Callable[[Segment], Segment]
+    ) -> None:
+        """Change one segment in the topology, unless it is as it should be, or further."""
+        name = str(topology.topic)
+        for _ in range(_TRIES):
+            found = self._read(name)
+            if found is None or found.incarnation != topology.incarnation:
+                return  # the topic was deleted with all of its segments
+            now = found.by_id[segment.ref.id]
+            wanted = change(now)
+            if now.erased or _ORDER[now.state] > _ORDER[wanted.state] or now == wanted:
+                return
+            segments = tuple(wanted if s.ref.id == now.ref.id else s for s in found.segments)
+            self._store.swap_topology(
+                name, found.version, replace(found, segments=segments).serialize()
+            )
+        raise TopologyConflictError(
+            f"topic {topology.topic} was changed by others {_TRIES} times while segment "
+            f"{segment.descriptor} was being deleted: the next sweep goes on"
+        )
+
+    def _read(self, name: str) -> Topology | None:
+        read = self._store.read_topology(name)
+        topology = Topology.parse(*read) if read is not None else None
+        if topology is None or topology.backend != self._log.backend:
+            return None  # the other backend's logs cannot be reached with these options
+        # While a topic is being adopted, no segment is active, and the logs are not ours yet.
+        return topology if topology.active else None
+
+
+_ORDER = {state: number for number, state in enumerate(SegmentState)}
+
+
+def _deletion_begun(segment: Segment) -> bool:
+    if segment.state is SegmentState.DELETED:
+        return not segment.erased
+    return segment.state is SegmentState.DRAINED

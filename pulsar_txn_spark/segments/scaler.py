@@ -1,0 +1,126 @@
+"""Carries the scaling policies of topics out; :mod:`~pulsar_txn_spark.segments.scaling` decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulsar_txn_spark import measures
+from pulsar_txn_spark.errors import (
+    PulsarTxnError,
+    SegmentLogUnavailableError,
+    StoreUnavailableError,
+)
+from pulsar_txn_spark.segments.key_load import recent_hashes
+from pulsar_txn_spark.segments.log import SegmentLog
+from pulsar_txn_spark.segments.scaling import (
+    LOAD_PROPERTY,
+    ActiveSegment,
+    Decision,
+    ScalingPolicy,
+    TopicLoad,
+    decide,
+    observe,
+)
+from pulsar_txn_spark.segments.topics import Topics
+from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.store.protocol import MetadataStore
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What was decided for a topic, and what came of it: an error's text, or nothing."""
+
+    topic: str
+    decision: Decision
+    failed: str = ""
+
+
+class Scaler:
+    """Looks at the load of topics, and splits and merges where their policies say so.
+
+    Parameters
+    ----------
+    store : MetadataStore
+    log : SegmentLog
+    topics : Topics
+    """
+
+    def __init__(self, store: MetadataStore, log: SegmentLog, topics: Topics) -> None:
+        self._store = store
+        self._log = log
+        self._topics = topics
+
+    def sweep(self, *, dry_run: bool = False) -> list[Scaled]:
+        """Look at all topics whose policy is on; change one thing of each at most.
+
+        With `dry_run` nothing but what was seen is written.
+
+        Raises
+        ------
+        StoreUnavailableError, SegmentLogUnavailableError
+        """
+        found = []
+        for name in self._store.list_topics():
+            try:
+                scaled = self._look_after(name, dry_run=dry_run)
+            except (StoreUnavailableError, SegmentLogUnavailableError):
+                raise
+            except PulsarTxnError as error:
+                scaled = Scaled(name, Decision((), "it could not be looked at"), str(error))
+            if scaled is not None:
+                found.append(scaled)
+        self._store.deliver_tally()
+        return found
+
+    def _look_after(self, name: str, *, dry_run: bool) -> Scaled | None:
+        properties = self._store.read_properties(name)
+        policy = ScalingPolicy.of(properties)
+        read = self._store.read_topology(name) if policy.enabled else None
+        if read is None:
+            return None
+        topology = Topology.parse(*read)
+        if topology.backend != self._log.backend:
+            return None  # its logs cannot be reached with these options
+        decision = self.judge(topology, policy, TopicLoad.of(properties))
+        if dry_run or not decision.segments:
+            return Scaled(name, decision)
+        try:
+            self._carry_out(topology, decision)
+        except (StoreUnavailableError, SegmentLogUnavailableError):
+            raise
+        except PulsarTxnError as error:
+            return Scaled(name, decision, str(error))
+        self._store.tally.count(measures.SEGMENTS_SCALED)
+        return Scaled(name, decision)
+
+    def judge(
+        self, topology: Topology, policy: ScalingPolicy, before: TopicLoad | None
+    ) -> Decision:
+        """Look at a topic, note what was seen, and decide."""
+        if topology.unfinished:
+            return Decision((), "a change of it is under way")
+        counts = {s.descriptor: self._log.appended(s.ref) for s in topology.active}
+        _, now_ms = self._store.lowest_open(0)
+        seen = observe(before, counts, now_ms, policy)
+        if seen is not before:
+            self._store.change_property(str(topology.topic), LOAD_PROPERTY, seen.serialize())
+        active = [ActiveSegment(s.descriptor, s.hash_start, s.hash_end) for s in topology.active]
+        decision = decide(active, seen, policy)
+        if decision.what != "split":
+            return decision
+        [name] = decision.segments
+        hashes = recent_hashes(self._log, topology.segment(name))
+        if len(hashes) == 1:
+            return Decision(
+                (),
+                f"segment {name} is hot ({decision.why}), but all of its keys have one hash, which "
+                "no split can share out: look for a key that nearly all rows have",
+            )
+        return decision
+
+    def _carry_out(self, topology: Topology, decision: Decision) -> None:
+        changes = self._topics.changes
+        if decision.what == "split":
+            changes.split(topology.topic, decision.segments[0], by_load=True)
+        else:
+            changes.merge(topology.topic, decision.segments)

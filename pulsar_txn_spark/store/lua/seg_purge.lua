@@ -1,0 +1,19 @@
+-- Remove all that is left of a deleted segment, once its log is gone: readers of what is left of a log
+-- need the dropped writers (INV-5). The birth record stays, and with it what shuts the door.
+-- KEYS[2]  {seg:<id>}:subscriptions, KEYS[3...] every other key that does not have a subscription's name
+-- ARGV[4]  key prefix of cursors, ARGV[5] of pending acks, ARGV[6] of acknowledged ranges
+-- -> {seq, 'OK'} | {seq, 'ALREADY'} | {seq, 'OPEN'} (it was not deleted: nothing is removed)
+if not retired then
+  return {seq, 'OPEN'}
+end
+local gone = 0
+for _, name in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+  gone = gone + redis.call('UNLINK', ARGV[4] .. name, ARGV[5] .. name, ARGV[6] .. name)
+end
+for i = 2, #KEYS do
+  gone = gone + redis.call('UNLINK', KEYS[i])
+end
+if gone == 0 then
+  return {seq, 'ALREADY'}
+end
+return {changed(), 'OK'}

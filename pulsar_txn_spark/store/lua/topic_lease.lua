@@ -1,0 +1,18 @@
+-- Let one process at a time look after a topic: two that trim the same log at once would get in each
+-- other's way. No safety of the metadata hangs on it.
+-- KEYS[2]  {topic:<name>}:topology, KEYS[3] {topic:<name>}:properties
+-- ARGV[4]  who asks, ARGV[5] for how many ms
+-- -> {seq, 'OK'} | {seq, 'OWNED', by whom} | {seq, 'ABSENT'} (no such topic)
+if redis.call('EXISTS', KEYS[2]) == 0 then
+  return {seq, 'ABSENT'}
+end
+local held = redis.call('HGET', KEYS[3], '__upkeep')
+if held then
+  local blank = string.find(held, ' ', 1, true)
+  local owner = string.sub(held, blank + 1)
+  if owner ~= ARGV[4] and tonumber(string.sub(held, 1, blank - 1)) > now_ms() then
+    return {seq, 'OWNED', owner}
+  end
+end
+redis.call('HSET', KEYS[3], '__upkeep', text(now_ms() + tonumber(ARGV[5])) .. ' ' .. ARGV[4])
+return {changed(), 'OK'}
