@@ -280,10 +280,12 @@ class _SegmentReader:
                 [starts.get(key, EARLIEST) for key in gated],
             )
             found.update(zip(gated, ranges, strict=True))
-        for key, ref in segments.items():
-            if key not in gated:
-                # There is no gate of ours: the log's end is up to where nothing is undecided.
-                end = self.log_of(ref).last_confirmed(ref)
+        others = [key for key in segments if key not in gated]
+        if others:
+            # There is no gate of ours: the log's end is up to where nothing is undecided.
+            refs = [segments[key] for key in others]
+            ends = self.log_of(refs[0]).last_confirmed_of_each(refs)
+            for key, end in zip(others, ends, strict=True):
                 found[key] = ReadableRange(max(starts.get(key, EARLIEST), end), Visibility())
         return {key: found[key] for key in segments}
 
