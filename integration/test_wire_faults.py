@@ -43,10 +43,10 @@ class Bench:
 
     def write(self, start: int, stop: int) -> None:
         """Write rows as the layer above does: what has no receipt goes out under a new name."""
-        done = start
+        done, last = start, self.attempts + 20
         while done < stop:
             self.attempts += 1
-            assert self.attempts < 20
+            assert self.attempts < last
             name = f"w{self.attempts}"
             writer = self.log.writer(self.segment, name)
             try:
@@ -142,12 +142,19 @@ def test_cuts_again_and_again_are_got_over_as_long_as_there_is_progress(bench: B
 
 
 def test_a_topic_that_is_unloaded_amid_writing_goes_on_without_loss(bench: Bench) -> None:
-    bench.proxy.on_frame = lambda command: (
-        bench.unload() if command.type == Command.SEND and command.send.sequence_id == 50 else None
-    )
-    bench.write(0, ROWS)
-    bench.proxy.on_frame = lambda _command: None
-    assert bench.found() == EXPECTED
+    unloading = threading.Thread(target=bench.unload)
+
+    def on_frame(command: Command) -> Cut:
+        if command.type == Command.SEND and not unloading.ident:
+            unloading.start()
+        return None
+
+    bench.proxy.on_frame = on_frame
+    written = 0
+    while written < ROWS or unloading.is_alive():
+        bench.write(written, written + ROWS // 10)
+        written += ROWS // 10
+    assert bench.found() == [b"%d" % number for number in range(written)]
 
 
 def test_a_writer_at_rest_survives_an_unload(bench: Bench) -> None:
