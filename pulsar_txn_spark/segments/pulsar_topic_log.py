@@ -269,6 +269,10 @@ class PulsarTopicLog(PulsarSegmentLog):
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)
 
+    def trim(self, segment: SegmentRef, up_to: Position) -> Position:  # noqa: ARG002
+        """Refuse: such topics are Pulsar's, and so is their retention."""
+        self._refuse(segment)
+
     def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:  # noqa: ARG002
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)
