@@ -55,7 +55,7 @@ demo: java $(VENV)/demo.stamp
 
 .PHONY: test
 test: java $(VENV)/dev.stamp
-	$(PY) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder -m "$(MARK)" $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
 .PHONY: fast
 fast: $(VENV)/dev.stamp
@@ -63,7 +63,7 @@ fast: $(VENV)/dev.stamp
 
 .PHONY: crash
 crash: java $(VENV)/dev.stamp
-	$(PY) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder -m crash $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m crash $(ARGS)
 
 .PHONY: mutants
 mutants: $(VENV)/dev.stamp

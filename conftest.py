@@ -19,29 +19,22 @@ os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ[OWNER_VARIABLE] = str(os.getpid())
 
 
-_LONG_TESTS = frozenset({"test_crash_steps_spark"})
-"""Files in which every test runs for minutes by itself, and shares nothing."""
+_LONGEST_FILES = ("test_crash_steps_spark", "test_demo")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whatever lies under integration/, and let several processes share the tests out.
+    """Mark whatever lies under integration/, and put the longest first.
 
-    What shares a server or a Spark session stays in one process, and the longest goes first: the
-    short tests fill up what is left.
+    Several processes share the tests out, file by file: the short ones fill up what is left.
     """
     for item in items:
-        if not item.path.is_relative_to(ROOT / "integration"):
-            continue
-        item.add_marker(pytest.mark.integration)
-        if item.path.stem not in _LONG_TESTS:
-            broker = "pulsar" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("pulsar" if broker else item.path.stem))
+        if item.path.is_relative_to(ROOT / "integration"):
+            item.add_marker(pytest.mark.integration)
     items.sort(key=_weight)
 
 
 def _weight(item: pytest.Item) -> int:
-    if item.path.stem in _LONG_TESTS:
+    if item.path.stem in _LONGEST_FILES:
         return 0
     return 1 if item.get_closest_marker("integration") is not None else 2
 

@@ -126,9 +126,10 @@ def reload(api: Api, segment: SegmentRef) -> None:
     api("PUT", f"{rest_path(segment)}/unload")
 
 
-def log_of(pulsar: Broker, **options: dict[str, str]) -> PulsarSegmentLog:
+def log_of(pulsar: Broker, transport: str = "auto", **options: dict[str, str]) -> PulsarSegmentLog:
     pairs: dict[str, Any] = {kind: as_pairs(found) for kind, found in options.items()}
-    return PulsarSegmentLog(PulsarConfig(pulsar.service_url, pulsar.admin_url, **pairs))
+    config = PulsarConfig(pulsar.service_url, pulsar.admin_url, transport=transport, **pairs)
+    return PulsarSegmentLog(config)
 
 
 def test_a_segment_keeps_its_data_whatever_its_namespace_says(
@@ -375,6 +376,7 @@ def test_a_small_queue_of_the_client_still_takes_large_batches(
     segment = harness.segment()
     log = log_of(
         pulsar,
+        "client",
         producer={"maxPendingMessages": "10", "sendTimeoutMs": "20000"},
         reader={"receiverQueueSize": "1"},
     )

@@ -150,7 +150,8 @@ def test_a_drained_segment_is_deleted_on_the_broker_and_its_children_are_not(
     run.store.delete_cursor(segment(0).ref.id, "sub")
     run.store.claim_cursor(segment(0).ref.id, "sub", "q", 1, end)
     report = run.sweeper(0).sweep()
-    assert (report.segments_deleted, report.stuck) == (1, ())
+    assert report.segments_deleted == 1
+    assert [why for why in report.stuck if str(topic) in why] == []
     assert segment(0).state is SegmentState.DELETED
     with pytest.raises(SegmentNotFoundError):
         run.log.last_confirmed(segment(0).ref)
