@@ -201,8 +201,8 @@ def _judge(
     [
         (lambda _: None, 0, 0, 0, 0),
         (_expect_one_more, 1, 1, 0, 0),
-        (_expect_one_less, 1, 0, 0, 1),
-        (_expect_another_airline, 1, 0, 0, 1),
+        pytest.param(_expect_one_less, 1, 0, 0, 1, marks=pytest.mark.long),
+        pytest.param(_expect_another_airline, 1, 0, 0, 1, marks=pytest.mark.long),
     ],
 )
 def test_the_exit_code_tells_whether_the_outputs_are_what_was_expected(

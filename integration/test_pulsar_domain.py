@@ -184,7 +184,7 @@ def test_what_would_span_both_domains_is_refused(lab: Lab, plain: Plain) -> None
     assert "is a segment of topic://" in error
 
 
-@pytest.mark.parametrize("partitions", [0, 2])
+@pytest.mark.parametrize("partitions", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_a_topic_is_adopted_with_its_data_and_read_on_in_order(
     lab: Lab, plain: Plain, pulsar: Broker, partitions: int
 ) -> None:

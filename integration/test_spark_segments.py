@@ -265,7 +265,7 @@ RUN_SECONDS = 120
 @pytest.mark.parametrize(
     "step, phase",
     [
-        pytest.param(Step.SEAL_LOG, Phase.AFTER, id="sealed"),
+        pytest.param(Step.SEAL_LOG, Phase.AFTER, id="sealed", marks=pytest.mark.long),
         pytest.param(
             Step.ACTIVATE_CHILDREN, Phase.BEFORE, id="before-activate", marks=pytest.mark.long
         ),
