@@ -32,6 +32,7 @@ help:
 	@echo "make test      all tests: the fast ones, then those against real servers"
 	@echo "make fast      the fast tests alone"
 	@echo "make crash     the crash suite alone: a kill at every protocol step"
+	@echo "make long      what make test leaves out, such as the demo on Pulsar under splits"
 	@echo "make mutants   take each safeguard out, in a copy, and see its test fail"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make format    let ruff fix and format what it can"
@@ -64,6 +65,10 @@ fast: $(VENV)/dev.stamp
 .PHONY: crash
 crash: java $(VENV)/dev.stamp
 	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m crash $(ARGS)
+
+.PHONY: long
+long: java $(VENV)/dev.stamp
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m long $(ARGS)
 
 .PHONY: mutants
 mutants: $(VENV)/dev.stamp

@@ -251,7 +251,11 @@ def test_the_exit_code_tells_of_a_doubled_row(
     "arguments",
     [
         # Segments are split and merged every second, and the driver is killed at random.
-        pytest.param(["--split", "--every", "1", "--seed", "7"], id="segments-change"),
+        pytest.param(
+            ["--split", "--every", "1", "--seed", "7"],
+            id="segments-change",
+            marks=pytest.mark.long,
+        ),
         pytest.param([], id="segments-stay", marks=pytest.mark.long),
     ],
 )

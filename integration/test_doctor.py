@@ -10,6 +10,7 @@ import urllib3
 import pulsar_txn_spark
 from pulsar_txn_spark.doctor import Finding, Level, examine
 from pulsar_txn_spark.pulsar_server import Broker
+from pulsar_txn_spark.store.server import stop_server
 
 SETTLE_SECONDS = 30  # a policy travels through a system topic: usually a second or two
 
@@ -23,10 +24,13 @@ def wrong(options: dict[str, str]) -> list[Finding]:
     return [one for one in deduplication(options) if one.level is not Level.OK]
 
 
-def test_deduplication_that_somebody_switched_off_is_found(
-    pulsar: Broker, embedded: dict[str, str], tmp_path: Path
-) -> None:
-    options = embedded | {"service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
+def test_deduplication_that_somebody_switched_off_is_found(pulsar: Broker, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")  # of its own: others leave topics of the other backend behind
+    options = {
+        "store.path": store,
+        "service.url": pulsar.service_url,
+        "admin.url": pulsar.admin_url,
+    }
     name = f"doctor-{tmp_path.name}"
     topology = pulsar_txn_spark.create_topic(options, name, segments=2)
     try:
@@ -50,3 +54,4 @@ def test_deduplication_that_somebody_switched_off_is_found(
         assert log_name in one.remedy
     finally:
         pulsar_txn_spark.delete_topic(options, name)
+        stop_server(store)

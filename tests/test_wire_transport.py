@@ -51,6 +51,7 @@ from pulsar_txn_spark.segments.wire.settings import ConnectionSettings, parse_ad
 from tests.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar
 
 SEGMENT = SegmentRef("s1", "topic://public/default/t", "persistent://public/default/s1")
+PERSISTENCE = 2  # what the broker says of a topic that is fenced
 SMALL = WireWriterSettings(entry_rows=4, timeout_s=5)
 
 
@@ -235,6 +236,37 @@ def test_a_segment_that_was_sealed_says_so_on_opening_and_on_sending(
         put_through(other, numbered(4))
     with pytest.raises(SegmentSealedError):
         writer_on(client, name="third")
+
+
+def test_a_topic_that_is_fenced_is_opened_again_to_hear_whether_it_was_sealed(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    writer = writer_on(client)
+    writer.append(numbered(4))
+    writer.flush()
+    broker.on_send = once(1, (PERSISTENCE, "fenced"))
+    writer.append(numbered(4, 4))
+    assert writer.flush().messages == 4
+    assert values(read(client)) == expected(8)
+
+    def seal(_number: int, _name: str) -> Act:
+        broker.topic(SEGMENT.log_name).terminated = True
+        return (PERSISTENCE, "fenced")
+
+    broker.on_send = seal
+    with pytest.raises(SegmentSealedError):
+        put_through(writer, numbered(4, 8))
+
+
+def test_a_topic_that_opens_and_takes_nothing_is_given_up(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    writer = writer_on(client)
+    writer.append(numbered(4))
+    writer.flush()
+    broker.on_send = lambda *_: (PERSISTENCE, "fenced")
+    with pytest.raises(SegmentLogUnavailableError, match="fenced"):
+        put_through(writer, numbered(4, 4))
 
 
 def test_an_entry_that_is_damaged_on_its_way_fails_the_attempt(

@@ -1364,6 +1364,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a topic that is fenced is not asked whether it was sealed",
+        "INV-10",
+        f"{WIRE}::test_a_topic_that_is_fenced_is_opened_again_to_hear_whether_it_was_sealed",
+        Edit(f"{WIRE_CODE}/producer.py", "elif why.result in RETRIED:", "elif False:"),
+    ),
+    mutation(
         "any receipt counts as one of the next entry",
         "INV-11",
         f"{WIRE}::test_a_receipt_of_a_duplicate_is_no_acknowledgement, "

@@ -58,6 +58,7 @@ _ROW_OVERHEAD_BYTES = 8  # about what a row's own metadata takes in an entry
 _IN_FLIGHT_BYTES = 32 * 1024 * 1024  # of all writers; several times bandwidth x delay of a LAN
 _SEND_TIMEOUT_MS = 30_000
 _BROKEN_CHECKSUM = 9
+_MOST_RETURNS = 16  # without any receipt in between: a topic that opens and takes nothing
 _NOTHING = Receipt(None, None, 0, 0, 0)
 
 
@@ -161,6 +162,7 @@ class WireSegmentWriter:
         self._sum = _NOTHING  # since the last flush
         self._total = _NOTHING
         self._lost: RefusedError | None = None
+        self._returns = (-1, 0)  # how often the producer was opened again after this receipt
         self._failure: PulsarTxnError | None = None
         self._closed = False
         self._connection, ready = self._open(client.settings.operation_s)
@@ -321,6 +323,9 @@ class WireSegmentWriter:
                 why = RefusedError.of(error.error, error.message)
                 if error.error == _BROKEN_CHECKSUM:
                     self._failure = self._unverified("an entry was damaged on its way")
+                elif why.result in RETRIED:
+                    # The topic is being sealed or moved: opened again, it says which.
+                    self._lost = self._lost or why
                 else:
                     self._failure = self._translate("append to", why)
             self._client.changed.notify_all()
@@ -370,6 +375,12 @@ class WireSegmentWriter:
 
     def _come_back(self) -> None:
         assert self._lost is not None
+        acknowledged, times = self._returns
+        times = times + 1 if acknowledged == self._acknowledged_id else 1
+        self._returns = self._acknowledged_id, times
+        if times > _MOST_RETURNS:
+            self._failure = self._translate("append to", self._lost)
+            raise self._failure
         self._leave(self._connection)
         self._client.forget(self._segment.log_name)
         self._epoch += 1
