@@ -15,6 +15,7 @@ from pulsar_txn_spark import TransactionalSink, transactional
 from pulsar_txn_spark.errors import (
     OptionError,
     SegmentLogUnavailableError,
+    StoreUnavailableError,
     TopicExistsError,
     TopicNotFoundError,
 )
@@ -57,6 +58,10 @@ READING: dict[str, tuple[dict[str, str], list[str]]] = {
     "offsets-position": (
         {"topic": "t", "startingOffsets": '{"t": {"0000-ffff-0": "12"}}'},
         ["'ledger:entry'", "found '12'"],
+    ),
+    "starting-without-subscription": (
+        {"topic": "t", "startingOffsets": "subscription"},
+        ["needs the option 'subscription'", "is for streams"],
     ),
     "subscription": ({"topic": "t", "subscription": "a b"}, ["'subscription'", "without space"]),
     "limit-zero": ({"topic": "t", "maxMessagesPerTrigger": "0"}, ["whole number from 1", "'0'"]),
@@ -114,11 +119,8 @@ def test_a_batch_knows_what_is_for_streams_only(lab: Lab) -> None:
     topic = lab.topic()
     limited = lab.read(topic, maxMessagesPerTrigger=5)
     assert "means nothing here" in failure(limited.collect)
-    subscribed = lab.read(topic, startingOffsets="subscription")
-    assert "is for streams" in failure(subscribed.collect)
-    stream = lab.source(topic, startingOffsets="subscription")
-    error = failure(lambda: lab.drain(lab.sink(stream, topic, lab.checkpoint())))
-    assert "needs the option 'subscription'" in error
+    subscribed = lab.read(topic, startingOffsets="subscription", subscription="s")
+    assert "'subscription' means nothing here" in failure(subscribed.collect)
 
 
 # -- what is to be written -------------------------------------------------------------------------
@@ -179,10 +181,11 @@ def test_a_function_for_foreach_batch_is_refused_when_it_is_made(lab: Lab) -> No
         TransactionalSink({**lab.options, "topic": "never-created"})
     with pytest.raises(OptionError, match="true or false"):
         transactional({**lab.options, "transactions": "maybe"})
-    with pytest.raises(OptionError, match="transactions=false has no meaning"):
-        TransactionalSink({**lab.options, "topic": topic, "transactions": "false"})(
-            lab.frame("a"), 0
-        )
+    for make in (TransactionalSink, transactional):
+        with pytest.raises(OptionError, match="transactions=false has no meaning"):
+            make({**lab.options, "topic": topic, "transactions": "false"})
+    with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1:1"):
+        TransactionalSink({"store.url": "redis://127.0.0.1:1"})
 
 
 def test_topics_are_created_on_purpose_and_once(lab: Lab) -> None:
@@ -269,6 +272,7 @@ def test_a_pulsar_that_is_gone_is_found_out_before_a_query_starts(
     for action in (
         lambda: wrong.stream(topic, **quick),
         lambda: wrong.write(lab.frame("a"), topic, **quick),
+        lambda: TransactionalSink({**wrong.options, **quick, "topic": topic}),
     ):
         error = failure(action)
         assert "SegmentLogUnavailableError" in error

@@ -363,7 +363,10 @@ def test_a_token_opens_a_secured_broker(secured_log: Open, tmp_path: Path) -> No
 
 
 def test_a_refused_token_is_reported_without_showing_it(secured_log: Open) -> None:
-    segment = new_segment()
+    segment, there = new_segment(), new_segment()
+    allowed = secured_log(authPluginClassName="token", authParams=token_of("root"))
+    allowed.create(there)
+    allowed.close()
     wrong = token_of("root")[:-6] + "abcdef"
     for params in (wrong, token_of("nobody")):
         log = secured_log(authPluginClassName="token", authParams=params)
@@ -371,7 +374,10 @@ def test_a_refused_token_is_reported_without_showing_it(secured_log: Open) -> No
             log.create(segment)
         with pytest.raises(SegmentLogUnavailableError):
             log.writer(segment, "w")
-        assert params not in str(refused.value)
+        # What a source and a sink ask before their query starts.
+        with pytest.raises(SegmentLogUnavailableError, match="authParams") as out_of_reach:
+            log.reach(there)
+        assert params not in f"{refused.value} {out_of_reach.value}"
         assert params not in repr(log._config)
         log.close()
     anonymous = secured_log()
@@ -391,8 +397,9 @@ def test_a_role_that_may_only_administrate_elsewhere_is_refused_by_the_broker_to
         admin={"authPluginClassName": "token", "authParams": token_of("root")},
     )
     log.create(segment)
-    with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
-        log.writer(segment, "w")
+    for use in (log.reach, lambda segment: log.writer(segment, "w")):
+        with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
+            use(segment)
     log.delete(segment)
     log.close()
 

@@ -23,6 +23,7 @@ from integration.spark_support import (
 from pulsar_txn_spark import BatchTransaction, TransactionalSink, transactional
 from pulsar_txn_spark.errors import TransactionConflictError
 from pulsar_txn_spark.segments.topology import hash_of
+from pulsar_txn_spark.txn.sweeper import BackgroundSweeper
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
 
@@ -188,6 +189,17 @@ def test_update_mode_goes_through_foreach_batch(lab: Lab) -> None:
     writer = updates.writeStream.outputMode("update").foreachBatch(sink)
     lab.drain(writer.option("checkpointLocation", str(lab.checkpoint())))
     assert lab.visible(out) == ["a=1", "a=2", "b=1"]
+
+
+def test_sweeps_run_where_a_scope_commits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    nudged: list[int] = []
+    monkeypatch.setattr(BackgroundSweeper, "nudge", lambda _: nudged.append(1))
+    source, out = lab.topic(), lab.topic()
+    lab.produce(source, "a")
+    sink = TransactionalSink({**lab.options, "topic": out})
+    lab.drain(one_batch(lab, source, sink, lab.checkpoint()))
+    assert lab.visible(out) == ["a"]
+    assert nudged
 
 
 def one_batch(lab: Lab, source: str, function: Any, checkpoint: Path) -> Any:

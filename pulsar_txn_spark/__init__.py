@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pulsar_txn_spark.environment import require_python_and_pyspark
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.topic_admin import (
     Retention,
@@ -71,6 +72,8 @@ _SPARK = frozenset({"BatchTransaction", "TransactionalSink", "transactional"})
 def __getattr__(name: str) -> Any:
     # Spark's side is loaded when it is asked for: a topic can be created without PySpark.
     if name in _SPARK:
+        # An older PySpark has not even the names that the module imports.
+        require_python_and_pyspark()
         from pulsar_txn_spark.spark import scope
 
         return getattr(scope, name)

@@ -20,10 +20,11 @@ _INTRODUCTION = """\
 This page is generated: `python -m pulsar_txn_spark.options_doc docs/options.md`.
 
 Keys are matched without regard to case. An option that is unknown, malformed, or means nothing
-where it is given is refused before the query starts. *Where* says what it is for: `read` and
-`write`, each as stream or batch unless one of them is named, and `connect`, which is every function
-of `pulsar_txn_spark` that takes options (`create_topic` and the like). A *secret* is never shown in
-messages, logs or `repr`.
+where it is given is refused: by a source when it is loaded, by a `foreachBatch` sink when it is
+made, by the format's sink of a stream when its first micro-batch is planned (Spark makes it then),
+before a row is written. *Where* says what it is for: `read` and `write`, each as stream or batch
+unless one of them is named, and `connect`, which is every function of `pulsar_txn_spark` that takes
+options (`create_topic` and the like). A *secret* is never shown in messages, logs or `repr`.
 """
 
 _PASSED_ON_INTRODUCTION = """\

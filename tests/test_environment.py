@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import pulsar_txn_spark
 from pulsar_txn_spark import environment
 from pulsar_txn_spark.errors import EnvironmentTooOldError
 
@@ -50,6 +51,15 @@ def test_a_pyspark_that_is_too_old_is_refused_with_what_to_install(
     monkeypatch.setattr(environment, "version", lambda _: found)
     with pytest.raises(EnvironmentTooOldError, match=r"pip install 'pyspark>=4\.2'"):
         environment.require_python_and_pyspark()
+
+
+def test_a_foreach_batch_sink_on_a_pyspark_that_is_too_old_is_refused_before_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "version", lambda _: "4.0.1")
+    for name in ("TransactionalSink", "transactional", "BatchTransaction"):
+        with pytest.raises(EnvironmentTooOldError, match=r"4\.0\.1 is too old"):
+            getattr(pulsar_txn_spark, name)
 
 
 def test_the_pyspark_that_is_installed_is_taken() -> None:

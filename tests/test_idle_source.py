@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 import pulsar_txn_spark
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.idle import IdleWatch
 from pulsar_txn_spark.spark.source import PulsarTxnStreamReader
@@ -158,14 +159,20 @@ def test_a_lost_connection_leads_to_a_look(source: Source) -> None:
     assert source.round_trips(20) == 0
 
 
-def test_on_a_log_that_strangers_write_to_every_question_is_a_look(
-    source: Source, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mixed", [False, True])
+def test_with_a_topic_of_pulsars_own_domain_every_question_is_a_look(
+    source: Source, *, mixed: bool
 ) -> None:
-    monkeypatch.setattr("pulsar_txn_spark.spark.idle._ANNOUNCING", "not this one")
-    source.reader._idle = IdleWatch(source.run)
-    source.settle()
-    before = source.run.store.round_trips
-    assert not source.ask()
-    one_look = source.run.store.round_trips - before
-    assert one_look > 0
-    assert source.round_trips(3) == 3 * one_look
+    ours = [segment.ref for segment in source.run.topics.require(TopicName.parse(TOPIC)).active]
+    name = "persistent://public/default/t"
+    theirs = [SegmentRef(name, name, name)]
+    watch = IdleWatch(source.run)
+    for _ in range(2):
+        watch.begin()
+        watch.before([*ours, *theirs] if mixed else theirs, [])
+        watch.after(source.start, {}, nothing=True)
+        assert not watch.still(source.start)
+    watch.before(ours, [TOPIC])
+    watch.begin()  # which takes what is due at first
+    watch.after(source.start, {}, nothing=True)
+    assert watch.still(source.start)

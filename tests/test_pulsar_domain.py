@@ -352,14 +352,7 @@ class Reading:
 
 
 @pytest.fixture
-def reading(
-    redis_path: str,
-    redis_client: redis.Redis,
-    log: PulsarTopicLog,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Reading:
-    # As beside Pulsar: nobody announces what strangers write.
-    monkeypatch.setattr("pulsar_txn_spark.spark.idle._ANNOUNCING", "not this one")
+def reading(redis_path: str, redis_client: redis.Redis, log: PulsarTopicLog) -> Reading:
     admin: Any = log._admin
     admin.counts[NAME] = 2
     for n in (0, 1):

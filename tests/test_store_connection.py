@@ -11,7 +11,8 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,28 @@ import pytest
 import redis
 from redis.exceptions import RedisError
 
+import pulsar_txn_spark
+from pulsar_txn_spark import client
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import (
     EnvironmentTooOldError,
     OptionError,
+    ReceiveTimeoutError,
     StoreUnavailableError,
     StoreUnsafeError,
 )
+from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.runtime import runtime
 from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
 from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store import connection, durability, server, watch
 from pulsar_txn_spark.store.connection import connect, verify
 from pulsar_txn_spark.store.endpoint import parse_endpoint
 from pulsar_txn_spark.store.redis_store import RedisStore
+from pulsar_txn_spark.txn.health import tc_states
 from pulsar_txn_spark.txn.notification import SegmentWatcher
 
 SAFE = {
@@ -445,15 +454,22 @@ def test_replies_are_bytes(redis_path: str) -> None:
 # --- cluster ----------------------------------------------------------------------------------
 
 
-def start_cluster(start_redis: StartRedis, **settings: str) -> int:
-    """Start a cluster of one server that owns every slot."""
-    port = start_redis(cluster_enabled="yes", **settings)
-    plain = redis.Redis(port=port)
-    plain.cluster("ADDSLOTS", *range(16_384))
-    while plain.cluster("INFO")["cluster_state"] != "ok":
-        pass
-    plain.close()
-    return port
+def start_cluster(start_redis: StartRedis, nodes: int = 1, **settings: str) -> int:
+    """Start a cluster of some servers that share the slots, and return the port of one."""
+    ports = [start_redis(cluster_enabled="yes", **settings) for _ in range(nodes)]
+    servers = [redis.Redis(port=port) for port in ports]
+    for number, server_ in enumerate(servers):
+        server_.cluster("ADDSLOTS", *range(number, 16_384, nodes))
+        server_.cluster("SET-CONFIG-EPOCH", str(number + 1))
+    for port in ports[1:]:
+        servers[0].cluster("MEET", "127.0.0.1", str(port))
+    for server_ in servers:
+        while (found := server_.cluster("INFO"))["cluster_state"] != "ok" or int(
+            found["cluster_known_nodes"]
+        ) < nodes:
+            time.sleep(0.01)
+        server_.close()
+    return ports[0]
 
 
 def test_a_cluster_is_used_by_its_own_scheme_only(start_redis: StartRedis) -> None:
@@ -509,6 +525,61 @@ def test_events_are_followed_on_a_cluster_by_a_read_for_each_slot(
             assert found, "every lost connection counts as an event"
         store.raise_high(segments[1], Position(1, 1))
         assert watcher.wait(20) == [segments[1]]
+
+
+def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(
+    start_redis: StartRedis,
+) -> None:
+    port = start_cluster(start_redis, nodes=3)
+    given = {"store.url": f"redis+cluster://127.0.0.1:{port}"}
+    for topic in ("in", "out"):
+        pulsar_txn_spark.create_topic(given, topic, segments=2)
+    with (
+        client.connect(given) as service,
+        service.producer("in") as into,
+        service.producer("out") as out,
+        service.consumer("in", "job") as job,
+        service.consumer("out", "check") as check,
+    ):
+        for number in range(20):
+            into.send(f"{number}".encode(), key=f"key-{number % 5}")
+        into.flush()
+        pulsar_txn_spark.split_segment(given, "out", "0")
+        for number in range(25):  # five come again, in the turn of their segments
+            txn = service.new_txn()
+            message = job.receive(10_000)
+            out.send(message.value, key=message.key, txn=txn)
+            job.acknowledge(message, txn=txn)
+            if number < 5:
+                txn.abort()
+            else:
+                txn.commit()
+            if number == 10:
+                both = [segment.descriptor for segment in topology_of(given, "in").active]
+                pulsar_txn_spark.merge_segments(given, "in", both)
+        found = [check.receive(10_000) for _ in range(20)]
+        for message in found:
+            check.acknowledge(message)
+        with pytest.raises(ReceiveTimeoutError):
+            check.receive(0)
+    assert sorted(int(message.value or b"") for message in found) == list(range(20))
+    run = runtime(Options(given, Use.CONNECT))
+    states = [state for state in tc_states(run.store) if state.decided]
+    assert states, "the transactions were of some coordinator"
+    report = run.sweeper(retention_ms=0).sweep()
+    assert not report.stuck
+    assert not any(state.decided for state in tc_states(run.store))
+    for key in ("in", "out"):
+        pulsar_txn_spark.set_retention(given, key, time="0ms")
+    for _ in range(3):
+        report = run.sweeper(retention_ms=0).sweep()
+        assert not report.stuck
+    sealed = [s for topic in ("in", "out") for s in topology_of(given, topic).segments if s.sealed]
+    assert {str(s.state) for s in sealed} == {"deleted"}
+
+
+def topology_of(given: Mapping[str, str], topic: str) -> Topology:
+    return runtime(Options(given, Use.CONNECT)).topics.require(TopicName.parse(topic))
 
 
 def check_log(log: EmbeddedSegmentLog, segment: SegmentRef) -> None:

@@ -3,23 +3,21 @@
 Spark asks an idle source for its latest offset a hundred times a second. A source that has found
 nothing beyond its start need not look again before something happens to its segments; every look
 that it does take is a whole one (INV-4). So a wake-up that came too often costs a look, and one
-that does not come (a lease that ended, a topic that matches a pattern only now) a second.
+that does not come (a lease that ended, a topic that matches a pattern only now, rows that a
+stranger's producer wrote to a segment's topic) a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.runtime import Runtime
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.store.protocol import TxnId
 from pulsar_txn_spark.txn.notification import SegmentWatcher
-
-_ANNOUNCING = "embedded"
-"""The backend that nobody writes to but by this package, which announces what it writes. Into a
-Pulsar topic a stranger's producer may write as well, whom only the log itself knows of."""
 
 
 class IdleWatch:
@@ -58,21 +56,23 @@ class IdleWatch:
         if self._watcher is not None:
             self._watcher.poll()
 
-    def before(self, segments: Iterable[str], topics: Iterable[str]) -> None:
+    def before(self, segments: Collection[SegmentRef], topics: Iterable[str]) -> None:
         """Watch these segments and topics from now on; call it before looking at the segments.
 
         What is new among them is looked at once more: a topic may have changed since its topology
-        was read.
+        was read. Who writes to a topic of Pulsar's own domain announces nothing: with one of those
+        every question is a look.
 
         Raises
         ------
         StoreUnavailableError, StoreRolledBackError
         """
-        if self._run.log.backend != _ANNOUNCING:
+        if any(segment.in_pulsar_domain for segment in segments):
+            self._forget()
             return
         if self._watcher is None:
             self._watcher = self._run.watcher()
-        self._watcher.follow(list(segments), list(topics))
+        self._watcher.follow([segment.id for segment in segments], list(topics))
 
     def after(
         self, start: Mapping[str, Any], held: Mapping[str, Iterable[TxnId]], *, nothing: bool

@@ -63,11 +63,6 @@ class BatchTransaction:
     ) -> None:
         self._given = without_endpoint(options)
         parsed = _serving({k: v for k, v in options.items() if k != "topic"})
-        if not parsed.get("transactions", True):
-            raise OptionError(
-                "transactions=false has no meaning in a transaction of several writes: use "
-                "df.write.format('pulsar_txn') without it"
-            )
         self._run: Runtime = runtime(parsed)
         self._batch = batch_id
         self._nonce = new_nonce()
@@ -189,6 +184,7 @@ class BatchTransaction:
         BatchTransactions(self._run.coordinator, self._timeout_ms).commit(
             attempt, slots, writes[0].run_id, acknowledge=True
         )
+        self._run.sweeps.nudge()
 
     def _abort(self, cause: str) -> None:
         try:
@@ -252,8 +248,18 @@ class _ThreadFacts:
 
 
 def _serving(options: Mapping[str, str]) -> Options:
-    """Check the options of a sink; serve metrics from this process if they ask for it."""
+    """Check the options of a sink; serve metrics from this process if they ask for it.
+
+    Raises
+    ------
+    OptionError
+    """
     parsed = Options(options, Use.WRITE | Use.BATCH)
+    if not parsed.get("transactions", True):
+        raise OptionError(
+            "transactions=false has no meaning in a transaction of several writes: use "
+            "df.write.format('pulsar_txn') without it"
+        )
     if parsed.get("metrics.port") is not None:
         from pulsar_txn_spark.metrics import serve_if_asked
 
@@ -273,8 +279,9 @@ class TransactionalSink:
 
     Raises
     ------
-    OptionError
-        If an option is wrong, before the query starts.
+    OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
+        If an option is wrong, the topic is not there, or Redis or Pulsar cannot be used: when the
+        sink is made, so before the query starts. (Topics of rows with ``__topic`` are met later.)
 
     Examples
     --------
@@ -287,8 +294,9 @@ class TransactionalSink:
         self._given = without_endpoint(parsed.given)
         self._name = f"foreachBatch/{parsed.get('topic') or '*'}"
         topic = parsed.get("topic")
+        run = runtime(parsed)
         if topic is not None:
-            runtime(parsed).topics.require(topic)
+            run.topics.reach(run.topics.require(topic))
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""
@@ -318,7 +326,8 @@ def transactional(
     Raises
     ------
     OptionError
-        If an option is wrong, before the query starts.
+        If an option is wrong, before the query starts. Servers are asked by the first micro-batch:
+        to import the module with the function connects to nothing.
     """
     given = without_endpoint(_serving(options).given)
 

@@ -158,7 +158,7 @@ class PulsarTxnWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the write, or stage it for the scope that it belongs to."""
         if self._slot is None:
-            _commit(self._target, messages, acknowledge=False)
+            _commit(self._target, messages, acknowledge=False).sweeps.nudge()
         else:
             self._stage(self._slot, messages)
 

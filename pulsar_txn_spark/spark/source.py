@@ -126,6 +126,12 @@ def require_options(given: Mapping[str, str], use: Use) -> Options:
             "no topic to read: give the option 'topic', 'topics' or 'topicsPattern', for example "
             "topic://public/default/flights"
         )
+    starting: Offsets | None = options.get("startingOffsets")
+    if starting is not None and starting.word == "subscription" and not options.get("subscription"):
+        raise OptionError(
+            "startingOffsets='subscription' needs the option 'subscription', which is for streams: "
+            "a batch read acknowledges nothing. Name the subscription, or use 'earliest' or JSON"
+        )
     if options.get("subscription"):
         names = options.get("topics") or [options.get("topic")]
         for name in filter(None, names):
@@ -473,11 +479,6 @@ class PulsarTxnReader(DataSourceReader):
         segments = reader.segments(reader.topologies())
         starting: Offsets = options.get("startingOffsets") or Offsets("earliest", {})
         ending: Offsets = options.get("endingOffsets") or Offsets("latest", {})
-        if starting.word == "subscription":
-            raise OptionError(
-                "startingOffsets='subscription' is for streams: a batch read acknowledges "
-                "nothing. Use 'earliest' or JSON"
-            )
         readable = reader.readable(segments, {})
         latest = {key: found.end for key, found in readable.items()}
         from_start = starting.word == "earliest" or bool(starting.positions)
@@ -600,8 +601,6 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 "startingOffsets='subscription', or reset the subscription "
                 "(pulsar_txn_spark.reset_subscription), or use a new one"
             )
-        if given.word == "subscription" and not self._options.get("subscription"):
-            raise OptionError("startingOffsets='subscription' needs the option 'subscription'")
         return given
 
     def _cursors(self, segments: Mapping[_Key, SegmentRef]) -> dict[_Key, Cursor | None]:
@@ -698,7 +697,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for key, ref in reader.segments(topologies).items()
             if key[1] not in orders[key[0]].passed
         }
-        self._idle.before((ref.id for ref in segments.values()), topologies)
+        self._idle.before(segments.values(), topologies)
         readable = reader.readable(segments, starts)
         self._held = {segments[key].id: found.blocked_by for key, found in readable.items()}
         latest = {key: found.end for key, found in readable.items()}
