@@ -446,17 +446,24 @@ def _show_op_log(store: MetadataStore, *, as_json: bool) -> None:
 @op_log.command("set")
 def op_log_set(
     enabled: Annotated[bool, typer.Option("--on/--off", help="Gather records into entries.")],
-    max_records: Annotated[int, typer.Option(help="Records in one entry.")] = 512,
-    max_bytes: Annotated[int, typer.Option(help="Bytes in one entry.")] = 4 * 1024 * 1024,
-    max_delay_ms: Annotated[int, typer.Option(help="How long a record waits for others.")] = 1,
+    max_records: Annotated[int | None, typer.Option(help="Records in one entry.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Bytes in one entry.")] = None,
+    max_delay_ms: Annotated[
+        int | None, typer.Option(help="How long a record waits for others.")
+    ] = None,
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
-    """Change how operation records are gathered; running writers hear of it at once."""
+    """Change how operation records are gathered; running writers hear of it at once.
+
+    A limit that is not named stays as it is.
+    """
     store = _open(option).store
-    settings = OpLogSettings(enabled, max_records, max_bytes, max_delay_ms)
+    limits = {"max_records": max_records, "max_bytes": max_bytes, "max_delay_ms": max_delay_ms}
+    named = {name: limit for name, limit in limits.items() if limit is not None}
     for tc in range(store.identity.coordinators):
-        store.set_op_log(tc, settings)
+        before = store.read_op_log(tc) or OpLogSettings()
+        store.set_op_log(tc, replace(before, enabled=enabled, **named))
     _show_op_log(store, as_json=as_json)
 
 

@@ -23,7 +23,12 @@ from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.connection import connect, verify
 from pulsar_txn_spark.store.protocol import TcState, TxnId
 from pulsar_txn_spark.store.redis_store import RedisStore
-from pulsar_txn_spark.txn.health import STUCK_AFTER_MS, stuck_participants, tc_states
+from pulsar_txn_spark.txn.health import (
+    STUCK_AFTER_MS,
+    held_by_pointers,
+    stuck_participants,
+    tc_states,
+)
 
 LEAST_PULSAR = (4, 0)
 OLD_MS = 600_000
@@ -189,6 +194,7 @@ def _transactions(store: RedisStore) -> Iterator[Finding]:
         )
     else:
         yield Finding("collection of headers", Level.OK, f"at most {backlog} wait")
+    yield _held(store)
 
 
 def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
@@ -205,6 +211,21 @@ def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
         seconds = STUCK_AFTER_MS // 1000
         found = f"every decision older than {seconds} s is carried out everywhere"
         yield Finding("stuck participants", Level.OK, found)
+
+
+def _held(store: RedisStore) -> Finding:
+    """Tell of headers that stay for a pointer. They are in nobody's way: no reason to fail."""
+    held = held_by_pointers(store)
+    if not held:
+        return Finding("headers held by pointers", Level.OK, "none")
+    named = ", ".join(f"{one.txn} of sink {one.sink}" for one in held)
+    return Finding(
+        "headers held by pointers",
+        Level.OK,
+        f"{named}: the attempt died before its pointer named the transaction, which is aborted. "
+        "Nobody waits for it; its header goes after the next batch of its query, and stays if "
+        "that never comes back",
+    )
 
 
 def _oldest_open(states: list[TcState]) -> Finding:

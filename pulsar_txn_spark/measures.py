@@ -288,7 +288,8 @@ STUCK = Metric(
     "pulsar_txn_stuck_participants",
     Kind.GAUGE,
     "Segments that have not carried out a decision more than 60 s after it: its header waits for "
-    "them. Looked for among the 500 oldest decided headers of a coordinator; at most 100 are told.",
+    "them. Looked for behind the 20 oldest decisions of each coordinator that are not carried out "
+    "everywhere; at most 100 are told.",
     "`pulsar-txn doctor` names them; `pulsar-txn sweep` carries the decisions out or says why not.",
 )
 OLDEST_UNDONE = Metric(

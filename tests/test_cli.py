@@ -194,7 +194,12 @@ def test_the_gathering_of_operation_records_is_shown_and_changed(option: str, ru
         assert row["enabled"]
         assert (row["max_records"], row["max_bytes"], row["max_delay_ms"]) == (100, 1 << 22, 2)
     assert run.store.read_op_log(3) == OpLogSettings(True, 100, 1 << 22, 2)
-    assert not any(row["enabled"] for row in call("op-log", "set", "--off", "-o", option))
+    for switch, enabled in (("--off", False), ("--on", True)):
+        call("op-log", "set", switch, "-o", option)
+        # What was not named stays as it was.
+        assert run.store.read_op_log(3) == OpLogSettings(enabled, 100, 1 << 22, 2)
+    call("op-log", "set", "--off", "--max-bytes", "4096", "-o", option)
+    assert run.store.read_op_log(0) == OpLogSettings(False, 100, 4096, 2)
 
 
 def test_a_sweep_collects_what_is_decided(option: str, run: Runtime) -> None:

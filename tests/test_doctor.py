@@ -26,6 +26,8 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.store.durability import Problem, ServerFacts
 from pulsar_txn_spark.store.protocol import TxnState
+from pulsar_txn_spark.txn.batch import BatchKey
+from pulsar_txn_spark.txn.health import tc_states
 from tests.scenario import SEGMENT, World
 
 
@@ -179,6 +181,36 @@ def test_headers_that_pile_up_are_found(
     monkeypatch.setattr(doctor, "BACKLOG", 0)
     world.abort(world.open())
     assert "1 decided headers" in only(examine(given), "collection of headers").found
+
+
+def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
+    given: dict[str, str], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> str:
+        found = examine(given)
+        assert wrong(found) == [], "it is in nobody's way"
+        return next(one.found for one in found if one.check == "headers held by pointers")
+
+    def dies(*_: object, **__: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as death:
+        death.setattr(world.store, "swap_pointer", dies)
+        with pytest.raises(KeyboardInterrupt):
+            world.batches.begin(BatchKey("a-sink", "a-query", 7), "nonce")
+    [txn] = [state.oldest_open[0] for state in tc_states(world.store) if state.oldest_open]
+    world.expire(txn)
+    sweeper = runtime(Options(given, Use.CONNECT)).sweeper(0)
+    assert str(txn) in str(sweeper.sweep().stuck)
+    assert told() == "none", "its attempt may be at it"
+    world.client.zincrby(f"{{tc{txn.tc}}}:idx:txn-by-final-state", -601_000, f"ABORTED|{txn.key}")
+    assert f"{txn} of sink a-sink" in told()
+    # A batch of before does not tell that the attempt's write must fail; the one behind does.
+    for batch in (7, 8):
+        world.run_batch(BatchKey("a-sink", "a-query", batch), f"n{batch}", "row")
+    assert told() == "none"
+    assert sweeper.sweep().stuck == ()
+    assert world.store.read_txn(txn) is None
 
 
 def test_a_split_that_is_half_done_is_found_and_a_sweep_mends_it(given: dict[str, str]) -> None:

@@ -119,24 +119,35 @@ def require_sound(world: World) -> None:
 # --- every transition of the table (Lua against Python) ----------------------------------------
 
 
-def in_state(world: World, wanted: AckState, holder: Txn, number: int) -> None:
-    """Bring a message into a state; a deleted one was deleted by the holder, in a transaction."""
+Ask = Callable[[World, Txn], None]
+
+
+def singles(*numbers: int) -> Ask:
+    return lambda world, txn: single(world, txn, *numbers)
+
+
+def cumulated(end: int, start: int = 0) -> Ask:
+    return lambda world, txn: cumulative(world, txn, end, start)
+
+
+def in_state(world: World, wanted: AckState, holder: Txn, number: int, acks: Ask) -> None:
+    """Bring a message into a state; a deleted one was deleted in a transaction of its own."""
     if wanted is AckState.PENDING_ACK:
-        single(world, holder, number)
+        acks(world, holder)
     elif wanted is AckState.DELETED:
         before = world.open()
-        single(world, before, number)
+        acks(world, before)
         world.commit(before)
     assert state(world).state_of(message(number)) is wanted
 
 
-def happen(world: World, event: AckEvent, holder: Txn, number: int) -> AckResult:
+def happen(world: World, event: AckEvent, holder: Txn, number: int, acks: Ask) -> AckResult:
     """Let an event happen to a message; return what the caller hears."""
     before = state(world).state_of(message(number))
     if event in (AckEvent.ACK_IN_THIS, AckEvent.ACK_IN_OTHER):
         txn = holder if event is AckEvent.ACK_IN_THIS else world.open()
         try:
-            single(world, txn, number)
+            acks(world, txn)
         except AcknowledgementConflictError:
             return AckResult.CONFLICT
         return AckResult.DONE
@@ -152,31 +163,60 @@ def happen(world: World, event: AckEvent, holder: Txn, number: int) -> AckResult
     return AckResult.DONE if changed else AckResult.DROPPED
 
 
-@pytest.mark.parametrize("number", [1, 2, 4, 7], ids=lambda number: f"message {number}")
-@pytest.mark.parametrize("key", ACK_TRANSITIONS, ids=lambda key: f"{key[0]} {key[1]}")
+each_message = pytest.mark.parametrize("number", [1, 2, 4, 7], ids=lambda n: f"message {n}")
+each_cell = pytest.mark.parametrize("key", ACK_TRANSITIONS, ids=lambda key: f"{key[0]} {key[1]}")
+
+
+@each_message
+@each_cell
 def test_the_scripts_move_as_the_table_says(
     world: World, key: tuple[AckState, AckEvent], number: int
 ) -> None:
-    before, event = key
     holder = world.open()
-    in_state(world, before, holder, number)
-    result = happen(world, event, holder, number)
-    move = ACK_TRANSITIONS[key]
-    assert (state(world).state_of(message(number)), result) == move
+    in_state(world, key[0], holder, number, singles(number))
+    result = happen(world, key[1], holder, number, singles(number))
+    assert (state(world).state_of(message(number)), result) == ACK_TRANSITIONS[key]
+    require_sound(world)
+
+
+@each_message
+@each_cell
+@pytest.mark.parametrize("held", [singles, cumulated], ids=["held singly", "held cumulatively"])
+def test_a_cumulative_acknowledgement_moves_as_the_table_says(
+    world: World, key: tuple[AckState, AckEvent], number: int, held: Callable[[int], Ask]
+) -> None:
+    now(world, *range(1, number))  # nothing is left out before it
+    holder = world.open()
+    in_state(world, key[0], holder, number, held(number))
+    result = happen(world, key[1], holder, number, cumulated(number, number - 1))
+    assert (state(world).state_of(message(number)), result) == ACK_TRANSITIONS[key]
+    assert states(world)[: number - 1] == "d" * (number - 1)
+    require_sound(world)
+
+
+OVER_A_GAP = {
+    (AckState.PENDING, AckEvent.ACK_IN_THIS): (AckState.PENDING, AckResult.CONFLICT),
+    (AckState.PENDING, AckEvent.ACK_IN_OTHER): (AckState.PENDING, AckResult.CONFLICT),
+    (AckState.PENDING_ACK, AckEvent.ACK_IN_THIS): (AckState.PENDING_ACK, AckResult.CONFLICT),
+}
+"""The cells in which a cumulative acknowledgement differs that does not begin at the cursor."""
+
+
+@pytest.mark.parametrize("number", [2, 4, 7], ids=lambda n: f"message {n}")
+@each_cell
+def test_a_cumulative_acknowledgement_over_a_gap_is_a_conflict_whatever_the_state(
+    world: World, key: tuple[AckState, AckEvent], number: int
+) -> None:
+    holder = world.open()
+    in_state(world, key[0], holder, number, singles(number))
+    result = happen(world, key[1], holder, number, cumulated(number, number - 1))
+    expected = OVER_A_GAP.get(key, ACK_TRANSITIONS[key])
+    assert (state(world).state_of(message(number)), result) == expected
+    assert states(world)[: number - 1] == "." * (number - 1)
     require_sound(world)
 
 
 # --- the conflict matrix ------------------------------------------------------------------------
-
-Ask = Callable[[World, Txn], None]
-
-
-def singles(*numbers: int) -> Ask:
-    return lambda world, txn: single(world, txn, *numbers)
-
-
-def cumulated(end: int, start: int = 0) -> Ask:
-    return lambda world, txn: cumulative(world, txn, end, start)
 
 
 class Row(NamedTuple):

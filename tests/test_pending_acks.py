@@ -13,6 +13,7 @@ from pulsar_txn_spark.errors import (
     TransactionConflictError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.store.ack_state import ACK_TRANSITIONS, AckEvent, AckResult, AckState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import AckRequest, Code, Cursor, EndedBy, TxnState
 from pulsar_txn_spark.txn.participants import ack_intent
@@ -149,6 +150,92 @@ def test_nothing_to_acknowledge_costs_nothing(world: World) -> None:
     before = world.store.round_trips
     assert place(world, txn) == []
     assert world.store.round_trips == before
+
+
+# --- every transition of the table, for the range of a source ----------------------------------
+
+SOURCE_EVENTS = (AckEvent.ACK_IN_THIS, AckEvent.ACK_IN_OTHER, AckEvent.COMMIT, AckEvent.ABORT)
+"""A source knows neither acknowledgements outside of transactions nor negative ones."""
+
+
+def state_of(world: World) -> AckState:
+    """Return the state of (P0, P1]."""
+    if cursor(world).position >= P1:
+        return AckState.DELETED
+    return AckState.PENDING_ACK if pending(world) else AckState.PENDING
+
+
+@pytest.mark.parametrize(
+    "key",
+    [key for key in ACK_TRANSITIONS if key[1] in SOURCE_EVENTS],
+    ids=lambda k: f"{k[0]} {k[1]}",
+)
+def test_the_range_of_a_source_moves_as_the_table_says(
+    world: World, key: tuple[AckState, AckEvent]
+) -> None:
+    claim(world)
+    before, event = key
+    this = world.open()
+    if before is AckState.PENDING_ACK:
+        place(world, this, ack(P0, P1))
+    elif before is AckState.DELETED:
+        done = world.open()
+        place(world, done, ack(P0, P1))
+        world.commit(done)
+    assert state_of(world) is before
+    if event is AckEvent.COMMIT:
+        world.commit(this)
+    elif event is AckEvent.ABORT:
+        world.abort(this)
+    conflict = False
+    if event in (AckEvent.ACK_IN_THIS, AckEvent.ACK_IN_OTHER):
+        txn = this if event is AckEvent.ACK_IN_THIS else world.open()
+        try:
+            place(world, txn, ack(P0, P1))
+        except AcknowledgementConflictError:
+            conflict = True
+    move = ACK_TRANSITIONS[key]
+    assert (state_of(world), conflict) == (move.state, move.result is AckResult.CONFLICT)
+
+
+PLACED = {
+    # (what another transaction did to (P0, P1], what is asked for): what the script answers
+    ("nothing", (P0, P1)): Code.OK,
+    ("nothing", (P1, P2)): Code.CURSOR,
+    ("pending", (P0, P1)): Code.PENDING,
+    ("pending", (P0, P2)): Code.PENDING,
+    ("pending", (P1, P2)): Code.PENDING,
+    ("committed", (P0, P1)): Code.CURSOR,
+    ("committed", (P0, P2)): Code.CURSOR,
+    ("committed", (P1, P2)): Code.OK,
+    ("committed", (P2, P3)): Code.CURSOR,
+    ("aborted", (P0, P1)): Code.OK,
+    ("aborted", (P0, P2)): Code.OK,
+    ("aborted", (P1, P2)): Code.CURSOR,
+    # ... and what this transaction did itself
+    ("own", (P0, P1)): Code.OK,
+    ("own", (P0, P2)): Code.PENDING,
+    ("own", (P1, P2)): Code.PENDING,
+}
+
+
+@pytest.mark.parametrize("done,asked", PLACED, ids=str)
+def test_a_range_is_placed_at_the_cursor_alone(
+    world: World, done: str, asked: tuple[Position, Position]
+) -> None:
+    claim(world)
+    txn, other = world.open(), world.open()
+    if done != "nothing":
+        place(world, txn if done == "own" else other, ack(P0, P1))
+    if done == "committed":
+        world.commit(other)
+    elif done == "aborted":
+        world.abort(other)
+    held, stood = pending(world), cursor(world).position
+    [answer] = world.store.place_acks(txn.id, [ack(*asked)])
+    assert answer.code is PLACED[done, asked]
+    added = {txn.id.key} if answer.code is Code.OK else set()
+    assert (pending(world), cursor(world).position) == (held | added, stood)
 
 
 # --- start = cursor ---------------------------------------------------------------------------

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pulsar_txn_spark.store.protocol import MetadataStore, TcState, TxnId
+from pulsar_txn_spark.store.metadata_pb2 import Pointer
+from pulsar_txn_spark.store.protocol import MetadataStore, TcState, TxnId, TxnState
 from pulsar_txn_spark.txn.participants import Participants
+from pulsar_txn_spark.txn.sweeper import moved_on
 
 STUCK_AFTER_MS = 60_000
 """A decision is carried out in milliseconds by whoever made it; after so long nobody is at it."""
 
 LOOKED_AT = 500  # oldest decisions of a TC that are not carried out: as many as a sweep takes
+LEFT_AFTER_MS = 600_000
+"""Past the retention and many sweeps: no attempt still makes its pointer after so long."""
+
+_PAGE = 5_000  # decided headers of a TC that are gone through: as many as a round of a sweep
 _FOLLOWED_UP = 20  # headers of a TC whose participants are asked
 _MOST_TOLD = 100
 
@@ -23,6 +29,15 @@ class StuckParticipant:
     txn: TxnId
     segment: str
     decided_ms_ago: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldHeader:
+    """An aborted header that stays: its attempt never wrote the pointer, and may yet (INV-6)."""
+
+    txn: TxnId
+    sink: str
+    query: str
 
 
 def tc_states(store: MetadataStore) -> list[TcState]:
@@ -53,3 +68,31 @@ def stuck_participants(
                 if not done
             ]
     return sorted(found, key=lambda one: -one.decided_ms_ago)[:_MOST_TOLD]
+
+
+def held_by_pointers(store: MetadataStore, after_ms: int = LEFT_AFTER_MS) -> list[HeldHeader]:
+    """Find aborted headers that no sweep may remove, because a pointer may still come to name them.
+
+    Their attempts died between the header and the pointer, and their queries never came back. At
+    most 20 aborted headers of each TC are looked into, of the 500 oldest that are due.
+    """
+    found: list[HeldHeader] = []
+    for tc in range(store.identity.coordinators):
+        below, now_ms = store.lowest_open(tc)
+        due = store.list_due(
+            tc, finalized_ms=now_ms - after_ms, below=below, offset=0, page=_PAGE, limit=LOOKED_AT
+        )
+        aborted = [
+            (header, pointed)
+            for header in store.read_txns(due.txns)
+            if header is not None
+            and header.state is TxnState.ABORTED
+            and (pointed := Participants.of(header.intents).pointer) is not None
+        ]
+        for header, (query, sink) in aborted[:_FOLLOWED_UP]:
+            own = store.read_pointer(sink, query).own
+            pointer = Pointer.FromString(own) if own else None
+            named = pointer is not None and pointer.txn_id == header.txn.key
+            if not named and not moved_on(pointer, header):
+                found.append(HeldHeader(header.txn, sink, query))
+    return found

@@ -288,7 +288,7 @@ class Sweeper:
             read = self._store.read_pointer(sink, query)
             pointer = Pointer.FromString(read.own) if read.own else None
             if pointer is None or pointer.txn_id != header.txn.key:
-                if _moved_on(pointer, header):
+                if moved_on(pointer, header):
                     return None
                 return f"an attempt of it may still be about to write the pointer of sink {sink}"
             if pointer.decision != Pointer.UNDECIDED:
@@ -302,7 +302,7 @@ class Sweeper:
         return f"the pointer of sink {sink} changes all the time"
 
 
-def _moved_on(pointer: Pointer | None, header: TxnHeader) -> bool:
+def moved_on(pointer: Pointer | None, header: TxnHeader) -> bool:
     """Tell whether a pointer that does not name a transaction can never come to name it.
 
     Its attempt makes the header, and then writes the pointer over the value that it read before.

@@ -1,5 +1,6 @@
 -- List the decided transactions whose headers may go: past the retention, and everything older in
--- the TC is decided. Nothing of the others is read, however many they are.
+-- the TC is decided. What is younger than the retention is not read, however much it is; what an
+-- older open one holds is paged: index entries, no headers.
 -- KEYS[2]  {tc<N>}:idx:txn-by-final-state  zset '<state>|<TxnId>' by finalized_ms
 -- ARGV[4]  highest finalized_ms, ARGV[5] counter F below which everything is decided
 -- ARGV[6]  how many of the index to leave out, ARGV[7] how many to look at, at most
