@@ -25,10 +25,10 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.store.durability import Problem, ServerFacts
-from pulsar_txn_spark.store.protocol import TxnState
+from pulsar_txn_spark.store.protocol import TxnId, TxnState
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.health import tc_states
-from tests.scenario import SEGMENT, World
+from tests.scenario import SEGMENT, Txn, World
 
 
 @pytest.fixture(autouse=True)
@@ -194,6 +194,14 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
     def dies(*_: object, **__: object) -> bool:
         raise KeyboardInterrupt
 
+    def age(txn: TxnId) -> None:
+        index = f"{{tc{txn.tc}}}:idx:txn-by-final-state"
+        world.client.zincrby(index, -601_000, f"ABORTED|{txn.key}")
+
+    named = world.batches.begin(BatchKey("other", "q", 0), "other")
+    world.abort(Txn(named.txn, named.nonce))
+    age(named.txn)
+    assert told() == "none", "its pointer names it, and a sweep tells it the decision"
     with monkeypatch.context() as death:
         death.setattr(world.store, "swap_pointer", dies)
         with pytest.raises(KeyboardInterrupt):
@@ -203,7 +211,7 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
     sweeper = runtime(Options(given, Use.CONNECT)).sweeper(0)
     assert str(txn) in str(sweeper.sweep().stuck)
     assert told() == "none", "its attempt may be at it"
-    world.client.zincrby(f"{{tc{txn.tc}}}:idx:txn-by-final-state", -601_000, f"ABORTED|{txn.key}")
+    age(txn)
     assert f"{txn} of sink a-sink" in told()
     # A batch of before does not tell that the attempt's write must fail; the one behind does.
     for batch in (7, 8):

@@ -538,6 +538,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a second range of one transaction is taken for the first",
+        "INV-9",
+        f"{ACKS}::test_a_range_is_placed_at_the_cursor_alone",
+        Edit(
+            f"{LUA}/ack_place.lua",
+            "if mine.start == ARGV[8] and mine.last == ARGV[9] then",
+            "if mine then",
+        ),
+    ),
+    mutation(
         "acknowledging for another query",
         "INV-9",
         f"{ACKS}::test_a_subscription_belongs_to_one_query_until_it_is_reset",
@@ -597,6 +607,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         f"{MESSAGES}::test_two_transactions_conflict_where_they_want_the_same_message",
         Edit(f"{LUA}/ack_cumulative.lua", "if held.other then", "if false then"),
+    ),
+    mutation(
+        "a cumulative acknowledgement of what is deleted succeeds",
+        "INV-9",
+        f"{MESSAGES}::test_a_cumulative_acknowledgement_moves_as_the_table_says",
+        Edit(
+            f"{LUA}/ack_cumulative.lua",
+            "if last <= cursor[3] then\n  return {seq, 'DELETED', last}",
+            "if last <= cursor[3] then\n  return {seq, 'OK'}",
+        ),
+    ),
+    mutation(
+        "a cumulative acknowledgement goes over a gap",
+        "INV-9",
+        f"{MESSAGES}::"
+        "test_a_cumulative_acknowledgement_over_a_gap_is_a_conflict_whatever_the_state",
+        Edit(f"{LUA}/ack_cumulative.lua", "if cursor[3] < start then", "if false then"),
     ),
     mutation(
         "an acknowledgement of what is deleted succeeds",
@@ -789,6 +816,12 @@ MUTATIONS: tuple[Mutation, ...] = (
             "self._offsets[tc] = offset + page.seen - removed if page.more else 0",
             "self._offsets[tc] = 0",
         ),
+    ),
+    mutation(
+        "a sweep goes through all that older open transactions hold",
+        "INV-6",
+        f"{SWEEPS}::test_a_hundred_thousand_finished_transactions_cost_what_ten_open_ones_cost",
+        Edit(f"{LUA}/txn_due.lua", "'LIMIT', ARGV[6], page + 1)", "'LIMIT', ARGV[6], 1e6)"),
     ),
     mutation(
         "one broken record stops the sweep",
