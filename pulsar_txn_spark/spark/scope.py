@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from pyspark.sql import DataFrame
 
+from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import (
     OptionError,
     PulsarTxnError,
@@ -30,6 +31,7 @@ from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, ROOT_EXECUTION
 from pulsar_txn_spark.spark.datasource import FORMAT
 from pulsar_txn_spark.spark.sink import SCOPE_OPTION, SlotRun
 from pulsar_txn_spark.spark.write_task import process_name
+from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
 from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnId
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
@@ -185,6 +187,8 @@ class BatchTransaction:
             attempt, slots, writes[0].run_id, acknowledge=True
         )
         self._run.sweeps.nudge()
+        # The last step is Spark's: its commit log. What dies from here on is replayed.
+        steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
 
     def _abort(self, cause: str) -> None:
         try:

@@ -1919,8 +1919,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
         Edit(
             f"{SPARK}/source.py",
-            "for ref in segments.values()), topologies)",
-            "for ref in segments.values()), ())",
+            "self._idle.before(segments.values(), topologies)",
+            "self._idle.before(segments.values(), ())",
         ),
     ),
 )
