@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import ssl
@@ -701,12 +702,18 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         parse_addresses(url)
 
 
-def test_auto_is_wire_unless_an_option_needs_the_client() -> None:
+def test_auto_is_wire_unless_an_option_needs_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     plain = PulsarConfig("pulsar://x", "http://x", transport="auto")
     oauth = {"authPluginClassName": "athenz", "authParams": '{"a": "b"}'}
     athenz = replace(plain, client=as_pairs(oauth))
     assert choose(plain) == "wire"
+    assert caplog.messages == ["transport wire: no option needs pulsar-client"]
+    caplog.clear()
     assert choose(athenz) == "client"
+    [said] = caplog.messages
+    assert said.startswith("transport client: ")
+    assert "athenz" in said
     assert choose(replace(plain, transport="client")) == "client"
     with pytest.raises(OptionError, match="athenz"):
         choose(replace(athenz, transport="wire"))
