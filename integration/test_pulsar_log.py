@@ -18,13 +18,18 @@ import pytest
 import urllib3
 
 from integration.contract_segment_log import (
+    EVERY_COLUMN,
+    EVERY_KIND_OF_ROW,
     Harness,
+    Row,
     SegmentLogContract,
+    as_rows,
     everything,  # noqa: F401 - for the script that is killed
     numbered,
     positions,
     read,
     read_values,
+    table,
     values,
     write,
 )
@@ -332,17 +337,49 @@ sys.stdin.read()
     assert internal["markDeletePosition"].endswith(":-1")  # nobody moved it
 
 
-@pytest.mark.parametrize("compression", ["lz4", "ZLIB", "ZSTD", "SNAPPY"])
-def test_rows_can_be_compressed(harness: Harness, pulsar: Broker, compression: str) -> None:
+@pytest.mark.parametrize("writes, reads", [("client", "wire"), ("wire", "client")])
+def test_what_one_transport_writes_the_other_reads(
+    harness: Harness, pulsar: Broker, writes: str, reads: str
+) -> None:
     segment = harness.segment()
-    log = log_of(pulsar, producer={"compressiontype": compression})
+    log, other = log_of(pulsar, writes), log_of(pulsar, reads)
+    keys: list[Row] = [(b"v", b"", None, {}), (b"v", b"\xff\xfe", None, {"p": "q"})]
+    written = list(EVERY_KIND_OF_ROW)
+    write(log, segment, "first", table(EVERY_KIND_OF_ROW))
+    if writes == "wire":
+        write(log, segment, "first", table(keys))
+        # pulsar-client hands a binary key over as the base64 text that it travels as.
+        written += [keys[0], (b"v", b"//4=", None, {"p": "q"})]
+    write(log, segment, "second", numbered(0, 3))
+    written += [(b"%d" % number, None, None, {}) for number in range(3)]
+    assert as_rows(read(other, segment)) == written
+    # Where each row stands and who wrote it is the same to both.
+    theirs, ours = read(other, segment), read(log, segment)
+    for column in EVERY_COLUMN - {"key"}:
+        assert [row[column] for row in theirs] == [row[column] for row in ours], column
+    for writer, count in (("first", len(written) - 3), ("second", 3)):
+        only = read(other, segment, visible=lambda found, _at, writer=writer: found == writer)
+        assert len(only) == count
+    for one in (log, other):
+        one.close()
+
+
+@pytest.mark.parametrize("transport", ["client", "wire"])
+@pytest.mark.parametrize("compression", ["lz4", "ZLIB", "ZSTD", "SNAPPY"])
+def test_rows_can_be_compressed(
+    harness: Harness, pulsar: Broker, compression: str, transport: str
+) -> None:
+    segment = harness.segment()
+    log = log_of(pulsar, transport, producer={"compressiontype": compression})
+    other = log_of(pulsar, "client" if transport == "wire" else "wire")
     batch = values(*(b"the same again and again %d" % (number % 3) for number in range(30_000)))
     receipt = write(log, segment, "w", batch)
     stored = log.admin.layout(segment.log_name).ledgers[0].bytes
-    log.close()
     assert receipt.messages == 30_000
     assert stored < receipt.bytes / 2
-    assert read_values(harness.log, segment) == batch.column(0).to_pylist()
+    for one in (log, other):
+        assert read_values(one, segment) == batch.column(0).to_pylist()
+        one.close()
 
 
 def test_rows_can_be_encrypted_and_only_the_key_reads_them(
