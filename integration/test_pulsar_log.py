@@ -358,8 +358,11 @@ def test_what_one_transport_writes_the_other_reads(
     for column in EVERY_COLUMN - {"key"}:
         assert [row[column] for row in theirs] == [row[column] for row in ours], column
     for writer, count in (("first", len(written) - 3), ("second", 3)):
-        only = read(other, segment, visible=lambda found, _at, writer=writer: found == writer)
-        assert len(only) == count
+
+        def is_it(found: str, _at: Position, writer: str = writer) -> bool:
+            return found == writer
+
+        assert len(read(other, segment, visible=is_it)) == count
     for one in (log, other):
         one.close()
 

@@ -224,7 +224,8 @@ def test_a_damaged_stream_gives_the_frames_before_the_damage_and_never_a_wrong_e
     pieces = [sent(content) for content in contents]
     stream, intact = damaged(b"".join(pieces), edits)
     whole = [end for end in accumulate(map(len, pieces)) if end <= intact]
-    parser, found = FrameParser(512), []
+    parser = FrameParser(512)
+    found: list[frames.Frame] = []
     try:
         for at in range(0, len(stream), step):
             # One by one: those before an error count too.
