@@ -447,6 +447,25 @@ def test_an_unreachable_pulsar_is_reported_with_what_to_check(harness: Harness) 
     log.close()
 
 
+def test_both_transports_tell_the_same_partitions_and_create_none(
+    harness: Harness, pulsar: Broker, api: Api, namespace: str
+) -> None:
+    parted = f"persistent://{namespace}/parted"
+    api("PUT", f"{parted.replace('://', '/')}/partitions", 3)
+    plain, missing = harness.segment().log_name, harness.absent().log_name
+    nowhere = f"persistent://public/{uuid.uuid4().hex}/t"
+    expected = {parted: 3, f"{parted}-partition-1": 0, plain: 0, missing: None, nowhere: None}
+    for transport in ("client", "wire"):
+        log = log_of(pulsar, transport)
+        # The second time it would be there if the first one had created it.
+        for _ in range(2):
+            told = {
+                topic: log._transport.partitions(topic, log.admin.partitions) for topic in expected
+            }
+            assert told == expected, transport
+        log.close()
+
+
 def client_of(log: Any) -> Any:
     return log._transport._client
 
