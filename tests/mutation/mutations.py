@@ -1863,6 +1863,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "who was second takes the first one's change for its own",
+        "topology",
+        f"{CHANGES}::test_of_two_operators_at_once_one_wins_and_the_other_is_told",
+        Edit(
+            f"{SEGMENTS}/changes.py",
+            "                self._swap(topology, planned, Step.PLAN_CHILDREN)\n",
+            "                self._swap(topology, planned, Step.PLAN_CHILDREN)\n"
+            "            return self.finish(self._require(topic))\n",
+        ),
+    ),
+    mutation(
         "two plans of the same segments are not told apart",
         "INV-10",
         f"{CHANGES}::test_two_plans_of_the_same_children_are_told_apart",
