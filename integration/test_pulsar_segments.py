@@ -126,7 +126,7 @@ def test_a_topic_is_scaled_by_the_brokers_counters_also_when_they_begin_anew(
     assert (done.what, done.segments) == ("split", (hot.descriptor,))
     *children, still = active()
     assert still == quiet
-    assert [parent for child in children for parent in child.parents] == [hot.descriptor] * 2
+    assert [parent for child in children for parent in child.parents] == [hot.ref.id] * 2
     # A load that is no reason for anything, until the counters have grown.
     assert after_10_s().what == "nothing"
     for _ in range(4):
