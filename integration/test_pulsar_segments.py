@@ -16,7 +16,7 @@ from pulsar_txn_spark.pulsar_server import Broker
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.scaling import SCALING_PROPERTY, Decision, ScalingPolicy
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import Segment
+from pulsar_txn_spark.segments.topology import Segment, hash_of
 from pulsar_txn_spark.topic_writer import Written
 from pulsar_txn_spark.txn.batch import new_nonce
 from tests.segment_histories import History, Move, Rows, Task, moves, record_batch
@@ -107,7 +107,8 @@ def test_a_topic_is_scaled_by_the_brokers_counters_also_when_they_begin_anew(
     def load(segment: Segment, rows: int) -> None:
         """Write outside of transactions to one segment, so that the broker counts rows of it."""
         writer = run.log.writer(segment.ref, new_nonce())
-        writer.append(record_batch([(f"key-{n % 97}", n) for n in range(rows)]))
+        keys = [key for key in (f"key-{n}" for n in range(500)) if owns(segment, key)]
+        writer.append(record_batch([(keys[n % len(keys)], n) for n in range(rows)]))
         assert writer.flush().messages == rows
         writer.close()
 
@@ -152,3 +153,7 @@ def unload(broker: Broker, segment: Segment) -> None:
     path = segment.ref.log_name.replace("://", "/")
     answer = urllib3.request("PUT", f"{broker.admin_url}/admin/v2/{path}/unload")
     assert answer.status == HTTPStatus.NO_CONTENT, answer.data
+
+
+def owns(segment: Segment, key: str) -> bool:
+    return segment.hash_start <= hash_of(key.encode()) <= segment.hash_end
