@@ -41,6 +41,15 @@ Row = tuple[bytes | None, bytes | None, int | None, dict[str, str]]
 """value, key, event time, properties"""
 
 
+EVERY_KIND_OF_ROW: list[Row] = [
+    (b"value", b"key", 1_700_000_000_000, {"a": "1", "b": ""}),
+    (None, None, None, {}),
+    (b"", None, 1, {}),
+    (None, b"tombstone", None, {}),
+    (b"\x00\xff" * 10, "schlüssel".encode(), 2**53 + 1, {"ü": "日本"}),
+]
+
+
 class SealableLog(SegmentLog, Protocol):
     """What the suite asks of a backend beyond the Protocol."""
 
@@ -233,16 +242,9 @@ class SegmentLogContract:
     def test_every_column_null_and_empty_value_comes_back_as_it_was_written(
         self, harness: Harness
     ) -> None:
-        rows: list[Row] = [
-            (b"value", b"key", 1_700_000_000_000, {"a": "1", "b": ""}),
-            (None, None, None, {}),
-            (b"", None, 1, {}),
-            (None, b"tombstone", None, {}),
-            (b"\x00\xff" * 10, "schlüssel".encode(), 2**53 + 1, {"ü": "日本"}),
-        ]
         segment = harness.segment()
-        write(harness.log, segment, "w", table(rows))
-        assert as_rows(read(harness.log, segment)) == rows
+        write(harness.log, segment, "w", table(EVERY_KIND_OF_ROW))
+        assert as_rows(read(harness.log, segment)) == EVERY_KIND_OF_ROW
 
     def test_keys_that_are_empty_or_no_text_come_back_or_are_refused(
         self, harness: Harness

@@ -18,13 +18,18 @@ import pytest
 import urllib3
 
 from integration.contract_segment_log import (
+    EVERY_COLUMN,
+    EVERY_KIND_OF_ROW,
     Harness,
+    Row,
     SegmentLogContract,
+    as_rows,
     everything,  # noqa: F401 - for the script that is killed
     numbered,
     positions,
     read,
     read_values,
+    table,
     values,
     write,
 )
@@ -332,17 +337,53 @@ sys.stdin.read()
     assert internal["markDeletePosition"].endswith(":-1")  # nobody moved it
 
 
-@pytest.mark.parametrize("compression", ["lz4", "ZLIB", "ZSTD", "SNAPPY"])
-def test_rows_can_be_compressed(harness: Harness, pulsar: Broker, compression: str) -> None:
+@pytest.mark.parametrize("writes, reads", [("client", "wire"), ("wire", "client")])
+def test_what_one_transport_writes_the_other_reads(
+    harness: Harness, pulsar: Broker, writes: str, reads: str
+) -> None:
     segment = harness.segment()
-    log = log_of(pulsar, producer={"compressiontype": compression})
+    log, other = log_of(pulsar, writes), log_of(pulsar, reads)
+    keys: list[Row] = [(b"v", b"", None, {}), (b"v", b"\xff\xfe", None, {"p": "q"})]
+    written = list(EVERY_KIND_OF_ROW)
+    write(log, segment, "first", table(EVERY_KIND_OF_ROW))
+    if writes == "wire":
+        write(log, segment, "first", table(keys))
+        # pulsar-client tells no empty key from none, and hands a binary one over as the base64
+        # text that it travels as.
+        written += [(b"v", None, None, {}), (b"v", b"//4=", None, {"p": "q"})]
+    write(log, segment, "second", numbered(0, 3))
+    written += [(b"%d" % number, None, None, {}) for number in range(3)]
+    assert as_rows(read(other, segment)) == written
+    # Where each row stands and who wrote it is the same to both.
+    theirs, ours = read(other, segment), read(log, segment)
+    for column in EVERY_COLUMN - {"key"}:
+        assert [row[column] for row in theirs] == [row[column] for row in ours], column
+    for writer, count in (("first", len(written) - 3), ("second", 3)):
+
+        def is_it(found: str, _at: Position, writer: str = writer) -> bool:
+            return found == writer
+
+        assert len(read(other, segment, visible=is_it)) == count
+    for one in (log, other):
+        one.close()
+
+
+@pytest.mark.parametrize("transport", ["client", "wire"])
+@pytest.mark.parametrize("compression", ["lz4", "ZLIB", "ZSTD", "SNAPPY"])
+def test_rows_can_be_compressed(
+    harness: Harness, pulsar: Broker, compression: str, transport: str
+) -> None:
+    segment = harness.segment()
+    log = log_of(pulsar, transport, producer={"compressiontype": compression})
+    other = log_of(pulsar, "client" if transport == "wire" else "wire")
     batch = values(*(b"the same again and again %d" % (number % 3) for number in range(30_000)))
     receipt = write(log, segment, "w", batch)
     stored = log.admin.layout(segment.log_name).ledgers[0].bytes
-    log.close()
     assert receipt.messages == 30_000
     assert stored < receipt.bytes / 2
-    assert read_values(harness.log, segment) == batch.column(0).to_pylist()
+    for one in (log, other):
+        assert read_values(one, segment) == batch.column(0).to_pylist()
+        one.close()
 
 
 def test_rows_can_be_encrypted_and_only_the_key_reads_them(
@@ -405,6 +446,25 @@ def test_an_unreachable_pulsar_is_reported_with_what_to_check(harness: Harness) 
     with pytest.raises(SegmentLogUnavailableError, match=r"check admin\.url"):
         log.writer(segment, "w")
     log.close()
+
+
+def test_both_transports_tell_the_same_partitions_and_create_none(
+    harness: Harness, pulsar: Broker, api: Api, namespace: str
+) -> None:
+    parted = f"persistent://{namespace}/parted"
+    api("PUT", f"{parted.replace('://', '/')}/partitions", 3)
+    plain, missing = harness.segment().log_name, harness.absent().log_name
+    nowhere = f"persistent://public/{uuid.uuid4().hex}/t"
+    expected = {parted: 3, f"{parted}-partition-1": 0, plain: 0, missing: None, nowhere: None}
+    for transport in ("client", "wire"):
+        log = log_of(pulsar, transport)
+        # The second time it would be there if the first one had created it.
+        for _ in range(2):
+            told = {
+                topic: log._transport.partitions(topic, log.admin.partitions) for topic in expected
+            }
+            assert told == expected, transport
+        log.close()
 
 
 def client_of(log: Any) -> Any:

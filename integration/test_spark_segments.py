@@ -72,7 +72,9 @@ def job(lab: Lab, source: str, out: str, checkpoint: str = "checkpoint", **optio
 
 
 @pytest.mark.parametrize(
-    "any_lab", ["embedded", pytest.param("pulsar", marks=pytest.mark.long)], indirect=True
+    "any_lab",
+    ["embedded", *(pytest.param(one, marks=pytest.mark.long) for one in ("wire", "client"))],
+    indirect=True,
 )
 def test_a_job_goes_on_while_its_input_and_its_output_change(any_lab: Lab) -> None:
     lab, run = any_lab, any_lab.run
@@ -270,7 +272,7 @@ RUN_SECONDS = 120
             Step.ACTIVATE_CHILDREN, Phase.BEFORE, id="before-activate", marks=pytest.mark.long
         ),
         pytest.param(Step.ACTIVATE_CHILDREN, Phase.AFTER, id="activated", marks=pytest.mark.long),
-        pytest.param(Step.PLAN_CHILDREN, Phase.AFTER, id="planned", marks=pytest.mark.long),
+        pytest.param(Step.PLAN_CHILDREN, Phase.AFTER, id="planned"),
     ],
 )
 def test_a_driver_killed_amid_a_change_is_as_good_as_none(

@@ -25,8 +25,10 @@ from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
     Delivery,
     Empty,
     Failure,
+    FeatureFlags,
     LastIdResponse,
     LookupResponse,
+    PartitionsResponse,
     ProducerReady,
     SendError,
     SendReceipt,
@@ -34,6 +36,7 @@ from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
 )
 
 LEDGER = 7
+NOT_FOUND = 11
 TERMINATED = 15
 Act = str | tuple[int, str] | None
 """What is done with an entry: None = stored and acknowledged; "cut" = lost with the connection;
@@ -57,6 +60,9 @@ class FakePulsar:
     max_message_bytes: int = 1 << 20
     on_send: Callable[[int, str], Act] = lambda _sequence, _name: None
     on_lookup: Callable[[Command], LookupResponse | None] = lambda _command: None
+    on_close: Callable[[Peer, CloseProducer], bool] = lambda _peer, _closing: True  # answer now?
+    partitions: dict[str, int] = field(default_factory=dict)  # of the topics that there are
+    asks_without_creating: bool = True
     answers_pings: bool = True
     refuses: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # by command type
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -126,8 +132,7 @@ class Peer:
         if body:
             size = int.from_bytes(data[:4]) + len(body)
             data = size.to_bytes(4) + data[4:] + body
-        with contextlib.suppress(OSError), self._lock:
-            self._socket.sendall(data)
+        self.say_bytes(data)
 
     def run(self) -> None:
         with contextlib.suppress(OSError):
@@ -145,10 +150,14 @@ class Peer:
         while self.open and (data := self._socket.recv(1 << 20)):
             yield from parser.feed(data)
 
+    def say_bytes(self, data: bytes) -> None:
+        with contextlib.suppress(OSError), self._lock:
+            self._socket.sendall(data)
+
     def challenge(self) -> None:
         self.say(Command(type=Command.AUTH_CHALLENGE, auth_challenge=AuthChallenge()))
 
-    def _answer(self, frame: Frame) -> None:  # noqa: C901 - one branch for each command
+    def _answer(self, frame: Frame) -> None:  # noqa: C901, PLR0912 - a branch for each command
         command, broker = frame.command, self.broker
         kind = command.type
         if broker.refuses.get(kind):
@@ -162,6 +171,9 @@ class Peer:
                 server_version="fake",
                 protocol_version=19,
                 max_message_bytes=broker.max_message_bytes,
+                feature_flags=FeatureFlags(
+                    partitions_without_creating=broker.asks_without_creating
+                ),
             )
             self.say(Command(type=Command.CONNECTED, connected=connected))
         elif kind == Command.LOOKUP:
@@ -170,6 +182,8 @@ class Peer:
             )
             answer.request_id = command.lookup.request_id
             self.say(Command(type=Command.LOOKUP_RESPONSE, lookup_response=answer))
+        elif kind == Command.PARTITIONS:
+            self._count_partitions(command)
         elif kind == Command.PING and broker.answers_pings:
             self.say(Command(type=Command.PONG, pong=Empty()))
         elif kind == Command.PRODUCER:
@@ -190,12 +204,23 @@ class Peer:
             self.say(Command(type=Command.LAST_ID, last_id=last))
         elif kind == Command.CLOSE_PRODUCER:
             self._producers.pop(command.close_producer.producer_id, None)
-            self._succeed(command.close_producer.request_id)
+            if broker.on_close(self, command.close_producer):
+                self.succeed(command.close_producer.request_id)
         elif kind == Command.CLOSE_CONSUMER:
             self._consumers.pop(command.close_consumer.consumer_id, None)
-            self._succeed(command.close_consumer.request_id)
+            self.succeed(command.close_consumer.request_id)
 
-    def _succeed(self, request: int) -> None:
+    def _count_partitions(self, command: Command) -> None:
+        asked = command.partitions
+        assert not asked.create_topic
+        answer = PartitionsResponse(request_id=asked.request_id)
+        if asked.topic in self.broker.partitions:
+            answer.partitions = self.broker.partitions[asked.topic]
+        else:
+            answer.outcome, answer.error, answer.message = 1, NOT_FOUND, "not here"
+        self.say(Command(type=Command.PARTITIONS_RESPONSE, partitions_response=answer))
+
+    def succeed(self, request: int) -> None:
         self.say(Command(type=Command.SUCCESS, success=Success(request_id=request)))
 
     def _produce(self, command: Command) -> None:
@@ -259,7 +284,7 @@ class Peer:
         # As a real broker: one step back, since a batch may have been read in part.
         first = 0 if ledger < LEDGER else max(entry, 0)
         self._consumers[asked.consumer_id] = [asked.topic, first, 0]
-        self._succeed(asked.request_id)
+        self.succeed(asked.request_id)
 
     def deliver(self, number: int) -> None:
         consumer = self._consumers[number]

@@ -114,6 +114,7 @@ def log(admin: Admin) -> PulsarTopicLog:
         PulsarTopicLog.__init__(found, mock.Mock(admin_url="http://broker"))
     found._config = mock.Mock(admin_url="http://broker")
     found._admin = admin  # type: ignore[assignment]
+    found._transport = mock.Mock(partitions=lambda topic, ask_admin: ask_admin(topic))
     found._origins = {}
     found._lock = mock.MagicMock()
     return found

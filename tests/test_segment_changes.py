@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
 
@@ -79,6 +80,34 @@ def test_of_two_operators_one_wins_and_the_other_is_told(run: Runtime) -> None:
     run.topics.changes.split(TOPIC, "0")
     with pytest.raises(TopologyConflictError, match="was replaced by"):
         run.topics.changes.split(TOPIC, "0")
+
+
+def test_of_two_operators_at_once_one_wins_and_the_other_is_told(run: Runtime) -> None:
+    start = threading.Barrier(2, timeout=30)
+
+    def operate(segment: str, cut: int) -> Topology | TopologyConflictError:
+        start.wait()
+        try:
+            return run.topics.changes.split(TOPIC, segment, at=cut)
+        except TopologyConflictError as told:
+            return told
+
+    with ThreadPoolExecutor(2) as operators:
+        for turn in range(20):
+            active = run.topics.require(TOPIC).active
+            widest = max(active, key=lambda s: s.hash_end - s.hash_start)
+            # Where they cut tells whose plan was carried out.
+            third = (widest.hash_end - widest.hash_start) // 3
+            cuts = [widest.hash_start + third, widest.hash_end - third]
+            ends = list(operators.map(operate, [widest.descriptor] * 2, cuts))
+            topology = run.topics.require(TOPIC)
+            topology.require_tiling()
+            assert not topology.unfinished
+            assert len(topology.active) == turn + 2
+            [loser] = [told for told in ends if isinstance(told, TopologyConflictError)]
+            assert "replaced by" in str(loser)
+            [winner] = [cut for cut, end in zip(cuts, ends, strict=True) if end is not loser]
+            assert winner in {segment.hash_start for segment in topology.active}
 
 
 def test_who_comes_second_finishes_what_the_first_one_left_half_done(run: Runtime) -> None:

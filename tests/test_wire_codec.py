@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import accumulate
 from typing import Any
 
 import google_crc32c
@@ -186,6 +187,63 @@ def test_noise_is_refused_in_bounded_memory(noise: bytes, step: int) -> None:
             assert parser.held_bytes <= 104
     except FrameError:
         pass
+
+
+damage = st.lists(
+    st.tuples(
+        st.sampled_from(["flip", "cut", "insert"]),
+        st.integers(0, 400),  # where; taken modulo the length
+        st.integers(1, 8),  # the bit, or how many bytes are gone
+        st.binary(min_size=1, max_size=8),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def damaged(stream: bytes, edits: list[Any]) -> tuple[bytes, int]:
+    """Return a stream with damage done to it, and how many bytes at its beginning are intact."""
+    found, intact = bytearray(stream), len(stream)
+    for kind, where, amount, noise in edits:
+        at = where % (len(found) or 1)
+        if kind == "flip" and found:
+            found[at] ^= 1 << amount - 1
+        elif kind == "cut":
+            del found[at : at + amount]
+        elif kind == "insert":
+            found[at:at] = noise
+        intact = min(intact, at)
+    return bytes(found), intact
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), damage, st.integers(1, 64))
+def test_a_damaged_stream_gives_the_frames_before_the_damage_and_never_a_wrong_entry(
+    contents: list[bytes], edits: list[Any], step: int
+) -> None:
+    pieces = [sent(content) for content in contents]
+    stream, intact = damaged(b"".join(pieces), edits)
+    whole = [end for end in accumulate(map(len, pieces)) if end <= intact]
+    parser = FrameParser(512)
+    found: list[frames.Frame] = []
+    try:
+        for at in range(0, len(stream), step):
+            # One by one: those before an error count too.
+            found.extend(parser.feed(stream[at : at + step]))
+            assert parser.held_bytes <= 512 + 4
+    except FrameError:
+        with pytest.raises(FrameError):  # nothing is read on behind the damage
+            list(parser.feed(pieces[0]))
+    assert len(found) >= len(whole)
+    payloads = []
+    for frame in found:
+        with contextlib.suppress(FrameError):
+            metadata, payload = frames.decode_entry(frame.body)
+            assert metadata.producer_name == "w"
+            payloads.append(bytes(payload))
+    assert payloads[: len(whole)] == contents[: len(whole)]
+    left = iter(contents)
+    assert all(payload in left for payload in payloads), "in order, and none twice"
 
 
 def test_a_frame_that_is_too_large_is_refused_before_it_is_gathered() -> None:

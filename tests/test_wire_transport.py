@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -34,12 +36,15 @@ from pulsar_txn_spark.segments.wire.connection import Connection, RefusedError
 from pulsar_txn_spark.segments.wire.frames import encode_send
 from pulsar_txn_spark.segments.wire.producer import WireSegmentWriter, WireWriterSettings
 from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
+    CloseProducer,
     Command,
     Empty,
     EntryMetadata,
+    Lookup,
     LookupResponse,
     Pair,
     Send,
+    SendError,
 )
 from pulsar_txn_spark.segments.wire.reader import (
     EntryRows,
@@ -48,7 +53,8 @@ from pulsar_txn_spark.segments.wire.reader import (
     WireReaderSettings,
 )
 from pulsar_txn_spark.segments.wire.settings import ConnectionSettings, parse_addresses
-from tests.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar
+from pulsar_txn_spark.segments.wire.transport import WireTransport
+from tests.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar, Peer
 
 SEGMENT = SegmentRef("s1", "topic://public/default/t", "persistent://public/default/s1")
 PERSISTENCE = 2  # what the broker says of a topic that is fenced
@@ -256,6 +262,53 @@ def test_a_topic_that_is_fenced_is_opened_again_to_hear_whether_it_was_sealed(
     broker.on_send = seal
     with pytest.raises(SegmentSealedError):
         put_through(writer, numbered(4, 8))
+
+
+def test_what_a_broker_still_says_of_the_old_producer_is_not_taken_for_the_new_ones(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    writer = writer_on(client)
+    writer.append(numbered(4))
+    writer.flush()
+    opened_early: list[bool] = []
+
+    def answer_late(peer: Peer, closing: CloseProducer) -> bool:
+        def answer() -> None:
+            with broker.changed:  # who does not wait for the answer opens the next one at once
+                early = broker.changed.wait_for(lambda: broker.count(Command.PRODUCER) > 1, 0.3)
+            opened_early.append(early)
+            error = SendError(
+                producer_id=closing.producer_id, sequence_id=1, error=0, message="too late"
+            )
+            peer.say(Command(type=Command.SEND_ERROR, send_error=error))
+            peer.succeed(closing.request_id)
+
+        threading.Thread(target=answer, daemon=True).start()
+        return False
+
+    broker.on_close = answer_late
+    broker.on_send = once(1, (PERSISTENCE, "fenced"))
+    writer.append(numbered(4, 4))
+    assert writer.flush().messages == 4
+    assert opened_early == [False]
+    assert values(read(client)) == expected(8)
+
+
+@pytest.mark.parametrize("close", ["never answered", "refused"])
+def test_a_producer_that_cannot_be_closed_is_opened_again_all_the_same(
+    broker: FakePulsar, client: WireClient, close: str
+) -> None:
+    writer = writer_on(client, replace(SMALL, timeout_s=0.5))
+    writer.append(numbered(4))
+    writer.flush()
+    if close == "refused":
+        broker.refuses[Command.CLOSE_PRODUCER] = [(0, "not registered on the connection")]
+    else:
+        broker.on_close = lambda _peer, _closing: False
+    broker.on_send = once(1, (PERSISTENCE, "fenced"))
+    writer.append(numbered(4, 4))
+    assert writer.flush().messages == 4
+    assert values(read(client)) == expected(8)
 
 
 def test_a_topic_that_opens_and_takes_nothing_is_given_up(
@@ -536,6 +589,162 @@ def test_a_broker_behind_a_proxy_is_named_to_the_proxy(
     assert [one.proxy_to_broker_url for one in connects] == ["", "inside:6650"]
 
 
+# --- partitions -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def transport(broker: FakePulsar) -> Iterator[WireTransport]:
+    options = as_pairs({"operationTimeoutMs": "1000"})
+    transport = WireTransport(PulsarConfig(broker.url, "http://x", client=options))
+    yield transport
+    transport.release()
+    CLIENTS.close_idle()
+
+
+def not_asked(topic: str) -> int | None:
+    raise AssertionError(topic)
+
+
+def test_any_broker_tells_how_many_partitions_a_topic_has_and_creates_none(
+    broker: FakePulsar, transport: WireTransport
+) -> None:
+    broker.partitions = {"persistent://a/b/parted": 3, "persistent://a/b/plain": 0}
+    assert transport.partitions("persistent://a/b/parted", not_asked) == 3
+    assert transport.partitions("persistent://a/b/plain", not_asked) == 0
+    assert transport.partitions("persistent://a/b/missing", not_asked) is None
+    asked = [one.partitions for one in broker.heard if one.type == Command.PARTITIONS]
+    assert [one.HasField("create_topic") and not one.create_topic for one in asked] == [True] * 3
+    assert broker.count(Command.LOOKUP) == 0
+    assert len(broker.peers) == 1
+
+
+def test_a_broker_that_would_create_the_topic_is_not_asked_for_its_partitions(
+    broker: FakePulsar, transport: WireTransport
+) -> None:
+    broker.asks_without_creating = False
+    assert transport.partitions("persistent://a/b/c", lambda _topic: 5) == 5
+    assert broker.count(Command.PARTITIONS) == 0
+
+
+def test_partitions_are_asked_for_again_after_an_error_that_passes(
+    broker: FakePulsar, transport: WireTransport
+) -> None:
+    broker.partitions = {"persistent://a/b/c": 2}
+    broker.refuses[Command.PARTITIONS] = [(6, "not ready"), (14, "too many")]
+    assert transport.partitions("persistent://a/b/c", not_asked) == 2
+    broker.peers[-1].cut()
+    assert transport.partitions("persistent://a/b/c", not_asked) == 2
+    broker.refuses[Command.PARTITIONS] = [(4, "not yours")]
+    with pytest.raises(SegmentLogUnavailableError, match=r"partitions of .*refuses us.*not yours"):
+        transport.partitions("persistent://a/b/c", not_asked)
+
+
+# --- what is no broker ----------------------------------------------------------------------------
+
+HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+NO_BROKER = [
+    pytest.param(HTTP, "expected a frame of", id="http"),
+    pytest.param(b"\x7f\xff\xff\xff", "expected a frame of", id="oversized"),
+    pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\x40\xff\xff\xff\xff", "cut off", id="too-short"),
+    pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\x04\xff\xff\xff\xff", "protobuf", id="noise"),
+]
+
+
+@pytest.fixture
+def answering(opened: contextlib.ExitStack) -> Callable[[bytes], ConnectionSettings]:
+    """Return a function that starts a server which answers everybody with the same bytes."""
+
+    def start(answer: bytes) -> ConnectionSettings:
+        listening = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    peer = opened.enter_context(listening.accept()[0])
+                    peer.recv(1 << 16)
+                    peer.sendall(answer)  # and it stays open: nobody hears of an end
+
+        threading.Thread(target=serve, daemon=True).start()
+        opened.callback(lambda: listening.shutdown(socket.SHUT_RDWR))
+        config = PulsarConfig(f"pulsar://127.0.0.1:{listening.getsockname()[1]}", "http://x")
+        return replace(ConnectionSettings.of(config), operation_s=0.3, connect_s=5)
+
+    return start
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("answer, told", NO_BROKER)
+def test_who_answers_and_is_no_broker_is_refused_at_once_and_named(
+    answering: Callable[[bytes], ConnectionSettings], answer: bytes, told: str
+) -> None:
+    settings = answering(answer)
+    with pytest.raises(RefusedError) as refused:
+        Connection(settings, settings.addresses[0])
+    assert refused.value.result == "ConnectError"
+    assert told in refused.value.detail
+    client = WireClient(settings)
+    with pytest.raises(SegmentLogUnavailableError, match=told):
+        writer_on(client)
+    client.close()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("answer", [b"", HTTP[:3], (100).to_bytes(4) + b"x" * 50])
+def test_who_never_ends_a_frame_is_waited_for_no_longer_than_asked(
+    answering: Callable[[bytes], ConnectionSettings], answer: bytes
+) -> None:
+    settings = replace(answering(answer), connect_s=0.2)
+    with pytest.raises(RefusedError, match=r"timed out|did not answer"):
+        Connection(settings, settings.addresses[0])
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("noise, told", NO_BROKER)
+def test_noise_after_the_handshake_ends_the_connection_and_all_who_wait_are_told(
+    broker: FakePulsar, noise: bytes, told: str
+) -> None:
+    settings = settings_of(broker)
+    connection = Connection(settings, settings.addresses[0])
+    heard: list[RefusedError] = []
+
+    def ask_where(number: int) -> Command:
+        return Command(type=Command.LOOKUP, lookup=Lookup(topic="t", request_id=number))
+
+    def answer(_command: Command) -> LookupResponse:
+        broker.peers[-1].say_bytes(noise)
+        return LookupResponse(outcome=1)
+
+    def ask() -> None:
+        try:
+            connection.request(ask_where, 15)
+        except RefusedError as refused:
+            heard.append(refused)
+
+    broker.on_lookup = answer
+    waiting = [threading.Thread(target=ask) for _ in range(2)]
+    for one in waiting:
+        one.start()
+    for one in waiting:
+        one.join(10)
+    assert [refused.result for refused in heard] == ["Disconnected"] * 2
+    assert told in heard[0].detail
+    assert not connection.usable
+    connection.close()
+
+
+def test_a_writer_with_nothing_in_flight_survives_noise(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    writer = writer_on(client)
+    for start in range(0, 12, 4):
+        writer.append(numbered(4, start))
+        writer.flush()
+        broker.peers[-1].say_bytes(HTTP)
+        with client.changed:
+            assert client.changed.wait_for(lambda: writer._lost is not None, 5)
+    assert values(read(client)) == expected(12)
+
+
 @pytest.mark.parametrize(
     "plugin, params, sent",
     [("token", "token:t1", (b"token", b"t1")), ("basic", "u:p", (b"basic", b"u:p"))],
@@ -701,12 +910,18 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         parse_addresses(url)
 
 
-def test_auto_is_wire_unless_an_option_needs_the_client() -> None:
+def test_auto_is_wire_unless_an_option_needs_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     plain = PulsarConfig("pulsar://x", "http://x", transport="auto")
     oauth = {"authPluginClassName": "athenz", "authParams": '{"a": "b"}'}
     athenz = replace(plain, client=as_pairs(oauth))
     assert choose(plain) == "wire"
+    assert caplog.messages == ["transport wire: no option needs pulsar-client"]
+    caplog.clear()
     assert choose(athenz) == "client"
+    [said] = caplog.messages
+    assert said.startswith("transport client: ")
+    assert "athenz" in said
     assert choose(replace(plain, transport="client")) == "client"
     with pytest.raises(OptionError, match="athenz"):
         choose(replace(athenz, transport="wire"))

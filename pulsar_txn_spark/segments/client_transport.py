@@ -54,6 +54,10 @@ class ClientTransport:
             doing = f"reach {service_url} for"
             raise translate(type(failed).__name__, doing, segment) from failed
 
+    def partitions(self, topic: str, ask_admin: Callable[[str], int | None]) -> int | None:
+        """Ask the admin API: asked by ``pulsar-client``, brokers create what is not there."""
+        return ask_admin(topic)
+
     def writer(
         self, segment: SegmentRef, name: str, before_report: Callable[[], None]
     ) -> SegmentWriter:

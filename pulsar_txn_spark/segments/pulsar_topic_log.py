@@ -77,7 +77,7 @@ class PulsarTopicLog(PulsarSegmentLog):
         found, until = self._topologies.get(topic, (None, 0.0))
         if found is not None and time.monotonic() < until:
             return found
-        partitions = self._admin.partitions(str(topic))
+        partitions = self._transport.partitions(str(topic), self._admin.partitions)
         if partitions is None:
             raise TopicNotFoundError(
                 f"topic {topic} does not exist on the broker at {self._config.admin_url}: check "

@@ -61,6 +61,13 @@ class Transport(Protocol):
         """Raise unless the broker answers for the topic."""
         ...
 
+    def partitions(self, topic: str, ask_admin: Callable[[str], int | None]) -> int | None:
+        """Return how many partitions a topic has, 0 = it has none, None = there is no topic.
+
+        `ask_admin` is asked where this way would create the topic.
+        """
+        ...
+
     def writer(
         self, segment: SegmentRef, name: str, before_report: Callable[[], None]
     ) -> SegmentWriter:

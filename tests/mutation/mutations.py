@@ -1392,6 +1392,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{WIRE_CODE}/producer.py", "elif why.result in RETRIED:", "elif False:"),
     ),
     mutation(
+        "a producer is opened again before the broker has said all of the one before",
+        "INV-11",
+        f"{WIRE}::test_what_a_broker_still_says_of_the_old_producer_is_not_taken_for_the_new_ones",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "        self._close_old()\n",
+            "        self._leave(self._connection)\n",
+        ),
+    ),
+    mutation(
+        "a broker that would create the topic is asked for its partitions",
+        "transport",
+        f"{WIRE}::test_a_broker_that_would_create_the_topic_is_not_asked_for_its_partitions",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "        if not asked.asks_without_creating:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
         "any receipt counts as one of the next entry",
         "INV-11",
         f"{WIRE}::test_a_receipt_of_a_duplicate_is_no_acknowledgement, "
@@ -1840,6 +1860,17 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SEGMENTS}/reading_order.py",
             "all(parent in passed for parent in segment.parents)",
             "not segment.parents or any(parent in passed for parent in segment.parents)",
+        ),
+    ),
+    mutation(
+        "who was second takes the first one's change for its own",
+        "topology",
+        f"{CHANGES}::test_of_two_operators_at_once_one_wins_and_the_other_is_told",
+        Edit(
+            f"{SEGMENTS}/changes.py",
+            "                self._swap(topology, planned, Step.PLAN_CHILDREN)\n",
+            "                self._swap(topology, planned, Step.PLAN_CHILDREN)\n"
+            "            return self.finish(self._require(topic))\n",
         ),
     ),
     mutation(

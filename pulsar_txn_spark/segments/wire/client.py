@@ -12,7 +12,12 @@ from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.segments.shared_clients import SharedClients
 from pulsar_txn_spark.segments.wire.connection import Connection, RefusedError
-from pulsar_txn_spark.segments.wire.pulsar_pb2 import Command, Lookup, LookupResponse
+from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
+    Command,
+    Lookup,
+    LookupResponse,
+    PartitionsRequest,
+)
 from pulsar_txn_spark.segments.wire.settings import (
     Address,
     ConnectionSettings,
@@ -36,6 +41,7 @@ RETRIED = frozenset(
 
 _REDIRECTS = 20  # more than a cluster that agrees with itself ever gives
 _REDIRECT, _CONNECT = 0, 1  # of a LookupResponse; 2 = failed
+_SUCCESS = 0  # of a PartitionsResponse
 _FIRST_PAUSE_SECONDS = 0.02
 _LAST_PAUSE_SECONDS = 0.5
 
@@ -131,6 +137,24 @@ class WireClient:
             else:
                 return
 
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has, 0 = it has none; never creates the topic.
+
+        Any broker can tell. Tried again for the usual time.
+
+        Raises
+        ------
+        RefusedError
+            If that fails; with the result ``TopicNotFound`` if there is no such topic, and
+            ``UnsupportedVersionError`` if the broker is older than the question (PIP-344).
+        """
+        backoff = Backoff(self.settings.operation_s)
+        while True:
+            try:
+                return self._ask_partitions(self._any(), topic, backoff.left_s)
+            except RefusedError as refused:
+                backoff.again(refused)
+
     def forget(self, topic: str) -> None:
         """Look the topic up again the next time: it is not where it was."""
         self._located.pop(topic, None)
@@ -193,6 +217,19 @@ class WireClient:
         if answer.outcome not in (_REDIRECT, _CONNECT):
             raise RefusedError.of(answer.error, answer.message)
         return answer
+
+    def _ask_partitions(self, asked: Connection, topic: str, timeout_s: float) -> int:
+        if not asked.asks_without_creating:
+            raise RefusedError("UnsupportedVersionError", f"{asked.address} would create the topic")
+
+        def make(number: int) -> Command:
+            request = PartitionsRequest(topic=topic, request_id=number, create_topic=False)
+            return Command(type=Command.PARTITIONS, partitions=request)
+
+        answer = asked.request(make, timeout_s).partitions_response
+        if answer.outcome != _SUCCESS:
+            raise RefusedError.of(answer.error, answer.message)
+        return answer.partitions
 
 
 def _new(config: PulsarConfig) -> WireClient:

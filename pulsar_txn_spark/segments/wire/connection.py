@@ -184,6 +184,8 @@ class Connection:
         self._settings = settings
         self.address = address
         self.max_message_bytes = DEFAULT_MESSAGE_BYTES
+        self.asks_without_creating = False
+        """Whether the broker tells a topic's partitions without creating the topic."""
         self._lock = threading.Lock()
         self._outgoing: collections.deque[memoryview] = collections.deque()
         self._waiters: dict[int, _Waiter] = {}
@@ -337,6 +339,8 @@ class Connection:
                 if command.type == Command.CONNECTED:
                     limit = command.connected.max_message_bytes or DEFAULT_MESSAGE_BYTES
                     self.max_message_bytes = limit
+                    flags = command.connected.feature_flags
+                    self.asks_without_creating = flags.partitions_without_creating
                     self._parser.max_frame_bytes = limit + FRAME_PADDING_BYTES
                     return
                 if command.type == Command.AUTH_CHALLENGE:

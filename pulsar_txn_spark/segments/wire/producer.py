@@ -57,6 +57,7 @@ _ENCODED_BYTES = 8 * 1024 * 1024  # at a time, however large a batch Spark gives
 _ROW_OVERHEAD_BYTES = 8  # about what a row's own metadata takes in an entry
 _IN_FLIGHT_BYTES = 32 * 1024 * 1024  # of all writers; several times bandwidth x delay of a LAN
 _SEND_TIMEOUT_MS = 30_000
+_CLOSE_SECONDS = 5.0  # a broker answers once what it was storing is stored, or has failed
 _BROKEN_CHECKSUM = 9
 _MOST_RETURNS = 16  # without any receipt in between: a topic that opens and takes nothing
 _NOTHING = Receipt(None, None, 0, 0, 0)
@@ -381,7 +382,7 @@ class WireSegmentWriter:
         if times > _MOST_RETURNS:
             self._failure = self._translate("append to", self._lost)
             raise self._failure
-        self._leave(self._connection)
+        self._close_old()
         self._client.forget(self._segment.log_name)
         self._epoch += 1
         # Step 1: the old connection says nothing any more; what it said is all there is to know.
@@ -446,15 +447,24 @@ class WireSegmentWriter:
         )
         return Command(type=Command.PRODUCER, producer=producer)
 
+    def _close_old(self) -> None:
+        """Close the producer, and let the broker say all that it has to say of it.
+
+        The next one has the same number: a late refusal would be taken for one of its entries.
+        """
+        self._connection.remove(self._number)
+        patience_s = min(_CLOSE_SECONDS, self._settings.timeout_s)
+        with contextlib.suppress(RefusedError):  # lost, or gone already: then nothing comes either
+            self._connection.request(self._close_command, patience_s)
+
     def _leave(self, connection: Connection) -> None:
         """Let go of the producer on a connection, without waiting for the broker."""
         connection.remove(self._number)
-        connection.tell(
-            lambda number: Command(
-                type=Command.CLOSE_PRODUCER,
-                close_producer=CloseProducer(producer_id=self._number, request_id=number),
-            )
-        )
+        connection.tell(self._close_command)
+
+    def _close_command(self, number: int) -> Command:
+        closing = CloseProducer(producer_id=self._number, request_id=number)
+        return Command(type=Command.CLOSE_PRODUCER, close_producer=closing)
 
     def _check(self) -> None:
         """Raise what went wrong; a writer that failed stays so."""

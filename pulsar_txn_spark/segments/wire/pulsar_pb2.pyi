@@ -88,14 +88,16 @@ class RowMetadata(_message.Message):
     def __init__(self, properties: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., partition_key: _Optional[str] = ..., payload_size: _Optional[int] = ..., compacted_out: bool = ..., event_time_ms: _Optional[int] = ..., key_is_base64: bool = ..., null_value: bool = ..., null_key: bool = ...) -> None: ...
 
 class FeatureFlags(_message.Message):
-    __slots__ = ("auth_refresh", "broker_entry_metadata", "partial_producer")
+    __slots__ = ("auth_refresh", "broker_entry_metadata", "partial_producer", "partitions_without_creating")
     AUTH_REFRESH_FIELD_NUMBER: _ClassVar[int]
     BROKER_ENTRY_METADATA_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_WITHOUT_CREATING_FIELD_NUMBER: _ClassVar[int]
     auth_refresh: bool
     broker_entry_metadata: bool
     partial_producer: bool
-    def __init__(self, auth_refresh: bool = ..., broker_entry_metadata: bool = ..., partial_producer: bool = ...) -> None: ...
+    partitions_without_creating: bool
+    def __init__(self, auth_refresh: bool = ..., broker_entry_metadata: bool = ..., partial_producer: bool = ..., partitions_without_creating: bool = ...) -> None: ...
 
 class Connect(_message.Message):
     __slots__ = ("client_version", "auth_data", "protocol_version", "auth_method_name", "proxy_to_broker_url", "feature_flags")
@@ -114,14 +116,16 @@ class Connect(_message.Message):
     def __init__(self, client_version: _Optional[str] = ..., auth_data: _Optional[bytes] = ..., protocol_version: _Optional[int] = ..., auth_method_name: _Optional[str] = ..., proxy_to_broker_url: _Optional[str] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ...) -> None: ...
 
 class Connected(_message.Message):
-    __slots__ = ("server_version", "protocol_version", "max_message_bytes")
+    __slots__ = ("server_version", "protocol_version", "max_message_bytes", "feature_flags")
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
     server_version: str
     protocol_version: int
     max_message_bytes: int
-    def __init__(self, server_version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...
+    feature_flags: FeatureFlags
+    def __init__(self, server_version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ...) -> None: ...
 
 class AuthData(_message.Message):
     __slots__ = ("auth_method_name", "auth_data")

@@ -48,6 +48,20 @@ class WireTransport:
             doing = f"reach {service_url} for"
             raise translate(refused.result, doing, segment, refused.detail) from None
 
+    def partitions(self, topic: str, ask_admin: Callable[[str], int | None]) -> int | None:
+        """Ask any broker; see the Protocol."""
+        try:
+            return self._client.partitions(topic)
+        except RefusedError as refused:
+            if refused.result == "TopicNotFound":
+                return None
+            if refused.result == "UnsupportedVersionError":
+                return ask_admin(topic)
+            asked = SegmentRef(topic, topic, topic)
+            raise translate(
+                refused.result, "ask for the partitions of", asked, refused.detail
+            ) from None
+
     def writer(
         self, segment: SegmentRef, name: str, before_report: Callable[[], None]
     ) -> SegmentWriter:
