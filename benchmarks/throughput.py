@@ -175,7 +175,7 @@ def sinks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result
     """Measure each kind of sink, with and without transactions, and what goes without Spark."""
     kinds: dict[str, Callable[[Bench, dict[str, str]], float]] = {
         "sink_batch": _sink_batch,
-        "sink_stream": _sink_stream,
+        "sink_stream": sink_stream,
         "sink_foreach_batch": _sink_foreach_batch,
     }
     for case, write in kinds.items():
@@ -243,7 +243,8 @@ def _sink_batch(bench: Bench, options: dict[str, str]) -> float:
     return time.perf_counter() - began
 
 
-def _sink_stream(bench: Bench, options: dict[str, str], tasks: int = PROCESSES) -> float:
+def sink_stream(bench: Bench, options: dict[str, str], tasks: int = PROCESSES) -> float:
+    """Write the input as a stream, and return the seconds it took."""
     rows = _input_stream(bench)
     if tasks < PROCESSES:
         rows = rows.coalesce(tasks)
@@ -271,13 +272,6 @@ def _available_now(bench: Bench, stream: DataStreamWriter) -> float:
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     spent_ms: int = sum(progress["durationMs"]["triggerExecution"] for progress in batches)
     return spent_ms / 1000
-
-
-def stream_into(bench: Bench, place: Place, segments: int, tasks: int = PROCESSES) -> float:
-    """Write the input with transactions into a topic of so many segments; return rows/s."""
-    with place.topic(segments) as topic:
-        options = {**place.options, "topic": topic}
-        return bench.rate(_sink_stream(bench, options, tasks), bench.rows)
 
 
 def appended(bench: Bench, place: Place, segments: int = SEGMENTS) -> float:
