@@ -32,7 +32,10 @@ _RUNS = 3
 
 
 class _Side:
-    """What writes and reads: a Spark, a data source and its options for a topic."""
+    """What writes and reads: a Spark, a data source and its options for a topic.
+
+    `transactions` is an option of the sink alone.
+    """
 
     def __init__(
         self,
@@ -40,8 +43,10 @@ class _Side:
         source: str,
         topic: Callable[[], AbstractContextManager[str]],
         options: Callable[[str], Mapping[str, str]],
+        transactions: str = "",
     ) -> None:
         self.spark, self.source, self.topic, self.options = spark, source, topic, options
+        self._sink = {"transactions": transactions} if transactions else {}
 
     def peaks(self, rows: int, size: int) -> Iterator[tuple[str, dict[str, float]]]:
         """Write and read rows several times; give what was done, and its peaks."""
@@ -50,9 +55,14 @@ class _Side:
             for _ in range(_RUNS):
                 with self.topic() as topic:
                     options = dict(self.options(topic))
-                    asked = {"source": self.source, "options": options}
-                    yield "sink", spark.ask("written", **asked, rows=rows, size=size)
-                    yield "source", spark.ask("read", **asked)
+                    sink = {**options, **self._sink}
+                    yield (
+                        "sink",
+                        spark.ask(
+                            "written", source=self.source, options=sink, rows=rows, size=size
+                        ),
+                    )
+                    yield "source", spark.ask("read", source=self.source, options=options)
         finally:
             spark.close()
 
@@ -101,16 +111,17 @@ def _sides(bench: Bench, place: Place, peer: Peer | None, rows: int, size: int) 
         own = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         return OwnSpark(sys.executable, settings, {**os.environ, **own})
 
-    def ours(place: Place, **more: str) -> _Side:
-        return _Side(
-            spark, FORMAT, place.topic, lambda topic: {**place.options, "topic": topic, **more}
-        )
+    def ours(place: Place, transactions: str = "true") -> _Side:
+        def options(topic: str) -> dict[str, str]:
+            return {**place.options, "topic": topic}
+
+        return _Side(spark, FORMAT, place.topic, options, transactions)
 
     nothing = {"rows": str(rows), "size": str(size)}
     sides = {
         place.side(NULL): _Side(spark, null.FORMAT, nullcontext, lambda _: nothing),
         place.side(TRANSACTIONAL): ours(place),
-        place.side(PLAIN): ours(place, transactions="false"),
+        place.side(PLAIN): ours(place, "false"),
     }
     if place.service_url:
         sides[place.side(BY_CLIENT)] = ours(place.by("client"))
