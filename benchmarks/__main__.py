@@ -54,6 +54,8 @@ _REPETITIONS = 5
 _LEAST_REPETITIONS = 3  # for a median that one bad run does not move
 _MICRO_BATCHES = 5  # of each shape in each block
 _COUNTED_MICRO_BATCHES = 5
+_WIDTH = 200  # of the table in a file
+_LONGEST_REASON = 400
 
 
 def arguments() -> argparse.Namespace:
@@ -79,7 +81,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Run what the command line asks for."""
     chosen = arguments()
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     began = time.monotonic()
     # Spark's workers find this package, and servers that one of them starts end with this process.
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -93,7 +95,7 @@ def main() -> int:
     dropped: list[tuple[str, str, str]] = []
 
     def drop(case: str, side: str, error: SideError) -> None:
-        dropped.append((case, side, str(error)))
+        dropped.append((case, side, _shortened(str(error))))
         console.print(f"{case}: without {side}: {error}", markup=False)
 
     def report(case: str, side: str, figure: float) -> None:
@@ -132,6 +134,13 @@ def _header(chosen: argparse.Namespace, *, with_spark: bool) -> str:
     size = f"{chosen.rows:,} rows, {PROCESSES} cores or processes, " if with_spark else ""
     runs = f"{chosen.repetitions} runs after the first one"
     return f"{command}\n{size}{runs}; load {_load()} at the beginning"
+
+
+def _shortened(reason: str) -> str:
+    """Leave the beginning and the end of a long message: its trace is in between."""
+    words = " ".join(reason.split())
+    half = _LONGEST_REASON // 2
+    return words if len(words) <= _LONGEST_REASON else f"{words[:half]} ... {words[-half:]}"
 
 
 def _load() -> str:

@@ -24,7 +24,7 @@ from benchmarks.place import Place
 from benchmarks.throughput import BY_CLIENT, NULL, PLAIN, TRANSACTIONAL, Bench
 from pulsar_txn_spark.spark.datasource import FORMAT
 
-WORKER, TOGETHER = "MiB/worker", "MiB/JVM+workers"
+WORKER, TOGETHER = "MiB/worker", "MiB in all"
 _ROW_BYTES = {100: 64 << 20, 10_000: 128 << 20, 1_000_000: 256 << 20}
 """Size of a row -> bytes in all: buffers fill, and the slowest side takes some seconds."""
 _BYTES_PER_ROW = 256  # of the command line's number of rows: fewer of them, less volume
