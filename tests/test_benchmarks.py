@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from benchmarks import bare_log, data
 from benchmarks.measure import Result, Results, Series, SideError, compare, interleave, write_json
 from benchmarks.micro_batch import ONE_ROW, Shape, Steps, stepped
+from benchmarks.own_spark import OwnSpark
 from benchmarks.peer import SIDE as JVM
 from benchmarks.peer import PeerError
 from benchmarks.processes import Crew
@@ -172,6 +174,14 @@ def test_a_side_that_fails_between_micro_batches_is_left_out() -> None:
         "b": [7] * 4,
     }
     assert set(phases) == {"a", "b"}
+
+
+def test_a_job_whose_process_dies_fails_its_side_and_starts_anew() -> None:
+    job = OwnSpark("false", {}, os.environ, PeerError)
+
+    for _ in range(2):
+        with pytest.raises(PeerError, match="source failed: its process has ended"):
+            job.ask("source", topic="any")
 
 
 def test_an_error_of_ours_is_not_passed_over() -> None:
