@@ -1,12 +1,14 @@
 """Runs the benchmarks and prints one table: ``python -m benchmarks --help``.
 
-The environment variable ``BENCH_JSON`` names a file that gets the results as JSON.
+The environment variable ``BENCH_JSON`` names a file that gets the results as JSON, anew after each
+case.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -23,13 +25,14 @@ from benchmarks.coordination import gates, operation_records, visibility
 from benchmarks.coordinator import coordinator
 from benchmarks.data import PROCESSES, write_input
 from benchmarks.embedded import StoreBench, embedded_server
-from benchmarks.measure import Result, write_json
-from benchmarks.peer import Peer, peer
+from benchmarks.measure import Result, Results, SideError
+from benchmarks.peer import JAR_VARIABLE, Peer, peer
+from benchmarks.peer import SIDE as JVM
 from benchmarks.place import Place
 from benchmarks.processes import Crew
 from benchmarks.report import EXACT, print_counts, print_results
 from benchmarks.store_memory import store_memory
-from benchmarks.throughput import Bench
+from benchmarks.throughput import Bench, Drop, Report
 from pulsar_txn_spark.pulsar_server import choose_broker
 from pulsar_txn_spark.store import connection, server
 
@@ -51,6 +54,8 @@ _REPETITIONS = 5
 _LEAST_REPETITIONS = 3  # for a median that one bad run does not move
 _MICRO_BATCHES = 5  # of each shape in each block
 _COUNTED_MICRO_BATCHES = 5
+_WIDTH = 200  # of the table in a file
+_LONGEST_REASON = 400
 
 
 def arguments() -> argparse.Namespace:
@@ -76,7 +81,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Run what the command line asks for."""
     chosen = arguments()
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     began = time.monotonic()
     # Spark's workers find this package, and servers that one of them starts end with this process.
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -84,8 +89,14 @@ def main() -> int:
     )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ[server.OWNER_VARIABLE] = str(os.getpid())
-    results: list[Result] = []
+    target = os.environ.get(JSON_VARIABLE)
+    results = Results(Path(target) if target else None)
     details: _Details = []
+    dropped: list[tuple[str, str, str]] = []
+
+    def drop(case: str, side: str, error: SideError) -> None:
+        dropped.append((case, side, _shortened(str(error))))
+        console.print(f"{case}: without {side}: {error}", markup=False)
 
     def report(case: str, side: str, figure: float) -> None:
         passed = time.monotonic() - began
@@ -93,34 +104,58 @@ def main() -> int:
         console.print(f"[dim]{passed:6.0f} s[/]  {case:36} {side:24} {figure:12,.{decimals}f}")
 
     parts = chosen.part or _PARTS
-    with tempfile.TemporaryDirectory(prefix="benchmarks-") as name:
-        for part in [part for part in _STORE_PARTS if part in parts]:
-            with embedded_server(Path(name) / part) as path:
-                shown = partial(report, part)
-                results += _STORE_PARTS[part](StoreBench(path, chosen.repetitions, shown))
-        if any(part in _SPARK_PARTS for part in parts):
-            found, details = _with_spark(chosen, Path(name), report)
-            results += found
-    print_results(console, results)
-    for title, counts in details:
-        print_counts(console, title, counts)
     with_spark = any(part in _SPARK_PARTS for part in parts)
-    console.print(
-        (f"{chosen.rows:,} rows, {PROCESSES} cores or processes, " if with_spark else "")
-        + f"{chosen.repetitions} runs after the first one, {time.monotonic() - began:.0f} s in all"
-    )
-    target = os.environ.get(JSON_VARIABLE)
-    if target:
-        write_json(Path(target), results)
-    return 0
+    header = _header(chosen, with_spark=with_spark)
+    console.print(header, markup=False)
+    try:
+        with tempfile.TemporaryDirectory(prefix="benchmarks-") as name:
+            for part in [part for part in _STORE_PARTS if part in parts]:
+                with embedded_server(Path(name) / part) as path:
+                    shown = partial(report, part)
+                    found = _STORE_PARTS[part](StoreBench(path, chosen.repetitions, shown))
+                    results.add(found)
+            if with_spark:
+                _with_spark(chosen, Path(name), report, drop, results, details)
+    finally:  # what was measured before an error stands
+        print_results(console, header, results.rows)
+        for title, counts in details:
+            print_counts(console, title, counts)
+        for case, side, why in dropped:
+            console.print(f"{case}: without {side}, which failed: {why}", markup=False)
+        console.print(f"load {_load()} at the end, {time.monotonic() - began:.0f} s in all")
+    return 1 if any(side != JVM for _, side, _ in dropped) else 0
+
+
+def _header(chosen: argparse.Namespace, *, with_spark: bool) -> str:
+    """Say what is measured, with which command."""
+    named = {name: os.environ.get(name) for name in (JAR_VARIABLE, JSON_VARIABLE)}
+    settings = [f"{name}={Path(value).name}" for name, value in named.items() if value]
+    command = shlex.join([*settings, "python", "-m", "benchmarks", *sys.argv[1:]])
+    size = f"{chosen.rows:,} rows, {PROCESSES} cores or processes, " if with_spark else ""
+    runs = f"{chosen.repetitions} runs after the first one"
+    return f"{command}\n{size}{runs}; load {_load()} at the beginning"
+
+
+def _shortened(reason: str) -> str:
+    """Leave the beginning and the end of a long message: its trace is in between."""
+    words = " ".join(reason.split())
+    half = _LONGEST_REASON // 2
+    return words if len(words) <= _LONGEST_REASON else f"{words[:half]} ... {words[-half:]}"
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
 def _with_spark(
-    chosen: argparse.Namespace, folder: Path, report: Callable[[str, str, float], None]
-) -> tuple[list[Result], _Details]:
+    chosen: argparse.Namespace,
+    folder: Path,
+    report: Report,
+    drop: Drop,
+    results: Results,
+    details: _Details,
+) -> None:
     """Run the parts that need Spark, on each backend."""
-    results: list[Result] = []
-    details: _Details = []
     with ExitStack() as stack:
         parts = write_input(folder / "input", chosen.rows)
         spark = stack.enter_context(_spark(folder, "WARN" if chosen.keep_log else "OFF"))
@@ -134,6 +169,7 @@ def _with_spark(
             rows=chosen.rows,
             repetitions=chosen.repetitions,
             report=report,
+            drop=drop,
         )
         for name in chosen.backend or _BACKENDS:
             with (
@@ -141,8 +177,7 @@ def _with_spark(
                 peer(place.service_url, place.admin_url, folder, bench.input_folder) as other,
             ):
                 for found in _measure(bench, place, chosen.part or _PARTS, details, other):
-                    results += found
-    return results, details
+                    results.add(found)
 
 
 def _measure(
@@ -152,7 +187,7 @@ def _measure(
     details: _Details,
     other: Peer | None,
 ) -> Iterator[list[Result]]:
-    spark, folder, report = bench.spark, bench.folder, bench.report
+    spark, folder, report, drop = bench.spark, bench.folder, bench.report, bench.drop
     if "sink" in parts:
         yield from throughput.sinks(bench, place, other)
     if "source" in parts or "pipeline" in parts:
@@ -162,20 +197,22 @@ def _measure(
             if "pipeline" in parts:
                 yield from throughput.pipeline(bench, place, topic, other)
     if "latency" in parts:
-        found, spent = micro_batch.latency(spark, place, folder, _MICRO_BATCHES, report)
+        found, spent = micro_batch.latency(spark, place, folder, _MICRO_BATCHES, report, drop)
         yield found
         details.append((f"{place.name}: where a one-row micro-batch spends its time (ms)", spent))
     if "segments" in parts:
-        yield from micro_batch.by_segments(spark, place, folder, _MICRO_BATCHES, report, other)
+        yield from micro_batch.by_segments(
+            spark, place, folder, _MICRO_BATCHES, report, drop, other
+        )
     if "memory" in parts:
-        yield from memory.peaks(bench, place)
+        yield from memory.peaks(bench, place, other)
     if "store" in parts:
         found, scripts = micro_batch.round_trips(
             spark, place, folder, _COUNTED_MICRO_BATCHES, report
         )
         yield found
         what = "commands to the store in a micro-batch with a row in each segment"
-        details.append((f"{place.name}: {what}", {"mean": scripts}))
+        details.append((f"{place.name}: {what}", scripts))
     if "scaling" in parts:
         yield from segments.scaling(bench, place)
         yield from segments.split_cost(bench, place)

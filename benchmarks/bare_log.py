@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks.data import BATCH_ROWS, VALUE_BYTES, load
 from benchmarks.place import Place
@@ -19,6 +20,7 @@ from pulsar_txn_spark.segments.topology import Router, Topology
 from pulsar_txn_spark.txn.buffer import Visibility
 
 _MAX_ROWS = 16_384
+_LONGEST = 1 << 30  # without an end, Arrow's slices fail on short values
 
 
 @cache
@@ -71,11 +73,14 @@ class Read:
 
     def prepare(self) -> Callable[[], int]:
         """Connect."""
+        self.place.run.log  # noqa: B018 - opens it
+        return lambda: sum(batch.num_rows for batch in self.batches())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read, one segment after the other."""
         log = self.place.run.log
-        return lambda: sum(
-            batch.num_rows
-            for segment in self.segments
-            for batch in log.read(
+        for segment in self.segments:
+            yield from log.read(
                 segment,
                 EARLIEST,
                 log.last_confirmed(segment),
@@ -83,7 +88,45 @@ class Read:
                 columns=self.columns,
                 max_rows=_MAX_ROWS,
             )
-        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Read some segments, change each value, and append it elsewhere by its key."""
+
+    place: Place
+    inputs: tuple[SegmentRef, ...]
+    outputs: tuple[SegmentRef, ...]
+
+    def prepare(self) -> Callable[[], int]:
+        """Connect."""
+        log = self.place.run.log
+        router = Router(Topology.plan(TopicName.parse("any"), len(self.outputs), "embedded"))
+        read = Read(self.place, self.inputs, frozenset({"value", "key"}))
+
+        def measured() -> int:
+            name = f"bench-{secrets.token_hex(6)}"
+            writers = [log.writer(segment, name) for segment in self.outputs]
+            for batch in read.batches():
+                keys = batch.column("key")
+                owners = router.route(keys, batch.num_rows)
+                changed = pa.record_batch([turned(batch.column("value")), keys], ["value", "key"])
+                for owner, writer in enumerate(writers):
+                    writer.append(changed.take(pa.array(np.flatnonzero(owners == owner))))
+            messages = sum(writer.flush().messages for writer in writers)
+            for writer in writers:
+                writer.close()
+            return messages
+
+        return measured
+
+
+def turned(values: pa.Array) -> pa.Array:
+    """Change every value: its first byte goes to its end."""
+    nothing = pa.scalar(b"", pa.binary())
+    return pc.binary_join_element_wise(
+        pc.binary_slice(values, 1, _LONGEST), pc.binary_slice(values, 0, 1), nothing
+    )
 
 
 def append_one(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+
+class SideError(RuntimeError):
+    """One side of a case cannot be measured; the others can."""
 
 
 @dataclass(slots=True)
@@ -56,8 +61,11 @@ def interleave(
     repetitions: int,
     unit: str,
     report: Callable[[str, float], None],
+    dropped: Callable[[str, SideError], None] | None = None,
 ) -> dict[str, Series]:
     """Run each side once cold and then `repetitions` times, as A B, B A, A B and so on.
+
+    A side that raises a :class:`SideError` is left out from then on, with all its runs.
 
     Parameters
     ----------
@@ -68,12 +76,21 @@ def interleave(
         Of the figures.
     report : callable
         Gets side and figure after each run.
+    dropped : callable or None
+        Gets each side that is left out, and why; None = the error goes on.
     """
     series = {side: Series(unit) for side in sides}
     for turn in range(repetitions + 1):
-        order = list(sides) if turn % 2 == 0 else list(sides)[::-1]
+        order = list(series) if turn % 2 == 0 else list(series)[::-1]
         for side in order:
-            figure = sides[side]()
+            try:
+                figure = sides[side]()
+            except SideError as error:
+                if dropped is None:
+                    raise
+                dropped(side, error)
+                del series[side]
+                continue
             report(side, figure)
             if turn == 0:
                 series[side].first = figure
@@ -106,8 +123,28 @@ def compare(
     return rows
 
 
-def write_json(path: Path, results: list[Result]) -> None:
-    """Write rows of {case, side, unit, median, runs, ratio_to, ratio}."""
+class Results:
+    """What was measured so far, in a file after each case: a failure later on does not lose it.
+
+    Parameters
+    ----------
+    target : Path or None
+        The file; None = no file.
+    """
+
+    def __init__(self, target: Path | None) -> None:
+        self._target = target
+        self.rows: list[Result] = []
+
+    def add(self, found: Sequence[Result]) -> None:
+        """Take the rows of a case."""
+        self.rows += found
+        if self._target is not None:
+            write_json(self._target, self.rows)
+
+
+def write_json(path: Path, results: Sequence[Result]) -> None:
+    """Write rows of {case, side, unit, median, runs, ratio_to, ratio}: all of them or none."""
     rows: list[dict[str, object]] = []
     seen: set[tuple[str, str]] = set()
     for result in results:
@@ -117,7 +154,9 @@ def write_json(path: Path, results: list[Result]) -> None:
             once = (result.first,)
             rows.append(_row(Result(result.case, side, result.unit, result.first, once)))
         seen.add((result.case, result.side))
-    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)
 
 
 def _row(result: Result) -> dict[str, object]:

@@ -1,95 +1,130 @@
-"""How much memory Spark's Python workers take at most, for small rows and for large ones."""
+"""How much memory Spark's processes take at most, for small rows and for large ones.
+
+Each side and size of rows gets a Spark of its own (``local[2]``, Spark's default heap of 1 GiB), so
+that nobody finds another's memory. Counted are the highest resident sets of a run by Linux
+(``VmHWM``), after a collection in the JVM: first of the largest Python worker, of which the JVM
+connector has none; then of the JVM and all Python workers together, where a page that two workers
+share counts twice. The user's own Python process on the driver is left out on every side.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
-from pyspark.sql import functions as f
-
+from benchmarks import null
 from benchmarks.data import PROCESSES
-from benchmarks.measure import Result, Series, compare
+from benchmarks.measure import Result, Series, SideError, compare
+from benchmarks.own_spark import OwnSpark
+from benchmarks.peer import SIDE as JVM
+from benchmarks.peer import Peer
 from benchmarks.place import Place
-from benchmarks.throughput import TRANSACTIONAL, Bench
+from benchmarks.throughput import BY_CLIENT, NULL, PLAIN, TRANSACTIONAL, Bench
 from pulsar_txn_spark.spark.datasource import FORMAT
 
-MEBIBYTES = "MiB"
-_ROW_BYTES = (100, 10_000, 1_000_000)
-_TOTAL_BYTES = 256 * 1024 * 1024
+WORKER, TOGETHER = "MiB/worker", "MiB in all"
+_ROW_BYTES = {100: 64 << 20, 10_000: 128 << 20, 1_000_000: 256 << 20}
+"""Size of a row -> bytes in all: buffers fill, and the slowest side takes some seconds."""
+_BYTES_PER_ROW = 256  # of the command line's number of rows: fewer of them, less volume
 _RUNS = 3
-_PEAK, _RESET = "VmHWM:", "5"  # of /proc/<pid>/status and /proc/<pid>/clear_refs
 
 
-def peaks(bench: Bench, place: Place) -> Iterator[list[Result]]:
-    """Measure the largest worker of a batch write and of a batch read, by the size of rows."""
-    for size in _ROW_BYTES:
-        sink, source = Series(MEBIBYTES), Series(MEBIBYTES)
-        for _ in range(_RUNS):
-            with place.topic() as topic:
-                options = {**place.options, "topic": topic}
-                _note(sink, lambda: _write(bench, options, size))  # noqa: B023 - called at once
-                _note(source, lambda: _read(bench, options))  # noqa: B023
-        for case, series in (("sink", sink), ("source", source)):
-            name = f"{case}_peak_memory_{size}_bytes"
-            bench.report(name, place.side(TRANSACTIONAL), series.median)
-            yield compare(name, {place.side(TRANSACTIONAL): series}, {})
+class _Side:
+    """What writes and reads: a Spark, a data source and its options for a topic.
 
+    `transactions` is an option of the sink alone.
+    """
 
-def _write(bench: Bench, options: dict[str, str], size: int) -> None:
-    value = f.expr(f"binary(repeat(chr(33 + id % 90), {size}))").alias("value")
-    rows = bench.spark.range(0, _TOTAL_BYTES // size, 1, PROCESSES)
-    keyed = rows.select(value, f.expr("binary(string(id))").alias("__key"))
-    keyed.write.format(FORMAT).options(**options).mode("append").save()
+    def __init__(
+        self,
+        spark: Callable[[], OwnSpark],
+        source: str,
+        topic: Callable[[], AbstractContextManager[str]],
+        options: Callable[[str], Mapping[str, str]],
+        transactions: str = "",
+    ) -> None:
+        self.spark, self.source, self.topic, self.options = spark, source, topic, options
+        self._sink = {"transactions": transactions} if transactions else {}
 
-
-def _read(bench: Bench, options: dict[str, str]) -> None:
-    rows = bench.spark.read.format(FORMAT).options(**options).load().select("value", "__key")
-    rows.write.format("noop").mode("overwrite").save()
-
-
-def _note(series: Series, run: Callable[[], None]) -> None:
-    for worker in _workers():
-        (worker / "clear_refs").write_text(_RESET)
-    run()
-    peak = max(_peak_mebibytes(worker) for worker in _workers())
-    if series.first is None:
-        series.first = peak
-    series.runs.append(peak)
-
-
-def _workers() -> list[Path]:
-    """Return the folders in /proc of this process's PySpark workers."""
-    parents = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                stat = (folder / "stat").read_text()
-            except OSError:  # it has ended meanwhile
-                continue
-            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-
-    def is_ours(pid: int) -> bool:
-        while pid in parents:
-            if pid == os.getpid():
-                return True
-            pid = parents[pid]
-        return False
-
-    found = []
-    for pid in filter(is_ours, parents):
-        folder = Path("/proc") / str(pid)
+    def peaks(self, rows: int, size: int) -> Iterator[tuple[str, dict[str, float]]]:
+        """Write and read rows several times; give what was done, and its peaks."""
+        spark = self.spark()
         try:
-            if b"pyspark.daemon" in (folder / "cmdline").read_bytes():
-                found.append(folder)
-        except OSError:
-            continue
-    return found
+            for _ in range(_RUNS):
+                with self.topic() as topic:
+                    options = dict(self.options(topic))
+                    sink = {**options, **self._sink}
+                    yield (
+                        "sink",
+                        spark.ask(
+                            "written", source=self.source, options=sink, rows=rows, size=size
+                        ),
+                    )
+                    yield "source", spark.ask("read", source=self.source, options=options)
+        finally:
+            spark.close()
 
 
-def _peak_mebibytes(worker: Path) -> float:
+def peaks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result]]:
+    """Measure a batch write and a batch read of each side, by the size of rows."""
+    for size, total in _ROW_BYTES.items():
+        rows = max(PROCESSES, min(total, bench.rows * _BYTES_PER_ROW) // size)
+        found: dict[tuple[str, str], dict[str, Series]] = {}
+        for name, side in _sides(bench, place, peer, rows, size).items():
+            cases = _measured(bench, name, side, rows, size)
+            for case, series in cases.items():
+                found.setdefault(case, {})[name] = series
+        ours = place.side(TRANSACTIONAL)
+        against = (place.side(NULL), place.side(PLAIN), place.side(BY_CLIENT), JVM)
+        for (what, unit), by_side in sorted(found.items()):
+            together = "" if unit == WORKER else "_with_jvm"
+            yield compare(f"{what}_peak_memory{together}_{size}_bytes", by_side, {ours: against})
+
+
+def _measured(
+    bench: Bench, name: str, side: _Side, rows: int, size: int
+) -> dict[tuple[str, str], Series]:
+    """Return the series of one side, by what was done and what is counted."""
+    cases: dict[tuple[str, str], Series] = {}
     try:
-        lines = (worker / "status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(_PEAK)), 0.0)
+        for what, peak in side.peaks(rows, size):
+            for unit, figure in ((WORKER, peak["worker"]), (TOGETHER, peak["all"])):
+                if not figure:
+                    continue  # no Python worker
+                series = cases.setdefault((what, unit), Series(unit))
+                if series.first is None:
+                    series.first = figure
+                series.runs.append(figure)
+                bench.report(f"{what}_peak_memory_{size}_bytes", f"{name}, {unit}", figure)
+    except SideError as error:
+        bench.drop(f"peak memory, rows of {size} bytes", name, error)
+        return {}
+    return cases
+
+
+def _sides(bench: Bench, place: Place, peer: Peer | None, rows: int, size: int) -> dict[str, _Side]:
+    def spark() -> OwnSpark:
+        sources = [(null.__name__, null.NullDataSource.__name__)]
+        settings = {"cores": PROCESSES, "folder": str(bench.folder), "sources": sources}
+        own = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        return OwnSpark(sys.executable, settings, {**os.environ, **own})
+
+    def ours(place: Place, transactions: str = "true") -> _Side:
+        def options(topic: str) -> dict[str, str]:
+            return {**place.options, "topic": topic}
+
+        return _Side(spark, FORMAT, place.topic, options, transactions)
+
+    nothing = {"rows": str(rows), "size": str(size)}
+    sides = {
+        place.side(NULL): _Side(spark, null.FORMAT, nullcontext, lambda _: nothing),
+        place.side(TRANSACTIONAL): ours(place),
+        place.side(PLAIN): ours(place, "false"),
+    }
+    if place.service_url:
+        sides[place.side(BY_CLIENT)] = ours(place.by("client"))
+    if peer is not None:
+        sides[JVM] = _Side(peer.spark, "pulsar", peer.topic, peer.options)
+    return sides

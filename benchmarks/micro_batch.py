@@ -10,11 +10,12 @@ import queue
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -23,12 +24,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks import null
 from benchmarks.bare_log import append_one
 from benchmarks.data import SEGMENTS
-from benchmarks.measure import Result, Series, compare
+from benchmarks.measure import Result, Series, SideError, compare
 from benchmarks.monitor import Monitor
 from benchmarks.peer import SIDE as JVM
-from benchmarks.peer import Peer, PeerError
+from benchmarks.peer import Peer
 from benchmarks.place import Place
-from benchmarks.throughput import NULL, PLAIN, TRANSACTIONAL, Report
+from benchmarks.throughput import BY_CLIENT, NULL, PLAIN, TRANSACTIONAL, Drop, Report
 from pulsar_txn_spark.spark.datasource import FORMAT
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.protocol import EndedBy
@@ -81,6 +82,17 @@ class Progress(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """Nothing."""
+
+
+class Steps(Protocol):
+    """A query, of whichever side, that makes one micro-batch at a time."""
+
+    def step(self, shape: Shape) -> Mapping[str, int]:
+        """Make a micro-batch of that shape and return Spark's own account of its time (ms)."""
+        ...
+
+
+Kinds = Mapping[str, Callable[[], AbstractContextManager[Steps]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +203,26 @@ def nothing(spark: SparkSession, folder: Path, *, spare: bool) -> Iterator[Stepp
         yield stepper
 
 
+@dataclass(frozen=True, slots=True)
+class _PeerStepper:
+    peer: Peer
+
+    def step(self, shape: Shape) -> Mapping[str, int]:
+        assert shape is ONE_ROW
+        return {"triggerExecution": self.peer.ask("micro_batch")["milliseconds"]}
+
+
+@contextmanager
+def theirs(peer: Peer, partitions: int) -> Iterator[Steps]:
+    """Run the JVM connector's source into its sink."""
+    with peer.topic(partitions) as topic, peer.topic(partitions) as output:
+        peer.ask("begin_micro_batches", topic=topic, output=output)
+        try:
+            yield _PeerStepper(peer)
+        finally:
+            peer.ask("end_micro_batches")
+
+
 @contextmanager
 def _stepping(
     spark: SparkSession, query: StreamingQuery, push: Callable[[Shape], None]
@@ -204,8 +236,38 @@ def _stepping(
         spark.streams.removeListener(progress)
 
 
+def stepped(
+    kinds: Kinds, shapes: Sequence[Shape], repetitions: int, report: Report, drop: Drop
+) -> tuple[dict[Shape, dict[str, Series]], dict[str, Counter[str]]]:
+    """Let sides make micro-batches in turn; return their times, and what ONE_ROW's went into."""
+    measured = {shape: {side: Series(MILLISECONDS) for side in kinds} for shape in shapes}
+    phases: dict[str, Counter[str]] = {side: Counter() for side in kinds}
+    for block in range(_BLOCKS):
+        for side in list(phases) if block % 2 == 0 else list(phases)[::-1]:
+            try:
+                with kinds[side]() as stepper:
+                    for turn in range(_WARM_UP + repetitions):
+                        for shape in shapes:
+                            times = stepper.step(shape)
+                            spent = times["triggerExecution"]
+                            series = measured[shape][side]
+                            if series.first is None:
+                                series.first = spent
+                            if turn >= _WARM_UP:
+                                series.runs.append(spent)
+                                report(shape.case, side, spent)
+                                if shape is ONE_ROW:
+                                    phases[side].update(times)
+            except SideError as error:
+                drop(shapes[0].case, side, error)
+                del phases[side]
+                for shape in shapes:
+                    del measured[shape][side]
+    return measured, phases
+
+
 def latency(
-    spark: SparkSession, place: Place, folder: Path, repetitions: int, report: Report
+    spark: SparkSession, place: Place, folder: Path, repetitions: int, report: Report, drop: Drop
 ) -> tuple[list[Result], dict[str, dict[str, float]]]:
     """Measure micro-batches of each shape: ours, ours without transactions, and null ones.
 
@@ -215,29 +277,13 @@ def latency(
     account : dict
         By side, Spark's own account of the one-row micro-batch: phase -> mean (ms).
     """
-    kinds: dict[str, Callable[[], AbstractContextManager[Stepper]]] = {
+    kinds: Kinds = {
         place.side(NULL): lambda: nothing(spark, folder, spare=False),
         place.side(SPARED): lambda: nothing(spark, folder, spare=True),
         place.side(TRANSACTIONAL): lambda: ours(spark, place, folder, "true"),
         place.side(PLAIN): lambda: ours(spark, place, folder, "false"),
     }
-    measured = {shape: {side: Series(MILLISECONDS) for side in kinds} for shape in SHAPES}
-    phases: dict[str, Counter[str]] = {side: Counter() for side in kinds}
-    for block in range(_BLOCKS):
-        for side in list(kinds) if block % 2 == 0 else list(kinds)[::-1]:
-            with kinds[side]() as stepper:
-                for turn in range(_WARM_UP + repetitions):
-                    for shape in SHAPES:
-                        times = stepper.step(shape)
-                        spent = times["triggerExecution"]
-                        series = measured[shape][side]
-                        if series.first is None:
-                            series.first = spent
-                        if turn >= _WARM_UP:
-                            series.runs.append(spent)
-                            report(shape.case, side, spent)
-                            if shape is ONE_ROW:
-                                phases[side].update(times)
+    measured, phases = stepped(kinds, SHAPES, repetitions, report, drop)
     ratios = {
         place.side(TRANSACTIONAL): (
             place.side(NULL),
@@ -262,50 +308,43 @@ def by_segments(
     folder: Path,
     repetitions: int,
     report: Report,
+    drop: Drop,
     peer: Peer | None,
 ) -> Iterator[list[Result]]:
     """Measure one-row micro-batches of topics with few and many segments."""
     for segments in SEGMENT_COUNTS:
         case = f"one_row_micro_batch_{segments}_segments"
-        kinds: dict[str, Callable[[], AbstractContextManager[Stepper]]] = {
-            place.side(NULL): lambda: nothing(spark, folder, spare=False),
-            place.side(SPARED): lambda: nothing(spark, folder, spare=True),
-            place.side(TRANSACTIONAL): lambda n=segments: ours(spark, place, folder, "true", n),  # type: ignore[misc]
+        null_side, exact, plain = (place.side(kind) for kind in (NULL, TRANSACTIONAL, PLAIN))
+        spared, by_client = place.side(SPARED), place.side(BY_CLIENT)
+        kinds: dict[str, Callable[[], AbstractContextManager[Steps]]] = {
+            null_side: partial(nothing, spark, folder, spare=False),
+            spared: partial(nothing, spark, folder, spare=True),
+            exact: partial(ours, spark, place, folder, "true", segments),
+            plain: partial(ours, spark, place, folder, "false", segments),
         }
-        series = {side: Series(MILLISECONDS) for side in kinds}
-        for block in range(_BLOCKS):
-            for side in list(kinds) if block % 2 == 0 else list(kinds)[::-1]:
-                with kinds[side]() as stepper:
-                    for turn in range(_WARM_UP + repetitions):
-                        spent = stepper.step(ONE_ROW)["triggerExecution"]
-                        if series[side].first is None:
-                            series[side].first = spent
-                        if turn >= _WARM_UP:
-                            series[side].runs.append(spent)
-                            report(case, side, spent)
+        if place.service_url:
+            kinds[by_client] = partial(ours, spark, place.by("client"), folder, "true", segments)
         if peer is not None:
-            try:
-                series[JVM] = _stepped_by(peer, segments, _BLOCKS * repetitions)
-                report(case, JVM, series[JVM].median)
-            except PeerError as error:
-                print(f"{case}: {error}")
-        ours_to = (place.side(NULL), place.side(SPARED), JVM)
-        yield compare(
-            case,
-            series,
-            {place.side(TRANSACTIONAL): ours_to, JVM: (place.side(NULL),)},
+            kinds[JVM] = partial(theirs, peer, segments)
+        measured, _ = stepped(
+            kinds,
+            [ONE_ROW],
+            repetitions,
+            lambda _, side, figure, case=case: report(case, side, figure),  # type: ignore[misc]
+            lambda _, side, error, case=case: drop(case, side, error),  # type: ignore[misc]
         )
-
-
-def _stepped_by(peer: Peer, partitions: int, count: int) -> Series:
-    with peer.topic(partitions) as topic, peer.topic(partitions) as output:
-        found = peer.ask("micro_batches", topic=topic, output=output, count=count)
-    return Series(MILLISECONDS, found["first"], found["milliseconds"])
+        ratios = {
+            exact: (null_side, spared, plain, by_client, JVM),
+            plain: (null_side, spared, JVM),
+            by_client: (null_side, spared, JVM),
+            JVM: (null_side,),
+        }
+        yield compare(case, measured[ONE_ROW], ratios)
 
 
 def round_trips(
     spark: SparkSession, place: Place, folder: Path, repetitions: int, report: Report
-) -> tuple[list[Result], dict[str, float]]:
+) -> tuple[list[Result], dict[str, dict[str, float]]]:
     """Count what a micro-batch with a row in each segment asks the metadata store.
 
     Everything from one micro-batch's end to the next one's is counted, planning and the source's
@@ -314,25 +353,32 @@ def round_trips(
     Returns
     -------
     results : list of Result
-    scripts : dict of str to float
-        Commands in a micro-batch, by name of script or command.
+        With and without transactions; on Pulsar by each transport.
+    scripts : dict
+        By side, commands in a micro-batch: name of script or command -> mean.
     """
-    case, series, scripts = "store_round_trips_per_micro_batch", {}, Counter[str]()
-    for kind, transactions in ((TRANSACTIONAL, "true"), (PLAIN, "false")):
-        side = place.side(kind)
-        series[side] = Series(ROUND_TRIPS)
-        with ours(spark, place, folder, transactions) as stepper, Monitor(place) as monitor:
-            for turn in range(_WARM_UP + repetitions):
-                stepper.push(ROW_IN_EACH)
-                with monitor.counting() as counted:
-                    stepper.wait(ROW_IN_EACH)
-                if series[side].first is None:
-                    series[side].first = counted.round_trips
-                if turn >= _WARM_UP:
-                    series[side].runs.append(counted.round_trips)
-                    report(case, side, counted.round_trips)
-                    if kind == TRANSACTIONAL:
-                        scripts.update(counted.commands)
-    ratios = {place.side(TRANSACTIONAL): (place.side(PLAIN),)}
-    means = {name: count / repetitions for name, count in scripts.most_common()}
-    return compare(case, series, ratios), means
+    case = "store_round_trips_per_micro_batch"
+    series: dict[str, Series] = {}
+    scripts: dict[str, dict[str, float]] = {}
+    ratios: dict[str, tuple[str, ...]] = {}
+    for transport in ("wire", "client") if place.service_url else ("",):
+        here = place.by(transport) if transport else place
+        by = f" by {transport}" if transport else ""
+        exact, plain = place.side(TRANSACTIONAL) + by, place.side(PLAIN) + by
+        ratios[exact] = (plain,)
+        for side, transactions in ((exact, "true"), (plain, "false")):
+            series[side] = found = Series(ROUND_TRIPS)
+            commands = Counter[str]()
+            with ours(spark, here, folder, transactions) as stepper, Monitor(here) as monitor:
+                for turn in range(_WARM_UP + repetitions):
+                    stepper.push(ROW_IN_EACH)
+                    with monitor.counting() as counted:
+                        stepper.wait(ROW_IN_EACH)
+                    if found.first is None:
+                        found.first = counted.round_trips
+                    if turn >= _WARM_UP:
+                        found.runs.append(counted.round_trips)
+                        report(case, side, counted.round_trips)
+                        commands.update(counted.commands)
+            scripts[side] = {name: n / repetitions for name, n in commands.most_common()}
+    return compare(case, series, ratios), scripts

@@ -1,4 +1,7 @@
-"""A source and a sink that do nothing, in the shape of ours: what Spark itself costs."""
+"""A source and a sink that do nothing, in the shape of ours: what Spark itself costs.
+
+The source takes the options `rows`, `size` (bytes of a value), `path` and `spare`.
+"""
 
 # ruff: noqa: ARG002 - Spark calls with all parameters
 from __future__ import annotations
@@ -22,11 +25,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
-from benchmarks.data import BATCH_ROWS, SEGMENTS
+from benchmarks.data import BATCH_ROWS, SEGMENTS, VALUE_BYTES
 from pulsar_txn_spark.spark.context import spare_collections
 
 FORMAT = "null_of_benchmarks"
 SCHEMA = "value BINARY, __key BINARY"
+_BATCH_BYTES = 1 << 20  # of values, as an entry of ours has at most
 _ARROW = pa.schema([("value", pa.binary()), ("__key", pa.binary())])
 
 
@@ -55,11 +59,12 @@ class NullDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of `rows` constant rows."""
-        return _Reader(int(self.options["rows"]))
+        return _Reader(int(self.options["rows"]), int(self.options.get("size", VALUE_BYTES)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return a stream of what was pushed to the file `path`."""
-        return _StreamReader(self.options["path"], spare=self._spare)
+        """Return a stream of what was pushed to the file `path`, each row `rows` times."""
+        times = int(self.options.get("rows", 1))
+        return _StreamReader(self.options["path"], times, spare=self._spare)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer that drops everything."""
@@ -82,30 +87,31 @@ def push(path: Path, partitions: int, rows: int) -> None:
         file.write(bytes((partitions, rows)))
 
 
-def _constant(rows: int) -> Iterator[pa.RecordBatch]:
+def _constant(rows: int, size: int = VALUE_BYTES) -> Iterator[pa.RecordBatch]:
+    at_once = min(BATCH_ROWS, max(1, _BATCH_BYTES // size))
     full = pa.record_batch(
-        [pa.array([b"v" * 100] * BATCH_ROWS), pa.array([b"key-00000000"] * BATCH_ROWS)],
+        [pa.array([b"v" * size] * at_once), pa.array([b"key-00000000"] * at_once)],
         schema=_ARROW,
     )
-    for start in range(0, rows, BATCH_ROWS):
-        yield full.slice(0, min(BATCH_ROWS, rows - start))
+    for start in range(0, rows, at_once):
+        yield full.slice(0, min(at_once, rows - start))
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
+    def __init__(self, rows: int, size: int) -> None:
+        self._rows, self._size = rows, size
 
     def partitions(self) -> Sequence[InputPartition]:
         return [Rows(self._rows // SEGMENTS) for _ in range(SEGMENTS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Rows)
-        return _constant(partition.rows)
+        return _constant(partition.rows, self._size)
 
 
 class _StreamReader(DataSourceStreamReader):
-    def __init__(self, path: str, *, spare: bool) -> None:
-        self._path, self._spare = path, spare
+    def __init__(self, path: str, times: int, *, spare: bool) -> None:
+        self._path, self._times, self._spare = path, times, spare
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return {"at": 0}
@@ -118,7 +124,8 @@ class _StreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         pushed = Path(self._path).read_bytes()[start["at"] : end["at"]]
-        return [Rows(pushed[i + 1]) for i in range(0, len(pushed), 2) for _ in range(pushed[i])]
+        steps = zip(pushed[::2], pushed[1::2], strict=True)
+        return [Rows(rows * self._times) for tasks, rows in steps for _ in range(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Rows)

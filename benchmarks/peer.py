@@ -7,11 +7,8 @@ project: nothing of it is imported, and without the variables its sides are left
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,15 +18,15 @@ from typing import Any, Self
 import urllib3
 
 from benchmarks.data import PROCESSES, SEGMENTS
+from benchmarks.measure import SideError
+from benchmarks.own_spark import OwnSpark
 
 JAR_VARIABLE, PYTHON_VARIABLE = "PEER_JAR", "PEER_PYTHON"
 SIDE = "jvm-connector"
-_ANSWER = "answer "
-_END_SECONDS = 20.0
 _numbers = itertools.count()
 
 
-class PeerError(RuntimeError):
+class PeerError(SideError):
     """The connector failed, or its process has ended."""
 
 
@@ -45,27 +42,32 @@ class Peer:
     """
 
     def __init__(self, service_url: str, admin_url: str, folder: Path, input_folder: Path) -> None:
-        self._admin_url = admin_url
+        self._service_url, self._admin_url = service_url, admin_url
+        self._folder, self._input_folder = folder, input_folder
         self._pool = urllib3.PoolManager()
-        settings = {
-            "jar": str(Path(os.environ[JAR_VARIABLE]).resolve()),
-            "service": service_url,
-            "admin": admin_url,
-            "folder": str(folder),
-            "input": str(input_folder),
-            "cores": PROCESSES,
-        }
+        self._spark = self.spark()
+
+    def spark(self) -> OwnSpark:
+        """Return another Spark with the connector, as new."""
         python = os.environ[PYTHON_VARIABLE]
-        own = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-        inherited = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME"}}
-        self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("peer_job.py")), json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**inherited, **own},
+        kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME"}}
+        return OwnSpark(
+            python,
+            {
+                "jar": str(Path(os.environ[JAR_VARIABLE]).resolve()),
+                "service": self._service_url,
+                "admin": self._admin_url,
+                "folder": str(self._folder),
+                "input": str(self._input_folder),
+                "cores": PROCESSES,
+            },
+            {**kept, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
+            PeerError,
         )
+
+    def options(self, topic: str) -> dict[str, str]:
+        """Return the connector's options for a topic."""
+        return {"service.url": self._service_url, "admin.url": self._admin_url, "topic": topic}
 
     def __enter__(self) -> Self:
         return self
@@ -76,14 +78,7 @@ class Peer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()  # the end of its input is its end
-        try:
-            self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._spark.close()
         self._pool.clear()
 
     def ask(self, do: str, **parameters: object) -> dict[str, Any]:
@@ -94,18 +89,7 @@ class Peer:
         PeerError
             If it fails.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps({"do": do, **parameters}) + "\n")
-            self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith(_ANSWER):
-                answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
-                if "error" in answer:
-                    raise PeerError(f"the JVM connector failed: {answer['error']}")
-                return answer
-        raise PeerError("the JVM connector's process has ended")
+        return self._spark.ask(do, **parameters)
 
     @contextmanager
     def topic(self, partitions: int = SEGMENTS) -> Iterator[str]:
@@ -115,16 +99,22 @@ class Peer:
         try:
             yield name
         finally:
-            self._admin("DELETE", name, "", force="true")
+            try:
+                self._admin("DELETE", name, "", force="true")
+            except PeerError as error:
+                print(error)  # it only takes room: what was measured stands
 
     def _admin(self, method: str, topic: str, body: str, **query: str) -> None:
-        answer = self._pool.request(
-            method,
-            f"{self._admin_url}/admin/v2/{topic.replace('://', '/')}/partitions",
-            body=body or None,
-            fields=None if body else query,
-            headers={"Content-Type": "application/json"} if body else None,
-        )
+        try:
+            answer = self._pool.request(
+                method,
+                f"{self._admin_url}/admin/v2/{topic.replace('://', '/')}/partitions",
+                body=body or None,
+                fields=None if body else query,
+                headers={"Content-Type": "application/json"} if body else None,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise PeerError(f"{method} {topic} failed: {error}") from error
         if answer.status >= 300:  # noqa: PLR2004 - HTTP's own
             raise PeerError(f"{method} {topic} failed: {answer.status} {answer.data!r}")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from benchmarks.measure import Result
 from benchmarks.micro_batch import MILLISECONDS
@@ -17,9 +18,10 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= EXACT else f"{value:,.2f}"
 
 
-def print_results(console: Console, results: Sequence[Result]) -> None:
+def print_results(console: Console, header: str, results: Sequence[Result]) -> None:
     """Print every case and side, with spread, first run, ratios and differences."""
-    table = Table(title="median of the runs after the first one", title_justify="left")
+    title = Text(f"{header}\nmedian of the runs after the first one")
+    table = Table(title=title, title_justify="left")
     for heading in ("case", "side", "unit"):
         table.add_column(heading, no_wrap=True)
     for heading in ("median", "lowest", "highest", "first run"):

@@ -4,25 +4,46 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
+import pyarrow as pa
+
 import pulsar_txn_spark
-from benchmarks.measure import Result, compare, interleave
-from benchmarks.micro_batch import MILLISECONDS, Progress
+from benchmarks.data import BATCH_ROWS, PROCESSES, load
+from benchmarks.measure import Result, Series, compare, interleave
+from benchmarks.micro_batch import MILLISECONDS, Progress, Shape, put
 from benchmarks.place import Place
-from benchmarks.throughput import Bench, appended, filled, read_stream, stream_into, turned
+from benchmarks.throughput import Bench, appended, read_stream, sink_stream, turned
+from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.datasource import FORMAT
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.topic_writer import TopicWriters, winners_of
+from pulsar_txn_spark.txn.batch import new_nonce
+from pulsar_txn_spark.txn.buffer import writer_name
+from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
 _COUNTS = (1, 2, 4, 8)
 _MICRO_BATCHES = 12
 _COLD = 2  # the first micro-batches of a query do not count
 _PROGRESS_SECONDS = 120.0
-STEADY, CHANGING = "steady", "a-change-in-each"
+STEADY = "steady"
+OUTPUT, INPUT = "output-changes-in-each", "input-changes-in-each"
+"""A segment is split, or two are merged, in each micro-batch."""
 
 
 def scaling(bench: Bench, place: Place) -> Iterator[list[Result]]:
-    """Measure a writing job, and the log alone, with 1, 2, 4 and 8 segments."""
-    for case, write in (("sink_stream_by_segments", stream_into), ("log_by_segments", appended)):
+    """Measure a writing job, and the log alone, with 1, 2, 4 and 8 segments.
+
+    The job has a task for each of the two cores, whatever the number of segments; then a single
+    one, which shows what one task gains from several segments.
+    """
+    cases: dict[str, Callable[[Bench, Place, int], float]] = {
+        "sink_stream_by_segments": _streamed,
+        "sink_stream_of_one_task_by_segments": partial(_streamed, tasks=1),
+        "log_by_segments": appended,
+    }
+    for case, write in cases.items():
         sides: dict[str, Callable[[], float]] = {
             _side(place, count): partial(write, bench, place, count) for count in _COUNTS
         }
@@ -30,72 +51,143 @@ def scaling(bench: Bench, place: Place) -> Iterator[list[Result]]:
         yield bench.run_case(case, sides, {side: (one,) for side in sides if side != one})
 
 
+def _streamed(bench: Bench, place: Place, count: int, tasks: int = PROCESSES) -> float:
+    """Write the input with transactions into a topic of so many segments; return rows/s."""
+    with place.topic(count) as topic:
+        # The first transaction on a segment makes its records, with some round trips for each: once
+        # in the life of a topic, so it is left out here.
+        put(place, topic, Shape("first", count, 1))
+        return bench.rate(sink_stream(bench, {**place.options, "topic": topic}, tasks), bench.rows)
+
+
 def _side(place: Place, count: int) -> str:
     return place.side(f"{count}-segment{'s' if count > 1 else ''}")
 
 
+@dataclass(slots=True)
+class _Found:
+    """What the runs of one side found besides their median."""
+
+    longest: list[float]
+    batches: list[float]
+
+
 def split_cost(bench: Bench, place: Place) -> Iterator[list[Result]]:
-    """Measure micro-batches of a job, and those during which its output is split or merged."""
+    """Measure micro-batches of a job, and those during which its output or input changes.
+
+    The job gets the same number of rows again and again, each time in one transaction, and is
+    measured by the time of its micro-batches until all of them have passed. Where its input
+    changes, it does so in the middle of these rows, so that half of them are in the parents and
+    half in the children: as parents are read before their children, these take two micro-batches.
+    """
     case = "micro_batch_while_segments_change"
-    with filled(bench, place) as topic:
-        sides: dict[str, Callable[[], float]] = {
-            place.side(STEADY): lambda: _micro_batch(bench, place, topic, None),
-            place.side(CHANGING): lambda: _micro_batch(bench, place, topic, _change),
-        }
-        series = interleave(
-            sides,
-            bench.repetitions,
-            MILLISECONDS,
-            lambda side, figure: bench.report(case, side, figure),
-        )
-        yield compare(case, series, {place.side(CHANGING): (place.side(STEADY),)})
+    also: dict[str, _Found] = {}
+
+    def measured(kind: str) -> Callable[[], float]:
+        found = also[place.side(kind)] = _Found([], [])
+
+        def run() -> float:
+            times, batches = _job(bench, place, kind)
+            found.longest.append(max(times))
+            found.batches.append(batches)
+            return statistics.median(times)
+
+        return run
+
+    sides = {place.side(kind): measured(kind) for kind in (STEADY, OUTPUT, INPUT)}
+    series = interleave(
+        sides,
+        bench.repetitions,
+        MILLISECONDS,
+        lambda side, figure: bench.report(case, side, figure),
+    )
+    ratios = {place.side(kind): (place.side(STEADY),) for kind in (OUTPUT, INPUT)}
+    yield compare(case, series, ratios)
+    for what, unit, pick in (
+        ("longest", MILLISECONDS, lambda found: found.longest),
+        ("number", "micro-batches", lambda found: found.batches),
+    ):
+        figures = {side: pick(found) for side, found in also.items()}
+        second = {side: Series(unit, runs[0], runs[1:]) for side, runs in figures.items()}
+        yield compare(f"{case}_{what}", second, ratios)
 
 
-def _change(place: Place, output: str, number: int) -> None:
+def _change(place: Place, topic: str, number: int) -> None:
     """Split a segment, or merge what was split: the number of segments stays where it is."""
-    active = pulsar_txn_spark.find_topic(place.options, output).active
+    active = pulsar_txn_spark.find_topic(place.options, topic).active
     if number % 2 == 0:
-        pulsar_txn_spark.split_segment(place.options, output, active[0].descriptor)
+        pulsar_txn_spark.split_segment(place.options, topic, active[0].descriptor)
     else:
         names = [segment.descriptor for segment in active[:2]]
-        pulsar_txn_spark.merge_segments(place.options, output, names)
+        pulsar_txn_spark.merge_segments(place.options, topic, names)
 
 
-def _micro_batch(
-    bench: Bench,
-    place: Place,
-    topic: str,
-    change: Callable[[Place, str, int], None] | None,
-) -> float:
-    """Run a job in several micro-batches, and return the median time of one."""
+def _job(bench: Bench, place: Place, kind: str) -> tuple[list[float], float]:
+    """Run a job; return each share's time, and the mean number of micro-batches it took."""
+    table = pa.concat_tables([load(str(part)) for part in bench.parts])
+    share = table.num_rows // _MICRO_BATCHES
     progress = Progress()
     bench.spark.streams.addListener(progress)
-    try:
-        with place.topic() as output:
-            query = (
-                turned(
-                    read_stream(
-                        bench, place, topic, maxMessagesPerTrigger=bench.rows // _MICRO_BATCHES
-                    )
-                )
-                .writeStream.format(FORMAT)
-                .options(**{**place.options, "topic": output})
-                .option("checkpointLocation", bench.checkpoint())
-                .trigger(availableNow=True)
-                .start()
-            )
-            times: list[float] = []
-            rows = 0
-            while rows < bench.rows:
-                found = progress.found.get(timeout=_PROGRESS_SECONDS)
-                if not found.numInputRows:
-                    continue
-                rows += found.numInputRows
-                times.append(found.durationMs["triggerExecution"])
-                if change is not None and rows < bench.rows:
-                    change(place, output, len(times))  # the next micro-batch is on its way
-            query.awaitTermination()
-            bench.rate(1.0, rows)
-    finally:
-        bench.spark.streams.removeListener(progress)
-    return statistics.median(times[_COLD:])
+    times: list[float] = []
+    batches = 0
+    with place.topic() as source, place.topic() as output:
+        query = (
+            turned(read_stream(bench, place, source))
+            .writeStream.format(FORMAT)
+            .options(**{**place.options, "topic": output})
+            .option("checkpointLocation", bench.checkpoint())
+            .start()
+        )
+        try:
+            for number in range(_MICRO_BATCHES):
+                between = partial(_change, place, source, number) if kind == INPUT else None
+                _put(place, source, table.slice(number * share, share), between)
+                if kind == OUTPUT:
+                    _change(place, output, number)  # the micro-batch is on its way
+                spent, count = _passed(progress, share)
+                times.append(spent)
+                batches += count
+        finally:
+            query.stop()
+            bench.spark.streams.removeListener(progress)
+    return times[_COLD:], batches / _MICRO_BATCHES
+
+
+def _put(place: Place, topic: str, rows: pa.Table, between: Callable[[], None] | None) -> None:
+    """Write rows in one transaction, in two halves."""
+    run, nonce = place.run, new_nonce()
+    txn = run.coordinator.new_txn(nonce, timeout_ms=DEFAULT_TIMEOUT_MS)
+    middle = rows.num_rows // 2
+    written = []
+    for turn, half in enumerate((rows.slice(0, middle), rows.slice(middle))):
+        if turn and between is not None:
+            between()
+        writers = TopicWriters(
+            run,
+            lambda generation, turn=turn: writer_name(txn, turn, f"bench{generation}"),  # type: ignore[misc]
+            lambda writer, segments: run.buffer.admit(
+                txn, nonce, DEFAULT_TIMEOUT_MS, writer, segments
+            ),
+            0,
+        )
+        try:
+            for batch in half.to_batches(max_chunksize=BATCH_ROWS):
+                writers.append(TopicName.parse(topic), batch)
+            written += writers.finish()
+        finally:
+            writers.close()
+    run.coordinator.commit(txn, nonce, Outcome(winners=winners_of(written)))
+
+
+def _passed(progress: Progress, rows: int) -> tuple[float, int]:
+    """Wait until so many rows have passed; return the time of the micro-batches, and how many."""
+    spent, batches = 0.0, 0
+    while rows > 0:
+        found = progress.found.get(timeout=_PROGRESS_SECONDS)
+        if "addBatch" in found.durationMs:  # a trigger without anything new makes none
+            rows -= found.numInputRows
+            spent += found.durationMs["triggerExecution"]
+            batches += 1
+    if rows:
+        raise RuntimeError(f"rows were doubled: found {-rows} too many")
+    return spent, batches

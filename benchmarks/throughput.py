@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks import bare_log, bare_pulsar, null
 from benchmarks.data import PROCESSES, SEGMENTS
-from benchmarks.measure import Result, compare, interleave
+from benchmarks.measure import Result, SideError, compare, interleave
 from benchmarks.peer import SIDE as JVM
 from benchmarks.peer import Peer, PeerError
 from benchmarks.place import Place
@@ -27,15 +28,19 @@ from pulsar_txn_spark.spark.datasource import FORMAT
 ROWS_PER_SECOND = "rows/s"
 TRANSACTIONAL = "exactly-once"
 PLAIN = "at-least-once"
+"""With ``transactions=false``; of a source, what it reads was written so."""
 BY_CLIENT = "exactly-once by client"
 """Ours, by the transport ``client``."""
 LOG = "segment-log"
+"""Without Spark and without transactions; on Pulsar by the transport ``wire``."""
 CLIENT = "pulsar-client"
 """Bare, without Spark and without transactions."""
 NULL = "spark-null"
+"""Spark with a source or sink, in Python, that does nothing."""
 _TWO_COLUMNS = "value BINARY, __key BINARY"
 _SUBSCRIPTION = "bench"
 Report = Callable[[str, str, float], None]
+Drop = Callable[[str, str, SideError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class Bench:
     rows, repetitions : int
     report : callable
         Gets case, side and figure after each run.
+    drop : callable
+        Gets case and side where a side cannot be measured, and why.
     """
 
     spark: SparkSession
@@ -65,6 +72,7 @@ class Bench:
     rows: int
     repetitions: int
     report: Report
+    drop: Drop
 
     def rate(self, seconds: float, rows: int) -> float:
         """Return rows per second, after checking that it was all of them.
@@ -99,14 +107,15 @@ class Bench:
             # sides are measured all the same.
             try:
                 self.report(case, f"{JVM}, warming up", sides[JVM]())
-            except PeerError as error:
-                print(f"{case}: {error}")
+            except SideError as error:
+                self.drop(case, JVM, error)
                 del sides[JVM]
         series = interleave(
             sides,
             self.repetitions,
             ROWS_PER_SECOND,
             lambda side, figure: self.report(case, side, figure),
+            lambda side, error: self.drop(case, side, error),
         )
         return compare(case, series, ratios)
 
@@ -115,7 +124,14 @@ def ratios_of(place: Place) -> dict[str, tuple[str, ...]]:
     """Return which side is compared with which."""
     ours = place.side(TRANSACTIONAL)
     return {
-        ours: (JVM, place.side(PLAIN), place.side(BY_CLIENT), CLIENT, place.side(LOG)),
+        ours: (
+            JVM,
+            place.side(PLAIN),
+            place.side(BY_CLIENT),
+            CLIENT,
+            place.side(LOG),
+            place.side(NULL),
+        ),
         place.side(PLAIN): (JVM, CLIENT, place.side(LOG)),
         place.side(BY_CLIENT): (JVM,),
         place.side(LOG): (CLIENT, JVM),
@@ -132,9 +148,16 @@ def _written_by(bench: Bench, peer: Peer, do: str) -> Callable[[], float]:
             rows = bench.rows
             if not checked:
                 rows, checked = peer.ask("count", topic=topic)["rows"], True
-            return bench.rate(seconds, rows)
+            return _peers_rate(bench, seconds, rows)
 
     return run
+
+
+def _peers_rate(bench: Bench, seconds: float, rows: int) -> float:
+    """Return the connector's rows per second; what it loses or doubles is no failure of ours."""
+    if rows != bench.rows or not seconds:
+        raise PeerError(f"the JVM connector moved {rows} rows instead of {bench.rows}")
+    return bench.rate(seconds, rows)
 
 
 def _shares(segments: tuple[SegmentRef, ...]) -> list[tuple[SegmentRef, ...]]:
@@ -152,22 +175,21 @@ def sinks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result
     """Measure each kind of sink, with and without transactions, and what goes without Spark."""
     kinds: dict[str, Callable[[Bench, dict[str, str]], float]] = {
         "sink_batch": _sink_batch,
-        "sink_stream": _sink_stream,
+        "sink_stream": sink_stream,
         "sink_foreach_batch": _sink_foreach_batch,
     }
     for case, write in kinds.items():
         sides: dict[str, Callable[[], float]] = {
             place.side(TRANSACTIONAL): _into_topic(bench, place, write, "true"),
             place.side(PLAIN): _into_topic(bench, place, write, "false"),
+            place.side(NULL): partial(_dropped, bench, case),
+            place.side(LOG): lambda: appended(bench, place),
         }
-        if case == "sink_batch":
-            sides[place.side(NULL)] = lambda: _dropped(bench)
-            sides[place.side(LOG)] = lambda: appended(bench, place)
-        if place.service_url and case != "sink_foreach_batch":
+        if place.service_url:
+            sides[CLIENT] = lambda: _sent(bench, place)
             by_client = place.by("client")
             sides[place.side(BY_CLIENT)] = _into_topic(bench, by_client, write, "true")
-            sides[CLIENT] = lambda: _sent(bench, place)
-            if peer is not None:
+            if peer is not None and case != "sink_foreach_batch":
                 sides[JVM] = _written_by(bench, peer, case)
         yield bench.run_case(case, sides, ratios_of(place))
 
@@ -200,10 +222,19 @@ def _input_stream(bench: Bench) -> DataFrame:
     return bench.spark.readStream.schema(_TWO_COLUMNS).parquet(str(bench.input_folder))
 
 
-def _dropped(bench: Bench) -> float:
-    began = time.perf_counter()
-    _input(bench).write.format(null.FORMAT).mode("append").save()
-    return bench.rate(time.perf_counter() - began, bench.rows)
+def _dropped(bench: Bench, case: str) -> float:
+    """Write the input into nothing, in the way of one kind of sink."""
+    if case == "sink_batch":
+        began = time.perf_counter()
+        _drop(_input(bench))
+        return bench.rate(time.perf_counter() - began, bench.rows)
+    stream = _input_stream(bench).writeStream
+    stream = stream.format(null.FORMAT) if case == "sink_stream" else stream.foreachBatch(_drop)
+    return bench.rate(_available_now(bench, stream), bench.rows)
+
+
+def _drop(df: DataFrame, _: int = 0) -> None:
+    df.write.format(null.FORMAT).mode("append").save()
 
 
 def _sink_batch(bench: Bench, options: dict[str, str]) -> float:
@@ -212,15 +243,12 @@ def _sink_batch(bench: Bench, options: dict[str, str]) -> float:
     return time.perf_counter() - began
 
 
-def _sink_stream(bench: Bench, options: dict[str, str]) -> float:
-    return _busy_seconds(
-        _input_stream(bench)
-        .writeStream.format(FORMAT)
-        .options(**options)
-        .option("checkpointLocation", bench.checkpoint())
-        .trigger(availableNow=True)
-        .start()
-    )
+def sink_stream(bench: Bench, options: dict[str, str], tasks: int = PROCESSES) -> float:
+    """Write the input as a stream, and return the seconds it took."""
+    rows = _input_stream(bench)
+    if tasks < PROCESSES:
+        rows = rows.coalesce(tasks)
+    return _available_now(bench, rows.writeStream.format(FORMAT).options(**options))
 
 
 def _sink_foreach_batch(bench: Bench, options: dict[str, str]) -> float:
@@ -228,27 +256,22 @@ def _sink_foreach_batch(bench: Bench, options: dict[str, str]) -> float:
         df.write.format(FORMAT).options(**options).mode("append").save()
 
     transactional = options["transactions"] == "true"
-    return _busy_seconds(
-        _input_stream(bench)
-        .writeStream.foreachBatch(TransactionalSink(options) if transactional else plain)
-        .option("checkpointLocation", bench.checkpoint())
-        .trigger(availableNow=True)
-        .start()
+    return _available_now(
+        bench,
+        _input_stream(bench).writeStream.foreachBatch(
+            TransactionalSink(options) if transactional else plain
+        ),
     )
 
 
-def _busy_seconds(query: StreamingQuery) -> float:
-    """Wait for a query's end, and return the time of its micro-batches that had rows."""
+def _available_now(bench: Bench, stream: DataStreamWriter) -> float:
+    """Run a query to its end, and return the time of its micro-batches that had rows."""
+    checkpoint = bench.checkpoint()
+    query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     spent_ms: int = sum(progress["durationMs"]["triggerExecution"] for progress in batches)
     return spent_ms / 1000
-
-
-def stream_into(bench: Bench, place: Place, segments: int) -> float:
-    """Write the input with transactions into a topic of so many segments; return rows/s."""
-    with place.topic(segments) as topic:
-        return bench.rate(_sink_stream(bench, {**place.options, "topic": topic}), bench.rows)
 
 
 def appended(bench: Bench, place: Place, segments: int = SEGMENTS) -> float:
@@ -270,10 +293,10 @@ def _sent(bench: Bench, place: Place) -> float:
 
 
 @contextmanager
-def filled(bench: Bench, place: Place) -> Iterator[str]:
-    """Give a topic with all rows of the input, committed in one transaction."""
+def filled(bench: Bench, place: Place, transactions: str = "true") -> Iterator[str]:
+    """Give a topic with all rows of the input, committed in one transaction or in none."""
     with place.topic() as topic:
-        _sink_batch(bench, {**place.options, "topic": topic})
+        _sink_batch(bench, {**place.options, "topic": topic, "transactions": transactions})
         yield topic
 
 
@@ -282,7 +305,7 @@ def source(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Iterato
     segments = place.segments(topic)
     shares = _shares(segments)
 
-    def consumed(schema: str | None, place: Place = place) -> float:
+    def consumed(schema: str | None, place: Place = place, topic: str = topic) -> float:
         began = time.perf_counter()
         _read(bench, place, topic, schema).write.format("noop").mode("overwrite").save()
         return bench.rate(time.perf_counter() - began, bench.rows)
@@ -317,7 +340,9 @@ def source(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Iterato
             sides[place.side(BY_CLIENT)] = lambda: consumed(_TWO_COLUMNS, place.by("client"))
             sides[CLIENT] = received
         if peer is not None:
-            sides[JVM] = _read_by(bench, peer, stack.enter_context(peer.topic()))
+            sides[JVM] = _read_by(bench, peer, stack)
+        plain = stack.enter_context(filled(bench, place, "false"))
+        sides[place.side(PLAIN)] = lambda: consumed(_TWO_COLUMNS, topic=plain)
         yield bench.run_case("source", sides, ratios_of(place))
     everything = frozenset(READ_SCHEMA.names)
     sides = {ours: lambda: consumed(None), log: lambda: from_log(everything)}
@@ -325,17 +350,27 @@ def source(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Iterato
     yield bench.run_case("source_count", {ours: counted}, ratios_of(place))
 
 
-def _read_by(bench: Bench, peer: Peer, topic: str) -> Callable[[], float]:
-    rows = 0
+def _read_by(bench: Bench, peer: Peer, stack: ExitStack) -> Callable[[], float]:
+    rows, topic = 0, ""
 
     def run() -> float:
-        nonlocal rows
+        nonlocal rows, topic
         if not rows:
-            peer.ask("sink_batch", topic=topic)
+            topic = _filled_by(peer, stack)
             rows = peer.ask("count", topic=topic)["rows"]
-        return bench.rate(peer.ask("source", topic=topic)["seconds"], rows)
+        return _peers_rate(bench, peer.ask("source", topic=topic)["seconds"], rows)
 
     return run
+
+
+def _filled_by(peer: Peer, stack: ExitStack) -> str:
+    """Return a topic with the input, which goes with the stack.
+
+    Made in a run of the connector's, so that a failure is that of its side.
+    """
+    topic = stack.enter_context(peer.topic())
+    peer.ask("sink_batch", topic=topic)
+    return topic
 
 
 def _read(bench: Bench, place: Place, topic: str, schema: str | None) -> DataFrame:
@@ -354,17 +389,17 @@ def pipeline(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Itera
         def run() -> float:
             with place.topic() as output:
                 options = {**place.options, "topic": output, "transactions": transactions}
-                seconds = _busy_seconds(
-                    turned(read_stream(bench, place, topic))
-                    .writeStream.format(FORMAT)
-                    .options(**options)
-                    .option("checkpointLocation", bench.checkpoint())
-                    .trigger(availableNow=True)
-                    .start()
-                )
-                return bench.rate(seconds, bench.rows)
+                stream = turned(read_stream(bench, place, topic)).writeStream.format(FORMAT)
+                return bench.rate(_available_now(bench, stream.options(**options)), bench.rows)
 
         return run
+
+    def on_log() -> float:
+        with place.topic() as output:
+            outputs = place.segments(output)
+            return bench.crew_rate(
+                [bare_log.Pass(place, share, outputs) for share in _shares(inputs)]
+            )
 
     def bare() -> float:
         with place.topic() as output:
@@ -379,27 +414,37 @@ def pipeline(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Itera
     sides: dict[str, Callable[[], float]] = {
         place.side(TRANSACTIONAL): passed("true"),
         place.side(PLAIN): passed("false"),
+        place.side(NULL): lambda: _nothing_passed(bench),
+        place.side(LOG): on_log,
     }
     with ExitStack() as stack:
         if place.service_url:
             sides[place.side(BY_CLIENT)] = passed("true", place.by("client"))
             sides[CLIENT] = bare
         if peer is not None:
-            sides[JVM] = _passed_by(bench, peer, stack.enter_context(peer.topic()))
+            sides[JVM] = _passed_by(bench, peer, stack)
         yield bench.run_case("consume_transform_produce", sides, ratios_of(place))
 
 
-def _passed_by(bench: Bench, peer: Peer, topic: str) -> Callable[[], float]:
-    filled = False
+def _nothing_passed(bench: Bench) -> float:
+    """Pass constant rows from a null source to a null sink, in one micro-batch."""
+    pushed = Path(bench.checkpoint()) / "pushed"
+    null.push(pushed, SEGMENTS, 1)
+    each = bench.rows // SEGMENTS
+    source = bench.spark.readStream.format(null.FORMAT).option("path", str(pushed))
+    stream = turned(source.option("rows", each).load()).writeStream.format(null.FORMAT)
+    return each * SEGMENTS / _available_now(bench, stream)
+
+
+def _passed_by(bench: Bench, peer: Peer, stack: ExitStack) -> Callable[[], float]:
+    topic = ""
 
     def run() -> float:
-        nonlocal filled
-        if not filled:
-            peer.ask("sink_batch", topic=topic)
-            filled = True
+        nonlocal topic
+        topic = topic or _filled_by(peer, stack)
         with peer.topic() as output:
             answer = peer.ask("pipeline", topic=topic, output=output)
-            return bench.rate(answer["seconds"], answer["rows"])
+            return _peers_rate(bench, answer["seconds"], answer["rows"])
 
     return run
 
