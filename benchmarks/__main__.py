@@ -38,7 +38,17 @@ from pulsar_txn_spark.store import connection, server
 
 JSON_VARIABLE = "BENCH_JSON"
 _BACKENDS = ("embedded", "pulsar")
-_SPARK_PARTS = ("sink", "source", "pipeline", "latency", "segments", "scaling", "memory", "store")
+_SPARK_PARTS = (
+    "sink",
+    "source",
+    "pipeline",
+    "transactions",
+    "latency",
+    "segments",
+    "scaling",
+    "memory",
+    "store",
+)
 _STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
     "coordinator": coordinator,
     "visibility": visibility,
@@ -188,14 +198,7 @@ def _measure(
     other: Peer | None,
 ) -> Iterator[list[Result]]:
     spark, folder, report, drop = bench.spark, bench.folder, bench.report, bench.drop
-    if "sink" in parts:
-        yield from throughput.sinks(bench, place, other)
-    if "source" in parts or "pipeline" in parts:
-        with throughput.filled(bench, place) as topic:
-            if "source" in parts:
-                yield from throughput.source(bench, place, topic, other)
-            if "pipeline" in parts:
-                yield from throughput.pipeline(bench, place, topic, other)
+    yield from _throughput(bench, place, parts, other)
     if "latency" in parts:
         found, spent = micro_batch.latency(spark, place, folder, _MICRO_BATCHES, report, drop)
         yield found
@@ -216,6 +219,22 @@ def _measure(
     if "scaling" in parts:
         yield from segments.scaling(bench, place)
         yield from segments.split_cost(bench, place)
+
+
+def _throughput(
+    bench: Bench, place: Place, parts: Sequence[str], other: Peer | None
+) -> Iterator[list[Result]]:
+    if "sink" in parts:
+        yield from throughput.sinks(bench, place, other)
+    if not {"source", "pipeline", "transactions"}.intersection(parts):
+        return
+    with throughput.filled(bench, place) as topic:
+        if "source" in parts:
+            yield from throughput.source(bench, place, topic, other)
+        if "pipeline" in parts:
+            yield from throughput.pipeline(bench, place, topic, other)
+        if "transactions" in parts:
+            yield from throughput.transaction_cost(bench, place, topic)
 
 
 @contextmanager

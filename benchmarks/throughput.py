@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,7 @@ NULL = "spark-null"
 """Spark with a source or sink, in Python, that does nothing."""
 _TWO_COLUMNS = "value BINARY, __key BINARY"
 _SUBSCRIPTION = "bench"
+_PAIRS = 3  # times the repetitions, of runs with and without transactions
 Report = Callable[[str, str, float], None]
 Drop = Callable[[str, str, SideError], None]
 
@@ -173,12 +175,7 @@ def _topics(segments: Sequence[SegmentRef]) -> tuple[str, ...]:
 
 def sinks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result]]:
     """Measure each kind of sink, with and without transactions, and what goes without Spark."""
-    kinds: dict[str, Callable[[Bench, dict[str, str]], float]] = {
-        "sink_batch": _sink_batch,
-        "sink_stream": sink_stream,
-        "sink_foreach_batch": _sink_foreach_batch,
-    }
-    for case, write in kinds.items():
+    for case, write in _kinds().items():
         sides: dict[str, Callable[[], float]] = {
             place.side(TRANSACTIONAL): _into_topic(bench, place, write, "true"),
             place.side(PLAIN): _into_topic(bench, place, write, "false"),
@@ -192,6 +189,14 @@ def sinks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result
             if peer is not None and case != "sink_foreach_batch":
                 sides[JVM] = _written_by(bench, peer, case)
         yield bench.run_case(case, sides, ratios_of(place))
+
+
+def _kinds() -> dict[str, Callable[[Bench, dict[str, str]], float]]:
+    return {
+        "sink_batch": _sink_batch,
+        "sink_stream": sink_stream,
+        "sink_foreach_batch": _sink_foreach_batch,
+    }
 
 
 def _into_topic(
@@ -385,15 +390,6 @@ def pipeline(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Itera
     """Measure a stream from topic to topic; input and output are one transaction."""
     inputs = place.segments(topic)
 
-    def passed(transactions: str, place: Place = place) -> Callable[[], float]:
-        def run() -> float:
-            with place.topic() as output:
-                options = {**place.options, "topic": output, "transactions": transactions}
-                stream = turned(read_stream(bench, place, topic)).writeStream.format(FORMAT)
-                return bench.rate(_available_now(bench, stream.options(**options)), bench.rows)
-
-        return run
-
     def on_log() -> float:
         with place.topic() as output:
             outputs = place.segments(output)
@@ -412,18 +408,55 @@ def pipeline(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Itera
             )
 
     sides: dict[str, Callable[[], float]] = {
-        place.side(TRANSACTIONAL): passed("true"),
-        place.side(PLAIN): passed("false"),
+        place.side(TRANSACTIONAL): _passed(bench, place, topic, "true"),
+        place.side(PLAIN): _passed(bench, place, topic, "false"),
         place.side(NULL): lambda: _nothing_passed(bench),
         place.side(LOG): on_log,
     }
     with ExitStack() as stack:
         if place.service_url:
-            sides[place.side(BY_CLIENT)] = passed("true", place.by("client"))
+            sides[place.side(BY_CLIENT)] = _passed(bench, place.by("client"), topic, "true")
             sides[CLIENT] = bare
         if peer is not None:
             sides[JVM] = _passed_by(bench, peer, stack)
         yield bench.run_case("consume_transform_produce", sides, ratios_of(place))
+
+
+def _passed(bench: Bench, place: Place, topic: str, transactions: str) -> Callable[[], float]:
+    def run() -> float:
+        with place.topic() as output:
+            options = {**place.options, "topic": output, "transactions": transactions}
+            stream = turned(read_stream(bench, place, topic)).writeStream.format(FORMAT)
+            return bench.rate(_available_now(bench, stream.options(**options)), bench.rows)
+
+    return run
+
+
+def transaction_cost(bench: Bench, place: Place, topic: str) -> Iterator[list[Result]]:
+    """Measure with and without transactions in turn, and nothing else in between.
+
+    What a transaction costs is less than the machine drifts while all sides have their turn. So
+    the ratio is the median of those of runs that followed each other, over more of them.
+    """
+    exact, plain = place.side(TRANSACTIONAL), place.side(PLAIN)
+    cases: dict[str, Callable[[str], Callable[[], float]]] = {
+        **{case: partial(_into_topic, bench, place, write) for case, write in _kinds().items()},
+        "consume_transform_produce": partial(_passed, bench, place, topic),
+    }
+    for name, side_of in cases.items():
+        case = f"{name}_in_pairs"
+        series = interleave(
+            {exact: side_of("true"), plain: side_of("false")},
+            _PAIRS * bench.repetitions,
+            ROWS_PER_SECOND,
+            partial(bench.report, case),
+        )
+        pairs = zip(series[exact].runs, series[plain].runs, strict=True)
+        ratio = statistics.median(one / other for one, other in pairs)
+        yield [
+            replace(row, ratio=ratio) if row.side == exact else row
+            for row in compare(case, series, {exact: (plain,)})
+        ]
 
 
 def _nothing_passed(bench: Bench) -> float:
