@@ -411,6 +411,63 @@ def test_a_birth_that_died_halfway_is_finished_by_the_next(
     assert world.visible() == ["a"]
 
 
+def test_what_was_prepared_costs_its_first_transaction_nothing(world: World) -> None:
+    def admitted(segment: str, *, prepared: bool) -> int:
+        process = world.another_process()
+        if prepared:
+            process.store.prepare_segments([segment])
+        before = process.store.round_trips
+        process.admit(world.open(), segment=segment)
+        return process.store.round_trips - before
+
+    first = admitted("unprepared", prepared=False)
+    assert admitted("prepared", prepared=True) == admitted("unprepared", prepared=False) < first
+
+
+def test_many_segments_are_prepared_in_three_round_trips(world: World) -> None:
+    before = world.store.round_trips
+    world.store.prepare_segments([f"segment-{number}" for number in range(20)])
+    assert world.store.round_trips - before == 3
+    world.store.prepare_segments(["segment-0", "segment-new"])  # again = no harm
+    assert world.store.witness("seg:segment-new") == 1
+
+
+def test_a_prepared_segment_that_is_lost_before_its_first_use_is_found_out(
+    world: World, redis_client: redis.Redis
+) -> None:
+    world.store.prepare_segments([SEGMENT])
+    redis_client.delete(f"{{seg:{SEGMENT}}}:birth")
+    process = world.another_process()
+    process.store.prepare_segments([SEGMENT])
+    with pytest.raises(StoreRolledBackError, match="is gone"):
+        process.store.raise_high(SEGMENT, Position(1, 1))
+
+
+def test_a_preparation_that_died_halfway_is_finished_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_many = world.store._run_many
+    steps: list[str] = []
+
+    def die_after(steps_left: int) -> Callable[[Any], Any]:
+        def run(calls: Any) -> Any:
+            if len(steps) == steps_left:
+                raise KeyboardInterrupt
+            steps.append("done")
+            return run_many(calls)
+
+        return run
+
+    for done in range(3):
+        steps.clear()
+        monkeypatch.setattr(world.store, "_run_many", die_after(done))
+        with pytest.raises(KeyboardInterrupt):
+            world.store.prepare_segments([f"halfway-{done}"])
+        process = world.another_process()
+        process.store.raise_high(f"halfway-{done}", Position(1, 1))
+        process.store.prepare_segments([f"halfway-{done}"])
+
+
 # --- no reply -----------------------------------------------------------------------------------
 
 

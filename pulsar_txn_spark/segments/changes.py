@@ -148,6 +148,7 @@ class TopologyChanges:
             As it is afterwards.
         """
         for change in topology.unfinished:
+            self._store.prepare_segments([child.ref.id for child in change.children])
             for child in change.children:
                 self._log.create(child.ref)
             for parent in change.parents:

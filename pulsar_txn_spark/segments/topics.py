@@ -84,6 +84,7 @@ class Topics:
             raise TopicExistsError(
                 f"topic {topic} exists and was created with {first} segments, expected {segments}"
             )
+        self._store.prepare_segments([segment.ref.id for segment in found.active])
         for segment in found.active:
             self._log.create(segment.ref)
         self._store.catalogue(str(topic), listed=True)

@@ -515,6 +515,13 @@ class MetadataStore(Protocol):
         """Return the full names of all segmented topics, sorted."""
         ...
 
+    def prepare_segments(self, segments: Sequence[str]) -> None:
+        """Make the first records of segments, so that their first transaction need not.
+
+        Nothing else depends on it: what was not prepared is when it is first used.
+        """
+        ...
+
     def catalogue(self, topic: str, *, listed: bool) -> None:
         """Put a topic into the catalogue or take it out."""
         ...

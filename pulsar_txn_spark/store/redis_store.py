@@ -411,6 +411,19 @@ class RedisStore:
         reply = self._run(_Call("catalog_list", "meta", ["topics"], []))
         return sorted(_text(value) for value in reply[2:])
 
+    def prepare_segments(self, segments: Sequence[str]) -> None:
+        """Give birth to the tags of segments, all of them in three round trips."""
+        tags = [f"seg:{segment}" for segment in segments]
+
+        def marked(state: str) -> list[_Call]:
+            return [_Call("tag_state", "meta", ["tags"], [tag, state]) for tag in tags]
+
+        before = [_text(reply[2]) for reply in self._run_many(marked("creating"))]
+        # One that was born and is gone is lost: whoever uses it says so.
+        tags = [tag for tag, state in zip(tags, before, strict=True) if state != "born"]
+        self._run_many([_Call("birth", tag, [], []) for tag in tags])
+        self._run_many(marked("born"))
+
     def catalogue(self, topic: str, *, listed: bool) -> None:
         """Put a topic into the catalogue or take it out."""
         self._run(_Call("catalog_add", "meta", ["topics"], [topic, "add" if listed else "remove"]))

@@ -952,6 +952,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a lost segment is born again where segments are prepared",
+        "INV-11",
+        f"{STORES}::test_a_prepared_segment_that_is_lost_before_its_first_use_is_found_out",
+        Edit(f"{STORE}/redis_store.py", ' if state != "born"]', "]"),
+    ),
+    mutation(
         "a tag that another task has just made is called lost",
         "INV-11",
         f"{STORES}::test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost",
