@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
+import urllib3
 
 import pulsar_txn_spark
 from benchmarks.data import BATCH_ROWS, PROCESSES, load
-from benchmarks.measure import Result, Series, compare, interleave
+from benchmarks.measure import Result, Series, SideError, compare, interleave
 from benchmarks.micro_batch import MILLISECONDS, Progress, Shape, put
 from benchmarks.place import Place
 from benchmarks.throughput import Bench, appended, read_stream, sink_stream, turned
@@ -36,13 +38,17 @@ def scaling(bench: Bench, place: Place) -> Iterator[list[Result]]:
     """Measure a writing job, and the log alone, with 1, 2, 4 and 8 segments.
 
     The job has a task for each of the two cores, whatever the number of segments; then a single
-    one, which shows what one task gains from several segments.
+    one, which shows what one task gains from several segments. Where one segment takes all that the
+    cores can give, more cannot help. On Pulsar the broker is therefore told to take less from each:
+    so it is where a segment's disk or broker is the limit.
     """
     cases: dict[str, Callable[[Bench, Place, int], float]] = {
         "sink_stream_by_segments": _streamed,
         "sink_stream_of_one_task_by_segments": partial(_streamed, tasks=1),
         "log_by_segments": appended,
     }
+    if place.service_url:
+        cases["sink_stream_by_slow_segments"] = partial(_streamed, a_second=bench.rows // 10)
     for case, write in cases.items():
         sides: dict[str, Callable[[], float]] = {
             _side(place, count): partial(write, bench, place, count) for count in _COUNTS
@@ -51,13 +57,31 @@ def scaling(bench: Bench, place: Place) -> Iterator[list[Result]]:
         yield bench.run_case(case, sides, {side: (one,) for side in sides if side != one})
 
 
-def _streamed(bench: Bench, place: Place, count: int, tasks: int = PROCESSES) -> float:
+def _streamed(
+    bench: Bench, place: Place, count: int, tasks: int = PROCESSES, a_second: int | None = None
+) -> float:
     """Write the input with transactions into a topic of so many segments; return rows/s."""
     with place.topic(count) as topic:
+        if a_second is not None:
+            for segment in place.segments(topic):
+                _slow_down(place, segment.log_name, a_second)
         # The first transaction on a segment makes its records, with some round trips for each: once
         # in the life of a topic, so it is left out here.
         put(place, topic, Shape("first", count, 1))
         return bench.rate(sink_stream(bench, {**place.options, "topic": topic}, tasks), bench.rows)
+
+
+def _slow_down(place: Place, log_name: str, messages_a_second: int) -> None:
+    """Let the broker take so many messages a second from all producers of a segment."""
+    path = f"{place.admin_url}/admin/v2/{log_name.replace('://', '/')}/publishRate"
+    rate = {"publishThrottlingRateInMsg": messages_a_second, "publishThrottlingRateInByte": -1}
+    urllib3.request("POST", path, json=rate)
+    deadline = time.monotonic() + _PROGRESS_SECONDS
+    # Policies go through a topic of their own; the broker tells nobody when it has read it.
+    while rate.items() - (urllib3.request("GET", path).json() or {}).items():
+        if time.monotonic() > deadline:
+            raise SideError(f"the broker does not take a publish rate for {log_name}")
+        time.sleep(0.05)
 
 
 def _side(place: Place, count: int) -> str:
