@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None or shutil.which("openssl") is None,
     reason="there is no 'mvn' on the PATH to fetch Pulsar's client with, or no 'openssl'",
 )
-SOURCE = Path(__file__).with_name("Produce.java")
+SOURCE = Path(__file__).parents[1] / "jvm_shim" / "Produce.java"
 TOPICS = ("batched", "keybatched", "single", "chunked", "transactions", "encrypted")
 BINARY_KEY = b"\xff\x00\x80\x07"
 
