@@ -36,7 +36,7 @@ from pulsar_txn_spark.store.server import stop_server
 ENTRIES = 120
 ROWS_AN_ENTRY = 5
 JOB = Path(__file__).with_name("crash_job.py")
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 300  # ten to 25 on a free machine; three other jobs made it 120
 
 # The second time of a task's step is in the other task, the second of a driver's step in the batch
 # after the one that is recovered; the first is in the recovery itself.
