@@ -6,35 +6,36 @@ This module holds what else a job may want.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from pulsar_txn_spark.environment import require_python_and_pyspark
 from pulsar_txn_spark.errors import PulsarTxnError
-from pulsar_txn_spark.topic_admin import (
-    Retention,
-    ScalingPolicy,
-    adopt_topic,
-    create_topic,
-    delete_subscription,
-    delete_topic,
-    find_topic,
-    list_topics,
-    merge_segments,
-    remove_topic_property,
-    reset_subscription,
-    seal_segment,
-    set_retention,
-    set_scaling,
-    set_topic_property,
-    split_segment,
-    topic_properties,
-    topic_retention,
-    topic_scaling,
-)
 
 if TYPE_CHECKING:
     from pulsar_txn_spark.metrics import serve_metrics
     from pulsar_txn_spark.spark.scope import BatchTransaction, TransactionalSink, transactional
+    from pulsar_txn_spark.topic_admin import (
+        Retention,
+        ScalingPolicy,
+        adopt_topic,
+        create_topic,
+        delete_subscription,
+        delete_topic,
+        find_topic,
+        list_topics,
+        merge_segments,
+        remove_topic_property,
+        reset_subscription,
+        seal_segment,
+        set_retention,
+        set_scaling,
+        set_topic_property,
+        split_segment,
+        topic_properties,
+        topic_retention,
+        topic_scaling,
+    )
 
 __version__ = "0.1.0.dev0"
 
@@ -70,15 +71,19 @@ _SPARK = frozenset({"BatchTransaction", "TransactionalSink", "transactional"})
 
 
 def __getattr__(name: str) -> Any:
-    # Spark's side is loaded when it is asked for: a topic can be created without PySpark.
+    # All is loaded when it is asked for: a topic can be created without PySpark, and the process
+    # in which Spark looks for data sources, in each session, needs no store and no Arrow.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "topic_admin"
     if name in _SPARK:
         # An older PySpark has not even the names that the module imports.
         require_python_and_pyspark()
-        from pulsar_txn_spark.spark import scope
+        module = "spark.scope"
+    elif name == "serve_metrics":
+        module = "metrics"
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
-        return getattr(scope, name)
-    if name == "serve_metrics":
-        from pulsar_txn_spark.metrics import serve_metrics
 
-        return serve_metrics
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

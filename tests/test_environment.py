@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,22 @@ def test_a_foreach_batch_sink_on_a_pyspark_that_is_too_old_is_refused_before_it_
 
 def test_the_pyspark_that_is_installed_is_taken() -> None:
     environment.require_python_and_pyspark()
+
+
+def test_spark_finds_the_format_without_loading_a_store_or_arrow() -> None:
+    """In each session a process of its own does nothing but look for data sources."""
+    code = (
+        "import sys, pyspark_pulsar_txn\n"
+        "print(pyspark_pulsar_txn.DefaultSource.name())\n"
+        "print(sorted({'redis', 'pyarrow', 'google.protobuf', 'pulsar'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split("\n")[:2] == ["pulsar_txn", "[]"]
+
+
+def test_every_public_name_is_there_when_it_is_asked_for() -> None:
+    assert set(pulsar_txn_spark.__all__) <= set(dir(pulsar_txn_spark))
+    for name in pulsar_txn_spark.__all__:
+        assert getattr(pulsar_txn_spark, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'create_topics'"):
+        pulsar_txn_spark.create_topics  # noqa: B018

@@ -61,7 +61,7 @@ def split_by_delay(messages: DataFrame, names: DataFrame) -> DataFrame:
     )
 
 
-def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
+def start(spark: SparkSession, settings: Settings, names: DataFrame) -> StreamingQuery:
     """Start the job; it ends by itself when it has read all that is there."""
     messages = (
         spark.readStream.format("pulsar_txn")
@@ -69,7 +69,6 @@ def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
         .option("topic", FLIGHTS)
         .load()
     )
-    names = spark.createDataFrame(airlines())
     return (
         split_by_delay(messages, names)
         .writeStream.format("pulsar_txn")
@@ -84,11 +83,12 @@ def main() -> None:
     """Run as a process of its own."""
     settings = begin()
     spark = spark_session("flights", settings)
+    names = spark.createDataFrame(airlines())
     emit("ready")
     # The demo starts each driver while the one before it still runs, as a standby would be: that
     # saves the time in which a JVM starts. Up to here it has seen neither store nor checkpoint.
     wait_to_be_told()
-    query = start(spark, settings)
+    query = start(spark, settings, names)
     reported = -1
     over = False
     while not over:
