@@ -3,10 +3,10 @@
     python tools/spark_jvm_options.py FOLDER
 
 Half of what a Spark that lives for seconds takes of a processor goes into loading and verifying
-classes; the tests start dozens. So a small job is run once, and the classes that it
-has loaded are kept in FOLDER, as the JVM itself can (JEP 350, "dynamic class-data sharing"). A JVM
-takes nothing from an archive that does not fit its version or its class path. Where none can be
-made, the reason is shown once and the JVMs start as they always do.
+classes; the tests start dozens. So a small job is run once, and the classes that it has loaded are
+kept in FOLDER, as the JVM itself can (JEP 350, "dynamic class-data sharing"). A JVM takes nothing
+from an archive that does not fit its version or its class path. Where none can be made, the reason
+is shown once and the JVMs start as they always do.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _made(archive: Path) -> str:
             "SPARK_SUBMIT_OPTS": f'{SHORT_LIVED} {QUIET} "-XX:ArchiveClassesAtExit={found}"',
         }
         try:
-            job = subprocess.run(
+            ran = subprocess.run(
                 [sys.executable, __file__, "--job", folder],
                 env=environment,
                 capture_output=True,
@@ -64,15 +64,15 @@ def _made(archive: Path) -> str:
         except subprocess.TimeoutExpired:
             reason = f"it took more than {TIMEOUT_S} s"
         else:
-            if job.returncode == 0 and found.exists():
+            if ran.returncode == 0 and found.exists():
                 # A rename, which is all or nothing, works within one file system only.
                 part = archive.with_suffix(".part")
                 part.write_bytes(found.read_bytes())
                 part.rename(archive)
                 return f'{QUIET} "-XX:SharedArchiveFile={archive}"'
             log = archive.with_suffix(".log")
-            log.write_text(job.stdout + job.stderr)
-            reason = f"the job that loads them ended with {job.returncode}, see {log}"
+            log.write_text(ran.stdout + ran.stderr)
+            reason = f"the job that loads them ended with {ran.returncode}, see {log}"
     print(f"They were not kept, Spark starts as it always does: {reason}", file=sys.stderr)
     return ""
 
