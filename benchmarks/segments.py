@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 
 import pyarrow as pa
 import urllib3
@@ -14,7 +15,7 @@ import urllib3
 import pulsar_txn_spark
 from benchmarks.data import BATCH_ROWS, PROCESSES, load
 from benchmarks.measure import Result, Series, SideError, compare, interleave
-from benchmarks.micro_batch import MILLISECONDS, Progress, Shape, put
+from benchmarks.micro_batch import MILLISECONDS, Progress
 from benchmarks.place import Place
 from benchmarks.throughput import Bench, appended, read_stream, sink_stream, turned
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -65,17 +66,19 @@ def _streamed(
         if a_second is not None:
             for segment in place.segments(topic):
                 _slow_down(place, segment.log_name, a_second)
-        # The first transaction on a segment makes its records, with some round trips for each: once
-        # in the life of a topic, so it is left out here.
-        put(place, topic, Shape("first", count, 1))
         return bench.rate(sink_stream(bench, {**place.options, "topic": topic}, tasks), bench.rows)
 
 
 def _slow_down(place: Place, log_name: str, messages_a_second: int) -> None:
-    """Let the broker take so many messages a second from all producers of a segment."""
+    """Let the broker take so many messages a second from all producers of a segment.
+
+    What it may take in the first second (its token bucket is full) it takes at once.
+    """
     path = f"{place.admin_url}/admin/v2/{log_name.replace('://', '/')}/publishRate"
     rate = {"publishThrottlingRateInMsg": messages_a_second, "publishThrottlingRateInByte": -1}
-    urllib3.request("POST", path, json=rate)
+    answer = urllib3.request("POST", path, json=rate)
+    if answer.status >= HTTPStatus.BAD_REQUEST:
+        raise SideError(f"the broker refused a publish rate for {log_name}: {answer.status}")
     deadline = time.monotonic() + _PROGRESS_SECONDS
     # Policies go through a topic of their own; the broker tells nobody when it has read it.
     while rate.items() - (urllib3.request("GET", path).json() or {}).items():

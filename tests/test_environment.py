@@ -84,4 +84,4 @@ def test_every_public_name_is_there_when_it_is_asked_for() -> None:
     for name in pulsar_txn_spark.__all__:
         assert getattr(pulsar_txn_spark, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'create_topics'"):
-        pulsar_txn_spark.create_topics  # noqa: B018
+        _ = pulsar_txn_spark.create_topics

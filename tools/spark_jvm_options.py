@@ -18,6 +18,9 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+from pulsar_txn_spark.pulsar_server import find_java
 
 # To optimize the code of a JVM that lives for seconds costs more than to run it as it is.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -28,8 +31,7 @@ ROWS = 100
 
 def main(folder: Path) -> None:
     """Make the archive if there is none for this Java and this PySpark, and print the options."""
-    java = Path(os.environ["JAVA_HOME"], "bin/java") if "JAVA_HOME" in os.environ else "java"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
+    told = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
     made_of = [told.stderr, version("pyspark"), str(folder.resolve()), Path(__file__).read_text()]
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
     archive, options = folder / f"spark-classes-{key}.jsa", folder / f"spark-options-{key}"
@@ -78,11 +80,13 @@ def _made(archive: Path) -> str:
 
 
 def job(folder: Path) -> None:
-    """Load what the tests load: batches and streams, through this package."""
+    """Load what the tests load: the demo's transformation, from batch to stream to batch."""
     from pyspark.sql import SparkSession
-    from pyspark.sql import functions as f
 
     import pulsar_txn_spark
+    from pulsar_txn_spark.demo.data import airlines
+    from pulsar_txn_spark.demo.job import split_by_delay
+    from pulsar_txn_spark.demo.topics import DELAYS, FLIGHTS, SEGMENTS
     from pulsar_txn_spark.store.server import OWNER_VARIABLE
 
     os.environ[OWNER_VARIABLE] = str(os.getpid())  # the embedded server ends with this process
@@ -97,37 +101,32 @@ def job(folder: Path) -> None:
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )
-    for topic in ("in", "out"):
-        pulsar_txn_spark.create_topic(options, topic, segments=2)
+    for topic, segments in SEGMENTS.items():
+        pulsar_txn_spark.create_topic(options, topic, segments=segments)
     rows = spark.range(ROWS).selectExpr(
-        "to_json(named_struct('id', id, 'code', 'B6')) AS value", "CAST(id AS STRING) AS __key"
+        "to_json(named_struct('id', id, 'carrier', 'B6')) AS value", "CAST(id AS STRING) AS __key"
     )
-    written = rows.write.format("pulsar_txn").options(**options).option("topic", "in")
+    written = rows.write.format("pulsar_txn").options(**options).option("topic", FLIGHTS)
     written.mode("append").save()
-    names = spark.createDataFrame([("B6", "JetBlue")], "code STRING, name STRING")
+    names = spark.createDataFrame(airlines())
     for sink in ("format", "foreachBatch"):
-        flights = (
+        messages = (
             spark.readStream.format("pulsar_txn")
             .options(**options)
-            .options(topic="in", subscription=sink, startingOffsets="earliest")
+            .options(topic=FLIGHTS, subscription=sink, startingOffsets="earliest")
             .load()
-            .select("__key", f.from_json(f.col("value").cast("string"), "id INT, code STRING"))
-            .toDF("__key", "flight")
-            .select("__key", "flight.*")
-            .join(f.broadcast(names), "code", "left")
-            .select("__key", f.to_json(f.struct("id", "code", "name")).alias("value"))
         )
-        writer = flights.writeStream.option("checkpointLocation", str(folder / sink))
+        writer = split_by_delay(messages, names).writeStream
+        writer = writer.option("checkpointLocation", str(folder / sink))
         if sink == "format":
-            writer = writer.format("pulsar_txn").options(**options).option("topic", "out")
+            writer = writer.format("pulsar_txn").options(**options)
         else:
-            write = pulsar_txn_spark.TransactionalSink({**options, "topic": "out"})
-            writer = writer.foreachBatch(write)
+            writer = writer.foreachBatch(pulsar_txn_spark.TransactionalSink(options))
         writer.trigger(availableNow=True).start().awaitTermination()
-    out = spark.read.format("pulsar_txn").options(**options).option("topic", "out").load()
-    assert out.groupBy("__key").count().count() == ROWS
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
+    out = spark.read.format("pulsar_txn").options(**options).option("topic", DELAYS).load()
+    if out.groupBy("__key").count().count() != ROWS:
+        raise SystemExit(f"expected {ROWS} keys in {DELAYS}")
+    gateway: Any = spark.sparkContext._gateway
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # by which Spark's JVM knows that it is to end; then it writes
