@@ -7,11 +7,12 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 import pulsar_txn_spark
 from integration.spark_support import FORMAT, NO_PANDAS_3, Lab, failure, until
-from pulsar_txn_spark import TransactionalSink, transactional
+from pulsar_txn_spark import BatchTransaction, TransactionalSink, transactional
 from pulsar_txn_spark.errors import (
     OptionError,
     SegmentLogUnavailableError,
@@ -123,6 +124,60 @@ def test_a_batch_knows_what_is_for_streams_only(lab: Lab) -> None:
     assert "'subscription' means nothing here" in failure(subscribed.collect)
 
 
+def test_what_means_nothing_on_a_stream_is_said_in_few_lines(lab: Lab) -> None:
+    topic, out = lab.topic(), lab.topic()
+    wrong = lab.source(topic, endingOffsets="latest")
+    with pytest.raises(PySparkException) as caught:
+        lab.drain(lab.sink(wrong, out, lab.checkpoint()))
+    message = str(caught.value).partition("=== Streaming Query ===")[0]
+    assert "'endingOffsets' means nothing here" in message
+    assert "UnboundLocalError" not in message
+    assert len(message.splitlines()) <= 12
+
+    @transactional(lab.options)
+    def process(df: DataFrame, _: int, txn: BatchTransaction) -> None:
+        txn.write(df.select("value"), topic="never-created")
+
+    lab.produce(topic, "a")
+    query = lab.source(topic).writeStream.foreachBatch(process)
+    with pytest.raises(PySparkException) as caught:
+        lab.drain(query.option("checkpointLocation", str(lab.checkpoint("function"))))
+    lines = str(caught.value).partition("=== Streaming Query ===")[0].splitlines()
+    assert "TopicNotFoundError: topic topic://public/default/never-created" in "".join(lines)
+    assert len(lines) <= 24
+
+
+def test_an_error_is_few_lines_with_its_message_among_the_last(lab: Lab) -> None:
+    with pytest.raises(PySparkException) as caught:
+        lab.read(lab.topic(), topik="t")
+    lines = str(caught.value).strip().splitlines()
+    assert len(lines) <= 6
+    assert "did you mean 'topic'?" in lines[-2]
+
+
+def test_a_table_is_made_in_sql_and_read_with_its_options(lab: Lab) -> None:
+    topic = lab.topic()
+    lab.produce(topic, "a")
+    given = f"topic '{topic}', 'store.path' '{lab.options['store.path']}'"
+    table = f"t_{topic.rpartition('/')[2].replace('-', '_')}"
+    lab.spark.sql(
+        f"CREATE TABLE {table} USING {FORMAT} OPTIONS ({given}) COMMENT 'flights' "
+        "TBLPROPERTIES ('team' = 'x')"
+    )
+    try:
+        assert lab.spark.table(table).columns[0] == "value"
+        options = f"`topic` = '{topic}', `store.path` = '{lab.options['store.path']}'"
+        found = lab.spark.sql(f"SELECT string(value) FROM {table} WITH ({options})").collect()
+        assert [row[0] for row in found] == ["a"]
+        error = failure(lab.spark.sql(f"SELECT * FROM {table}").collect)
+        assert "SELECT * FROM t WITH (topic" in error
+    finally:
+        lab.spark.sql(f"DROP TABLE {table}")
+    lab.spark.sql(f"CREATE TEMPORARY VIEW {table} USING {FORMAT} OPTIONS ({given})")
+    found = lab.spark.sql(f"SELECT string(value) FROM {table}").collect()
+    assert [row[0] for row in found] == ["a"]
+
+
 # -- what is to be written -------------------------------------------------------------------------
 
 WRITING: dict[str, tuple[str, dict[str, str], list[str]]] = {
@@ -196,7 +251,7 @@ def test_topics_are_created_on_purpose_and_once(lab: Lab) -> None:
         pulsar_txn_spark.create_topic(lab.options, topic + "-none", segments=0)
     with pytest.raises(TopicNotFoundError, match="does not exist"):
         pulsar_txn_spark.delete_topic(lab.options, topic + "-none")
-    with pytest.raises(OptionError, match="'earliest', 'latest' or 'here'"):
+    with pytest.raises(OptionError, match="expected 'earliest', 'latest', 'here', a time"):
         pulsar_txn_spark.reset_subscription(lab.options, topic, "s", to="yesterday")
 
 

@@ -5,28 +5,43 @@ from __future__ import annotations
 import base64
 import shutil
 import subprocess
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from integration.contract_segment_log import Row, as_rows, read
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
 from pulsar_txn_spark.errors import SegmentLogError
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.pulsar_server import Broker, find_java, resolve_classpath
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.pulsar_log import PulsarSegmentLog
+from pulsar_txn_spark.segments.pulsar_topic_log import PulsarTopicLog
+from pulsar_txn_spark.spark.rows import READ_SCHEMA, needed_columns, to_spark_batches
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None or shutil.which("openssl") is None,
     reason="there is no 'mvn' on the PATH to fetch Pulsar's client with, or no 'openssl'",
 )
-SOURCE = Path(__file__).parents[1] / "jvm_shim" / "Produce.java"
+SHIM = Path(__file__).parents[1] / "jvm_shim"
 TOPICS = ("batched", "keybatched", "single", "chunked", "transactions", "encrypted")
+FOREIGN = "foreign"
+"""Of Pulsar's own domain; the others are segments."""
+SOON_S = 20.0  # with one question after another that is never answered, it took minutes
+ROW_COLUMNS = frozenset({"value", "key", "event_time_ms", "properties"})
+ID_FIELD = READ_SCHEMA["__messageId"]
 BINARY_KEY = b"\xff\x00\x80\x07"
+
+
+def everything(_writer: str, _position: Position) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -41,6 +56,19 @@ class Written:
 
 def decoded(text: str) -> bytes | None:
     return None if text == "-" else base64.b64decode(text[1:])
+
+
+def run_java(program: str, *arguments: str) -> str:
+    """Run a program of the tests with Pulsar's client; Java compiles a single file by itself."""
+    done = subprocess.run(
+        [find_java(), "-cp", resolve_classpath(), str(SHIM / f"{program}.java"), *arguments],
+        capture_output=True,
+        timeout=240,
+        check=False,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -60,28 +88,21 @@ def written(pulsar: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     log = PulsarSegmentLog(PulsarConfig(pulsar.service_url, pulsar.admin_url))
     for segment in segments.values():
         log.create(segment)
-    # Java compiles a program of a single file by itself.
-    java = [find_java(), "-cp", resolve_classpath(), str(SOURCE)]
-    done = subprocess.run(
-        [*java, pulsar.service_url, prefix, str(public)],
-        capture_output=True,
-        timeout=240,
-        check=False,
-        encoding="utf-8",
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    output = run_java("Produce", pulsar.service_url, prefix, str(public))
     rows: dict[str, list[Row]] = defaultdict(list)
-    for line in done.stdout.splitlines():
+    for line in output.splitlines():
         if not line.startswith(prefix):
             continue  # the client's log
         topic, value, key, time, pairs = line.split("\t")
         properties = dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
         row = (decoded(value), decoded(key), int(time) or None, properties)
         rows[topic.removeprefix(prefix)].append(row)
-    assert set(rows) == set(TOPICS)
+    name = prefix + FOREIGN
+    segments[FOREIGN] = SegmentRef(name, name, name)
+    assert set(rows) == set(segments)
     yield Written(segments, rows, private, public)
-    for segment in segments.values():
-        log.delete(segment)
+    for topic in TOPICS:
+        log.delete(segments[topic])
     log.close()
 
 
@@ -91,6 +112,14 @@ def log(pulsar: Broker, request: pytest.FixtureRequest) -> Iterator[PulsarSegmen
     log = PulsarSegmentLog(config)
     yield log
     log.close()
+
+
+@pytest.fixture
+def foreign(log: PulsarSegmentLog) -> Iterator[PulsarTopicLog]:
+    """Return what reads topics of Pulsar's own domain, by the same transport."""
+    found = PulsarTopicLog(log._config)
+    yield found
+    found.close()
 
 
 def expected(written: Written, topic: str, log: PulsarSegmentLog) -> list[Row]:
@@ -136,6 +165,64 @@ def test_every_message_is_read_in_order(
     missing = left_out(found, expected(written, topic, log))
     assert len(missing) == allowed(log, topic)
     assert not any(row[0] for row in missing)
+
+
+def test_topics_that_begin_and_end_with_compressed_chunks_are_read_soon(
+    written: Written, foreign: PulsarTopicLog
+) -> None:
+    segment = written.segments[FOREIGN]
+    began = time.monotonic()
+    end = foreign.last_confirmed(segment)
+    assert end == foreign.admin.layout(segment.log_name).last
+    found = list(
+        foreign.read(segment, EARLIEST, end, visible=everything, columns=ROW_COLUMNS, max_rows=100)
+    )
+    rows = [row for batch in found for row in as_rows(batch.to_pylist())]
+    assert rows == written.rows[FOREIGN]
+    assert foreign.measure(segment, EARLIEST, Position(end.ledger, 1)).entries == 2
+    assert time.monotonic() - began < SOON_S
+
+
+def test_a_range_that_begins_within_a_message_gives_it_whole_or_is_refused(
+    written: Written, foreign: PulsarTopicLog
+) -> None:
+    segment = written.segments[FOREIGN]
+    end = foreign.last_confirmed(segment)
+    wire = foreign._config.transport == "wire"
+    for entry in (0, 9, 20):  # the first message has 30 chunks and more, in LZ4
+        begun = foreign.read(
+            segment,
+            Position(end.ledger, entry),
+            end,
+            visible=everything,
+            columns=ROW_COLUMNS,
+            max_rows=100,
+        )
+        if wire:
+            rows = [row for batch in begun for row in as_rows(batch.to_pylist())]
+            assert rows == written.rows[FOREIGN]
+        else:
+            with pytest.raises(SegmentLogError, match=r"begins before the range.*'wire'"):
+                list(begun)
+
+
+def test_javas_client_seeks_to_the_ids_of_messages_in_chunks(
+    pulsar: Broker, written: Written, foreign: PulsarTopicLog
+) -> None:
+    segment = written.segments[FOREIGN]
+    columns = needed_columns(StructType([ID_FIELD])) | {"value"}
+    end = foreign.last_confirmed(segment)
+    found = pa.Table.from_batches(
+        foreign.read(segment, EARLIEST, end, visible=everything, columns=columns, max_rows=100)
+    )
+    [rows] = found.combine_chunks().to_batches()
+    [shown] = to_spark_batches(
+        iter([rows]), StructType([ID_FIELD]), pa.schema([("__messageId", pa.binary())]), "t"
+    )
+    ids = [base64.b64encode(one.as_py()).decode() for one in shown.column(0)]
+    output = run_java("Seek", pulsar.service_url, segment.log_name, *ids)
+    values = [line.split("\t")[1] for line in output.splitlines() if line.startswith("value\t")]
+    assert [base64.b64decode(one) for one in values] == rows.column("value").to_pylist()
 
 
 def test_batches_by_key_are_read_whole(written: Written, log: PulsarSegmentLog) -> None:

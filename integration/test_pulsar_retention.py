@@ -21,6 +21,7 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.pulsar_log import INTERNAL_SUBSCRIPTION, PulsarSegmentLog
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, SegmentState
+from tests.scenario import put_cursor
 
 TIMEOUT_S = 60
 
@@ -146,7 +147,7 @@ def test_a_drained_segment_is_deleted_on_the_broker_and_its_children_are_not(
     run.store.claim_cursor(segment(0).ref.id, "sub", "q", 1, EARLIEST)
     run.store.change_property(str(topic), "__retention", '{"time_ms": 0, "size_bytes": null}')
     assert run.sweeper(0).sweep().segments_deleted == 0, "the subscription has not read it"
-    run.store.reset_cursor(segment(0).ref.id, "sub", end)
+    put_cursor(run.store, segment(0).ref.id, "sub", end)
     run.store.delete_cursor(segment(0).ref.id, "sub")
     run.store.claim_cursor(segment(0).ref.id, "sub", "q", 1, end)
     report = run.sweeper(0).sweep()

@@ -25,13 +25,19 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(params=["client", "wire"], ids=["pulsar-client", "pulsar-wire"])
-def run(request: pytest.FixtureRequest, pulsar: Broker, embedded: dict[str, str]) -> Runtime:
-    options = {
+def options(
+    request: pytest.FixtureRequest, pulsar: Broker, embedded: dict[str, str]
+) -> dict[str, str]:
+    return {
         **embedded,
         "service.url": pulsar.service_url,
         "admin.url": pulsar.admin_url,
         "transport": request.param,
     }
+
+
+@pytest.fixture
+def run(options: dict[str, str]) -> Runtime:
     return runtime(Options(options, Use.CONNECT))
 
 
@@ -46,7 +52,9 @@ def write(task: Task, topic: TopicName, rows: Rows) -> list[Written]:
     return task.writers.finish()
 
 
-def test_in_a_few_histories_each_row_is_read_once_and_each_key_in_order(run: Runtime) -> None:
+def test_in_a_few_histories_each_row_is_read_once_and_each_key_in_order(
+    run: Runtime, options: dict[str, str]
+) -> None:
     # A child is a new topic, which takes the broker a second: few histories, and short ones. What
     # fails is not made smaller, which would take minutes.
     @settings(
@@ -59,15 +67,20 @@ def test_in_a_few_histories_each_row_is_read_once_and_each_key_in_order(run: Run
     )
     @given(made=moves(10, 16))
     def check(made: list[Move]) -> None:
-        history = History(run, new_topic(run, 2))
-        for move in made:
-            history.go(move)
-        history.finish()
+        history = History(run, options, new_topic(run, 2))
+        try:
+            for move in made:
+                history.go(move)
+            history.finish()
+        finally:
+            history.close()
 
     check()
 
 
-def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(run: Runtime) -> None:
+def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(
+    run: Runtime, options: dict[str, str]
+) -> None:
     topic = new_topic(run, 1)
     [parent] = run.topics.require(topic).active
     rows = [(f"key-{n % 7}", n) for n in range(4000)]
@@ -78,12 +91,13 @@ def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(run: Runtime) 
         write(task, topic, rows[2000:])
     task.abort()
     run.topics.changes.split(topic, parent.descriptor)
-    history = History(run, topic)
+    history = History(run, options, topic)
     task = Task(run, new_nonce())
     task.commit(write(task, topic, rows))
     for key, value in rows:
         history.committed[key].append(value)
     history.finish()
+    history.close()
 
 
 @pytest.mark.long

@@ -27,6 +27,7 @@ from urllib3.exceptions import InsecureRequestWarning
 from integration.contract_segment_log import numbered, read_values, values, write
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
 from pulsar_txn_spark.errors import (
+    MessageTooLargeError,
     PulsarTxnError,
     SegmentLogError,
     SegmentLogUnavailableError,
@@ -90,6 +91,28 @@ def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
         server.start()
     with pytest.raises(PulsarServerError):
         _ = server.log_path
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("transport", ["wire", "client"])
+def test_the_largest_entry_that_we_send_fits_a_bookie_of_the_default_installation(
+    transport: str,
+) -> None:
+    # Pulsar's standalone.conf sets no frame size: then it is the broker's limit, 5 MiB, itself.
+    with PulsarServer(settings={"nettyMaxFrameSizeBytes": str(5 * 1024 * 1024)}) as server:
+        log, segment = log_of(server, transport), new_segment()
+        log.create(segment)
+        writer = log.writer(segment, "w")
+        value = b"x" * (5 * 1024 * 1024 - 1200)
+        writer.append(pa.record_batch({"value": pa.array([value], pa.binary())}))
+        assert writer.flush().messages == 1
+        writer.close()
+        writer = log.writer(segment, "v")
+        with pytest.raises(MessageTooLargeError):  # noqa: PT012 — one of the two
+            writer.append(pa.record_batch({"value": pa.array([value + b"x" * 300], pa.binary())}))
+            writer.flush()
+        writer.close()
+        log.close()
 
 
 # --- crashes --------------------------------------------------------------------------------------

@@ -429,7 +429,7 @@ def test_a_subscription_serves_one_source_of_a_query(lab: Lab) -> None:
         source,
         **settings,
     ).union(lab.source(source, startingOffsets="subscription", subscription="other"))
-    reset_subscription(lab.options, source, "s")
+    reset_subscription(lab.options, source, "s", to="earliest")
     lab.drain(lab.sink(each, out, lab.checkpoint("each")))
     assert lab.visible(out) == ["a", "a"]
     assert lab.cursor(source, "s") == lab.cursor(source, "other") == lab.end(source)

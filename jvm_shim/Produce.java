@@ -18,6 +18,14 @@ public class Produce {
   private static final Base64.Encoder BASE64 = Base64.getEncoder();
   private static final long EVENT_TIME = 1_700_000_000_123L;
 
+  private static final CompressionType[] IN_CHUNKS = {
+    CompressionType.LZ4,
+    CompressionType.ZLIB,
+    CompressionType.NONE,
+    CompressionType.ZSTD,
+    CompressionType.SNAPPY
+  };
+
   private record Sent(byte[] value, byte[] key, long time, Map<String, String> properties) {}
 
   public static void main(String[] arguments) throws Exception {
@@ -28,7 +36,11 @@ public class Produce {
         shapes(client, prefix + "batched", type, true, BatcherBuilder.DEFAULT);
         shapes(client, prefix + "keybatched", type, true, BatcherBuilder.KEY_BASED);
         shapes(client, prefix + "single", type, false, BatcherBuilder.DEFAULT);
+      }
+      // Compressed chunks first and last: of those the admin API tells nothing.
+      for (CompressionType type : IN_CHUNKS) {
         chunked(client, prefix + "chunked", type);
+        chunked(client, prefix + "foreign", type);
       }
       transactions(client, prefix + "transactions");
       encrypted(client, prefix + "encrypted", arguments[2]);
@@ -109,12 +121,21 @@ public class Produce {
             .enableChunking(true)
             .chunkMaxMessageSize(1000)
             .create()) {
-      byte[] value = new byte[10_000];
-      new java.util.Random(type.ordinal()).nextBytes(value); // no codec makes that small
-      producer.newMessage().key("k").eventTime(EVENT_TIME).property("p", "q").value(value).send();
-      print(topic, new Sent(value, "k".getBytes(), EVENT_TIME, Map.of("p", "q")));
-      producer.newMessage().value("small".getBytes()).send();
-      print(topic, new Sent("small".getBytes(), null, 0, Map.of()));
+      for (int size : new int[] {30_000, 0, 5_000}) {
+        byte[] value = "small".getBytes();
+        if (size > 0) {
+          value = new byte[size];
+          new java.util.Random(type.ordinal()).nextBytes(value); // no codec makes that small
+        }
+        TypedMessageBuilder<byte[]> message = producer.newMessage().value(value);
+        Sent sent = new Sent(value, null, 0, Map.of());
+        if (size > 0) {
+          message.key("k").eventTime(EVENT_TIME).property("p", "q");
+          sent = new Sent(value, "k".getBytes(), EVENT_TIME, Map.of("p", "q"));
+        }
+        message.send();
+        print(topic, sent);
+      }
     }
   }
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
 import json
 import logging
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+import pulsar_txn_spark
 from pulsar_txn_spark import topic_admin
 from pulsar_txn_spark.doctor import Level, examine
 from pulsar_txn_spark.errors import (
@@ -27,13 +35,18 @@ from pulsar_txn_spark.errors import (
     TransactionNotFoundError,
 )
 from pulsar_txn_spark.metrics import DEFAULT_HOST, serve, stop_serving
+from pulsar_txn_spark.option_sources import gather
 from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.drawing import bar, lineage
+from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
 from pulsar_txn_spark.segments.scaler import Scaled
+from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.ack_state import SubscriptionState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import (
+    NOWHERE,
     EndedBy,
     MetadataStore,
     OpLogSettings,
@@ -41,7 +54,9 @@ from pulsar_txn_spark.store.protocol import (
     TxnId,
     TxnState,
 )
+from pulsar_txn_spark.subscription_admin import find_subscription
 from pulsar_txn_spark.txn.participants import Participants
+from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
 from pulsar_txn_spark.txn.sweeper import (
     DEFAULT_INTERVAL_S,
     DEFAULT_RETENTION_MS,
@@ -49,11 +64,56 @@ from pulsar_txn_spark.txn.sweeper import (
 )
 from pulsar_txn_spark.txn.txn_ids import pulsars_own, read_txn_id
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
-topic = typer.Typer(no_args_is_help=True, help="Segmented topics.")
-txn = typer.Typer(no_args_is_help=True, help="Transactions.")
-op_log = typer.Typer(no_args_is_help=True, help="How operation records are gathered (PIP-160).")
-subscription = typer.Typer(no_args_is_help=True, help="Subscriptions and their cursors.")
+_options_file: ContextVar[Path | None] = ContextVar("--options", default=None)
+OptionsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--options",
+        metavar="FILE",
+        help="Options from a file: KEY=VALUE in lines, or TOML (.toml). Secrets belong there, or "
+        "into the environment: PULSAR_TXN_STORE_PASSWORD is store.password.",
+    ),
+]
+
+
+class _Commands(typer.Typer):
+    """Gives each command, besides its own parameters, the option ``--options``."""
+
+    def command(self, *args: Any, **named: Any) -> Callable[[Callable[..., Any]], Any]:
+        register = super().command(*args, **named)
+
+        def with_file(function: Callable[..., Any]) -> Callable[..., Any]:
+            register(_taking_file(function))
+            return function
+
+        return with_file
+
+
+def _taking_file(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def command(*, options_file: Path | None = None, **parameters: Any) -> Any:
+        token = _options_file.set(options_file)
+        try:
+            return function(**parameters)
+        finally:
+            _options_file.reset(token)
+
+    signature = inspect.signature(function, eval_str=True)
+    file = inspect.Parameter(
+        "options_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=OptionsFile
+    )
+    shown = [*signature.parameters.values(), file]
+    command.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return command
+
+
+# A traceback shows no local variables: they may hold a password.
+app = _Commands(no_args_is_help=True, pretty_exceptions_show_locals=False, help=__doc__)
+topic = _Commands(no_args_is_help=True, help="Segmented topics.")
+txn = _Commands(no_args_is_help=True, help="Transactions.")
+op_log = _Commands(no_args_is_help=True, help="How operation records are gathered (PIP-160).")
+subscription = _Commands(no_args_is_help=True, help="Subscriptions and their cursors.")
 app.add_typer(topic, name="topic")
 app.add_typer(txn, name="txn")
 app.add_typer(op_log, name="op-log")
@@ -74,21 +134,64 @@ _BAR_WIDTH = 16  # the table of a topic fits into 80 columns
 _MOST = 1000  # transactions that a listing shows for each TC
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"pulsar-txn {pulsar_txn_spark.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 def main() -> None:
     """Run the command; our own errors are one line on standard error and exit code 1."""
     try:
         app()
     except PulsarTxnError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        text = f"error: {in_commands(str(error))}"
+        Console(stderr=True).print(text, style="red", markup=False, soft_wrap=True)
         raise SystemExit(1) from None
 
 
+_COMMANDS = {
+    "adopt_topic": "topic adopt",
+    "create_topic": "topic create",
+    "delete_subscription": "subscription delete",
+    "delete_topic": "topic delete",
+    "find_topic": "topic describe",
+    "list_topics": "topic list",
+    "merge_segments": "topic merge",
+    "remove_topic_property": "topic remove-property",
+    "reset_subscription": "subscription reset",
+    "seal_segment": "topic seal",
+    "serve_metrics": "sweep --every 30 --metrics-port PORT",
+    "set_retention": "topic retention",
+    "set_scaling": "topic scaling",
+    "set_topic_property": "topic set-property",
+    "split_segment": "topic split",
+    "topic_properties": "topic properties",
+    "topic_retention": "topic retention",
+    "topic_scaling": "topic scaling",
+}
+_CALL = re.compile(rf"pulsar_txn_spark\.({'|'.join(_COMMANDS)})\b(\([^()]*\))?")
+
+
+def in_commands(text: str) -> str:
+    """Name this command's own subcommands where a message names the functions of Python."""
+    return _CALL.sub(lambda call: f"'pulsar-txn {_COMMANDS[call[1]]}'", text)
+
+
 def _options(given: Sequence[str]) -> dict[str, str]:
-    pairs = [item.partition("=") for item in given]
-    malformed = [key for key, separator, _ in pairs if not separator]
-    if malformed:
-        raise OptionError(f"expected -o KEY=VALUE, found {malformed[0]!r}")
-    return {key: value for key, _, value in pairs}
+    return gather(given, _options_file.get())
 
 
 def _open(given: Sequence[str]) -> Runtime:
@@ -101,24 +204,47 @@ def _show(
     as_json: bool,
     title: str,
     columns: Sequence[str],
-    drawings: Sequence[str] = (),
+    whole: Sequence[str] = (),
 ) -> None:
-    """Print rows as a table, or as JSON."""
+    """Print rows as a table, or as JSON; columns named in `whole` are not broken into lines."""
     if as_json:
         typer.echo(json.dumps(rows, indent=2, default=str))
         return
-    table = Table(title=title, title_justify="left")
+    if title:  # not the table's own, which would be broken where a narrow table ends
+        typer.echo(title)
+    table = Table()
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column in drawings)
+        table.add_column(_HEADERS.get(column, column), overflow="fold", no_wrap=column in whole)
     for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
+        table.add_row(*(Text(_cell(row[column])) for column in columns))
     Console().print(table)
+
+
+_HEADERS = {"beyond retention to": "expired to", "last confirmed": "end"}
+"""Shorter names of columns, so that a table fits into 80 columns."""
 
 
 def _cell(value: object) -> str:
     if isinstance(value, list | tuple):
         return "\n".join(map(str, value))
+    if value == str(EARLIEST):
+        return "start"
     return "" if value is None else str(value)
+
+
+_KIB = 1024
+
+
+def _readable(number: int | None) -> str | None:
+    """Return a number of bytes as people read it."""
+    if number is None or number < _KIB:
+        return None if number is None else f"{number} B"
+    size = float(number)
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= _KIB
+        if size < _KIB:
+            return f"{size:.1f} {unit}"
+    return f"{size / _KIB:.1f} TiB"
 
 
 def _time(ms: int | None) -> str | None:
@@ -158,9 +284,40 @@ def topic_create(
 
 @topic.command("list")
 def topic_list(option: Given = [], as_json: AsJson = False) -> None:
-    """List the segmented topics."""
-    rows = [{"topic": name} for name in _open(option).store.list_topics()]
-    _show(rows, as_json=as_json, title="topics", columns=["topic"])
+    """List the segmented topics, with what lies in their logs.
+
+    Rows and bytes are those of the log, whether committed or not; where another backend or a
+    server that is away has them, they are left out.
+    """
+    run = _open(option)
+    rows = [_listed(run, name) for name in run.topics.names()]
+    if not as_json:
+        rows = [{**row, "bytes": _readable(row["bytes"])} for row in rows]
+    _show(
+        rows,
+        as_json=as_json,
+        title="",
+        columns=["topic", "segments", "rows", "bytes"],
+        whole=["rows", "bytes"],
+    )
+
+
+def _listed(run: Runtime, name: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"topic": name, "segments": None, "rows": None, "bytes": None}
+    topology = run.topics.find(TopicName.parse(name))
+    if topology is None:
+        return row  # deleted meanwhile
+    row["segments"] = len(topology.active)
+    with contextlib.suppress(PulsarTxnError):
+        sizes = [_size_of(run, segment.ref) for segment in topology.readable]
+        row["rows"] = sum(size.messages for size in sizes)
+        row["bytes"] = sum(size.bytes for size in sizes)
+    return row
+
+
+def _size_of(run: Runtime, segment: SegmentRef) -> RangeSize:
+    log = run.topics.log_of(segment)
+    return log.measure(segment, log.trimmed_to(segment), log.last_confirmed(segment))
 
 
 @topic.command("describe")
@@ -230,7 +387,7 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     rows = []
     for lines, segment in lineage(topology):
         ref = segment.ref
-        gate = run.store.gates([ref.id])[0]
+        gate = run.store.gates([ref.id], [NOWHERE])[0]
         # A planned segment need not have a log yet, a deleted one has none any more.
         there = ref.id in readable
         rows.append(
@@ -246,7 +403,7 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
                 "trimmed to": str(run.log.trimmed_to(ref)) if there else None,
                 "last confirmed": str(run.log.last_confirmed(ref)) if there else None,
                 "held by": sorted({str(pin.txn) for pin in gate.pins}),
-                "dropped writers": len(gate.dropped),
+                "dropped writers": gate.all_dropped,
                 "log": ref.log_name,
             }
         )
@@ -255,7 +412,7 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
         rows = [{k: v for k, v in row.items() if k not in drawings} for row in rows]
     columns = [*drawings, "state", "last confirmed", "held by", "dropped writers"]
     title = f"{topology.topic}, version {topology.version}"
-    _show(rows, as_json=as_json, title=title, columns=columns, drawings=drawings)
+    _show(rows, as_json=as_json, title=title, columns=columns, whole=drawings)
 
 
 @topic.command("adopt")
@@ -366,7 +523,13 @@ def topic_retention(
     if as_json:
         typer.echo(json.dumps({**asdict(retention), "segments": rows}, indent=2))
         return
-    _show(rows, as_json=False, title=f"{topology.topic}: {retention}", columns=list(rows[0]))
+    _show(
+        rows,
+        as_json=False,
+        title=f"{topology.topic}: {retention}",
+        columns=list(rows[0]),
+        whole=["segment"],
+    )
 
 
 @topic.command("scaling")
@@ -486,7 +649,22 @@ def txn_list(
     rows = _headers(filter(None, map(store.read_txn, found)))
     rows.sort(key=lambda row: (row["state"] != "OPEN", row["deadline"]))
     columns = ["transaction", "state", "sink", "query", "batch", "created", "deadline"]
-    _show(rows, as_json=as_json, title="transactions", columns=columns)
+    if not as_json:
+        rows = [
+            {**r, "created": _short(r["created"]), "deadline": _short(r["deadline"])} for r in rows
+        ]
+    _show(
+        rows,
+        as_json=as_json,
+        title="transactions (times in UTC)",
+        columns=columns,
+        whole=["transaction", "state", "batch"],
+    )
+
+
+def _short(time: str | None) -> str | None:
+    """Return a time for a table: day and time of day, one above the other if it is narrow."""
+    return time and time[:19].replace("T", " ")
 
 
 @txn.command("show")
@@ -602,7 +780,7 @@ def _describe_subscription(
     name: str, subscription_name: str, option: Sequence[str], *, as_json: bool
 ) -> None:
     run = _open(option)
-    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
+    topology, _ = find_subscription(run, _options(option), name, subscription_name)
     refs = [segment.ref for segment in topology.readable]
     rows: list[dict[str, Any]] = []
     cursors = run.store.read_cursors([ref.id for ref in refs], subscription_name)
@@ -623,12 +801,41 @@ def _describe_subscription(
                 "held": _held(acks) if acks else [],
             }
         )
-    if not as_json:
-        rows = [
-            {name: _first(value) if isinstance(value, list) else value for name, value in r.items()}
-            for r in rows
-        ]
-    _show(rows, as_json=as_json, title=subscription_name, columns=list(rows[0]))
+    if as_json:
+        _show(rows, as_json=True, title="", columns=[])
+        return
+    owners = {(row["query"], row["generation"]) for row in rows if row["query"] is not None}
+    title = f"{subscription_name} of {topology.topic}"
+    for query, generation in sorted(owners) if len(owners) == 1 else ():
+        title += f": {_whose(query)}, generation {generation}"
+    shown = [
+        {
+            "segment": segment_.descriptor,
+            "whose": _whose(row["query"]) if row["query"] is not None else None,
+            "cursor": row["cursor"],
+            "last confirmed": row["last confirmed"],
+            "backlog": _backlog(row["backlog messages"], exact=row["exact"]),
+            "acknowledged": _first(row["acknowledged ranges"]),
+            "held": _first(row["held"]),
+        }
+        for segment_, row in zip(topology.readable, rows, strict=True)
+    ]
+    columns = list(shown[0])
+    if len(owners) <= 1:
+        columns.remove("whose")
+    _show(shown, as_json=False, title=title, columns=columns, whole=["segment"])
+
+
+def _whose(owner: str) -> str:
+    if not owner:
+        return "nobody's"
+    return "clients" if owner == CLIENT_OWNER else f"query {owner}"
+
+
+def _backlog(messages: int | None, *, exact: bool | None) -> str | None:
+    if messages is None:
+        return None
+    return str(messages) if exact else f"about {messages}"
 
 
 def _held(acks: SubscriptionState) -> list[str]:
@@ -650,25 +857,99 @@ def _first(items: list[str]) -> list[str]:
 def subscription_reset(
     name: TopicArgument,
     subscription_name: Annotated[str, typer.Argument(metavar="SUBSCRIPTION")],
-    to: Annotated[str, typer.Option(help="earliest, latest, or here (only free it).")] = "earliest",
+    to: Annotated[
+        str,
+        typer.Option(
+            help="earliest, latest, here (only free it), a time (2026-01-31T08:00:00Z), or JSON "
+            'like {"<segment>": "ledger:entry"}.'
+        ),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing, only say what would move.")
+    ] = False,
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
-    """Put a subscription elsewhere and free it, so that another query can take it."""
-    topic_admin.reset_subscription(_options(option), name, subscription_name, to)
-    _describe_subscription(name, subscription_name, option, as_json=as_json)
+    """Put a subscription elsewhere and free it, so that another query can take it.
+
+    Stop its query or consumer first: while it runs, it fails with a conflict, and a query then
+    needs a new checkpoint (unless the subscription stays here).
+    """
+    given = _options(option)
+    reset = topic_admin.reset_subscription
+    if dry_run or not yes:
+        moves = reset(given, name, subscription_name, to, dry_run=True)
+    if dry_run:
+        _show_moves(moves, subscription_name, as_json=as_json)
+        return
+    if not yes:
+        for line in _owners(moves):
+            typer.echo(line, err=True)
+        moving = sum(move.before != move.after for move in moves)
+        typer.confirm(
+            f"Reset subscription {subscription_name} of {name} to {to}? The cursor moves in "
+            f"{moving} of {len(moves)} segments",
+            abort=True,
+            err=True,
+        )
+    moves = reset(given, name, subscription_name, to)
+    _show_moves(moves, subscription_name, as_json=as_json)
+
+
+def _owners(moves: Sequence[topic_admin.CursorMove]) -> list[str]:
+    """Say whose a subscription is, and whether its owner seems to be alive."""
+    found: dict[str, int | None] = {}
+    for move in moves:
+        if move.owner:
+            ago = [a for a in (found.get(move.owner), move.active_ms) if a is not None]
+            found[move.owner] = min(ago, default=None)
+    lines = []
+    for owner, ago_ms in sorted(found.items()):
+        who = "clients" if owner == CLIENT_OWNER else f"query {owner}"
+        seen = "not lately" if ago_ms is None else f"{ago_ms / 1000:.0f} s ago"
+        lines.append(f"It belongs to {who}, which last committed an acknowledgement {seen}.")
+    return lines
+
+
+def _show_moves(
+    moves: Sequence[topic_admin.CursorMove], subscription_name: str, *, as_json: bool
+) -> None:
+    rows = [
+        {
+            "segment": move.segment,
+            "from": str(move.before) if move.before else None,
+            "to": str(move.after),
+            "query": move.owner,
+        }
+        for move in moves
+    ]
+    _show(rows, as_json=as_json, title=subscription_name, columns=["segment", "from", "to"])
 
 
 @subscription.command("delete")
 def subscription_delete(
     name: TopicArgument,
     subscription_name: Annotated[str, typer.Argument(metavar="SUBSCRIPTION")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     option: Given = [],
     as_json: AsJson = False,
 ) -> None:
     """Delete a subscription: it holds no data any more."""
-    found = topic_admin.delete_subscription(_options(option), name, subscription_name)
-    rows = [{"subscription": subscription_name, "state": "deleted" if found else "not there"}]
+    given = _options(option)
+    if not yes:
+        for line in _owners(
+            topic_admin.reset_subscription(given, name, subscription_name, "latest", dry_run=True)
+        ):
+            typer.echo(line, err=True)
+        typer.confirm(
+            f"Delete subscription {subscription_name} of {name}? What it has not read is held for "
+            "nobody then",
+            abort=True,
+            err=True,
+        )
+    topic_admin.delete_subscription(given, name, subscription_name)
+    rows = [{"subscription": subscription_name, "state": "deleted"}]
     _show(rows, as_json=as_json, title="", columns=["subscription", "state"])
 
 
@@ -726,7 +1007,7 @@ def sweep(
     def once() -> None:
         report = None if dry_run else sweeper.sweep()
         scaled = run.scaler().sweep(dry_run=dry_run) if scale else None
-        _show_sweep(report, scaled, as_json=as_json)
+        _show_sweep(report, scaled, as_json=as_json, every=every is not None)
 
     if every is None:
         once()
@@ -747,14 +1028,17 @@ def _sweep_until(stop: threading.Event, once: Callable[[], None], every: float) 
         except (StoreUnavailableError, SegmentLogUnavailableError) as error:
             # It may be back; whatever else is wrong (a store that is not the one known) is not
             # going to mend itself, and ends the command.
-            typer.echo(f"error: {error}; the next try is in {every:g} s", err=True)
+            typer.echo(
+                f"error: {in_commands(str(error))}; the next try is in {every:g} s", err=True
+            )
         if stop.wait(every):
             return
 
 
 def _show_sweep(
-    report: SweepReport | None, scaled: Sequence[Scaled] | None, *, as_json: bool
+    report: SweepReport | None, scaled: Sequence[Scaled] | None, *, as_json: bool, every: bool
 ) -> None:
+    """Print what a sweep has done; one of many only if it has done anything."""
     done = asdict(report) if report is not None else {}
     scaling = [
         {
@@ -769,11 +1053,25 @@ def _show_sweep(
     if as_json:
         typer.echo(json.dumps(done if scaled is None else {**done, "scaling": scaling}))
         return
-    if done:
-        _show([done], as_json=False, title="sweep", columns=list(done))
-    if scaled is not None:
+    changes = {key.replace("_", " "): value for key, value in done.items() if value}
+    if changes and not every:
+        pairs = [{"": key, "sweep": value} for key, value in changes.items()]
+        _show(pairs, as_json=False, title="", columns=["", "sweep"], whole=[""])
+    elif changes:
+        named = ", ".join(f"{key} {value}" for key, value in changes.items() if key != "stuck")
+        stuck = "".join(f"; stuck: {one}" for one in report.stuck) if report else ""
+        typer.echo(f"{_now()} swept: {named}{stuck}")
+    elif done and not every:
+        typer.echo("swept: there was nothing to do")
+    if scaling:
         columns = ["topic", "do", "segments", "why", "failed"]
         _show(scaling, as_json=False, title="scaling", columns=columns)
+    elif scaled is not None and not every:
+        typer.echo("scaling: there was nothing to do")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @contextmanager

@@ -64,8 +64,8 @@ class PulsarConfig:
         ``client``, ``wire``, or ``auto``: wire unless an option needs what only pulsar-client has.
     """
 
-    service_url: str
-    admin_url: str
+    service_url: str = field(repr=False)
+    admin_url: str = field(repr=False)  # it may carry a password
     client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     producer: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     reader: tuple[tuple[str, str], ...] = field(default=(), repr=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,12 +17,14 @@ from pulsar_txn_spark.errors import (
     SegmentLogError,
     SegmentNotFoundError,
 )
+from pulsar_txn_spark.format_lookup import look_up
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin
-from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.segments.pulsar_transport import choose_and_say
+from pulsar_txn_spark.segments.topology import TopicState, Topology
 from pulsar_txn_spark.store.connection import connect, verify
-from pulsar_txn_spark.store.protocol import TcState, TxnId
+from pulsar_txn_spark.store.protocol import NOWHERE, TcState, TxnId
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.health import (
     STUCK_AFTER_MS,
@@ -97,6 +100,8 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
         findings.append(_schema(store))
         topologies = _topologies(store)
         findings += _transactions(store)
+        findings.append(_half_made(topologies))
+        topologies = [one for one in topologies if one.state is TopicState.LIVE]
         findings += _gates(store, [s.ref for t in topologies for s in t.readable])
         findings.append(_changes(topologies))
     except OptionError:
@@ -117,6 +122,7 @@ def _versions() -> Iterator[Finding]:
     yield Finding("package", Level.OK, f"pulsar_txn_spark {pulsar_txn_spark.__version__}")
     yield _required("Python and PySpark", require_python_and_pyspark, _pyspark())
     yield _required("Java", require_java, "17 or newer")
+    yield _format()
 
 
 def _required(check: str, require: Callable[[], None], well: str) -> Finding:
@@ -125,6 +131,20 @@ def _required(check: str, require: Callable[[], None], well: str) -> Finding:
     except PulsarTxnError as error:
         return Finding(check, Level.ERROR, str(error), "upgrade it, as the message says")
     return Finding(check, Level.OK, well)
+
+
+def _format() -> Finding:
+    """Tell whether Spark finds the format, in the interpreter that it starts."""
+    check, found = "format('pulsar_txn')", look_up()
+    if found.found:
+        return Finding(check, Level.OK, f"Spark finds it with {found.python} ({found.chosen_by})")
+    return Finding(
+        check,
+        Level.ERROR,
+        f"Spark does not find it with {found.python} ({found.chosen_by}): {found.problem}",
+        f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to an interpreter that has it (this one is "
+        f"{sys.executable}), or install it there: {found.python} -m pip install pulsar-txn-spark",
+    )
 
 
 def _pyspark() -> str:
@@ -162,6 +182,23 @@ def _schema(store: RedisStore) -> Finding:
 def _topologies(store: RedisStore) -> list[Topology]:
     read = map(store.read_topology, store.list_topics())
     return [Topology.parse(*found) for found in read if found is not None]
+
+
+def _half_made(topologies: list[Topology]) -> Finding:
+    """Tell of topics that are being created or deleted. That takes seconds."""
+    half = {
+        state: [f"{t.topic}" for t in topologies if t.state is state]
+        for state in (TopicState.CREATING, TopicState.DELETING)
+    }
+    if not any(half.values()):
+        return Finding("creations and deletions", Level.OK, "none is half done")
+    found = [f"{', '.join(names)} ({state})" for state, names in half.items() if names]
+    return Finding(
+        "creations and deletions",
+        Level.WARNING,
+        f"not finished: {'; '.join(found)}. It is under way, or whoever began it is dead",
+        "pulsar-txn sweep finishes deletions. Create or delete again what is half created",
+    )
 
 
 def _changes(topologies: list[Topology]) -> Finding:
@@ -263,16 +300,17 @@ def _expired(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
 
 
 def _gates(store: RedisStore, segments: list[SegmentRef]) -> Iterator[Finding]:
-    gates = store.gates([ref.id for ref in segments]) if segments else []
+    ids = [ref.id for ref in segments]
+    gates = store.gates(ids, [NOWHERE] * len(ids)) if ids else []
     well = True
     for ref, gate in zip(segments, gates, strict=True):
-        if len(gate.dropped) <= DROPPED_WRITERS:
+        if gate.all_dropped <= DROPPED_WRITERS:
             continue
         well = False
         yield Finding(
             "dropped writers",
             Level.WARNING,
-            f"segment {ref.id} has {len(gate.dropped)} dropped writers, which every read carries",
+            f"segment {ref.id} has {gate.all_dropped} dropped writers, whose entries lie in it",
             "a job fails over and over: mend it. They go when the data they lie in is deleted",
         )
     if well:
@@ -287,6 +325,8 @@ def _pulsar(options: Options, segments: list[SegmentRef]) -> Iterator[Finding]:
     if config is None:
         yield Finding("Pulsar", Level.OK, "not used: the segments live in the embedded log")
         return
+    chosen, why = choose_and_say(config)
+    yield Finding("transport", Level.OK, f"{chosen}: {why}")
     admin = PulsarAdmin(config)
     try:
         yield _pulsar_version(admin.broker_version())

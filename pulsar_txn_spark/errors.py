@@ -31,6 +31,10 @@ class TopicNotFoundError(PulsarTxnError):
     """A segmented topic does not exist in the metadata store."""
 
 
+class SubscriptionNotFoundError(PulsarTxnError):
+    """A topic has no subscription of that name."""
+
+
 class TopicExistsError(PulsarTxnError):
     """A segmented topic is already there, in another shape than the one asked for."""
 
@@ -93,6 +97,13 @@ class StoreUnsafeError(StoreError):
 
 class StoreRolledBackError(StoreError):
     """The store is not the one (or older than the one) that was known before: fail closed."""
+
+
+class BatchNotRecordedError(StoreRolledBackError):
+    """Spark's checkpoint says that a batch is done, and its sink has no record that it committed.
+
+    The store lost it, or the sink was renamed or moved, or it is new in this query: fail closed.
+    """
 
 
 class StoreCorruptError(StoreError):

@@ -310,8 +310,8 @@ LAG = Metric(
 DROPPED = Metric(
     "pulsar_txn_dropped_writers",
     Kind.GAUGE,
-    "Writers whose entries are never read: failed tasks and aborted transactions. Every read of "
-    "the segment carries the list.",
+    "Writers whose entries are never read: failed tasks and aborted transactions. A read of the "
+    "segment carries those of its range.",
     "Thousands: a job fails over and over; fix it. They go when the data they lie in is deleted.",
     _SEGMENT,
 )
@@ -392,8 +392,18 @@ def bucket_of(metric: Metric, value: float) -> str:
     """Return the name of the bucket that a value falls into."""
     for bound in metric.buckets:
         if value <= bound:
-            return f"{bound:g}"
+            return bound_name(bound)
     return INFINITY
+
+
+def bound_name(bound: float) -> str:
+    """Return a bucket's upper bound as it stands in counts and samples: exactly."""
+    return f"{bound:.0f}" if float(bound).is_integer() else repr(bound)
+
+
+def rounded_bound_name(bound: float) -> str:
+    """Return what earlier versions called a bucket in the counts that they left in the store."""
+    return f"{bound:g}"
 
 
 class OpLogCounts:

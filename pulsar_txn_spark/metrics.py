@@ -34,13 +34,14 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from pulsar_txn_spark import measures
+from pulsar_txn_spark.announcement import announce
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SegmentLogError
 from pulsar_txn_spark.measures import METRICS, VALUES, Kind, Label, Metric
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.protocol import Gate, TcState
+from pulsar_txn_spark.store.protocol import NOWHERE, Gate, TcState
 from pulsar_txn_spark.txn.health import stuck_participants, tc_states
 
 _LOG = logging.getLogger(__name__)
@@ -139,18 +140,19 @@ class StoreMetrics:
     def _segment_values(self, values: dict[str, _Samples]) -> None:
         refs = self._segments()
         examined = refs[:_EXAMINED_SEGMENTS]
-        gates = self._run.store.gates([ref.id for ref in examined]) if examined else []
+        ids = [ref.id for ref in examined]
+        gates = self._run.store.gates(ids, [NOWHERE] * len(ids)) if ids else []
         pairs = list(zip(examined, gates, strict=True))
         written = {ref.topic for ref, gate in pairs if gate.contains_txn}
         values[measures.TXN_TOPICS.name][()] = len(written)
         # Those that hold readers up first: what is left out is where nothing is wrong.
         ranked = sorted(
             pairs,
-            key=lambda pair: (not pair[1].pins, not pair[1].dropped, pair[0].id),
+            key=lambda pair: (not pair[1].pins, not pair[1].all_dropped, pair[0].id),
         )
         for ref, gate in ranked[:SHOWN_SEGMENTS]:
             labels = (ref.topic, ref.id)
-            values[measures.DROPPED.name][labels] = len(gate.dropped)
+            values[measures.DROPPED.name][labels] = gate.all_dropped
             try:
                 values[measures.LAG.name][labels] = self._lag(ref, gate)
             except SegmentLogError as error:
@@ -213,9 +215,12 @@ def _histograms(
     found = {}
     for labels in _label_sets(metric, coordinators):
         cumulated, buckets = 0, []
-        for bound in (*(f"{bound:g}" for bound in metric.buckets), measures.INFINITY):
-            cumulated += counts.get((*labels, bound), 0)
-            buckets.append((bound, float(cumulated)))
+        for bound in metric.buckets:
+            for name in {measures.bound_name(bound), measures.rounded_bound_name(bound)}:
+                cumulated += counts.get((*labels, name), 0)
+            buckets.append((measures.bound_name(bound), float(cumulated)))
+        cumulated += counts.get((*labels, measures.INFINITY), 0)
+        buckets.append((measures.INFINITY, float(cumulated)))
         found[labels] = _Histogram(buckets, counts.get((*labels, measures.SUM), 0) / metric.scale)
     return found
 
@@ -375,4 +380,6 @@ def serve_if_asked(options: Options, run: Runtime) -> MetricsServer | None:
     port: int | None = options.get("metrics.port")
     if port is None:
         return None
-    return serve(run, port, options.get("metrics.host", DEFAULT_HOST))
+    server = serve(run, port, options.get("metrics.host", DEFAULT_HOST))
+    announce(f"metrics at {server.url}")
+    return server

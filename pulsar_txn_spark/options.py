@@ -14,6 +14,12 @@ from urllib.parse import urlsplit
 from pulsar_txn_spark.config import PulsarConfig, StoreConfig, as_pairs
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.redaction import redacted
+from pulsar_txn_spark.segments.pulsar_options import (
+    PASS_THROUGH,
+    check_service_url,
+    parse_admin_url,
+)
 from pulsar_txn_spark.segments.topic_name import Domains, TopicName
 
 
@@ -95,27 +101,55 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
-_SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30}
+_SIZES = {"": 1, "b": 1} | {
+    f"{letter}{rest}": 1 << 10 * power
+    for power, letter in enumerate("kmgt", 1)
+    for rest in ("", "b", "ib")
+}
 
 
 def _size(value: str) -> int:
     match = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]*)\s*", value)
     unit = _SIZES.get(match[2].lower()) if match else None
     if match is None or unit is None or int(match[1]) < 1:
-        raise ValueError("a size of at least one byte, such as 1048576, 512k, 64m or 1g")
+        raise ValueError("a size of at least one byte, such as 1048576, 512k, 64m, 10MiB or 1g")
     return int(match[1]) * unit
 
 
-def _url(*schemes: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        text = value.strip()
-        parts = urlsplit(text)
-        if parts.scheme not in schemes or not (parts.netloc or parts.scheme == "unix"):
-            # The value may hold a password: it is not repeated.
-            raise ValueError("a URL that begins with " + " or ".join(f"{s}://" for s in schemes))
-        return text
+_STORE_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 
-    return parse
+
+def _store_url(value: str) -> str:
+    text = value.strip()
+    expected = "a URL that begins with " + " or ".join(f"{s}://" for s in _STORE_SCHEMES)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        # What it says repeats a part of the value, which may hold a password.
+        raise ValueError(expected) from None
+    if parts.scheme not in _STORE_SCHEMES or not (parts.netloc or parts.scheme == "unix"):
+        raise ValueError(expected)
+    return text
+
+
+_NO_FOLDER = re.compile(r"\s*(none|null|nil|true|false|undefined|\d+)\s*", re.IGNORECASE)
+
+
+def _folder(value: str) -> str:
+    # A new folder is a new, empty store: what was not meant as one must not become one in silence.
+    if "://" in value:
+        raise OptionError(
+            "expected a folder, found a URL, which belongs into 'store.url' (it is not shown: it "
+            "may hold a password)"
+        )
+    if _NO_FOLDER.fullmatch(_text(value)):
+        raise ValueError("a folder, such as /var/lib/pulsar-txn or ./5")
+    return _text(value)
+
+
+def _admin_url(value: str) -> str:
+    parse_admin_url(value)
+    return value.strip()
 
 
 def _topic(value: str) -> TopicName:
@@ -202,11 +236,17 @@ MAX_INT = (1 << 31) - 1
 MOST_COORDINATORS = 1 << 16
 """A TxnId has 16 bits for the id of its coordinator (PIP-31)."""
 
+NO_OPTIONS = (
+    ". (Of a table made by CREATE TABLE, Spark hands no option to a data source in Python: name "
+    "them in the query, as in SELECT * FROM t WITH (topic = '...'), or CREATE TEMPORARY VIEW)"
+)
+"""Added to an error where no option at all has come."""
+
 OPTIONS: tuple[Option, ...] = (
     # the metadata store
     Option(
         "store.url",
-        _url("redis", "rediss", "unix", "redis+cluster", "rediss+cluster"),
+        _store_url,
         None,
         ANYWHERE,
         "Redis that holds the transactions: redis://, rediss:// (TLS), unix://, redis+cluster:// "
@@ -214,7 +254,7 @@ OPTIONS: tuple[Option, ...] = (
         secret=True,
         conflicts=("store.path",),
     ),
-    Option("store.path", _text, None, ANYWHERE, "Folder of the embedded server's data."),
+    Option("store.path", _folder, None, ANYWHERE, "Folder of the embedded server's data."),
     Option("store.username", _text, None, ANYWHERE, "ACL user."),
     Option("store.password", _text, None, ANYWHERE, "Password.", secret=True),
     Option("store.tls.caFile", _text, None, ANYWHERE, "PEM file of the authority to trust."),
@@ -260,12 +300,19 @@ OPTIONS: tuple[Option, ...] = (
     # Pulsar
     Option(
         "service.url",
-        _url("pulsar", "pulsar+ssl"),
+        check_service_url,
         None,
         ANYWHERE,
         "Pulsar's service URL. Without it the segments live in the embedded log.",
     ),
-    Option("admin.url", _url("http", "https"), None, ANYWHERE, "Pulsar's admin URL."),
+    Option(
+        "admin.url",
+        _admin_url,
+        None,
+        ANYWHERE,
+        "Pulsar's admin URL. A user and password in it are basic authentication; they are never "
+        "shown.",
+    ),
     Option(
         "transport",
         _one_of("client", "wire", "auto"),
@@ -291,7 +338,8 @@ OPTIONS: tuple[Option, ...] = (
         _whole(0, 65_535),
         None,
         ANYWHERE,
-        "Port of an HTTP endpoint for Prometheus, 0 = any that is free (its URL is logged). For a "
+        "Port of an HTTP endpoint for Prometheus, 0 = any that is free (its URL is printed on "
+        "standard error). For a "
         "stream's source (served by the source's process beside the driver) and for foreachBatch "
         "sinks (served by your driver process). Elsewhere call "
         "`pulsar_txn_spark.serve_metrics(options, port)` in your driver.",
@@ -392,6 +440,23 @@ OPTIONS: tuple[Option, ...] = (
         "checkpoint.",
     ),
     Option(
+        "everyBatch",
+        _boolean,
+        "true; false for df.write in foreachBatch outside of a scope",
+        WRITE_ANY,
+        "Whether the sink is written in every micro-batch of its query. If so, a batch that Spark "
+        "has noted as done and the sink does not know was lost, and the query stops. Say false for "
+        "a function that begins its transaction in some batches only: nobody can tell then.",
+    ),
+    Option(
+        "sinkFirstBatch",
+        _whole(0, 1 << 53),
+        None,
+        WRITE_ANY,
+        "The batch from which on you vouch for the sink: it is new in a query that is not, or what "
+        "it misses of the batches before is known to you. Means nothing in any other batch.",
+    ),
+    Option(
         "transactions",
         _boolean,
         "true",
@@ -406,6 +471,18 @@ OPTIONS: tuple[Option, ...] = (
         "Lease of a transaction: how long readers wait for a driver that died. Living ones extend "
         "it.",
     ),
+    Option(
+        "replayEvidence",
+        _one_of("auto", "offsets", "rows", "none"),
+        "auto",
+        WRITE_ANY,
+        "What tells a replay of a committed batch, which writes nothing, from other data under the "
+        "same batch id, which is refused. `auto`: Spark's own offsets in the checkpoint; where "
+        "these cannot be read, the ranges of this package's sources and a fingerprint of the rows. "
+        "`offsets`: Spark's offsets, or else the ranges alone: for queries that are not "
+        "deterministic, on a checkpoint that cannot be read. `rows`: the fingerprint must be equal "
+        "in any case. `none`: only the ranges of this package's sources are compared.",
+    ),
     # given by Spark or by this package, not by users
     Option("checkpointlocation", _text, None, WRITE_ANY | READ_ANY, ""),
     Option("path", _text, None, WRITE_ANY | READ_ANY, ""),
@@ -415,7 +492,18 @@ OPTIONS: tuple[Option, ...] = (
 PASSTHROUGH = ("pulsar.client.", "pulsar.producer.", "pulsar.reader.", "pulsar.admin.")
 
 _BY_KEY = {option.key.lower(): option for option in OPTIONS}
+_URLS = frozenset({"service.url", "admin.url"})  # shown, but for the user and password in it
 _HIDDEN = frozenset({"checkpointlocation", "path", "__scope"})
+
+
+def is_secret(key: str) -> bool:
+    """Tell whether an option may hold a password or a token."""
+    key = key.lower()
+    if key.startswith(PASSTHROUGH):
+        _, kind, name = key.split(".", 2)
+        return any(option.secret and option.name.lower() == name for option in PASS_THROUGH[kind])
+    option = _BY_KEY.get(key)
+    return option is not None and (option.secret or option.key in _URLS)
 
 
 def documented() -> list[Option]:
@@ -440,7 +528,15 @@ class Options:
     """
 
     def __init__(self, given: Mapping[str, str], use: Use) -> None:
-        self.given = {str(key).lower(): str(value) for key, value in given.items()}
+        for key, value in given.items():
+            if value is None:
+                raise OptionError(
+                    f"option {key!r} has no value (None): leave it out, or see where the value was "
+                    "to come from"
+                )
+        self.given = _without_table_properties(
+            {str(key).lower(): str(value) for key, value in given.items()}
+        )
         self._values: dict[str, Any] = {}
         for key, text in self.given.items():
             if key.startswith(PASSTHROUGH):
@@ -459,7 +555,9 @@ class Options:
                 # Its own type is kept: a topic of the other domain is more than a wrong text.
                 raise type(error)(f"option {option.key!r}: {error}") from error
             except ValueError as error:
-                shown = "" if option.secret else f", found {text!r}"
+                # A URL may hold a password, a malformed one anywhere.
+                hidden = is_secret(option.key)
+                shown = "" if hidden else f", found {redacted(text)!r}"
                 raise OptionError(f"option {option.key!r}: expected {error}{shown}") from error
         self._choose_domains(use)
         self._refuse_conflicts()
@@ -561,10 +659,36 @@ class Options:
 
     def __repr__(self) -> str:
         shown = {
-            key: "***" if key.startswith(PASSTHROUGH) or _BY_KEY[key].secret else value
+            key: "***" if key.startswith(PASSTHROUGH) or _BY_KEY[key].secret else redacted(value)
             for key, value in self.given.items()
         }
         return f"Options({shown})"
+
+
+_OPTION_PREFIX = "option."
+_TABLE_PROPERTIES = frozenset(
+    {
+        *("provider", "owner", "location", "is_managed_location", "external", "comment"),
+        "collation",
+    }
+)
+"""What Spark's ``TableCatalog`` adds to the options of CREATE TABLE."""
+
+
+def _without_table_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what ``CREATE TABLE … USING pulsar_txn`` adds to the options.
+
+    Spark hands each option over twice there, by its name and behind ``option.``; whatever has no
+    such double is a property of the table.
+    """
+    doubled = {
+        key.removeprefix(_OPTION_PREFIX): value
+        for key, value in given.items()
+        if key.startswith(_OPTION_PREFIX)
+    }
+    if doubled:
+        return doubled
+    return {key: value for key, value in given.items() if key not in _TABLE_PROPERTIES}
 
 
 _WAYS = Use.READ | Use.WRITE
@@ -582,7 +706,42 @@ def _purpose(use: Use) -> str:
     return " and ".join(ways or ["connecting"]) + (" " + " and ".join(kinds) if kinds else "")
 
 
+_NO_TIME = (
+    "a query starts and ends at offsets, not at a time: use 'startingOffsets' and 'endingOffsets' "
+    "('earliest', 'latest' or JSON), or filter by __publishTime or __eventTime; a subscription can "
+    "be put at a time: pulsar-txn subscription reset --to TIME"
+)
+_OF_OTHERS = {
+    "maxoffsetspertrigger": "use 'maxMessagesPerTrigger'",
+    "maxrowspertrigger": "use 'maxMessagesPerTrigger'",
+    "maxentriespertrigger": "use 'maxMessagesPerTrigger'",
+    "maxfilespertrigger": "use 'maxMessagesPerTrigger'",
+    "subscribe": "use 'topic' or 'topics'",
+    "assign": "use 'topic' or 'topics', with 'startingOffsets' as JSON",
+    "subscribepattern": "use 'topicsPattern'",
+    "topicpattern": "use 'topicsPattern'",
+    "kafka.bootstrap.servers": "use 'service.url' and 'admin.url'",
+    "bootstrap.servers": "use 'service.url' and 'admin.url'",
+    "predefinedsubscription": "use 'subscription'",
+    "subscriptionname": "use 'subscription'",
+    "subscriptionprefix": "use 'subscription', which is taken as it stands",
+    "groupid": "use 'subscription'",
+    "kafka.group.id": "use 'subscription'",
+    "startingtime": _NO_TIME,
+    "startingtimestamp": _NO_TIME,
+    "startingoffsetsbytimestamp": _NO_TIME,
+    "endingtime": _NO_TIME,
+    "endingtimestamp": _NO_TIME,
+    "endingoffsetsbytimestamp": _NO_TIME,
+    "polltimeoutms": "drop it: a read ends where it was planned to end",
+    "transactional.id": "drop it: the query's id is what tells its transactions",
+}
+"""What the connectors for Kafka and Pulsar have, and Spark's file source, in lower case."""
+
+
 def _unknown(key: str) -> str:
+    if key.lower() in _OF_OTHERS:
+        return f"unknown option {key!r}: {_OF_OTHERS[key.lower()]}"
     known = {option.key.lower(): option.key for option in documented()}
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     hint = (
@@ -590,7 +749,7 @@ def _unknown(key: str) -> str:
         if near
         else f". Known are {', '.join(known.values())}"
     )
-    return f"unknown option {key!r}{hint}"
+    return f"unknown option {redacted(key)!r}{hint}"
 
 
 def refuse_endpoint(options: Options, why: str) -> None:

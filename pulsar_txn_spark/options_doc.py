@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pulsar_txn_spark.option_sources import secret_variables
 from pulsar_txn_spark.options import Option, Use, documented
 from pulsar_txn_spark.segments.pulsar_options import PASS_THROUGH, REFUSED
 
@@ -24,7 +25,18 @@ where it is given is refused: by a source when it is loaded, by a `foreachBatch`
 made, by the format's sink of a stream when its first micro-batch is planned (Spark makes it then),
 before a row is written. *Where* says what it is for: `read` and `write`, each as stream or batch
 unless one of them is named, and `connect`, which is every function of `pulsar_txn_spark` that takes
-options (`create_topic` and the like). A *secret* is never shown in messages, logs or `repr`.
+options (`create_topic` and the like). A *secret* is never shown in messages, logs or `repr`, and
+of a URL neither user nor password.
+
+The command `pulsar-txn` takes the options of `connect` from three places; an earlier one wins:
+
+1. `-o KEY=VALUE`. Do not give a secret so: the list of processes and the shell's history show it.
+2. `--options FILE`: lines `KEY=VALUE` (`#` begins a comment, values are taken as they stand), or
+   TOML if the name ends in `.toml`. A file that holds a secret and that every user of the machine
+   may read is refused.
+3. The environment: `PULSAR_TXN_STORE_PASSWORD` is `store.password`. A dot becomes an underscore,
+   and one stands in front of each capital letter. The variables of secrets are
+   {variables}.
 """
 
 _PASSED_ON_INTRODUCTION = """\
@@ -127,9 +139,15 @@ def _passed_on() -> Iterator[str]:
     yield from _table(("Refused", "Why, or what instead"), refused)
 
 
+def _variables() -> str:
+    names = [f"`{name}`" for name in secret_variables()]
+    return ",\n   ".join(names[:-1]) + f" and {names[-1]}"
+
+
 def page() -> str:
     """Return the page."""
-    return "\n".join([_INTRODUCTION, *_own_options(), *_passed_on(), ""])
+    introduction = _INTRODUCTION.replace("{variables}", _variables())
+    return "\n".join([introduction, *_own_options(), *_passed_on(), ""])
 
 
 def main(arguments: list[str] | None = None) -> int:

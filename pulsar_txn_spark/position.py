@@ -117,6 +117,9 @@ class MessagePosition(NamedTuple):
             return Position(self.ledger, self.entry), 0
         return Position(self.ledger, self.entry - 1), self.batch_index + 1
 
+    def __repr__(self) -> str:
+        return f"MessagePosition({self})"
+
     def __str__(self) -> str:
         whole = f"{self.ledger}:{self.entry}"
         return whole if self.batch_index == WHOLE_ENTRY else f"{whole}:{self.batch_index}"

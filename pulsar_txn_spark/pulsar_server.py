@@ -51,6 +51,9 @@ _STOP_SECONDS = 45.0  # above the supervisor's own bound on an orderly shutdown
 _REQUEST_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 _LOG_TAIL_LINES = 40
+_LOG_FOLLOWS = "; the end of its log:\n"
+_MAX_MESSAGE_BYTES = 5 * 1024 * 1024  # a broker's own default
+_FRAME_PADDING_BYTES = 10 * 1024  # as brokers reckon (Commands.MESSAGE_SIZE_FRAME_PADDING)
 _PORT_ATTEMPTS = 3  # somebody may take a free port between our look and the broker's bind
 _OLDEST_JAVA = 17
 
@@ -59,7 +62,7 @@ _POM = """\
   <modelVersion>4.0.0</modelVersion>
   <groupId>pulsar-txn-spark</groupId>
   <artifactId>broker-classpath</artifactId>
-  <version>1</version>
+  <version>1</version>{imports}
   <dependencies>
     <dependency>
       <groupId>org.apache.pulsar</groupId>
@@ -69,6 +72,76 @@ _POM = """\
   </dependencies>
 </project>
 """
+
+_IMPORTS = """
+  <dependencyManagement>
+    <dependencies>
+      <dependency>
+        <groupId>{group}</groupId>
+        <artifactId>{artifact}</artifactId>
+        <version>{version}</version>
+        <type>pom</type>
+        <scope>import</scope>
+      </dependency>
+    </dependencies>
+  </dependencyManagement>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What is particular to the standalone broker of a release of Pulsar.
+
+    Parameters
+    ----------
+    version : str
+        As on Maven Central, such as ``4.0.7`` or ``5.0.0-M1``.
+
+    Raises
+    ------
+    PulsarServerError
+        If it is no version.
+    """
+
+    version: str
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Return the major and the minor number."""
+        found = re.match(r"(\d+)\.(\d+)\.", self.version)
+        if found is None:
+            raise PulsarServerError(
+                f"--version: expected a release of Pulsar such as {DEFAULT_VERSION}, found "
+                f"{self.version!r}"
+            )
+        return int(found[1]), int(found[2])
+
+    @property
+    def bom(self) -> tuple[str, str, str] | None:
+        """Return group, artifact and version of what Maven has to import ahead.
+
+        Pulsar's build pins these for itself, in a place that does not count for who depends on it:
+        modules of several versions come together then, and the broker does not start.
+        """
+        if self.number >= (5, 0):
+            return "com.fasterxml.jackson", "jackson-bom", "2.21.3"
+        if self.number >= (4, 2):
+            return "io.opentelemetry", "opentelemetry-bom", "1.62.0"
+        return None
+
+    @property
+    def takes_bookkeeper_port(self) -> bool:
+        """Whether the standalone broker knows ``--bookkeeper-port``."""
+        return self.number < (5, 0)
+
+    @property
+    def pom(self) -> str:
+        """Return the Maven project of which the class path is resolved."""
+        imports = ""
+        if self.bom is not None:
+            group, artifact, version = self.bom
+            imports = _IMPORTS.format(group=group, artifact=artifact, version=version)
+        return _POM.format(version=self.version, imports=imports)
+
 
 _LOGGING = """\
 rootLogger.level = warn
@@ -175,17 +248,20 @@ def resolve_classpath(version: str = DEFAULT_VERSION) -> str:
     PulsarServerError
         If Maven is absent or fails.
     """
+    project = Release(version).pom
     folder = cache_folder() / f"pulsar-{version}"
     folder.mkdir(parents=True, exist_ok=True)
     # One process resolves, the others wait for it and find the result.
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        kept = folder / "classpath"
-        if kept.exists():
+        kept, pom = folder / "classpath", folder / "pom.xml"
+        # What was resolved by an older version of this package may not be what is needed.
+        if kept.exists() and pom.exists() and pom.read_text() == project:
             classpath = kept.read_text()
             # Maven's local repository may have been cleaned since.
             if all(Path(jar).exists() for jar in classpath.split(os.pathsep)):
                 return classpath
+        pom.write_text(project)
         classpath = _run_maven(folder, version)
         kept.write_text(classpath)
         return classpath
@@ -200,7 +276,6 @@ def _run_maven(folder: Path, version: str) -> str:
             f"{SERVICE_URL_VARIABLE} and {ADMIN_URL_VARIABLE}"
         )
     pom, output = folder / "pom.xml", folder / "resolved"
-    pom.write_text(_POM.format(version=version))
     command = [maven, "-B", "-q", "-f", str(pom), "dependency:build-classpath"]
     command += [f"-Dmdep.outputFile={output}", "-Dmdep.includeScope=runtime"]
     try:
@@ -384,6 +459,10 @@ class PulsarServer:
         settings = dict(_SETTINGS)
         settings |= {"brokerServicePort": str(broker_port), "webServicePort": str(web_port)}
         settings |= self._settings
+        # The bookie's frame holds an entry of the broker's limit and what is put around it. Its own
+        # default is that limit itself: an entry just below would never be stored.
+        largest = int(settings.get("maxMessageSize", _MAX_MESSAGE_BYTES)) + _FRAME_PADDING_BYTES
+        settings.setdefault("nettyMaxFrameSizeBytes", str(largest))
         config = self._folder / "broker.conf"
         config.touch(mode=0o600)  # the settings may hold a secret
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -398,8 +477,9 @@ class PulsarServer:
             *("--config", str(config), "-nss", "-nfw", "-a", _HOST),
             *("--metadata-dir", str(self._folder / "metadata")),
             *("--bookkeeper-dir", str(self._folder / "bookkeeper")),
-            *("--bookkeeper-port", str(bookie_port)),
         ]
+        if Release(self._version).takes_bookkeeper_port:
+            arguments += ["--bookkeeper-port", str(bookie_port)]
         # An argument file: a class path of 317 jars makes every list of processes unreadable.
         quoted = (argument.replace("\\", "\\\\").replace('"', '\\"') for argument in arguments)
         (self._folder / "java.args").write_text("".join(f'"{one}"\n' for one in quoted))
@@ -458,13 +538,14 @@ class PulsarServer:
                 return
             time.sleep(_POLL_SECONDS)
         raise PulsarServerError(
-            f"the Pulsar broker did not answer within {self._startup_timeout_s:.0f} s ({last})"
+            f"the Pulsar broker did not answer within {self._startup_timeout_s:g} s ({last}): give "
+            "it longer (--startup-timeout, or startup_timeout_s) if the machine is busy"
             + self._log_tail()
         )
 
     def _log_tail(self) -> str:
         lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        return "; the end of its log:\n" + "\n".join(lines)
+        return _LOG_FOLLOWS + "\n".join(lines)
 
 
 def _prepare(admin_url: str, token: str | None = None) -> None:
@@ -603,15 +684,61 @@ def main(arguments: list[str] | None = None) -> int:
         description="Start a standalone Pulsar with throw-away data and print its URLs.",
     )
     parser.add_argument("--version", default=DEFAULT_VERSION, help="release of Pulsar")
+    parser.add_argument(
+        "--startup-timeout",
+        type=float,
+        default=_STARTUP_SECONDS,
+        metavar="SECONDS",
+        help="how long the broker may take until it answers (%(default)g)",
+    )
+    parser.add_argument(
+        "--run",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="once it answers, run this with service.url=... and admin.url=... as further "
+        "arguments, and end with it; if the broker does not come up, it is not run",
+    )
     chosen = parser.parse_args(arguments)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with PulsarServer(version=chosen.version) as server:
-        print(f"service.url={server.service_url}")  # noqa: T201 - what it is for
-        print(f"admin.url={server.admin_url}", flush=True)  # noqa: T201
-        ended.wait()
+    try:
+        with PulsarServer(
+            version=chosen.version, startup_timeout_s=chosen.startup_timeout
+        ) as server:
+            urls = [f"service.url={server.service_url}", f"admin.url={server.admin_url}"]
+            if chosen.run:
+                return _run([*chosen.run, *urls], ended)
+            print("\n".join(urls), flush=True)  # noqa: T201 - what it is for
+            ended.wait()
+    except PulsarTxnError as error:
+        print(f"error: {_in_one_line(error)}", file=sys.stderr)  # noqa: T201
+        return 1
     return 0
+
+
+def _run(command: list[str], ended: threading.Event) -> int:
+    """Run a command until it ends or a signal comes, and return its exit code."""
+    try:
+        process = subprocess.Popen(command)  # noqa: S603 - the user's own
+    except OSError as error:
+        raise PulsarServerError(f"{command[0]} does not run: {error.strerror}") from error
+    while process.poll() is None:
+        if ended.wait(_POLL_SECONDS):
+            process.terminate()
+            return process.wait()
+    return process.returncode
+
+
+def _in_one_line(error: PulsarTxnError) -> str:
+    """Return what happened; the end of the broker's log goes into a file, which outlives it."""
+    what, separator, log = str(error).partition(_LOG_FOLLOWS)
+    if not separator:
+        return " ".join(what.split())
+    number, path = tempfile.mkstemp(prefix="pulsar-broker-", suffix=".log")
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        file.write(log)
+    return f"{' '.join(what.split())}; the end of its log is in {path}"
 
 
 if __name__ == "__main__":

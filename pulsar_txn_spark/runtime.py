@@ -6,11 +6,13 @@ import os
 import secrets
 import threading
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from pulsar_txn_spark import measures
 from pulsar_txn_spark.config import PulsarConfig, StoreConfig
+from pulsar_txn_spark.errors import TransactionNotFoundError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
@@ -19,6 +21,7 @@ from pulsar_txn_spark.segments.scaler import Scaler
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topics import PulsarTopics, Topics
 from pulsar_txn_spark.store.connection import connect
+from pulsar_txn_spark.store.protocol import EndedBy, TxnId
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
@@ -99,8 +102,20 @@ def _open(store_config: StoreConfig, pulsar_config: PulsarConfig | None) -> Runt
 
         log = PulsarSegmentLog(pulsar_config)
         pulsar_topics = PulsarTopicLog(pulsar_config)
-    topics = Topics(store, log, pulsar_topics)
+    return assemble(store, log, pulsar_topics)
+
+
+def assemble(
+    store: RedisStore, log: SegmentLog, pulsar_topics: PulsarTopics | None = None
+) -> Runtime:
+    """Return the components that work on a store and a log."""
     coordinator = TransactionCoordinator(store)
+
+    def end(txn: TxnId, cause: str) -> None:
+        with suppress(TransactionNotFoundError):  # it was decided, and collected
+            coordinator.abort(txn, EndedBy.ADMIN, cause=cause)
+
+    topics = Topics(store, log, pulsar_topics, end)
     return Runtime(
         store,
         log,
@@ -115,7 +130,10 @@ def _retention(log: SegmentLog, coordinator: TransactionCoordinator) -> Retentio
     def readable_to(refs: Sequence[SegmentRef]) -> list[Position]:
         by_id = {ref.id: ref for ref in refs}
         found = MetadataTransactionBuffer(coordinator).readable(
-            list(by_id), lambda id_: log.last_confirmed(by_id[id_]), [EARLIEST] * len(by_id)
+            list(by_id),
+            lambda id_: log.last_confirmed(by_id[id_]),
+            [EARLIEST] * len(by_id),
+            ends_only=True,
         )
         return [one.end for one in found]
 
@@ -126,6 +144,12 @@ def _sweeper(
     topics: Topics, log: SegmentLog, coordinator: TransactionCoordinator, retention_ms: int
 ) -> Sweeper:
     retention = _retention(log, coordinator)
+
+    def finish_deletions(report: SweepReport) -> None:
+        finished, failed = topics.finish_deletions()
+        report.topics_deleted += finished
+        for topic, error in failed.items():
+            report.note_stuck(f"the deletion of {topic}", error)
 
     def finish_changes(report: SweepReport) -> None:
         finished, failed = topics.finish_changes()
@@ -144,7 +168,8 @@ def _sweeper(
             report.note_stuck(f"the retention of {topic}", why)
 
     ends = partial(_segment_ends, topics, log)
-    sweeper = Sweeper(coordinator, ends, retention_ms, chores=[finish_changes, let_data_go])
+    chores = [finish_deletions, finish_changes, let_data_go]
+    sweeper = Sweeper(coordinator, ends, retention_ms, chores=chores)
     return sweeper
 
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pulsar_txn_spark.errors import AcknowledgementConflictError, NotAllowedError, OptionError
+from pulsar_txn_spark.errors import NotAllowedError, OptionError
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.segments.log import CONTAINS_TXN, SegmentRef
+from pulsar_txn_spark.segments.log import CONTAINS_TXN
 from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.scaling import SCALING_PROPERTY, ScalingPolicy
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.store.protocol import Code
+from pulsar_txn_spark.store.protocol import NOWHERE, Code
+from pulsar_txn_spark.subscription_admin import (
+    CursorMove,
+    delete_subscription,
+    reset_subscription,
+)
 
 INTERNAL_PROPERTIES = frozenset({"__upkeep", "__load"})
 """Who looks after the topic at the moment, and what was seen of its load: nobody's settings."""
 
 __all__ = [
+    "CursorMove",
     "Retention",
     "ScalingPolicy",
     "create_topic",
@@ -53,13 +58,6 @@ def topic_name(options: Mapping[str, str], topic: str) -> TopicName:
     return Options(options, Use.CONNECT).domains.segmented(topic)
 
 
-def _committed_end(run: Runtime, segment: SegmentRef) -> Position:
-    def last_confirmed(_: str) -> Position:
-        return run.log.last_confirmed(segment)
-
-    return run.buffer.readable([segment.id], last_confirmed, [EARLIEST])[0].end
-
-
 def create_topic(
     options: Mapping[str, str],
     topic: str,
@@ -91,9 +89,10 @@ def create_topic(
     OptionError, StoreUnavailableError, SegmentLogUnavailableError
     """
     retention = Retention.parse(retention_time, retention_size)
-    created = _open(options).topics.create(topic_name(options, topic), segments, exist_ok=exist_ok)
+    run = _open(options)
+    created = run.topics.create(topic_name(options, topic), segments, exist_ok=exist_ok)
     if not retention.forever:
-        _set_retention(options, topic, retention)
+        _change_property_of(run, created, RETENTION_PROPERTY, retention.serialize())
     return created
 
 
@@ -167,28 +166,6 @@ def topic_scaling(options: Mapping[str, str], topic: str) -> ScalingPolicy:
     run = _open(options)
     topology = run.topics.require(topic_name(options, topic))
     return ScalingPolicy.of(run.store.read_properties(str(topology.topic)))
-
-
-def delete_subscription(options: Mapping[str, str], topic: str, subscription: str) -> bool:
-    """Delete a subscription, so that it holds no data any more; False if there is none.
-
-    A query that still runs with it makes it anew at its next micro-batch.
-
-    Raises
-    ------
-    AcknowledgementConflictError
-        If a transaction has acknowledged something there and is not decided yet.
-    TopicNotFoundError
-        If there is no such topic.
-    """
-    run = _open(options)
-    found = False
-    for segment in run.topics.require(topic_name(options, topic)).readable:
-        answer = run.store.delete_cursor(segment.ref.id, subscription)
-        if answer.code is Code.PENDING:
-            raise _pending(subscription, topic, answer.values[0])
-        found = found or answer.code is Code.OK
-    return found
 
 
 def adopt_topic(
@@ -314,7 +291,7 @@ def delete_topic(options: Mapping[str, str], topic: str) -> None:
 
 def list_topics(options: Mapping[str, str]) -> list[str]:
     """Return the full names of all segmented topics, sorted."""
-    return _open(options).store.list_topics()
+    return _open(options).topics.names()
 
 
 def topic_properties(options: Mapping[str, str], topic: str) -> dict[str, str]:
@@ -330,7 +307,8 @@ def topic_properties(options: Mapping[str, str], topic: str) -> dict[str, str]:
     """
     run = _open(options)
     topology = run.topics.require(topic_name(options, topic))
-    gates = run.store.gates([segment.ref.id for segment in topology.segments])
+    ids = [segment.ref.id for segment in topology.segments]
+    gates = run.store.gates(ids, [NOWHERE] * len(ids))
     contains = any(gate.contains_txn for gate in gates)
     found = run.store.read_properties(str(topology.topic))
     return {name: value for name, value in found.items() if name not in INTERNAL_PROPERTIES} | {
@@ -377,67 +355,14 @@ def _refuse_system_property(name: str, what: str) -> None:
 def _change_property(options: Mapping[str, str], topic: str, name: str, value: str | None) -> bool:
     run = _open(options)
     topology = run.topics.require(topic_name(options, topic))
-    answer = run.store.change_property(str(topology.topic), name, value)
+    return _change_property_of(run, topology, name, value)
+
+
+def _change_property_of(run: Runtime, topology: Topology, name: str, value: str | None) -> bool:
+    """Change a property of the topic that was found, not of another one of its name (INV-12)."""
+    topic = str(topology.topic)
+    answer = run.store.change_property(topic, name, value, incarnation=topology.incarnation)
+    if answer.code is not Code.OK:
+        # Either there was no such property to remove, or the topic is not there any more.
+        run.topics.lives.again(topology, f"its property {name!r} was to be changed")
     return answer.code is Code.OK
-
-
-def _refuse_single(run: Runtime, segment: SegmentRef, subscription: str) -> None:
-    """Refuse to put a cursor where it stands if it does not say all that is acknowledged."""
-    acks = run.store.read_acks(segment.id, subscription)
-    if acks is not None and (acks.deleted or acks.cursor.taken_after[1]):
-        raise AcknowledgementConflictError(
-            f"subscription {subscription!r} of segment {segment.id}: its cursor stands at "
-            f"{acks.cursor}, and clients have acknowledged single messages behind it "
-            f"({len(acks.deleted)} ranges): freed here, it would deliver them again. Let a client "
-            "acknowledge what lies between them, to the end of an entry, or reset to 'earliest' "
-            "or 'latest'. Nothing was changed"
-        )
-
-
-def reset_subscription(
-    options: Mapping[str, str], topic: str, subscription: str, to: str = "earliest"
-) -> None:
-    """Put a subscription elsewhere and free it, so that another query can take it.
-
-    Parameters
-    ----------
-    options : mapping of str to str
-    topic : str
-    subscription : str
-    to : str
-        ``earliest``, ``latest`` (all that is committed now), or ``here`` (only free it).
-
-    Raises
-    ------
-    AcknowledgementConflictError
-        If a transaction has acknowledged something there and is not decided yet; with ``here`` also
-        if single messages are acknowledged behind the cursor, which would be forgotten.
-    OptionError
-        If `to` is none of the three.
-    """
-    if to not in ("earliest", "latest", "here"):
-        raise OptionError(f"expected 'earliest', 'latest' or 'here', found {to!r}")
-    run = _open(options)
-    topology = run.topics.require(topic_name(options, topic))
-    if to == "here":
-        for segment in topology.readable:
-            _refuse_single(run, segment.ref, subscription)
-    for segment in topology.readable:
-        ref = segment.ref
-        cursor = run.store.read_cursors([ref.id], subscription)[0]
-        if to == "latest":
-            position = _committed_end(run, ref)
-        elif to == "earliest" or cursor is None:
-            position = run.log.trimmed_to(ref)
-        else:
-            position = cursor.position
-        answer = run.store.reset_cursor(ref.id, subscription, position)
-        if answer.code is Code.PENDING:
-            raise _pending(subscription, topic, answer.values[0])
-
-
-def _pending(subscription: str, topic: str, txn: str) -> AcknowledgementConflictError:
-    return AcknowledgementConflictError(
-        f"subscription {subscription!r} of {topic} has an acknowledgement pending in transaction "
-        f"({txn.replace(':', ',')}): stop its query and wait for the lease to end"
-    )

@@ -404,7 +404,9 @@ class _Output:
 
     def _successors(self, segment: SegmentRef, error: Exception) -> Topology:
         topics = self._run.topics
-        topology = topics.require(self._topic)
+        # A topic of the same name is not this one's successor: what was written before is gone, and
+        # a transaction that went on there would be torn (INV-12).
+        topology = topics.lives.again(self._topology, "this task wrote to it")
         if isinstance(error, SegmentSealedError):
             # Whoever began the change may be dead: then it is finished here.
             topology = topics.changes.await_or_finish(topology)

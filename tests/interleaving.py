@@ -54,9 +54,7 @@ class Process(threading.Thread):
         self.speed = self.random.choice([0.01, 0.1, 1.0, 1.0])
         self._body = body
         self._turn = threading.Semaphore(0)
-        self.world = scheduler.world.another_process()
-        self.world.log = GatedLog(self, scheduler.log)
-        self.world.store._client = GatedClient(self)  # type: ignore[assignment]
+        self.world = scheduler.enter(self)
 
     def run(self) -> None:
         self._turn.acquire()
@@ -73,6 +71,7 @@ class Process(threading.Thread):
 
     def wait(self, what: str) -> None:
         """Stop until it is this process's turn again."""
+        self.scheduler.about_to(self, what)
         self.scheduler.back.release()
         self._turn.acquire()
         self.scheduler.note(self, what)
@@ -175,6 +174,13 @@ class Scheduler:
         self._alive: list[Process] = []
         load_scripts(world.client)
 
+    def enter(self, process: Process) -> Any:
+        """Return what a new process sees of the world."""
+        world = self.world.another_process()
+        world.log = GatedLog(process, self.log)
+        world.store._client = GatedClient(process)  # type: ignore[assignment]
+        return world
+
     def spawn(self, name: str, body: Callable[[Process], None], *, mortal: bool = True) -> None:
         process = Process(self, name, body, mortal=mortal)
         self._alive.append(process)
@@ -212,6 +218,12 @@ class Scheduler:
     def arrive_all(self) -> None:
         while self.on_the_way:
             self._arrive()
+
+    def note_event(self, what: str) -> None:
+        self.trace.append(what)
+
+    def about_to(self, process: Process, what: str) -> None:
+        """Hear of what a process does when it is its turn again."""
 
     def note(self, process: Process, what: str) -> None:
         self.trace.append(f"{process.name}: {what}")

@@ -18,9 +18,18 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store import redis_store
 from pulsar_txn_spark.store.connection import connect
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, TaskWrite, Winner
-from pulsar_txn_spark.store.protocol import AckRequest, EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.store.protocol import (
+    AckRequest,
+    Answer,
+    CursorStart,
+    EndedBy,
+    MetadataStore,
+    TxnHeader,
+    TxnId,
+    TxnState,
+)
 from pulsar_txn_spark.store.redis_store import RedisStore
-from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions
+from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, SinkRules
 from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer, ReadableRange, writer_name
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
@@ -161,9 +170,16 @@ class World:
         winner = self.write(Txn(attempt.txn, attempt.nonce), *values, segment=segment)
         return TaskWrite(partition=0, txn_id=attempt.txn.key, winners=[winner])
 
-    def run_batch(self, key: BatchKey, nonce: str, *values: str, run: str = "run") -> Attempt:
+    def run_batch(
+        self,
+        key: BatchKey,
+        nonce: str,
+        *values: str,
+        run: str = "run",
+        rules: SinkRules = SinkRules(),  # noqa: B008 - frozen
+    ) -> Attempt:
         """Begin, write and commit; a replay writes nothing."""
-        attempt = self.batches.begin(key, nonce)
+        attempt = self.batches.begin(key, nonce, run, rules)
         tasks: Sequence[TaskWrite] = [TaskWrite(partition=0, txn_id=attempt.txn.key)]
         if not attempt.replay:
             tasks = [self.write_batch(attempt, *values)]
@@ -275,3 +291,9 @@ SCRIPTS = {
     )
 }
 """Every script of the store, by its SHA1."""
+
+
+def put_cursor(store: MetadataStore, segment: str, subscription: str, position: Position) -> Answer:
+    """Put a cursor elsewhere, as an administrator does who has just looked."""
+    [seen] = store.read_cursors([segment], subscription)
+    return store.reset_cursor(segment, subscription, CursorStart(position), seen)

@@ -1,28 +1,33 @@
 """Random histories of a topic whose segments change, and what has to hold in each of them.
 
 A history is a list of moves: tasks write, commit, abort or die; operators split, merge and seal,
-and may be killed at each step of it, or not hear of its effect; a reader goes on in micro-batches
-of any size. After every move the ranges tile and the reader has seen a prefix of each key's
-committed rows; in the end it has seen all of them.
+and may be killed at each step of it, or not hear of its effect; readers go on in micro-batches of
+any size. One is there from the beginning, others come later and begin at the earliest position: the
+Spark source, and a client's consumer with a new subscription. After every move the ranges tile, and
+each reader has seen a prefix of each key's committed rows; in the end it has seen all of them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import pyarrow as pa
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
-from pulsar_txn_spark import steps
-from pulsar_txn_spark.errors import OptionError, TopologyConflictError
+from pulsar_txn_spark import client, steps
+from pulsar_txn_spark.errors import OptionError, ReceiveTimeoutError, TopologyConflictError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import Segment
+from pulsar_txn_spark.segments.topology import Segment, Topology
+from pulsar_txn_spark.spark.source import PulsarTxnStreamReader, SegmentPartition
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.protocol import EndedBy, TxnState
@@ -34,7 +39,7 @@ from pulsar_txn_spark.txn.coordinator import as_record
 Rows = list[tuple[str, int]]
 """Key and value."""
 
-WRITERS, KEYS_EACH, MOST_SEGMENTS, MOST_TURNS = 2, 3, 5, 200
+WRITERS, KEYS_EACH, MOST_SEGMENTS, MOST_TURNS, NEWCOMERS = 2, 3, 5, 200, 2
 
 
 def record_batch(rows: Sequence[tuple[str, int]]) -> pa.RecordBatch:
@@ -82,6 +87,24 @@ class Task:
         self.run.coordinator.abort(self.txn, EndedBy.OWNER, nonce=self.nonce, cause="a test")
 
 
+class AnyReader(Protocol):
+    """Reads committed rows from the beginning."""
+
+    found: dict[str, list[int]]
+
+    def read(self, most: int | None = None) -> bool:
+        """Read one micro-batch, of at most about so many rows; False = there is nothing."""
+        ...
+
+    def read_all(self) -> None:
+        """Read to the end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
 class Reader:
     """Reads committed rows in micro-batches; all that it knows is how far it got."""
 
@@ -90,10 +113,14 @@ class Reader:
         self._at: dict[str, Position] = {}
         self.found: dict[str, list[int]] = defaultdict(list)
 
+    def topology(self) -> Topology:
+        """Return the topic as it is now."""
+        return self._run.topics.require(self._topic)
+
     def read(self, most: int | None = None) -> bool:
         """Read one micro-batch of at most so many entries' rows; False = there is nothing."""
         run = self._run
-        topology = run.topics.require(self._topic)
+        topology = self.topology()
         order = ReadingOrder.of(topology, self._at)
         assert not order.lost
         new: Rows = []
@@ -139,6 +166,101 @@ class Reader:
             if not self.read():
                 return
         raise AssertionError("the reader never came to an end")
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class SourceReader:
+    """Reads as Spark does: the driver's side of the source plans, tasks read side by side."""
+
+    def __init__(self, given: Mapping[str, str], topic: TopicName) -> None:
+        options = {
+            **given,
+            "topic": str(topic),
+            "startingOffsets": "earliest",
+            "maxMessagesPerTrigger": "4",
+        }
+        self._reader = PulsarTxnStreamReader(options, StructType())
+        self._at: dict[str, Any] = self._reader.initialOffset()
+        self._run = self._reader._segments.run
+        self.found: dict[str, list[int]] = defaultdict(list)
+
+    def read(self, most: int | None = None) -> bool:
+        """Read one micro-batch; a bounded one has the size that the options ask for."""
+        limit = ReadAllAvailable() if most is None else self._reader.getDefaultReadLimit()
+        # A waiting source looks when something happens, or once a second: here it always looks.
+        self._reader._idle._nothing_beyond = None
+        end = self._reader.latestOffset(self._at, limit)
+        if end == self._at:
+            return False
+        new: Rows = []
+        seen: set[str] = set()
+        for partition in self._reader.partitions(self._at, end):
+            assert isinstance(partition, SegmentPartition)
+            own = self._rows(partition)
+            keys = {key for key, _ in own}
+            # The tasks of one micro-batch run side by side: two of them must not have one key.
+            assert not keys & seen
+            seen |= keys
+            new += own
+        for key, value in new:
+            self.found[key].append(value)
+        self._at = end
+        return True
+
+    def _rows(self, partition: SegmentPartition) -> Rows:
+        batches = self._run.log.read(
+            partition.segment,
+            partition.start,
+            partition.end,
+            visible=partition.visibility,
+            columns=frozenset({"value", "key"}),
+            max_rows=100,
+        )
+        found = [row for batch in batches for row in batch.to_pylist()]
+        return [(row["key"].decode(), int(row["value"])) for row in found]
+
+    def read_all(self) -> None:
+        """Read to the end."""
+        for _ in range(MOST_TURNS):
+            if not self.read():
+                return
+        raise AssertionError("the source never came to an end")
+
+    def close(self) -> None:
+        """Let go of the connection that it watches with."""
+        self._reader._idle._forget()
+
+
+class ClientReader:
+    """Reads as a client's consumer does, with a subscription of its own."""
+
+    def __init__(self, given: Mapping[str, str], topic: TopicName) -> None:
+        self._consumer = client.connect(given).consumer(str(topic), new_nonce())
+        self.found: dict[str, list[int]] = defaultdict(list)
+
+    def read(self, most: int | None = None) -> bool:
+        """Receive so many messages."""
+        received = 0
+        while most is None or received < most:
+            try:
+                message = self._consumer.receive(timeout_ms=0)
+            except ReceiveTimeoutError:
+                break
+            assert message.key is not None
+            assert message.value is not None
+            self.found[message.key.decode()].append(int(message.value))
+            received += 1
+        return bool(received)
+
+    def read_all(self) -> None:
+        """Receive until there is nothing."""
+        self.read()
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
 
 
 # -- moves -------------------------------------------------------------------------------------
@@ -192,7 +314,21 @@ class Sweep:
     """Somebody comes by who finishes what is half done."""
 
 
-Move = Write | End | Change | Read | Sweep
+@dataclass(frozen=True)
+class Shuffle:
+    """Changes one after the other, with no rows in between: some segments are sealed empty."""
+
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Arrive:
+    """A new reader comes and begins at the earliest position."""
+
+    in_spark: bool
+
+
+Move = Write | End | Change | Shuffle | Read | Arrive | Sweep
 
 _CHANGE_STEPS = (Step.PLAN_CHILDREN, Step.SEAL_LOG, Step.ACTIVATE_CHILDREN)
 _STEPS = (Step.INTENT, Step.PIN, Step.DECIDE, Step.MATERIALIZE, *_CHANGE_STEPS)
@@ -214,6 +350,8 @@ _MOVE: st.SearchStrategy[Move] = st.one_of(
     st.builds(End, _WRITERS, st.just(True), _faults(_STEPS)),
     st.builds(End, _WRITERS, st.sampled_from([False, None])),
     st.builds(Change, st.integers(0, 9), st.integers(0, 7), st.booleans(), _faults(_CHANGE_STEPS)),
+    st.builds(Shuffle, st.lists(_CHANGE, min_size=2, max_size=4).map(tuple)),
+    st.builds(Arrive, st.booleans()),
     st.just(Sweep()),
 )
 
@@ -249,20 +387,28 @@ def struck_by(fault: Fault | None) -> Iterator[None]:
 
 @dataclass
 class History:
-    """One topic, those who write to it, those who change it, and one who reads all the time."""
+    """One topic, those who write to it, those who change it, and those who read all the time."""
 
     run: Runtime
+    options: Mapping[str, str]
     topic: TopicName
     committed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
-        self.reader = Reader(self.run, self.topic)
+        self.readers: list[AnyReader] = [Reader(self.run, self.topic)]
         self.run.topics.changes.patience_s = 0.0  # whoever began a change and is not done is dead
         self._open: dict[int, tuple[Task, Rows]] = {}
         self._next = 0
 
     def go(self, move: Move) -> None:
         """Make one move, and see that everything holds."""
+        self._make(move)
+        self.run.topics.require(self.topic).require_tiling()
+        for reader in self.readers:
+            for key, found in reader.found.items():
+                assert found == self.committed[key][: len(found)], (key, reader)
+
+    def _make(self, move: Move) -> None:
         match move:
             case Write():
                 self._write(move)
@@ -270,24 +416,41 @@ class History:
                 self._end(move)
             case Change():
                 self._change(move)
+            case Shuffle(changes):
+                for change in changes:
+                    self._change(change)
             case Read(most):
-                self.reader.read(most)
+                for reader in self.readers:
+                    reader.read(most)
+            case Arrive(in_spark) if len(self.readers) <= NEWCOMERS:
+                self._arrive(in_spark=in_spark)
             case Sweep():
                 _, failed = self.run.topics.finish_changes()
                 assert not failed
                 assert not self.run.topics.require(self.topic).unfinished
-        self.run.topics.require(self.topic).require_tiling()
-        for key, found in self.reader.found.items():
-            assert found == self.committed[key][: len(found)], key
 
     def finish(self) -> None:
         """End what is open; then nothing may be missing, doubled or out of order."""
         for writer in range(WRITERS):
             self._end(End(writer, committed=True))
-        newcomer = Reader(self.run, self.topic)
-        for reader in (self.reader, newcomer):
+        self.readers.append(Reader(self.run, self.topic))
+        for in_spark in (True, False):
+            self._arrive(in_spark=in_spark)
+        for reader in self.readers:
             reader.read_all()
-            assert reader.found == {key: rows for key, rows in self.committed.items() if rows}
+            expected = {key: rows for key, rows in self.committed.items() if rows}
+            assert reader.found == expected, reader
+
+    def close(self) -> None:
+        """Let everybody go."""
+        for task, _ in self._open.values():
+            task.writers.close()
+        for reader in self.readers:
+            reader.close()
+
+    def _arrive(self, *, in_spark: bool) -> None:
+        kind = SourceReader if in_spark else ClientReader
+        self.readers.append(kind(self.options, self.topic))
 
     def _write(self, move: Write) -> None:
         if move.writer not in self._open:

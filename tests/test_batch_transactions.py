@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pulsar_txn_spark.errors import (
+    BatchNotRecordedError,
     CommitStateUnknownError,
     FencedError,
     StoreCorruptError,
@@ -18,15 +19,17 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Pointer, TaskWrite
-from pulsar_txn_spark.store.protocol import Code, TxnId, TxnState
-from pulsar_txn_spark.txn.batch import Attempt, BatchKey, new_nonce
+from pulsar_txn_spark.store.protocol import Code, SinkEntry, TxnId, TxnState
+from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules, new_nonce
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
+from pulsar_txn_spark.txn.read_progress import ReadProgress
 from pulsar_txn_spark.txn.sweeper import Sweeper
 from tests.scenario import SEGMENT, Loss, Txn, World, ack
 
 KEY = BatchKey("sink", "query", 0)
 NEXT = BatchKey("sink", "query", 1)
+ONCE, SOMETIMES = SinkRules(once=True), SinkRules(every_batch=False)
 P1, P2, P3 = Position(1, 10), Position(1, 20), Position(1, 30)
 
 
@@ -88,7 +91,7 @@ def test_all_tasks_of_an_attempt_join_one_transaction(world: World) -> None:
 def test_tasks_that_begin_at_the_same_moment_join_one_transaction(world: World) -> None:
     processes = [world.another_process() for _ in range(6)]
     for process in processes:
-        process.store._witnesses.clear()
+        process.store._seen.clear()
     found: list[Attempt] = []
     errors: list[Exception] = []
     start = threading.Barrier(len(processes))
@@ -193,12 +196,12 @@ def test_a_replay_that_read_the_same_is_accepted_whichever_source_read_it(world:
 
 
 def test_a_second_write_to_a_sink_in_one_run_is_no_replay(world: World) -> None:
-    attempt = world.batches.begin(KEY, "n1", "driver-1", once=True)
+    attempt = world.batches.begin(KEY, "n1", "driver-1", ONCE)
     world.batches.commit(attempt, [[world.write_batch(attempt, "a")]], "run", acknowledge=True)
     with pytest.raises(TransactionConflictError, match="was written already in batch 0"):
-        world.batches.begin(KEY, "n2", "driver-1", once=True)
+        world.batches.begin(KEY, "n2", "driver-1", ONCE)
     # After a restart it is one; and where Spark itself counts the writes it always is.
-    assert world.batches.begin(KEY, "n3", "driver-2", once=True).replay
+    assert world.batches.begin(KEY, "n3", "driver-2", ONCE).replay
     assert world.batches.begin(KEY, "n4", "driver-1").replay
 
 
@@ -261,10 +264,12 @@ def test_a_batch_below_the_pointer_is_fenced(world: World) -> None:
     assert world.visible() == ["a"]
 
 
-def test_the_next_batch_aborts_what_is_open_of_the_batch_before(world: World) -> None:
-    old = world.batches.begin(KEY, "n1")
+def test_the_next_batch_of_a_sink_that_is_written_sometimes_aborts_the_one_before(
+    world: World,
+) -> None:
+    old = world.batches.begin(KEY, "n1", rules=SOMETIMES)
     world.write_batch(old, "x")
-    world.run_batch(NEXT, "n2", "a")
+    world.run_batch(NEXT, "n2", "a", rules=SOMETIMES)
     assert world.state(old.txn) is TxnState.ABORTED
     with pytest.raises(FencedError):
         world.batches.begin(KEY, "n1")
@@ -313,6 +318,235 @@ def test_a_new_query_misses_no_batch_that_the_old_one_begins_meanwhile(
     assert world.state(old.txn) is TxnState.ABORTED
     with pytest.raises(TransactionAbortedError):
         world.batches.commit(old, [[empty(old)]], "run", acknowledge=True)
+
+
+def test_of_two_attempts_the_one_that_begins_last_wins_whenever_it_was_made(world: World) -> None:
+    made_first, made_later = new_nonce(), new_nonce()
+    later = world.batches.begin(KEY, made_later)
+    first = world.another_process().batches.begin(KEY, made_first)
+    assert world.state(later.txn) is TxnState.ABORTED
+    with pytest.raises(FencedError):
+        world.batches.begin(KEY, made_later)
+    world.batches.commit(first, [[world.write_batch(first, "a")]], "run", acknowledge=True)
+    assert world.visible() == ["a"]
+
+
+# --- what Spark's checkpoint says is done -----------------------------------------------------
+
+
+def pointed(world: World, sink: str = "sink") -> tuple[int, str]:
+    found = Pointer.FromString(world.store.read_pointer(sink, "query").own)
+    return found.batch_id, found.txn_id
+
+
+@pytest.mark.parametrize("left", ["nothing", "open", "aborted", "older"])
+def test_a_batch_is_not_followed_that_the_sink_does_not_know_as_committed(
+    world: World, left: str
+) -> None:
+    before: tuple[int, str] | None = None
+    if left in ("open", "aborted"):
+        attempt = world.batches.begin(NEXT, "n1", rules=SinkRules(first_batch=1))
+        if left == "aborted":
+            world.batches.abort(attempt, "its job failed")
+    elif left == "older":
+        world.run_batch(KEY, "n1", "a")
+    if left != "nothing":
+        before = pointed(world)
+    third = BatchKey("sink", "query", 2)
+    with pytest.raises(BatchNotRecordedError, match="sinkFirstBatch=2"):
+        world.batches.begin(third, "n2")
+    with pytest.raises(BatchNotRecordedError):
+        world.batches.begin(third, "n3", rules=SinkRules(first_batch=1))
+    if left != "nothing":
+        assert pointed(world) == before, "nothing was written, nothing ended"
+        state = TxnState.COMMITTED if left == "older" else TxnState(left.upper())
+        assert world.state(TxnId.parse(pointed(world)[1])) is state
+    rules = SOMETIMES if left == "older" else SinkRules(first_batch=2)
+    world.run_batch(third, "n4", "c", rules=rules)
+    world.run_batch(BatchKey("sink", "query", 3), "n5", "d")
+    assert world.visible()[-2:] == ["c", "d"]
+
+
+def test_a_decision_that_only_the_pointer_knows_is_followed(world: World) -> None:
+    first = world.run_batch(KEY, "n1", "a")
+    Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
+    assert world.store.read_txn(first.txn) is None
+    world.run_batch(NEXT, "n2", "b")
+    assert world.visible() == ["a", "b"]
+
+
+def test_the_error_names_the_sinks_that_the_query_has_written_to(world: World) -> None:
+    world.run_batch(KEY, "n1", "a")
+    with pytest.raises(BatchNotRecordedError, match=r"'sink' \(batch 0\)"):
+        world.batches.begin(BatchKey("renamed", "query", 1), "n2")
+
+
+@pytest.mark.parametrize("state", ["open", "decided", "carried out"])
+def test_a_new_sink_does_not_write_what_another_one_has_committed(world: World, state: str) -> None:
+    attempt = world.batches.begin(KEY, "n1", "driver|first")
+    task = world.write_batch(attempt, "a")
+    if state == "decided":
+        world.decide(Txn(attempt.txn, "n1"), *task.winners)
+    elif state == "carried out":
+        world.batches.commit(attempt, [[task]], "first", acknowledge=True)
+    moved = BatchKey("moved", "query", 0)
+    if state == "open":  # it did not come so far, and cannot any more
+        world.run_batch(moved, "n2", "a", run="second")
+        with pytest.raises(TransactionAbortedError):
+            world.batches.commit(attempt, [[task]], "first", acknowledge=True)
+    else:
+        with pytest.raises(TransactionConflictError, match="give sinkId=sink"):
+            world.batches.begin(moved, "n2", "driver|second")
+    assert world.visible() == ["a"]
+
+
+def test_a_late_commit_under_a_name_of_the_meantime_is_refused(world: World) -> None:
+    world.run_batch(KEY, "n1", "a", run="first")
+    renamed = BatchKey("meantime", "query", 1)
+    late = world.batches.begin(renamed, "n2", "second", SinkRules(first_batch=1))
+    task = world.write_batch(late, "b")
+    world.run_batch(NEXT, "n3", "b", run="third")  # it has its first name again
+    with pytest.raises(TransactionAbortedError):
+        world.batches.commit(late, [[task]], "second", acknowledge=True)
+    assert world.visible() == ["a", "b"]
+
+
+def test_a_batch_that_runs_again_behind_the_source_is_acknowledged_already(world: World) -> None:
+    world.store.claim_cursor(SEGMENT, "sub", "query", 1, EARLIEST)
+    [cursor] = world.store.read_cursors([SEGMENT], "sub")
+    assert cursor is not None
+    ReadProgress(world.coordinator, 60_000).catch_up("sub", 1, {SEGMENT: (cursor, P2)})
+    register(world, KEY, plan(P1))
+    world.run_batch(KEY, "n1", "a")
+    register(world, NEXT, plan(P2, P1))
+    world.run_batch(NEXT, "n2", "b")
+    register(world, BatchKey("sink", "query", 2), plan(P3, P2))
+    world.run_batch(BatchKey("sink", "query", 2), "n3", "c")
+    assert world.visible() == ["a", "b", "c"]
+    assert cursor_position(world) == P3
+
+
+def test_another_name_does_not_let_an_older_copy_of_the_checkpoint_pass(world: World) -> None:
+    for batch in range(2):
+        world.run_batch(BatchKey("sink", "query", batch), f"n{batch}", "a")
+    for rules in (SinkRules(), SOMETIMES, SinkRules(first_batch=0)):
+        with pytest.raises(FencedError, match="older copy"):
+            world.batches.begin(BatchKey("renamed", "query", 0), "n2", "other", rules)
+    assert world.visible() == ["a", "a"]
+
+
+def test_siblings_of_one_attempt_are_not_taken_for_one_sink(world: World) -> None:
+    world.run_batch(KEY, "n1", "a", run="first")
+    world.run_batch(BatchKey("sibling", "query", 0), "n2", "b", run="first")
+    assert world.visible() == ["a", "b"]
+
+
+def test_a_sibling_that_was_replayed_by_this_attempt_holds_nobody_up(world: World) -> None:
+    world.run_batch(KEY, "n1", "a", run="first")
+    assert world.run_batch(KEY, "n2", "a", run="second").replay
+    world.run_batch(BatchKey("sibling", "query", 0), "n3", "b", run="second")
+    assert world.visible() == ["a", "b"]
+
+
+def test_what_is_registered_of_a_sink_never_goes_back_to_an_earlier_batch(world: World) -> None:
+    world.store.register_sink("query", "sink", 3, "later")
+    world.store.register_sink("query", "sink", 2, "late")
+    assert world.store.read_sinks("query") == {"sink": SinkEntry(3, "later")}
+
+
+def test_of_very_many_sinks_those_of_the_last_batches_are_remembered(world: World) -> None:
+    for batch in range(260):
+        world.store.register_sink("query", f"sink-{batch}", batch, "run")
+    found = world.store.read_sinks("query")
+    assert sorted(entry.batch for entry in found.values()) == list(range(4, 260))
+
+
+def test_a_cursor_is_not_moved_over_a_batch_that_its_sink_does_not_know(world: World) -> None:
+    register(world, KEY, plan(P1))
+    world.run_batch(KEY, "n1", "a")
+    progress = ReadProgress(world.coordinator, 60_000)
+
+    def catch_up() -> None:
+        [cursor] = world.store.read_cursors([SEGMENT], "sub")
+        assert cursor is not None
+        progress.catch_up("sub", 1, {SEGMENT: (cursor, P2)})
+
+    with pytest.raises(BatchNotRecordedError, match="stands where batch 0"):
+        catch_up()
+    left_open = world.batches.begin(NEXT, "n2")
+    with pytest.raises(BatchNotRecordedError):
+        catch_up()
+    assert cursor_position(world) == P1
+    # Committed, but Spark did not need the rows of this source: nothing was acknowledged.
+    world.batches.commit(
+        left_open, [[world.write_batch(left_open, "b")]], "other", acknowledge=True
+    )
+    catch_up()
+    [moved] = world.store.read_cursors([SEGMENT], "sub")
+    assert moved is not None
+    assert (moved.position, moved.sink, moved.batch) == (P2, "sink", "1")
+
+
+def test_the_leftover_of_a_later_attempt_tells_that_the_batch_before_was_recorded(
+    world: World,
+) -> None:
+    register(world, KEY, plan(P1))
+    for batch in range(2):
+        world.run_batch(BatchKey("sink", "query", batch), f"n{batch}", "a")
+    world.batches.begin(BatchKey("sink", "query", 2), "n2")
+    [cursor] = world.store.read_cursors([SEGMENT], "sub")
+    assert cursor is not None
+    assert world.batches.require_recorded(cursor, "sub") == ("sink", "1")
+
+
+def test_a_cursor_of_a_sink_that_is_written_sometimes_is_moved(world: World) -> None:
+    register(world, KEY, plan(P1))
+    world.run_batch(KEY, "n1", "a", rules=SOMETIMES)
+    [cursor] = world.store.read_cursors([SEGMENT], "sub")
+    assert cursor is not None
+    ReadProgress(world.coordinator, 60_000).catch_up("sub", 1, {SEGMENT: (cursor, P2)})
+    assert cursor_position(world) == P2
+
+
+# --- an attempt that was aborted before it began ------------------------------------------------
+
+
+def test_an_attempt_that_begins_after_it_was_aborted_leaves_the_pointer_alone(
+    world: World,
+) -> None:
+    world.run_batch(KEY, "n1", "a")
+    before = pointed(world)
+    world.batches.abort_nonce("n2", "its job failed")
+    with pytest.raises(TransactionAbortedError):
+        world.another_process().batches.begin(NEXT, "n2")
+    assert pointed(world) == before
+    for _ in range(2):
+        Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
+    world.run_batch(NEXT, "n3", "b")
+    assert world.visible() == ["a", "b"]
+
+
+def test_a_task_that_finds_its_transaction_opened_to_be_aborted_adds_the_pointer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = world.another_process()
+    end_txn = world.store.end_txn
+    begun: list[Attempt] = []
+
+    def the_task_begins_first(*args: Any, **more: Any) -> Any:
+        begun.append(task.batches.begin(KEY, "n1", "driver|run"))
+        return end_txn(*args, **more)
+
+    with monkeypatch.context() as race:
+        race.setattr(world.store, "end_txn", the_task_begins_first)
+        world.batches.abort_nonce("n1", "its job failed")
+    header = world.header(begun[0].txn)
+    assert (header.sink, header.query, header.batch) == ("sink", "query", "0")
+    assert header.intents == {pointer_intent("query", "sink")}
+    for _ in range(2):
+        Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
+    world.run_batch(KEY, "n2", "a")
+    assert world.visible() == ["a"]
 
 
 # --- races of begin ---------------------------------------------------------------------------
@@ -420,15 +654,16 @@ def test_an_attempt_that_sleeps_between_header_and_pointer_does_not_block_the_si
         assert world.state(orphan) is TxnState.ABORTED, "the header has to stay"
 
     before_the_swap(monkeypatch, sleeper, lease_and_retention_are_over)
-    late = sleeper.batches.begin(key, "n2")
     with pytest.raises(TransactionAbortedError):
-        sleeper.write_batch(late, "x")
+        sleeper.write_batch(sleeper.batches.begin(key, "n2"), "x")
+    late = world.store.txn_of_nonce(world.coordinator.shard("n2"), "n2")
+    assert late is not None
     world.run_batch(key, "n3", "b")
     assert world.visible()[-1] == "b"
     # Once the pointer is past it, the orphan goes like every other header.
     world.run_batch(BatchKey("sink", "query", key.batch + 1), "n4", "c")
     Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
-    assert world.store.read_txn(late.txn) is None
+    assert world.store.read_txn(late) is None
 
 
 def test_a_transaction_that_the_pointer_does_not_name_is_never_committed(world: World) -> None:

@@ -15,7 +15,8 @@ import redis
 import typer
 from typer.testing import CliRunner
 
-from pulsar_txn_spark import cli
+import pulsar_txn_spark
+from pulsar_txn_spark import cli, client
 from pulsar_txn_spark.errors import (
     OptionError,
     StoreRolledBackError,
@@ -54,6 +55,10 @@ def call(*args: str) -> Any:
     return json.loads(result.output)
 
 
+def listed(option: str) -> set[str]:
+    return {row["topic"] for row in call("topic", "list", "-o", option)}
+
+
 def open_txn(run: Runtime) -> TxnId:
     return run.coordinator.new_txn(secrets.token_hex(4), timeout_ms=60_000, sink="a-sink")
 
@@ -62,10 +67,12 @@ def test_a_topic_is_created_described_listed_and_deleted(option: str, topic: str
     created = call("topic", "create", topic, "--segments", "3", "-o", option)
     assert [row["hashes"] for row in created] == ["0000-5554", "5555-aaa9", "aaaa-ffff"]
     assert call("topic", "describe", topic, "-o", option) == created
-    assert {"topic": topic} in call("topic", "list", "-o", option)
+    assert {"topic": topic, "segments": 3, "rows": 0, "bytes": 0} in call(
+        "topic", "list", "-o", option
+    )
     deleted = call("topic", "delete", topic, "--yes", "-o", option)
     assert deleted == [{"topic": topic, "state": "deleted"}]
-    assert {"topic": topic} not in call("topic", "list", "-o", option)
+    assert topic not in listed(option)
 
 
 def test_segments_are_split_merged_and_sealed(option: str, topic: str) -> None:
@@ -99,10 +106,11 @@ def test_a_topic_is_drawn_also_where_a_segment_has_no_log(option: str, topic: st
     run = runtime(Options(dict([option.split("=", 1)]), Use.CONNECT))
     topology = run.topics.require(TopicName.parse(topic))
     planned = topology.with_planned(topology.active, [0x8000], "dead operator")
-    run.store.swap_topology(topic, topology.version, planned.serialize())
+    version = run.store.swap_topology(topic, topology.version, planned.serialize())
     shown = CliRunner().invoke(cli.app, ["topic", "describe", topic, "-o", option])
     assert shown.exit_code == 0
-    for part in ("0000-ffff-0", "├─ 0000-7fff-1", "└─ 8000-ffff-2", "planned", "version 2"):
+    assert f"version {version}" in shown.output
+    for part in ("0000-ffff-0", "├─ 0000-7fff-1", "└─ 8000-ffff-2", "planned"):
         assert part in shown.output
 
 
@@ -127,8 +135,9 @@ def test_a_subscription_is_listed_described_and_reset(
     assert call("subscription", "list", topic, "-o", option) == [{"subscription": "sub"}]
     (row,) = call("subscription", "describe", topic, "sub", "-o", option)
     assert (row["query"], row["cursor"], row["backlog messages"]) == ("a-query", "-1:-1", 0)
-    (row,) = call("subscription", "reset", topic, "sub", "--to", "latest", "-o", option)
-    assert [row] == call("subscription", "describe", topic, "sub", "-o", option)
+    (moved,) = call("subscription", "reset", topic, "sub", "--to", "latest", "--yes", "-o", option)
+    (row,) = call("subscription", "describe", topic, "sub", "-o", option)
+    assert (moved["segment"], moved["to"]) == (row["segment"], row["cursor"])
     assert (row["query"], row["generation"]) == ("", 2)
 
 
@@ -240,14 +249,12 @@ def test_scaling_is_off_and_a_dry_run_says_what_it_would_do(option: str, topic: 
     assert "nothing was" in " ".join(result.output.split())
 
 
-def test_a_subscription_is_deleted(option: str, topic: str) -> None:
-    call("topic", "create", topic, "--segments", "1", "-o", option)
-    call("subscription", "reset", topic, "sub", "-o", option)
-    deleted = call("subscription", "delete", topic, "sub", "-o", option)
+def test_a_subscription_is_deleted(option: str, topic: str, run: Runtime) -> None:
+    (segment,) = call("topic", "create", topic, "--segments", "1", "-o", option)
+    run.store.claim_cursor(segment["segment"], "sub", "a-query", 1, EARLIEST)
+    deleted = call("subscription", "delete", topic, "sub", "--yes", "-o", option)
     assert deleted == [{"subscription": "sub", "state": "deleted"}]
     assert call("subscription", "list", topic, "-o", option) == []
-    again = call("subscription", "delete", topic, "sub", "-o", option)
-    assert again == [{"subscription": "sub", "state": "not there"}]
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -287,7 +294,7 @@ def test_a_question_does_not_end_up_in_the_json(option: str, topic: str) -> None
     result = CliRunner().invoke(cli.app, args, input="n\n")
     assert result.exit_code == 1
     assert result.stdout.strip() == "n", "the runner's echo of what was typed, and no more"
-    assert {"topic": topic} in call("topic", "list", "-o", option)
+    assert topic in listed(option)
     result = CliRunner().invoke(cli.app, args, input="y\n")
     typed, _, document = result.stdout.partition("\n")
     assert typed.strip() == "y"
@@ -420,3 +427,122 @@ def test_tables_show_the_same_for_people(option: str, topic: str) -> None:
     assert result.exit_code == 0
     assert topic in result.output
     assert "active" in result.output
+
+
+# -- hints -----------------------------------------------------------------------------------------
+
+
+def test_an_error_names_the_commands_own_subcommands_and_no_calls_of_python(
+    option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pulsar-txn", "topic", "describe", "nobody", "-o", option])
+    with pytest.raises(SystemExit):
+        cli.main()
+    shown = capsys.readouterr().err
+    assert "'pulsar-txn topic create'" in shown
+    assert "pulsar_txn_spark." not in shown
+
+
+def test_each_function_of_the_package_is_named_by_a_command_that_there_is() -> None:
+    subcommands = {"sweep --every 30 --metrics-port PORT"}
+    for group in cli.app.registered_groups:
+        assert group.typer_instance is not None
+        for command in group.typer_instance.registered_commands:
+            subcommands.add(f"{group.name} {command.name}")
+    assert set(cli._COMMANDS.values()) <= subcommands
+    functions = {n for n in pulsar_txn_spark.__all__ if n.islower() and "__" not in n}
+    assert functions - {"transactional"} == set(cli._COMMANDS)
+    assert cli.in_commands("see pulsar_txn_spark.delete_topic(o, t).") == (
+        "see 'pulsar-txn topic delete'."
+    )
+
+
+def test_the_version_is_printed() -> None:
+    result = CliRunner().invoke(cli.app, ["--version"])
+    assert result.output == f"pulsar-txn {pulsar_txn_spark.__version__}\n"
+
+
+def test_a_shell_can_complete_the_command() -> None:
+    result = CliRunner().invoke(
+        cli.app, ["--show-completion"], env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    )
+    assert "No such option" not in result.output
+
+
+# -- screens ---------------------------------------------------------------------------------------
+
+
+def screen(*args: str) -> list[str]:
+    result = CliRunner().invoke(cli.app, list(args), env={"COLUMNS": "80"}, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    lines: list[str] = result.output.splitlines()
+    assert max(map(len, lines)) <= 80
+    return lines
+
+
+@pytest.fixture
+def busy(option: str, topic: str) -> str:
+    """Give a topic of eight segments with a subscription of a client."""
+    given = {"store.path": option.partition("=")[2]}
+    pulsar_txn_spark.create_topic(given, topic, segments=8)
+    with client.connect(given) as connected:
+        producer = connected.producer(topic)
+        for number in range(80):
+            producer.send(f"value {number}", key=f"k{number}")
+        producer.flush()
+        with connected.consumer(topic, "sub") as consumer:
+            messages = [consumer.receive(timeout_ms=5_000) for _ in range(30)]
+            consumer.acknowledge([*messages[:5], *messages[7:9]])
+    return topic
+
+
+def test_a_subscription_takes_a_line_for_each_segment_at_80_columns(option: str, busy: str) -> None:
+    lines = screen("subscription", "describe", busy, "sub", "-o", option)
+    assert lines[0] == f"sub of {busy}: clients, generation 1"
+    assert len(lines) == 1 + 4 + 8
+    body = "\n".join(lines[4:])
+    assert "-1:-1" not in body
+    assert "start" in body
+    assert "2147483647" not in body
+
+
+def test_topics_are_listed_with_their_rows_and_bytes(option: str, busy: str) -> None:
+    (row,) = [row for row in call("topic", "list", "-o", option) if row["topic"] == busy]
+    assert (row["segments"], row["rows"]) == (8, 80)
+    assert row["bytes"] > 80 * len("value 1")
+    (line,) = [line for line in screen("topic", "list", "-o", option) if busy in line]
+    assert "│ 80 " in line
+    assert "KiB │" in line
+
+
+def test_retention_takes_a_line_for_each_segment_at_80_columns(option: str, busy: str) -> None:
+    lines = screen("topic", "retention", busy, "-o", option)
+    assert len([line for line in lines if "│ active │" in line]) == 8
+
+
+def test_a_sweep_shows_what_it_has_done_in_words(option: str, run: Runtime) -> None:
+    assert screen("sweep", "-o", option) == ["swept: there was nothing to do"]
+    txn = open_txn(run)
+    run.coordinator.abort(txn, EndedBy.ADMIN, cause="a test")
+    lines = screen("sweep", "--retention-ms", "0", "-o", option)
+    assert any("headers removed │ 1" in line for line in lines)
+
+
+def test_sweeps_in_a_row_print_only_what_they_have_done(
+    option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = [SweepReport(), SweepReport(aborted=1, stuck=("(0,1): away",)), SweepReport()]
+
+    def sweep(_: Sweeper) -> SweepReport:
+        if len(reports) == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return reports.pop(0)
+
+    monkeypatch.setattr(Sweeper, "sweep", sweep)
+    (line,) = screen("sweep", "--every", "0.1", "--scale", "-o", option)
+    assert line.endswith(" swept: aborted 1; stuck: (0,1): away")
+
+
+def test_a_position_of_a_whole_entry_does_not_show_the_number_that_stands_for_it() -> None:
+    assert repr(MessagePosition(1, 2)) == "MessagePosition(1:2)"
+    assert repr(MessagePosition(1, 2, 3)) == "MessagePosition(1:2:3)"

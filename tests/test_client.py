@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import redis
 from pulsar_txn_spark import client, create_topic, errors, reset_subscription
 from pulsar_txn_spark import runtime as runtimes
 from pulsar_txn_spark.client import Consumer, Message, Producer, TxnStatus
+from pulsar_txn_spark.client import consumer as consumer_module
 from pulsar_txn_spark.client.claims import Claims
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
@@ -511,6 +513,20 @@ def test_a_subscription_at_the_end_whose_making_was_cut_short_begins_at_the_end(
             assert nothing_comes(consumer)
 
 
+def test_a_subscription_at_the_end_misses_nothing_of_children_s_children(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    service.send(topic, "old")
+    with service.client.consumer(topic, "s", "latest") as consumer:
+        service.split(topic)
+        name = TopicName.parse(topic)
+        for child in service.run.topics.require(name).active:
+            service.run.topics.changes.split(name, child.descriptor)
+        service.send(topic, "new")  # before the consumer has looked at the children
+        assert drained(consumer) == ["new"]
+
+
 def test_several_topics_are_one_subscription(service: Service) -> None:
     topics = [service.topic(2), service.topic()]
     for number, topic in enumerate(topics):
@@ -598,6 +614,34 @@ def test_messages_that_were_deleted_before_they_were_received_are_an_error(
     service.run.log.trim(segment.ref, Position(1, 0))
     with service.client.consumer(topic, "s") as consumer, pytest.raises(DataLossError):
         consumer.receive(timeout_ms=1_000)
+
+
+def test_a_subscription_that_comes_while_retention_trims_begins_behind_what_goes(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    service.send(topic, "old")
+    service.send(topic, "kept")
+    [segment] = service.run.topics.require(TopicName.parse(topic)).segments
+    # Retention has looked at the subscriptions, and has not trimmed yet.
+    service.run.store.mark_trimmed(segment.ref.id, Position(1, 0))
+    with service.client.consumer(topic, "s") as consumer:
+        service.run.log.trim(segment.ref, Position(1, 0))
+        assert drained(consumer) == ["kept"]
+
+
+def test_a_subscription_that_comes_while_a_segment_is_deleted_begins_behind_it(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    service.send(topic, "old")
+    service.split(topic)
+    service.send(topic, "kept")
+    [parent, *_] = service.run.topics.require(TopicName.parse(topic)).segments
+    assert parent.sealed_at is not None
+    service.run.store.retire_segment(parent.ref.id, parent.sealed_at, [])
+    with service.client.consumer(topic, "s") as consumer:
+        assert drained(consumer) == ["kept"]
 
 
 def test_a_segment_that_was_read_and_then_deleted_is_forgotten(service: Service) -> None:
@@ -1130,3 +1174,95 @@ def test_the_example_of_the_documentation_prints_what_it_says(
     code = code.replace('"orders-store"', repr(redis_path))
     exec(compile(code, "docs/client.md", "exec"), {})
     assert capsys.readouterr().out.strip() == said
+
+
+def test_a_conflict_of_acknowledgements_ends_its_transaction_at_once(service: Service) -> None:
+    topic, out = service.topic(), service.topic()
+    service.send(topic, "a", "b")
+    consumer, producer = service.client.consumer(topic, "s"), service.client.producer(out)
+    a, b = take(consumer, 2)
+    one, two = service.client.new_txn(), service.client.new_txn()
+    consumer.acknowledge(a, one)
+    producer.send("of two", txn=two)
+    consumer.acknowledge(b, two)
+    with pytest.raises(AcknowledgementConflictError, match="which is open"):
+        consumer.acknowledge(a, two)
+    assert two.status() is TxnStatus.ABORTED  # nobody waits for its lease
+    assert two.ended
+    for again in (two.commit, two.flush, lambda: consumer.acknowledge(b, two)):
+        with pytest.raises(TransactionAbortedError, match="something in it failed"):
+            again()
+    two.abort()
+    one.commit()
+    assert drained(consumer) == ["b"]
+    assert service.visible(out) == []
+
+
+def test_a_message_is_acknowledged_by_its_id_alone(service: Service) -> None:
+    topic = service.topic()
+    service.send(topic, *"abcdef")
+    consumer = service.client.consumer(topic, "s")
+    ids = [message.message_id for message in take(consumer, 6)]
+    with service.client.new_txn() as txn:
+        consumer.acknowledge(ids[1], txn)
+        consumer.acknowledge([ids[3], ids[4]], txn)
+    consumer.acknowledge_cumulative(ids[0])
+    consumer.close()
+    with service.client.consumer(topic, "s") as again:
+        left = take(again, 2)
+        assert [text(message) for message in left] == ["c", "f"]
+        with pytest.raises(OptionError, match="of an older one give the message itself"):
+            again.acknowledge(ids[1])
+        with service.client.new_txn() as txn:
+            again.acknowledge_cumulative(left[1].message_id, txn)
+        assert nothing_comes(again)
+
+
+def test_ids_are_kept_of_the_latest_messages_only(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "IDS_KEPT", 2)
+    topic = service.topic()
+    service.send(topic, *"abc")
+    consumer = service.client.consumer(topic, "s")
+    a, b, c = take(consumer, 3)
+    with pytest.raises(OptionError, match="one of the latest 2 messages"):
+        consumer.acknowledge(a.message_id)
+    consumer.acknowledge([a, b.message_id, c.message_id])
+    assert nothing_comes(consumer)
+
+
+def test_each_name_that_stands_for_one_of_pulsars_api_is_there() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "client.md").read_text(encoding="utf-8")
+    table = page.partition("## From Pulsar's API")[2].partition("## ")[0]
+    here = "".join(line.split("|")[2] for line in table.splitlines() if line.startswith("| `"))
+    named = re.findall(r"`(\w+)\.(\w+)", here)
+    assert len(named) >= 13
+    for kind, member in named:
+        assert hasattr(getattr(client, kind), member), f"{kind}.{member}"
+
+
+# --- connections --------------------------------------------------------------------------------
+
+
+def test_a_transaction_over_256_segments_needs_no_connection_for_each(service: Service) -> None:
+    topic = service.topic(segments=256)
+    values = [f"v{number}" for number in range(1500)]
+    with service.client.producer(topic) as producer, service.client.new_txn() as txn:
+        for value in values:
+            producer.send(value, key=value, txn=txn)
+    assert sorted(service.visible(topic)) == sorted(values)
+
+
+def test_a_hundred_open_transactions_that_are_flushed_need_no_connection_each(
+    service: Service,
+) -> None:
+    topic = service.topic(segments=1)
+    txns = [service.client.new_txn() for _ in range(120)]
+    with service.client.producer(topic) as producer:
+        for number, txn in enumerate(txns):
+            producer.send(f"v{number}", txn=txn)
+            txn.flush()
+        for txn in txns:
+            txn.commit()
+    assert len(service.visible(topic)) == len(txns)

@@ -9,7 +9,12 @@ import pytest
 import redis
 
 import pulsar_txn_spark
-from pulsar_txn_spark.errors import NotAllowedError, TopicNotFoundError
+from pulsar_txn_spark.errors import (
+    NotAllowedError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    TopicNotFoundError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.runtime import Runtime, runtime
@@ -110,11 +115,37 @@ def test_a_log_tells_a_transactions_writer_by_its_name() -> None:
 
 
 class FakeAdmin:
-    def __init__(self) -> None:
+    def __init__(self, refusal: SegmentLogError | None = None) -> None:
         self.sets: list[tuple[str, Mapping[str, str]]] = []
+        self._refusal = refusal
 
     def set_properties(self, topic: str, properties: Mapping[str, str]) -> None:
         self.sets.append((topic, properties))
+        if self._refusal is not None:
+            raise self._refusal
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        SegmentLogError("cannot set properties: the broker answers 405 (not allowed)"),
+        SegmentLogUnavailableError("the admin API refuses us (403)"),
+        SegmentLogUnavailableError("the broker answers 500"),
+    ],
+    ids=str,
+)
+def test_a_broker_that_keeps_the_property_to_itself_stops_no_write(
+    refusal: SegmentLogError, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = PulsarSegmentLog.__new__(PulsarSegmentLog)
+    admin = FakeAdmin(refusal)
+    log._admin = admin  # type: ignore[assignment]
+    log._contains_txn = {}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            log._mark_contains_txn(SegmentRef("id", TOPIC, "persistent://public/default/x"))
+    assert len(admin.sets) == 1, "it is asked once"
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
     SegmentNotFoundError,
 )
+from pulsar_txn_spark.format_lookup import Lookup
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import runtime
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -26,7 +27,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.store.durability import Problem, ServerFacts
 from pulsar_txn_spark.store.protocol import TxnId, TxnState
-from pulsar_txn_spark.txn.batch import BatchKey
+from pulsar_txn_spark.txn.batch import BatchKey, SinkRules
 from pulsar_txn_spark.txn.health import tc_states
 from tests.scenario import SEGMENT, Txn, World
 
@@ -34,6 +35,7 @@ from tests.scenario import SEGMENT, Txn, World
 @pytest.fixture(autouse=True)
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "require_java", lambda: None)
+    monkeypatch.setattr(doctor, "look_up", lambda: Lookup("python", "PYSPARK_PYTHON", found=True))
 
 
 @pytest.fixture
@@ -198,6 +200,7 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
         index = f"{{tc{txn.tc}}}:idx:txn-by-final-state"
         world.client.zincrby(index, -601_000, f"ABORTED|{txn.key}")
 
+    late = SinkRules(first_batch=7)
     named = world.batches.begin(BatchKey("other", "q", 0), "other")
     world.abort(Txn(named.txn, named.nonce))
     age(named.txn)
@@ -205,7 +208,7 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
     with monkeypatch.context() as death:
         death.setattr(world.store, "swap_pointer", dies)
         with pytest.raises(KeyboardInterrupt):
-            world.batches.begin(BatchKey("a-sink", "a-query", 7), "nonce")
+            world.batches.begin(BatchKey("a-sink", "a-query", 7), "nonce", rules=late)
     [txn] = [state.oldest_open[0] for state in tc_states(world.store) if state.oldest_open]
     world.expire(txn)
     sweeper = runtime(Options(given, Use.CONNECT)).sweeper(0)
@@ -215,7 +218,7 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
     assert f"{txn} of sink a-sink" in told()
     # A batch of before does not tell that the attempt's write must fail; the one behind does.
     for batch in (7, 8):
-        world.run_batch(BatchKey("a-sink", "a-query", batch), f"n{batch}", "row")
+        world.run_batch(BatchKey("a-sink", "a-query", batch), f"n{batch}", "row", rules=late)
     assert told() == "none"
     assert sweeper.sweep().stuck == ()
     assert world.store.read_txn(txn) is None
@@ -226,7 +229,7 @@ def test_a_split_that_is_half_done_is_found_and_a_sweep_mends_it(given: dict[str
     topic = TopicName.parse("halfway")
     topology = run.topics.create(topic, 1)
     planned = run.topics.require(topic).with_planned(topology.active, [0x8000], "dead operator")
-    run.store.swap_topology(str(topic), 1, planned.serialize())
+    run.store.swap_topology(str(topic), topology.version, planned.serialize())
     found = only(examine(given), "changes of segments")
     assert str(topic) in found.found
     assert "pulsar-txn sweep" in found.remedy

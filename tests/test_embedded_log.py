@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -555,14 +557,102 @@ def test_a_lost_connection_fails_the_writer_for_good(
     writer = log.writer(SEGMENT, "w")
     writer.append(rows(b"a"))
     writer.flush()
-    redis_client.client_kill_filter(_type="normal", skipme=True)
-    writer.append(rows(b"b"))
+    writer.append(rows(b"b" * 600_000))  # in flight
+    connection: Any = log._lanes.by_pool[redis_client.connection_pool]._live()
+    connection._sock.shutdown(socket.SHUT_RDWR)
     with pytest.raises(SegmentLogUnavailableError):
         writer.flush()
     with pytest.raises(SegmentLogError, match="new name"):
         writer.flush()
+    assert writer.acknowledged().entries == 1
     writer.close()
-    assert values(log) == [b"a"]
+    assert values(log)[:1] == [b"a"]
+
+
+def test_a_connection_that_is_lost_while_nothing_is_in_flight_is_replaced(
+    log: EmbeddedSegmentLog, redis_client: redis.Redis
+) -> None:
+    writer = log.writer(SEGMENT, "w")
+    writer.append(rows(b"a"))
+    writer.flush()
+    redis_client.client_kill_filter(_type="normal", skipme=True)
+    redis_client.script_flush()
+    writer.append(rows(b"b"))
+    writer.flush()
+    writer.close()
+    assert values(log) == [b"a", b"b"]
+
+
+def test_a_connection_that_was_closed_before_the_receipts_came_is_not_opened_again(
+    log: EmbeddedSegmentLog, redis_client: redis.Redis
+) -> None:
+    # As by close_all() in another thread. redis-py would connect anew without a word, and the
+    # receipt of the second entry would be taken for that of the first.
+    writer = log.writer(SEGMENT, "w")
+    writer.append(rows(b"x" * 600_000))
+    redis_client.connection_pool.disconnect()
+    with pytest.raises(SegmentLogUnavailableError, match="closed before"):
+        writer.append(rows(b"y" * 600_000))
+    assert writer.acknowledged().entries == 0
+    writer.close()
+    assert b"y" * 600_000 not in values(log)
+
+
+def test_writers_of_a_thread_share_a_connection_and_hold_none_in_between(
+    log: EmbeddedSegmentLog, redis_client: redis.Redis
+) -> None:
+    def connections() -> int:
+        return int(redis_client.info("clients")["connected_clients"])
+
+    before = connections()
+    segments = [SegmentRef(f"many-{n}", SEGMENT.topic, f"many-{n}") for n in range(256)]
+    for segment in segments:
+        log.create(segment)
+    writers = [log.writer(segment, "w") for segment in segments]
+    for writer in writers:
+        writer.append(rows(b"x" * 600_000))  # more than is gathered: it is sent at once
+    assert connections() <= before + 1
+    receipts = [writer.flush() for writer in writers]
+    assert [receipt.last for receipt in receipts] == [Position(1, 0)] * len(segments)
+    assert len(redis_client.connection_pool._in_use_connections) == 0
+    for writer in writers:
+        writer.close()
+
+
+def test_one_writers_refusal_is_not_anothers(log: EmbeddedSegmentLog) -> None:
+    other = SegmentRef("s2", SEGMENT.topic, "s2")
+    log.create(other)
+    sealed, open_ = log.writer(SEGMENT, "w"), log.writer(other, "w")
+    log.seal(SEGMENT)
+    sealed.append(rows(b"x" * 600_000))
+    open_.append(rows(b"y" * 600_000))
+    assert open_.flush().entries == 1  # reads what was said to the other one as well
+    with pytest.raises(SegmentSealedError):
+        sealed.append(rows(b"z" * 600_000))
+    assert sealed.acknowledged().entries == 0
+    sealed.close()
+    open_.append(rows(b"y"))
+    assert open_.flush().last == Position(1, 1)
+    open_.close()
+
+
+def test_an_entry_behind_a_refused_one_is_not_counted(
+    log: EmbeddedSegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The bound of a writer is its last receipt: below it there must be no hole.
+    writer = log.writer(SEGMENT, "w")
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_digest", "0" * 40)  # the server knows no such script
+        writer.append(rows(b"x" * 600_000))
+    writer.append(rows(b"y" * 600_000))
+    with pytest.raises(SegmentLogUnavailableError):
+        writer.flush()
+    other = log.writer(SEGMENT, "other")
+    other.append(rows(b"z"))
+    other.flush()  # reads all that is outstanding
+    assert writer.acknowledged().entries == 0
+    writer.close()
+    other.close()
 
 
 def test_receipts_that_nobody_read_do_not_reach_the_next_user_of_the_connection(
@@ -622,3 +712,13 @@ def test_the_embedded_log_is_a_segment_log(log: EmbeddedSegmentLog) -> None:
     assert as_protocol.backend == "embedded"
     as_protocol.close()
     assert log.last_confirmed(SEGMENT) == EARLIEST
+
+
+def test_what_is_sent_is_no_receipt_before_it_is_acknowledged(log: EmbeddedSegmentLog) -> None:
+    # High-position is raised to receipts. Above what is acknowledged, a pin would bound nothing.
+    writer = log.writer(SEGMENT, "w")
+    writer.append(rows(b"x" * 600_000))
+    assert writer.acknowledged().last is None
+    assert writer.flush().last == Position(1, 0)
+    assert writer.acknowledged().last == Position(1, 0)
+    writer.close()

@@ -58,7 +58,7 @@ def test_every_move_is_answered_as_the_table_of_transitions_says(
     if expired:
         world.expire(txn)
     before = world.header(txn)
-    seq = world.store.witness(f"tc{txn.id.tc}")
+    seq = world.store.seen(f"tc{txn.id.tc}").seq
 
     answer = world.store.end_txn(txn.id, to, b"second", by, txn.nonce if owner else "stranger")
 
@@ -67,11 +67,11 @@ def test_every_move_is_answered_as_the_table_of_transitions_says(
     if answer.code is Code.OK:
         assert (after.state, after.outcome) == (to, b"second")
         assert after.finalized_ms is not None
-        assert world.store.witness(f"tc{txn.id.tc}") == seq + 1
+        assert world.store.seen(f"tc{txn.id.tc}").seq == seq + 1
     else:
         assert (after.state, after.outcome) == (before.state, before.outcome)
         assert after.finalized_ms == before.finalized_ms
-        assert world.store.witness(f"tc{txn.id.tc}") == seq, "a refusal changed something"
+        assert world.store.seen(f"tc{txn.id.tc}").seq == seq, "a refusal changed something"
 
 
 def test_the_table_of_transitions_leaves_open_once_and_for_good() -> None:

@@ -37,7 +37,7 @@ from pulsar_txn_spark.store.protocol import (
 from pulsar_txn_spark.txn.participants import ack_intent
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
-from tests.scenario import SEGMENT, TIMEOUT_MS, Loss, Txn, World, ack
+from tests.scenario import SEGMENT, TIMEOUT_MS, Loss, Txn, World, ack, put_cursor
 
 WHERE = SubscriptionRef(SEGMENT, "sub", CLIENT_OWNER)
 BATCH = 4  # messages of each entry
@@ -519,7 +519,7 @@ def test_clients_and_queries_do_not_share_a_subscription(world: World, ask: Ask)
     request = ack(EARLIEST, Position(1, 0), query="q")
     with pytest.raises(AcknowledgementConflictError, match="belongs to clients"):
         world.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [request])
-    world.store.reset_cursor(SEGMENT, "sub", EARLIEST)
+    put_cursor(world.store, SEGMENT, "sub", EARLIEST)
     world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
     with pytest.raises(AcknowledgementConflictError, match="belongs to query q, not to clients"):
         ask(world, txn)
@@ -581,9 +581,9 @@ def test_a_reset_waits_for_the_transactions_and_forgets_what_was_acknowledged(
     assert now(world, 3, 5) == []
     txn = world.open()
     single(world, txn, 7)
-    assert world.store.reset_cursor(SEGMENT, "sub", EARLIEST).code is Code.PENDING
+    assert put_cursor(world.store, SEGMENT, "sub", EARLIEST).code is Code.PENDING
     world.abort(txn)
-    assert world.store.reset_cursor(SEGMENT, "sub", EARLIEST).code is Code.OK
+    assert put_cursor(world.store, SEGMENT, "sub", EARLIEST).code is Code.OK
     assert states(world) == "........."
     assert state(world).generation == 2
 
@@ -645,7 +645,7 @@ def test_a_replay_carries_out_what_is_decided_and_takes_back_what_has_expired(
 
 
 def test_a_replay_shows_what_a_query_holds(world: World) -> None:
-    world.store.reset_cursor(SEGMENT, "sub", EARLIEST)
+    put_cursor(world.store, SEGMENT, "sub", EARLIEST)
     world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
     txn = world.open()
     world.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [ack(EARLIEST, Position(1, 0))])
@@ -686,7 +686,7 @@ def test_what_a_transaction_holds_in_many_ranges_is_given_up_in_several_steps(
     )
     assert answer.code is Code.MORE
     assert len(state(world).pending[txn.id.key]) == 1300 - 512
-    assert world.store.reset_cursor(SEGMENT, "sub", EARLIEST).code is Code.PENDING
+    assert put_cursor(world.store, SEGMENT, "sub", EARLIEST).code is Code.PENDING
     closed = world.store.close_segment(SEGMENT, txn.id.tc, txn.id.counter + 1)
     assert closed.code is Code.PENDING
     assert not decision.materialized

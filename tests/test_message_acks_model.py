@@ -16,7 +16,7 @@ from pulsar_txn_spark.store import redis_store
 from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
 from pulsar_txn_spark.store.protocol import Code, SubscriptionRef
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
-from tests.scenario import SEGMENT, TIMEOUT_MS, Loss, Txn, World
+from tests.scenario import SEGMENT, TIMEOUT_MS, Loss, Txn, World, put_cursor
 
 RUNS, BLOCKS, STEPS, FIRST_SEED = 64, 4, 24, 20_261_121
 MESSAGES, TRANSACTIONS = 14, 3
@@ -192,7 +192,7 @@ def test_ranges_and_single_messages_agree_whatever_several_transactions_do(
             run.model.require_equal(state)
             assert state.pending == {}
             world.mend()
-            reset = world.store.reset_cursor(SEGMENT, run.where.subscription, EARLIEST)
+            reset = put_cursor(world.store, SEGMENT, run.where.subscription, EARLIEST)
             assert reset.code is Code.OK
         except BaseException as error:
             error.add_note(f"seed {seed}\n" + "\n".join(run.trace))

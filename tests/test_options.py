@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -312,6 +314,27 @@ def test_options_make_the_configuration_of_the_store() -> None:
         timeout_ms=100,
     )
     assert Options({}, WRITE).store_config() == StoreConfig()
+
+
+@pytest.mark.parametrize(
+    "folder", ["None", "null", "5", "true", " none ", "redis://h:1", "http://h"]
+)
+def test_a_folder_that_was_not_meant_as_one_is_refused(folder: str) -> None:
+    with pytest.raises(OptionError, match=r"'store\.path': expected a folder"):
+        Options({"store.path": folder}, WRITE)
+
+
+@pytest.mark.parametrize("key", ["store.path", "store.url", "topic"])
+def test_an_option_without_a_value_is_refused(key: str) -> None:
+    given: dict[str, Any] = {key: None}
+    with pytest.raises(OptionError, match=rf"option '{key}' has no value \(None\)"):
+        Options(given, WRITE)
+
+
+def test_a_folder_named_by_a_number_or_a_path_object_is_taken() -> None:
+    given: dict[str, Any] = {"store.path": Path("/data/5")}
+    assert Options({"store.path": "./5"}, WRITE).get("store.path") == "./5"
+    assert Options(given, WRITE).get("store.path") == "/data/5"
 
 
 PULSARS = "persistent://public/default/t"

@@ -17,7 +17,7 @@ from pulsar_txn_spark.store.ack_state import ACK_TRANSITIONS, AckEvent, AckResul
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import AckRequest, Code, Cursor, EndedBy, TxnState
 from pulsar_txn_spark.txn.participants import ack_intent
-from tests.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Txn, World, ack
+from tests.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Txn, World, ack, put_cursor
 
 P0, P1, P2, P3 = EARLIEST, Position(1, 10), Position(1, 20), Position(1, 30)
 
@@ -349,8 +349,8 @@ def test_a_subscription_belongs_to_one_query_until_it_is_reset(world: World) -> 
     with pytest.raises(AcknowledgementConflictError, match="belongs to query q"):
         place(world, world.open(), ack(P0, P1, query="other"))
     assert pending(world) == set()
-    assert world.store.reset_cursor(SEGMENT, "sub", P1).code is Code.OK
-    claim(world, "other")
+    assert put_cursor(world.store, SEGMENT, "sub", P1).code is Code.OK
+    claim(world, "other", incarnation=2)
     assert (cursor(world).position, cursor(world).query) == (P1, "other")
     with pytest.raises(AcknowledgementConflictError, match="belongs to query other"):
         place(world, world.open(), ack(P1, P2, query="q"))
@@ -398,11 +398,11 @@ def test_a_reset_is_refused_while_an_acknowledgement_is_pending(world: World) ->
     claim(world)
     txn = world.open()
     place(world, txn, ack(P0, P1))
-    answer = world.store.reset_cursor(SEGMENT, "sub", P3)
+    answer = put_cursor(world.store, SEGMENT, "sub", P3)
     assert (answer.code, answer.values) == (Code.PENDING, (txn.id.key,))
     assert cursor(world) == Cursor(P0, "q", 1, "", "", "")
     world.commit(txn)
-    assert world.store.reset_cursor(SEGMENT, "sub", P3).code is Code.OK
+    assert put_cursor(world.store, SEGMENT, "sub", P3).code is Code.OK
     assert cursor(world) == Cursor(P3, "", 2, "", "", "", released=P3)
 
 
@@ -420,7 +420,7 @@ def test_an_acknowledgement_of_an_earlier_generation_moves_nothing(world: World)
 
 def test_a_reset_sets_a_cursor_that_never_was(world: World) -> None:
     assert world.store.read_cursors([SEGMENT], "sub") == [None]
-    world.store.reset_cursor(SEGMENT, "sub", P2)
+    put_cursor(world.store, SEGMENT, "sub", P2)
     assert (cursor(world).position, cursor(world).query) == (P2, "")
 
 
@@ -450,7 +450,7 @@ def test_an_outcome_names_what_was_seen_of_the_participants(world: World) -> Non
     txn = world.open()
     place(world, txn, ack(P0, P1))
     outcome = Outcome()
-    outcome.witnesses[f"seg:{SEGMENT}"] = world.store.witness(f"seg:{SEGMENT}") + 100
+    outcome.witnesses[f"seg:{SEGMENT}"] = world.store.seen(f"seg:{SEGMENT}").seq + 100
     helper = world.another_process()
     record = outcome.SerializeToString(deterministic=True)
     world.store.end_txn(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)

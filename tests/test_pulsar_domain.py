@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -21,6 +21,7 @@ from pulsar_txn_spark.errors import (
     SegmentLogError,
     SegmentLogUnavailableError,
     SegmentNotFoundError,
+    TopicExistsError,
     TopicNotFoundError,
     TransactionDomainError,
 )
@@ -34,8 +35,14 @@ from pulsar_txn_spark.segments.pulsar_log import SEGMENT_PROPERTY, PulsarSegment
 from pulsar_txn_spark.segments.pulsar_topic_log import PulsarTopicLog
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topics import Topics
+from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.rows import message_ids
-from pulsar_txn_spark.spark.source import PulsarTxnStreamReader, partition_of, require_options
+from pulsar_txn_spark.spark.source import (
+    PulsarTxnStreamReader,
+    partition_of,
+    read_partition,
+    require_options,
+)
 
 NAME = "persistent://public/default/t"
 TOPIC = TopicName.of_any_domain(NAME)
@@ -64,6 +71,7 @@ class Admin:
         self.layouts: dict[str, Layout] = {}
         self.states: list[TransactionState | Exception | None] = [ready(Position(9, 9))]
         self.hidden: set[Position] = set()
+        self.scalable: set[str] = set()
         self.chunks: dict[Position, EntryHead] = {}
 
     def chunked(self, message: str, *entries: int, of: int = 0) -> None:
@@ -94,6 +102,15 @@ class Admin:
         plain = EntryHead(hidden=position in self.hidden, message="", chunk=0, chunks=1)
         return self.chunks.get(position, plain)
 
+    def between(
+        self, topic: str, start: Position, end: Position
+    ) -> Iterator[tuple[Position, EntryHead]]:
+        for entry in range(start.entry + 1, end.entry):
+            yield Position(6, entry), self.entry_head(topic, Position(6, entry))
+
+    def has_scalable(self, _tenant: str, _namespace: str, name: str) -> bool:
+        return name in self.scalable
+
     def topics(self, _tenant: str, _namespace: str) -> list[str]:
         return sorted(self.layouts)
 
@@ -113,7 +130,7 @@ def log(admin: Admin) -> PulsarTopicLog:
     with mock.patch("pulsar_txn_spark.segments.pulsar_log.PulsarSegmentLog.__init__"):
         PulsarTopicLog.__init__(found, mock.Mock(admin_url="http://broker"))
     found._config = mock.Mock(admin_url="http://broker")
-    found._admin = admin  # type: ignore[assignment]
+    found._admin = found._heads = admin  # type: ignore[assignment]
     found._transport = mock.Mock(partitions=lambda topic, ask_admin: ask_admin(topic))
     found._origins = {}
     found._lock = mock.MagicMock()
@@ -243,11 +260,12 @@ def test_a_message_that_begins_before_the_range_is_not_dropped(admin: Admin) -> 
         _Holes(admin, REF).look(Position(6, 3), Position(6, 6))  # type: ignore[arg-type]
 
 
-def test_only_the_beginning_of_a_range_is_looked_at_entry_by_entry(admin: Admin) -> None:
-    admin.chunked("m", 3, 20, 21)
-    holes = _Holes(admin, REF)  # type: ignore[arg-type]
-    holes.look(Position(6, 9), Position(6, 19))
-    holes.look(Position(6, 19), Position(6, 22))
+def test_a_message_that_begins_before_the_range_is_found_behind_many_others(admin: Admin) -> None:
+    for entry in range(4, 40):
+        admin.chunked(f"m{entry}", entry, of=9)
+    admin.chunked("m", 3, 40, 41)
+    with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 6:40.*Nothing was skipped"):
+        _Holes(admin, REF).look(Position(6, 3), Position(6, 42))  # type: ignore[arg-type]
 
 
 # -- which topics ----------------------------------------------------------------------------------
@@ -389,8 +407,15 @@ def test_a_stream_whose_topic_lost_unread_data_stops(reading: Reading) -> None:
     reading.batch()
     log: Any = reading.run.topics._pulsar_topics
     log._admin.layouts[f"{NAME}-partition-0"] = layout((8, 2))
-    with pytest.raises(DataLossError, match="has been deleted"):
-        reading.batch()
+    end = reading.stream.latestOffset(reading.at, ReadAllAvailable())
+    [partition] = reading.stream.partitions(reading.at, end)
+    # The task knows which batch it is: this one is not committed.
+    facts = TaskFacts("a-query", 1, "run", 0, 0)
+    with (
+        mock.patch.object(TaskFacts, "of_task", return_value=facts),
+        pytest.raises(DataLossError, match="has been deleted"),
+    ):
+        read_partition(partition, StructType())  # type: ignore[arg-type]
 
 
 def test_a_topic_with_fewer_partitions_than_the_checkpoint_knows_is_another_one(
@@ -415,6 +440,33 @@ def test_a_message_id_names_the_partition_as_pulsars_clients_do() -> None:
     assert pulsar.MessageId.deserialize(ids[0]).partition() == 3
 
 
+def test_the_id_of_a_message_in_chunks_says_where_it_begins() -> None:
+    two = np.array([7, 7])
+    entries, none = np.array([8, 9]), np.array([-1, -1])
+    first, other = message_ids(two, entries, none, none * 0, firsts={0: (6, 5)}).to_pylist()
+    # As Java's ChunkMessageIdImpl writes it: the last chunk's id, and the first one's as field 7.
+    assert first == b"\x08\x07\x10\x08\x3a\x04\x08\x06\x10\x05"
+    assert other == b"\x08\x07\x10\x09"
+    assert pulsar.MessageId.deserialize(first).serialize() == first
+
+
+def test_the_name_of_a_scalable_topic_of_pulsars_own_is_refused_before_anything_is_made(
+    redis_path: str, redis_client: redis.Redis, log: PulsarTopicLog, admin: Admin
+) -> None:
+    run = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+    topics = Topics(run.store, run.log, log)
+    taken, free = TopicName.parse("taken"), TopicName.parse("free")
+    admin.scalable.add(taken.name)
+    keys = set(redis_client.keys())
+    refused = pytest.raises(TopicExistsError, match=r"scalable topic .*taken.*Nothing was created")
+    with refused:
+        topics.create(taken, 1)
+    with refused:
+        topics.adopt(TOPIC, taken)
+    assert set(redis_client.keys()) == keys
+    assert topics.create(free, 1).active
+
+
 # -- the admin API ---------------------------------------------------------------------------------
 
 OFF = b'{"reason":"This Broker is not configured with transactionCoordinatorEnabled=true."}'
@@ -427,9 +479,37 @@ def answering(status: int, data: bytes = b"", **headers: str) -> PulsarAdmin:
     admin._credentials = mock.Mock(method="none")
     headers = {key.replace("_", "-"): value for key, value in headers.items()}
     answer = mock.Mock(status=status, data=data, headers=headers, reason="")
+    admin._retries = mock.Mock()
     admin._pool = mock.Mock()
     admin._pool.request.return_value = answer
     return admin
+
+
+def test_a_broker_that_is_busy_with_a_subscription_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", mock.Mock())
+    admin = answering(204)
+    pool: Any = admin._pool
+    busy = mock.Mock(status=412, data=b'{"reason":"Subscription Busy"}', headers={}, reason="")
+    pool.request.side_effect = [busy, busy, pool.request.return_value]
+    admin.delete_subscription(NAME, "s")
+    assert pool.request.call_count == 3
+    pool.request.side_effect = None
+    pool.request.return_value = busy
+    with pytest.raises(SegmentLogError, match=r"412 .*Busy"):
+        admin.delete_subscription(NAME, "s")
+    # Any other precondition that fails is told at once.
+    pool.request.reset_mock()
+    pool.request.return_value = mock.Mock(status=412, data=b'{"reason":"no"}', headers={})
+    with pytest.raises(SegmentLogError, match="412"):
+        admin.delete_subscription(NAME, "s")
+    assert pool.request.call_count == 1
+
+
+@pytest.mark.parametrize("status, there", [(200, True), (404, False), (405, False)])
+def test_a_scalable_topic_of_pulsars_own_is_told_from_none(status: int, *, there: bool) -> None:
+    assert answering(status).has_scalable("public", "default", "t") is there
 
 
 def test_only_a_broker_that_says_so_has_no_transactions() -> None:

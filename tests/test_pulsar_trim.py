@@ -10,6 +10,7 @@ import pytest
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.pulsar_admin import EntryHead
 from pulsar_txn_spark.segments.pulsar_layout import Layout, Ledger
 from pulsar_txn_spark.segments.pulsar_log import (
     ORIGIN_PROPERTY,
@@ -74,8 +75,9 @@ class FakeAdmin:
     def trim_ledgers(self, _topic: str) -> None:
         self._maybe_die("trim")
 
-    def publish_time_ms(self, _topic: str, position: Position) -> int | None:
-        return self.published.get(position.ledger)
+    def entry_head(self, _topic: str, position: Position) -> EntryHead:
+        published_ms = self.published.get(position.ledger)
+        return EntryHead(False, "", 0, 1, published_ms=published_ms)
 
     def close(self) -> None:
         pass
@@ -90,7 +92,7 @@ def open_log(admin: FakeAdmin) -> PulsarSegmentLog:
     """Open the log as another process does: it remembers nothing."""
     log = PulsarSegmentLog(PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1"))
     fake: Any = admin
-    log._admin = fake
+    log._admin = log._heads = fake
     return log
 
 

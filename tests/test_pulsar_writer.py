@@ -92,19 +92,24 @@ class Client:
         self.closed = True
 
 
-def writer_on(client: Client, **options: str) -> PulsarSegmentWriter:
+def writer_on(client: Client, max_message_bytes: int = 1234, **options: str) -> PulsarSegmentWriter:
     config = PulsarConfig("pulsar://x", "http://x", producer=as_pairs(options))
     return PulsarSegmentWriter(
         SEGMENT,
         client,
         WriterSettings.of(config),
         before_report=lambda: None,
-        max_message_bytes=lambda: 1234,
+        max_message_bytes=lambda: max_message_bytes,
     )
 
 
 def rows(count: int, size: int = 10) -> pa.RecordBatch:
     return pa.record_batch({"value": pa.array([b"x" * size] * count, pa.binary())})
+
+
+def put_through(writer: PulsarSegmentWriter, batch: pa.RecordBatch) -> Receipt:
+    writer.append(batch)
+    return writer.flush()
 
 
 def test_a_flush_sums_the_receipts_up_and_starts_anew() -> None:
@@ -130,6 +135,16 @@ def test_entries_hold_about_the_bytes_asked_for_and_a_large_row_stands_alone() -
     writer.append(pa.record_batch({"value": values}))
     writer.flush()
     assert client.entries == [7, 7, 1, 3]
+
+
+def test_an_entry_that_is_on_its_way_is_no_receipt() -> None:
+    # High-position is raised to receipts. Above what is acknowledged, a pin would bound nothing.
+    client = Client(acknowledge=lambda _entry, _rows: None)
+    writer = writer_on(client, batchingMaxMessages="4")
+    writer.append(rows(4))
+    assert client.entries == [4]
+    assert writer.acknowledged() == Receipt(None, None, 0, 0, 0)
+    writer.close()
 
 
 def test_a_deduplicated_row_is_not_acknowledged() -> None:
@@ -194,6 +209,22 @@ def test_the_error_of_a_message_that_is_too_large_names_its_size_and_the_limit()
     writer.append(rows(1, 2000))
     with pytest.raises(MessageTooLargeError, match=r"2032 bytes .* 1234 bytes"):
         writer.flush()
+
+
+def test_an_entry_that_a_default_bookie_would_not_store_is_refused_before_it_is_sent() -> None:
+    limit = 5 * 1024 * 1024
+    for size, taken in [(limit - 100, False), (limit - 1024, False), (limit - 1200, True)]:
+        client = Client()
+        writer = writer_on(client, max_message_bytes=limit)
+        if taken:
+            assert put_through(writer, rows(1, size)).messages == 1
+            continue
+        with pytest.raises(MessageTooLargeError, match=rf"{size + 32} bytes .* {limit} bytes"):
+            put_through(writer, rows(1, size))
+        assert client.entries == []
+    # How small it gets is the client's matter.
+    compressing = writer_on(Client(), max_message_bytes=limit, compressionType="LZ4")
+    assert put_through(compressing, rows(1, 2 * limit)).messages == 1
 
 
 def test_a_flush_refused_while_the_client_reconnects_is_repeated() -> None:

@@ -15,6 +15,7 @@ from pulsar_txn_spark.store.protocol import (
     AckRequest,
     Answer,
     Code,
+    CursorStart,
     EndedBy,
     OpGroup,
     OpLogSettings,
@@ -28,10 +29,11 @@ from pulsar_txn_spark.store.protocol import (
 )
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import ack_intent, write_intent
-from tests.scenario import OTHER_SEGMENT, SCRIPTS, SEGMENT, TIMEOUT_MS, Loss, World, ack
+from tests.scenario import OTHER_SEGMENT, SCRIPTS, SEGMENT, TIMEOUT_MS, Loss, World, ack, put_cursor
 
 P1, P2 = Position(1, 10), Position(1, 20)
 TOPIC = "topic://public/default/t"
+LISTED = "topic://there/is/one"
 NONCE = "nonce"
 
 Step = Callable[[World, TxnId], Any]
@@ -71,6 +73,10 @@ def many_acks_committed(world: World, txn: TxnId) -> TxnId:
     return txn
 
 
+def staged_keys(world: World) -> list[bytes]:
+    return sorted(world.client.keys("*:stage:*"))
+
+
 STEPS: Mapping[str, list[Step]] = {
     "ack_cumulative": [lambda w, t: w.store.ack_cumulative(t, WHERE, WHOLE)],
     "ack_individual": [
@@ -84,8 +90,16 @@ STEPS: Mapping[str, list[Step]] = {
     "ack_read": [lambda w, t: (w.store.ack_individual(t, WHERE, [SINGLE]), read_acks(w))[1]],
     "birth": [lambda w, _: w.store.raise_high("new", P1)],
     "catalog_add": [
-        lambda w, _: w.store.catalogue(TOPIC, listed=True),
-        lambda w, _: w.store.catalogue("topic://there/is/one", listed=False),
+        lambda w, _: w.store.catalogue(TOPIC),
+        lambda w, _: w.store.catalogue(LISTED),
+    ],
+    "catalog_read": [
+        lambda w, _: w.store.catalogued(LISTED),
+        lambda w, _: w.store.catalogued("topic://a/b/new") is None,
+    ],
+    "catalog_remove": [
+        lambda w, _: w.store.uncatalogue(LISTED, str(w.store.catalogued(LISTED))),
+        lambda w, _: w.store.uncatalogue(LISTED, "a stamp of before"),
     ],
     "catalog_list": [lambda w, _: w.store.list_topics()],
     "cursor_claim": [
@@ -98,8 +112,14 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, _: w.store.inherit_cursor("child", "sub", "q"),
         lambda w, _: w.store.inherit_cursor(SEGMENT, "sub", "q"),
     ],
+    "cursor_plant": [
+        lambda w, _: w.store.plant_cursors(
+            "new", {SEGMENT: CursorStart(P1), OTHER_SEGMENT: CursorStart(P1, may_skip=True)}, "s|4"
+        ),
+        lambda w, _: w.store.plant_cursors("sub", {SEGMENT: CursorStart(P1)}),
+    ],
     "cursor_read": [lambda w, _: w.store.read_cursors([SEGMENT, OTHER_SEGMENT], "sub")],
-    "cursor_reset": [lambda w, _: w.store.reset_cursor(SEGMENT, "sub", P2)],
+    "cursor_reset": [lambda w, _: put_cursor(w.store, SEGMENT, "sub", P2)],
     "cursor_release": [lambda w, _: w.store.release_cursors("read", "q", {"sealed": P1})],
     "events_newest": [lambda w, _: len(w.store._newest_events([f"seg:{SEGMENT}", "tc0"]))],
     "plan_read": [lambda w, _: w.store.read_plans("q", "0")],
@@ -115,6 +135,11 @@ STEPS: Mapping[str, list[Step]] = {
     "seg_close": [lambda w, t: w.store.close_segment("quiet", t.tc, t.counter + 1)],
     "seg_holds": [lambda w, _: w.store.holds([SEGMENT, OTHER_SEGMENT])],
     "seg_purge": [lambda w, _: w.store.purge_segment("retired")],
+    "seg_trim": [
+        lambda w, _: w.store.mark_trimmed("sealed", P1),
+        lambda w, _: w.store.mark_trimmed(SEGMENT, P2),
+    ],
+    "seg_shut": [lambda w, _: sorted(w.store.shut_segments([SEGMENT, "quiet", "retired"]))],
     "seg_retire": [
         lambda w, _: w.store.retire_segment("quiet", P1, []),
         lambda w, _: w.store.retire_segment(SEGMENT, P1, ["sub"]),
@@ -139,6 +164,19 @@ STEPS: Mapping[str, list[Step]] = {
     "seg_through": [lambda w, t: w.store.through(t, [SEGMENT, OTHER_SEGMENT])],
     "tc_state": [lambda w, t: w.store.tc_state(t.tc, limit=9).open],
     "seg_raise": [lambda w, _: w.store.raise_high(SEGMENT, P2)],
+    "sink_list": [lambda w, _: w.store.read_sinks("q")],
+    "sink_register": [
+        lambda w, _: w.store.register_sink("q", "sink", 1, "run"),
+        lambda w, _: w.store.register_sink("q", "other", 3, "run"),
+    ],
+    "stage_sweep": [
+        lambda w, t: [w.store.sweep_stages(t.tc, unused_ms=-1, limit=9), staged_keys(w)][1:]
+    ],
+    "stage_touch": [
+        lambda w, t: w.store.touch_stage(t.tc, "scope"),
+        lambda w, t: w.store.touch_stage(t.tc, "scope", ended=True),
+        lambda w, t: w.store.touch_stage(t.tc, "nobody", ended=True),
+    ],
     "source_incarnation": [lambda w, _: w.store.next_source_incarnation()],
     "store_identity": [lambda w, _: redis_store.RedisStore(lambda: w.store._client).identity],
     "subscription_list": [lambda w, _: w.store.list_subscriptions(SEGMENT)],
@@ -148,15 +186,21 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, _: w.store.change_property(TOPIC, "owner", "me"),
         lambda w, _: w.store.change_property("topic://a/b/new", "owner", "me"),
         lambda w, _: w.store.change_property(TOPIC, "old", None),
+        lambda w, _: w.store.change_property(TOPIC, "owner", "me", incarnation="another life"),
     ],
     "topology_cas": [
         lambda w, _: w.store.swap_topology("topic://a/b/new", 0, b"record"),
         lambda w, _: w.store.swap_topology(TOPIC, 1, b"next"),
         lambda w, _: w.store.swap_topology(TOPIC, 7, b"stale"),
+        lambda w, _: w.store.swap_topology(TOPIC, 1, b"out", incarnation="life", deleting=True),
         lambda w, _: w.store.delete_topology(TOPIC, 1),
+        lambda w, _: w.store.delete_topology("topic://a/b/new", 0),
         lambda w, _: w.store.delete_topology(TOPIC, 7),
     ],
-    "topology_read": [lambda w, _: w.store.read_topology(TOPIC)],
+    "topology_read": [
+        lambda w, _: w.store.read_topology(TOPIC),
+        lambda w, _: w.store.topology_version("topic://a/b/new"),
+    ],
     "txn_create": [
         lambda w, _: w.store.create_txn(
             tc=0,
@@ -207,6 +251,7 @@ STEPS: Mapping[str, list[Step]] = {
 lost reply test_header_state_machine.py answers, and ``metrics_add``, which would count twice."""
 
 COUNTED_ANEW = {
+    "catalog_add": "it gets another stamp: who wanted to remove it has to look again",
     "source_incarnation": "a number is skipped; numbers have to rise, not to be dense",
     "cursor_reset": "a generation is skipped; it has to differ from those before",
     "topic_property": "the second time the property is gone, which is what was wanted",
@@ -238,10 +283,10 @@ def prepare(world: World) -> TxnId:
             world.store.pin(txn, writer, [segment])
     intents = [ack_intent(SEGMENT, "sub"), ack_intent(OTHER_SEGMENT, "sub")]
     world.store.intend(txn, NONCE, TIMEOUT_MS, intents)
-    world.store.reset_cursor(SEGMENT, "free", P1)
-    world.store.swap_topology(TOPIC, 0, b"record")
+    put_cursor(world.store, SEGMENT, "free", P1)
+    world.store.swap_topology(TOPIC, 0, b"record", incarnation="life")
     world.store.change_property(TOPIC, "old", "value")
-    world.store.catalogue("topic://there/is/one", listed=True)
+    world.store.catalogue(LISTED)
     swap(world, PointerRead("", b"", b""), b"pointer")
     for batch in range(9):
         world.store.register_plan("q", str(batch), "source", b"old plan")

@@ -43,6 +43,7 @@ from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore, require_claimed
 from pulsar_txn_spark.txn.sweeper import SweepReport
+from tests.scenario import put_cursor
 from tests.segment_histories import Task
 from tests.test_segment_changes import rows
 
@@ -253,7 +254,7 @@ def test_a_reset_keeps_what_the_query_before_may_read_once_more(run: Runtime) ->
     claim(run)
     acknowledge(run, EARLIEST, at(1))
     segment = of(run).ref.id
-    run.store.reset_cursor(segment, SUB, at(1))  # here: only freed
+    put_cursor(run.store, segment, SUB, at(1))  # here: only freed
     sweep(run)
     assert gone(run) == EARLIEST
     run.store.claim_cursor(segment, SUB, "another query", 2, at(1))
@@ -262,7 +263,7 @@ def test_a_reset_keeps_what_the_query_before_may_read_once_more(run: Runtime) ->
     run.store.release_cursors(SUB, "another query", {segment: at(1)})
     sweep(run)
     assert gone(run) == at(1)
-    run.store.reset_cursor(segment, SUB, at(2))  # elsewhere: its commit would be refused
+    put_cursor(run.store, segment, SUB, at(2))  # elsewhere: its commit would be refused
     sweep(run)
     assert gone(run) == at(2)
 
@@ -288,7 +289,7 @@ def test_a_client_that_acknowledges_messages_never_reads_them_again(run: Runtime
     [cursor] = run.store.read_cursors([segment], SUB)
     assert cursor is not None
     assert cursor.released == EARLIEST
-    run.store.reset_cursor(segment, SUB, at(3))
+    put_cursor(run.store, segment, SUB, at(3))
     [cursor] = run.store.read_cursors([segment], SUB)
     assert cursor is not None
     assert cursor.released == at(3)
@@ -649,7 +650,7 @@ def test_nothing_that_comes_late_brings_anything_back(
     assert [a.code for a in answers] == [Code.CLOSED]
     assert store.close_segment(id_, txn.tc, txn.counter + 1).code is Code.ALREADY
     assert store.raise_floor(id_, txn.tc, txn.counter, at(1), at(1)).code is Code.ALREADY
-    assert store.reset_cursor(id_, SUB, at(0)).code is Code.DELETED
+    assert put_cursor(store, id_, SUB, at(0)).code is Code.DELETED
     assert store.inherit_cursor(id_, SUB, "q").code is Code.ALREADY
     assert store.through(txn, [id_]) == [True]
     store.raise_high(id_, at(99))
@@ -699,7 +700,15 @@ class Dying:
     """Passes calls on, and dies before or after the n-th one that changes something."""
 
     CHANGES = frozenset(
-        {"inherit_cursor", "swap_topology", "retire_segment", "delete", "purge_segment", "trim"}
+        {
+            "inherit_cursor",
+            "swap_topology",
+            "mark_trimmed",
+            "retire_segment",
+            "delete",
+            "purge_segment",
+            "trim",
+        }
     )
 
     def __init__(self, inner: object, plan: list[int], *, after: bool) -> None:

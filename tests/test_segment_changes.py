@@ -28,7 +28,7 @@ from pulsar_txn_spark.segments.log import Receipt, SegmentLog, SegmentRef, Segme
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import HASH_SPACE, SegmentState, Topology, hash_of
-from tests.segment_histories import Reader, Task, record_batch
+from tests.segment_histories import ClientReader, Reader, SourceReader, Task, record_batch
 
 TOPIC = TopicName.parse("changing")
 KEYS = 7
@@ -180,7 +180,23 @@ class Forgetful:
         self._writer.close()
 
 
-def forget(monkeypatch: pytest.MonkeyPatch, losses: int, after: int) -> None:
+class Overdue(Forgetful):
+    """One that says nothing of them either before it is asked for its receipts, at the end."""
+
+    def append(self, found: pa.RecordBatch) -> None:
+        self._writer.append(found)
+        self._left -= found.num_rows
+        if self._left >= 0:
+            self._writer.flush()
+            self._proved = self._writer.acknowledged()
+
+    def flush(self) -> Receipt:
+        raise UnverifiedReceiptError("the receipts were lost")
+
+
+def forget(
+    monkeypatch: pytest.MonkeyPatch, losses: int, after: int, kind: type[Forgetful] = Forgetful
+) -> None:
     opened = EmbeddedSegmentLog.writer
     left = [losses]
 
@@ -188,7 +204,7 @@ def forget(monkeypatch: pytest.MonkeyPatch, losses: int, after: int) -> None:
         found: SegmentWriter = opened(log, segment, name)
         if left[0]:
             left[0] -= 1
-            return Forgetful(found, after)
+            return kind(found, after)
         return found
 
     monkeypatch.setattr(EmbeddedSegmentLog, "writer", writer)
@@ -211,6 +227,19 @@ def test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name(
     assert len(set(task.names)) == 1 + losses
     monkeypatch.undo()
     require_whole(run, 200)
+
+
+@pytest.mark.parametrize("after", [0, 25])
+def test_everything_from_the_first_row_without_a_receipt_on_goes_out_again(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    forget(monkeypatch, 1, after, Overdue)
+    task = Task(run, "n")
+    for start in range(0, 100, 10):
+        task.writers.append(TOPIC, rows(start, start + 10))
+    task.commit(task.writers.finish())
+    monkeypatch.undo()
+    require_whole(run, 100)
 
 
 def test_a_log_that_never_proves_anything_fails_the_task(
@@ -273,6 +302,75 @@ def test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch(
     drained = ReadingOrder.of(topology, {parent.descriptor: parent.sealed_at})
     assert drained.released == {s.descriptor for s in topology.active}
     require_whole(run, 20)
+
+
+def sealed_empty_in_the_middle(run: Runtime) -> Topology:
+    """Let a key's rows lie in a segment and its grandchildren, with nothing in between."""
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 10))
+    task.writers.finish()
+    for part in ("0", "1", "2"):
+        run.topics.changes.split(TOPIC, part)
+    task.writers.append(TOPIC, rows(10, 20))
+    task.commit(task.writers.finish())
+    topology = run.topics.require(TOPIC)
+    assert topology.segment("1").sealed_at == topology.segment("2").sealed_at == EARLIEST
+    return topology
+
+
+def test_who_stands_at_the_beginning_of_an_empty_sealed_segment_has_not_read_its_parents(
+    run: Runtime,
+) -> None:
+    topology = sealed_empty_in_the_middle(run)
+    first, end = topology.segment("0"), topology.segment("0").sealed_at
+    assert end is not None
+    new = {segment.descriptor: EARLIEST for segment in topology.segments}
+    order = ReadingOrder.of(topology, new)
+    assert order.released == {first.descriptor}
+    assert order.passed == set()
+    order = ReadingOrder.of(topology, new | {first.descriptor: end})
+    assert order.released == {segment.descriptor for segment in topology.active}
+
+
+def test_who_begins_behind_what_retention_has_removed_has_not_read_the_parents(
+    run: Runtime,
+) -> None:
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 10))
+    task.writers.finish()
+    run.topics.changes.split(TOPIC, "0")
+    task.writers.append(TOPIC, rows(10, 20))
+    task.commit(task.writers.finish())
+    run.topics.changes.split(TOPIC, "1")
+    topology = run.topics.require(TOPIC)
+    [first, child, *_] = topology.segments
+    assert child.sealed_at is not None
+    assert child.sealed_at > EARLIEST
+    at = {s.descriptor: EARLIEST for s in topology.segments} | {child.descriptor: child.sealed_at}
+    assert ReadingOrder.of(topology, at).released == {first.descriptor}
+
+
+def test_a_deleted_segment_does_not_open_its_children_before_its_parents_are_read(
+    run: Runtime,
+) -> None:
+    topology = sealed_empty_in_the_middle(run)
+    first, child = topology.segment("0"), topology.segment("1")
+    topology = topology.with_state([child.ref.id], SegmentState.DELETED)
+    for new in ({}, {s.descriptor: EARLIEST for s in topology.readable}):
+        order = ReadingOrder.of(topology, new)
+        assert order.released == {first.descriptor}
+        assert order.lost == ()
+
+
+@pytest.mark.parametrize("kind", [SourceReader, ClientReader])
+def test_a_new_reader_gets_each_key_in_order_behind_segments_that_were_sealed_empty(
+    redis_path: str, run: Runtime, kind: type[SourceReader | ClientReader]
+) -> None:
+    sealed_empty_in_the_middle(run)
+    reader = kind({"store.path": redis_path}, TOPIC)
+    reader.read_all()
+    reader.close()
+    assert reader.found == {f"key-{n}": list(range(n, 20, KEYS)) for n in range(KEYS)}
 
 
 def test_a_merge_waits_for_both_parents(run: Runtime) -> None:

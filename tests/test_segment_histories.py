@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import pytest
 import redis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.segment_histories import History, Move, moves
 
-EXAMPLES = 30
+EXAMPLES = int(os.environ.get("HISTORIES", "30"))
+# To make a failing history smaller takes minutes: it is for whoever looks for the cause.
+PHASES = tuple(Phase) if os.environ.get("SHRINK") else (Phase.explicit, Phase.generate)
 
 
 @pytest.fixture
@@ -21,17 +24,22 @@ def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
     return runtime(Options({"store.path": redis_path}, Use.CONNECT))
 
 
-def test_in_every_history_each_row_is_read_once_and_each_key_in_order(run: Runtime) -> None:
+def test_in_every_history_each_row_is_read_once_and_each_key_in_order(
+    redis_path: str, run: Runtime
+) -> None:
     numbers = itertools.count()
 
-    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, phases=PHASES, suppress_health_check=list(HealthCheck))
     @given(made=moves(30, 60))
     def check(made: list[Move]) -> None:
         topic = TopicName.parse(f"history-{next(numbers)}")
         run.topics.create(topic, 2)
-        history = History(run, topic)
-        for move in made:
-            history.go(move)
-        history.finish()
+        history = History(run, {"store.path": redis_path}, topic)
+        try:
+            for move in made:
+                history.go(move)
+            history.finish()
+        finally:
+            history.close()
 
     check()

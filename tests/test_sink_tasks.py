@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Self, cast
 
 import pyarrow as pa
@@ -16,8 +18,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_txn_spark import runtime as runtime_module
 from pulsar_txn_spark.errors import (
+    BatchNotRecordedError,
     FencedError,
     StoreUnavailableError,
+    TopicNotFoundError,
     TransactionAbortedError,
     TransactionConflictError,
 )
@@ -28,7 +32,7 @@ from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark import write_task
-from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, TaskFacts
 from pulsar_txn_spark.spark.scope import BatchTransaction
 from pulsar_txn_spark.spark.sink import PulsarTxnStreamWriter, PulsarTxnWriter
 from pulsar_txn_spark.spark.write_task import WriteResult
@@ -225,7 +229,7 @@ def test_a_replayed_batch_consumes_its_rows_and_writes_nothing(spark: Spark) -> 
     def rows() -> Any:
         for value in ("a", "b"):
             consumed.append(value)
-            yield pa.record_batch([[value], ["key"]], ["value", "__key"])
+            yield pa.record_batch([[value], [f"key-{value}"]], ["value", "__key"])
 
     spark.partition = 0
     result = writer.write(rows())
@@ -314,6 +318,12 @@ class Frame:
     def write(self) -> Self:
         return self
 
+    def limit(self, _: int) -> Frame:
+        return Frame(self._spark)
+
+    def selectExpr(self, *_: str) -> Self:  # noqa: N802 - as PySpark has it
+        return self
+
     def format(self, _: str) -> Self:
         return self
 
@@ -332,8 +342,8 @@ class Frame:
         writer.commit([result])
 
 
-def scope(spark: Spark) -> BatchTransaction:
-    return BatchTransaction(spark.options, spark.batch, Frame(spark), "function/f")  # type: ignore[arg-type]
+def scope(spark: Spark, name: str = "function/f") -> BatchTransaction:
+    return BatchTransaction(spark.options, spark.batch, frame(spark), name)
 
 
 def frame(spark: Spark, *values: str, after: Callable[[], None] | None = None) -> DataFrame:
@@ -449,9 +459,183 @@ def test_a_second_scope_of_one_name_in_one_run_is_no_replay(spark: Spark) -> Non
         txn.write(frame(spark, "b"))
 
 
-def test_an_empty_scope_leaves_no_transaction(spark: Spark) -> None:
+def test_an_empty_scope_of_a_sink_that_is_written_sometimes_leaves_no_transaction(
+    spark: Spark,
+) -> None:
+    spark.options["everyBatch"] = "false"
     with scope(spark):
         pass
     for tc in range(spark.run.store.identity.coordinators):
         assert spark.run.store.list_open(tc, deadline_ms=None, limit=9) == []
         assert spark.run.store.list_final(tc, limit=9) == []
+
+
+# --- one sink under two names, siblings, and what is left behind ------------------------------
+
+
+def test_a_renamed_function_does_not_write_a_committed_batch_again(spark: Spark) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a", "b"))
+    spark.execution += 1  # Spark has not noted the batch as done
+    renamed = scope(spark, "function/renamed")
+    with pytest.raises(TransactionConflictError, match="sinkId=query/function/f"), renamed as txn:
+        txn.write(frame(spark, "a", "b"))
+    assert spark.visible() == Counter("ab")
+    spark.options["sinkId"] = "query/function/f"
+    spark.execution += 1
+    with scope(spark, "function/renamed") as txn:
+        txn.write(frame(spark, "a", "b"))
+    assert spark.visible() == Counter("ab")
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_sink_that_moves_from_format_to_a_function_does_not_write_a_batch_again(
+    spark: Spark, batch: int
+) -> None:
+    for spark.batch in range(batch + 1):
+        spark.execution += 1
+        spark.micro_batch("a")
+    spark.execution += 1
+    with pytest.raises((TransactionConflictError, BatchNotRecordedError)), scope(spark) as txn:
+        txn.write(frame(spark, "a"))
+    assert spark.visible() == Counter({"a": batch + 1})
+    spark.options["sinkId"] = "another"
+    with pytest.raises((TransactionConflictError, BatchNotRecordedError)):
+        spark.micro_batch("a")
+    spark.options["sinkId"] = QUERY
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"))
+    assert spark.visible() == Counter({"a": batch + 1})
+
+
+def test_siblings_of_a_batch_go_on_after_a_crash_between_them(spark: Spark) -> None:
+    with scope(spark, "function/first") as txn:
+        txn.write(frame(spark, "a"))
+    spark.execution += 1
+    for name, value in (("function/first", "a"), ("function/second", "b")):
+        with scope(spark, name) as txn:
+            txn.write(frame(spark, value))
+    assert spark.visible() == Counter("ab")
+    spark.batch += 1
+    spark.execution += 1
+    for name in ("function/second", "function/first"):  # the order matters for new ones only
+        with scope(spark, name) as txn:
+            txn.write(frame(spark, "c"))
+    assert spark.visible() == Counter("abcc")
+
+
+def test_siblings_whose_order_changes_between_attempts_are_asked_for(spark: Spark) -> None:
+    with scope(spark, "function/first") as txn:
+        txn.write(frame(spark, "a"))
+    spark.execution += 1
+    second = scope(spark, "function/second")
+    with pytest.raises(TransactionConflictError, match="sinkFirstBatch=0"), second as txn:
+        txn.write(frame(spark, "b"))
+    spark.options["sinkFirstBatch"] = "0"
+    spark.execution += 1
+    for name, value in (("function/second", "b"), ("function/first", "a")):
+        with scope(spark, name) as txn:
+            txn.write(frame(spark, value))
+    assert spark.visible() == Counter("ab")
+
+
+def test_a_function_that_writes_nothing_records_its_batch(spark: Spark) -> None:
+    for spark.batch in range(3):
+        spark.execution += 1
+        with scope(spark) as txn:
+            if spark.batch != 1:
+                txn.write(frame(spark, str(spark.batch)))
+    assert spark.visible() == Counter("02")
+
+
+class Context:
+    """What Spark Classic keeps with the thread that calls a function."""
+
+    applicationId = "app"  # noqa: N815 - as PySpark has it
+
+    def __init__(self, spark: Spark) -> None:
+        self._spark = spark
+
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802 - as PySpark has it
+        known = {QUERY_ID: QUERY, BATCH_ID: str(self._spark.batch)}
+        return known.get(key, str(self._spark.execution))
+
+
+def test_a_function_that_writes_nothing_records_its_batch_on_the_driver(spark: Spark) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"))
+    spark.batch, spark.execution = 1, 1
+    silent = frame(spark)
+    silent.sparkSession = SimpleNamespace(_sc=Context(spark))  # type: ignore[misc,assignment]
+    for spark.execution in (1, 2):  # the second is its replay
+        with BatchTransaction(spark.options, 1, silent, "function/f"):
+            pass
+    spark.batch, spark.execution = 2, 3
+    with scope(spark) as txn:
+        txn.write(frame(spark, "c"))
+    assert spark.visible() == Counter("ac")
+
+
+def test_a_function_that_swallows_the_error_of_its_scope_is_found_out(spark: Spark) -> None:
+    def swallow() -> None:
+        with scope(spark) as txn:
+            txn.write(frame(spark, "a"))
+            fail()
+
+    with contextlib.suppress(RuntimeError):
+        swallow()
+    spark.batch, spark.execution = 1, 1
+    with pytest.raises(BatchNotRecordedError, match="swallowed"), scope(spark) as txn:
+        txn.write(frame(spark, "b"))
+    spark.options["everyBatch"] = "false"
+    with scope(spark) as txn:
+        txn.write(frame(spark, "b"))
+    assert spark.visible() == Counter("b")
+
+
+def test_a_task_that_begins_after_its_failed_write_was_aborted_does_not_stop_the_sink(
+    spark: Spark,
+) -> None:
+    writer = PulsarTxnWriter(spark.options, SCHEMA, overwrite=False)
+    writer.abort([None])
+    with pytest.raises(TransactionAbortedError):
+        spark.task(writer, 0, "late")
+    for _ in range(2):
+        spark.run.sweeper(0).sweep()
+    for spark.execution in (1, 2):
+        again = PulsarTxnWriter(spark.options, SCHEMA, overwrite=False)
+        again.commit([spark.task(again, 0, "a")])
+    assert spark.visible() == Counter("a")
+
+
+def staged(spark: Spark) -> list[Any]:
+    return sorted(spark.run.store._client.keys("*:stage:*"))
+
+
+def test_what_a_scope_has_staged_goes_with_it_whatever_its_end(spark: Spark) -> None:
+    for execution in range(2):  # the second is a replay
+        spark.execution = execution
+        with scope(spark) as txn:
+            txn.write(frame(spark, "a"))
+        assert staged(spark) == []
+
+    def fail_before_the_transaction_begins() -> None:
+        with scope(spark, "function/other") as txn:
+            txn.write(frame(spark, "a"), topic="topic://public/default/missing")
+
+    with pytest.raises(TopicNotFoundError):
+        fail_before_the_transaction_begins()
+    assert staged(spark) == []
+
+
+def test_what_a_dead_scope_has_staged_is_swept_after_a_day(spark: Spark) -> None:
+    store = spark.run.store
+    for nonce in ("dead", "alive", "begun"):
+        store.declare_run(1, nonce, "slot", 1)
+    store.create_txn(
+        tc=1, nonce="begun", owner="", sink="", query="", batch="", timeout_ms=60_000, intents=[]
+    )
+    store._client.zadd("{tc1}:idx:stages", {"dead": 1, "alive": 1, "begun": 1})
+    store.touch_stage(1, "alive")
+    assert spark.run.sweeper(60_000).sweep().stages_removed == 1
+    assert staged(spark) == [b"{tc1}:stage:alive", b"{tc1}:stage:begun"]

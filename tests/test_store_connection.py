@@ -451,6 +451,25 @@ def test_replies_are_bytes(redis_path: str) -> None:
     assert client.get("key") == b"value"
 
 
+def test_a_server_that_takes_no_more_clients_is_named_as_the_reason(
+    start_redis: StartRedis,
+) -> None:
+    port = start_redis(maxclients="3")
+    store = RedisStore(lambda: connect(url_of(port)))
+    held = [redis.Redis(port=port) for _ in range(3)]
+    for one in held[:2]:
+        one.ping()
+    with pytest.raises(StoreUnavailableError, match="'maxclients' allows"):
+        connect(replace(url_of(port), timeout_ms=4321))
+    pool: Any = store._client.connection_pool  # type: ignore[union-attr]
+    pool.disconnect()
+    held[2].ping()
+    with pytest.raises(StoreUnavailableError, match="'maxclients' allows"):
+        store.list_topics()
+    for one in held:
+        one.close()
+
+
 # --- cluster ----------------------------------------------------------------------------------
 
 

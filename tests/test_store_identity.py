@@ -22,7 +22,7 @@ from pulsar_txn_spark.runtime import runtime
 from pulsar_txn_spark.spark.offsets import SourceOffset
 from pulsar_txn_spark.store import connection, redis_store, server
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import Code, SegmentDecision, TxnId, TxnState, WriterFate
+from pulsar_txn_spark.store.protocol import Code, Seen, SegmentDecision, TxnId, TxnState, WriterFate
 from pulsar_txn_spark.store.redis_store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
@@ -93,7 +93,7 @@ def test_the_id_of_a_coordinator_has_sixteen_bits(redis_client: redis.Redis) -> 
     shards = {coordinator.shard(f"nonce-{i}") for i in range(2_000)}
     assert max(shards) < 1 << 16
     assert max(shards) > 1 << 15
-    txn = store.create_txn(
+    txn, _ = store.create_txn(
         tc=(1 << 16) - 1,
         nonce="n",
         owner="",
@@ -152,16 +152,16 @@ def test_a_store_of_another_schema_is_refused(world: World) -> None:
 
 def test_every_change_raises_the_sequence_number_of_its_tag(world: World) -> None:
     tag = f"seg:{SEGMENT}"
-    assert world.store.witness(tag) == 0
+    assert world.store.seen(tag).seq == 0
     txn = world.open()
     world.admit(txn)
-    seen = [world.store.witness(tag)]
+    seen = [world.store.seen(tag).seq]
     world.store.gates([SEGMENT])
-    assert world.store.witness(tag) == seen[0], "reading changes nothing"
+    assert world.store.seen(tag).seq == seen[0], "reading changes nothing"
     world.abort(txn)
-    seen.append(world.store.witness(tag))
+    seen.append(world.store.seen(tag).seq)
     world.store.raise_high(SEGMENT, Position(1, 1))
-    seen.append(world.store.witness(tag))
+    seen.append(world.store.seen(tag).seq)
     assert seen == sorted(set(seen))
 
 
@@ -262,7 +262,7 @@ def test_a_process_that_has_seen_nothing_learns_from_others_what_there_was(world
     written(world, "a")
     backup = snapshot(world.client, f"seg:{SEGMENT}")
     written(world, "b")
-    witness = {f"seg:{SEGMENT}": world.store.witness(f"seg:{SEGMENT}")}
+    witness = {f"seg:{SEGMENT}": world.store.seen(f"seg:{SEGMENT}")}
     restore(world.client, f"seg:{SEGMENT}", backup)
     process = world.another_process()
     assert process.visible() == ["a", "b"]  # the log is whole; what is known of it is not
@@ -274,10 +274,10 @@ def test_a_process_that_has_seen_nothing_learns_from_others_what_there_was(world
 def test_a_witness_is_never_lowered(world: World) -> None:
     written(world)
     tag = f"seg:{SEGMENT}"
-    seen = world.store.witness(tag)
-    world.store.bear_witness({tag: seen - 1, "seg:other": 3})
-    assert world.store.witness(tag) == seen
-    assert world.store.witness("seg:other") == 3
+    seen = world.store.seen(tag).seq
+    world.store.bear_witness({tag: Seen(seen - 1), "seg:other": Seen(3)})
+    assert world.store.seen(tag).seq == seen
+    assert world.store.seen("seg:other").seq == 3
 
 
 def test_a_decision_bears_witness_of_the_segments_that_it_is_about(world: World) -> None:
@@ -424,12 +424,12 @@ def test_what_was_prepared_costs_its_first_transaction_nothing(world: World) -> 
     assert admitted("prepared", prepared=True) == admitted("unprepared", prepared=False) < first
 
 
-def test_many_segments_are_prepared_in_three_round_trips(world: World) -> None:
+def test_many_segments_are_prepared_in_four_round_trips(world: World) -> None:
     before = world.store.round_trips
     world.store.prepare_segments([f"segment-{number}" for number in range(20)])
-    assert world.store.round_trips - before == 3
+    assert world.store.round_trips - before == 4
     world.store.prepare_segments(["segment-0", "segment-new"])  # again = no harm
-    assert world.store.witness("seg:segment-new") == 1
+    assert world.store.seen("seg:segment-new").seq == 1
 
 
 def test_a_prepared_segment_that_is_lost_before_its_first_use_is_found_out(

@@ -266,8 +266,8 @@ def test_whatever_comes_between_the_reads_of_lac_and_pins_is_not_read(
 
     gates = world.store.gates
 
-    def gates_then(segments: list[str]) -> list[Gate]:
-        found = gates(segments)
+    def gates_then(segments: list[str], ranges: list[tuple[Position, Position]]) -> list[Gate]:
+        found = gates(segments, ranges)
         between()
         return found
 

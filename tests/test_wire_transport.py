@@ -43,6 +43,7 @@ from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
     Lookup,
     LookupResponse,
     Pair,
+    RowMetadata,
     Send,
     SendError,
 )
@@ -322,6 +323,12 @@ def test_a_topic_that_opens_and_takes_nothing_is_given_up(
         put_through(writer, numbered(4, 4))
 
 
+def test_a_broker_names_its_limit_to_whoever_connects(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    assert client.max_message_bytes() == broker.max_message_bytes
+
+
 def test_an_entry_that_is_damaged_on_its_way_fails_the_attempt(
     broker: FakePulsar, client: WireClient
 ) -> None:
@@ -334,10 +341,14 @@ def test_an_entry_that_is_damaged_on_its_way_fails_the_attempt(
 def test_a_message_larger_than_the_broker_takes_is_refused_before_it_is_sent(
     broker: FakePulsar, client: WireClient
 ) -> None:
-    writer = writer_on(client)
-    with pytest.raises(MessageTooLargeError, match=str(broker.max_message_bytes)):
-        put_through(writer, pa.record_batch({"value": pa.array([b"x" * (1 << 20)], pa.binary())}))
+    # A bookie's frame is no larger than the broker's limit, unless it is told otherwise.
+    for size in (1 << 20, (1 << 20) - 100, (1 << 20) - 1024):
+        writer = writer_on(client)
+        with pytest.raises(MessageTooLargeError, match=str(broker.max_message_bytes)):
+            put_through(writer, pa.record_batch({"value": pa.array([b"x" * size], pa.binary())}))
     assert broker.count(Command.SEND) == 0
+    fits = pa.record_batch({"value": pa.array([b"x" * ((1 << 20) - 1200)], pa.binary())})
+    put_through(writer_on(client), fits)
 
 
 def test_a_broker_that_says_nothing_fails_the_writer_in_time(
@@ -497,6 +508,17 @@ def test_messages_of_every_shape_that_is_no_batch_are_read(
     assert {(row["batch_index"], row["batch_size"]) for row in found} == {(-1, 0)}
 
 
+def test_of_a_property_that_is_there_twice_the_last_value_counts(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    twice = [Pair(key="a", value="1"), Pair(key="b", value="2"), Pair(key="a", value="3")]
+    put(broker, metadata(properties=twice), b"alone")
+    row = RowMetadata(payload_size=1, properties=twice).SerializeToString()
+    put(broker, metadata(messages=1), len(row).to_bytes(4) + row + b"v")
+    for found in read(client, columns=frozenset({"properties"})):
+        assert found["properties"] == [("a", "3"), ("b", "2")]
+
+
 def chunk(broker: FakePulsar, uuid: str, number: int, part: bytes) -> None:
     put(broker, metadata(uuid=uuid, chunks=3, chunk_id=number, chunked_size=13), part)
 
@@ -517,6 +539,9 @@ def test_a_message_in_chunks_is_one_row_where_its_last_chunk_stands(
     assert len(found) == 31
     for start in (0, 1, 33):  # also where it begins before the range that is read
         assert read(client, Position(LEDGER, start), frozenset({"value", "entry"}))[-1] == whole
+        firsts = read(client, Position(LEDGER, start), frozenset({"first_ledger", "first_entry"}))
+        assert firsts[-1] == {"first_ledger": LEDGER, "first_entry": 0}
+        assert all(one == {"first_ledger": None, "first_entry": None} for one in firsts[:-1])
 
 
 def test_a_message_whose_first_chunk_is_gone_is_an_error_and_no_row(

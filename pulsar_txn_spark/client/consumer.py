@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from pulsar_txn_spark.client.claims import Claims
-from pulsar_txn_spark.client.message import Message
+from pulsar_txn_spark.client.message import Message, MessageId, Received
 from pulsar_txn_spark.client.reader import SubscriptionReader
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.errors import (
@@ -29,6 +29,8 @@ from pulsar_txn_spark.store.protocol import SubscriptionRef, TxnId, TxnState
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 
 _LONGEST_WAIT_S = 60.0
+IDS_KEPT = 10_000
+"""So many of the latest messages that were received can be acknowledged by their ids alone."""
 
 
 class InitialPosition(StrEnum):
@@ -69,6 +71,7 @@ class Consumer:
         self._rewind = False
         self._ready: deque[Message] = deque()
         self._again: deque[Message] = deque()
+        self._received: dict[MessageId, Received] = {}
         self._claims: dict[str, Claims] = {}
         self._txns: dict[TxnId, weakref.ref[Transaction]] = {}
         # How far cumulative acknowledgements went, and how far they are committed.
@@ -156,14 +159,21 @@ class Consumer:
             if self._rewind:
                 return None
             if self._again:
-                return self._again.popleft()
+                return self._note_received(self._again.popleft())
             while self._ready:
                 message = self._ready.popleft()
                 # Between its reading and now a message of before the rewind may have been
                 # acknowledged, which this one repeats.
                 if not self._claims_of(message.segment).holds(message.position):
-                    return message
+                    return self._note_received(message)
         return None
+
+    def _note_received(self, message: Message) -> Message:
+        self._received.pop(message.message_id, None)  # the latest stand last
+        self._received[message.message_id] = Received(message.message_id, message.delivery)
+        if len(self._received) > IDS_KEPT:
+            del self._received[next(iter(self._received))]
+        return message
 
     def _read(self) -> bool:
         """Read ahead; tell whether it is worth looking again at once."""
@@ -187,14 +197,16 @@ class Consumer:
     # -- acknowledging -------------------------------------------------------------------------
 
     def acknowledge(
-        self, message: Message | Iterable[Message], txn: Transaction | None = None
+        self,
+        message: Message | MessageId | Iterable[Message | MessageId],
+        txn: Transaction | None = None,
     ) -> None:
         """Acknowledge single messages.
 
         Parameters
         ----------
-        message : Message or iterable of Message
-            As this consumer received them.
+        message : Message, MessageId, or iterable of them
+            As this consumer received them; by their ids the latest 10,000.
         txn : Transaction, optional
             With it they are acknowledged if and when it commits. Without it at once; what an open
             transaction has acknowledged is then left to that one.
@@ -203,7 +215,7 @@ class Consumer:
         ------
         AcknowledgementConflictError
             If a message is acknowledged already, or in another open transaction. The transaction
-            can then only be aborted.
+            is aborted then.
         AcknowledgementsFullError
             If too many messages are acknowledged one by one behind one that is not.
         FencedError
@@ -212,9 +224,9 @@ class Consumer:
             If the transaction is over.
         StoreError, AlreadyClosedError
         """
-        messages = [message] if isinstance(message, Message) else list(message)
-        self._require_own(messages, txn)
-        by_segment: dict[SubscriptionRef, list[Message]] = {}
+        given = [message] if isinstance(message, Message | MessageId) else list(message)
+        messages = self._own(given, txn)
+        by_segment: dict[SubscriptionRef, list[Message | Received]] = {}
         for one in messages:
             by_segment.setdefault(one.delivery.where, []).append(one)
         for where, group in by_segment.items():
@@ -230,12 +242,14 @@ class Consumer:
                     if txn is not None or one.delivery.epoch != self._epoch:
                         claims.add(one.delivery.interval, txn.id if txn else None)
 
-    def acknowledge_cumulative(self, message: Message, txn: Transaction | None = None) -> None:
+    def acknowledge_cumulative(
+        self, message: Message | MessageId, txn: Transaction | None = None
+    ) -> None:
         """Acknowledge a message and everything that was received before it, in every segment.
 
         Parameters
         ----------
-        message : Message
+        message : Message or MessageId
             As this consumer received it, and not before it went back to its cursor: messages that
             come again must not be acknowledged before they do.
         txn : Transaction, optional
@@ -246,22 +260,22 @@ class Consumer:
         AcknowledgementConflictError
             If one of them is acknowledged in another open transaction, if everything up to the
             message is acknowledged already, or if it was received before the consumer went back.
-            The transaction can then only be aborted.
+            The transaction is aborted in the first two cases.
         FencedError, TransactionAbortedError, TransactionConflictError
         StoreError, AlreadyClosedError
         """
-        self._require_own([message], txn)
+        [received] = self._own([message], txn)
         if txn is None:
             with self._new_txn() as own:
-                self._acknowledge_up_to(message, own)
+                self._acknowledge_up_to(received, own)
             return
-        self._acknowledge_up_to(message, txn)
+        self._acknowledge_up_to(received, txn)
 
     def _follow(self, txn: Transaction) -> None:
         with self._state:
             self._txns[txn.id] = weakref.ref(txn)
 
-    def _acknowledge_up_to(self, message: Message, txn: Transaction) -> None:
+    def _acknowledge_up_to(self, message: Message | Received, txn: Transaction) -> None:
         self._follow(txn)
         delivery = message.delivery
         for where, end in [*delivery.before.items(), (delivery.where, message.position)]:
@@ -274,7 +288,7 @@ class Consumer:
                     self._reached.setdefault(txn.id, {})[where] = piece.end
 
     def _pieces(
-        self, message: Message, where: SubscriptionRef, end: MessagePosition, txn: TxnId
+        self, message: Message | Received, where: SubscriptionRef, end: MessagePosition, txn: TxnId
     ) -> list[AckInterval]:
         """Return what is to be asked for in one segment, in order."""
         with self._state:
@@ -303,7 +317,7 @@ class Consumer:
         ------
         StoreError, AlreadyClosedError
         """
-        self._require_own([message], None)
+        self._own([message], None)
         delivery = message.delivery
         if not self._reader.deliverable(delivery.where, message.position):
             return
@@ -318,14 +332,30 @@ class Consumer:
         self._require_open()
         self._go_back()
 
-    def _require_own(self, messages: Iterable[object], txn: Transaction | None) -> None:
+    def _own(
+        self, given: Iterable[Message | MessageId], txn: Transaction | None
+    ) -> list[Message | Received]:
+        """Return what was given, after making sure that this consumer has received it."""
         self._require_open(txn)
-        for message in messages:
-            if not isinstance(message, Message) or message.delivery.consumer is not self:
-                raise OptionError(
-                    f"message: expected one that this consumer of {self._subscription!r} has "
-                    f"received, found {message!r}: each consumer acknowledges its own"
-                )
+        return [self._received_as(one) for one in given]
+
+    def _received_as(self, given: object) -> Message | Received:
+        if isinstance(given, Message) and given.delivery.consumer is self:
+            return given
+        if isinstance(given, MessageId):
+            with self._state:
+                found = self._received.get(given)
+            if found is not None:
+                return found
+            raise OptionError(
+                f"message: expected the id of one of the latest {IDS_KEPT} messages that this "
+                f"consumer of {self._subscription!r} has received, found {given}: each consumer "
+                "acknowledges its own; of an older one give the message itself"
+            )
+        raise OptionError(
+            f"message: expected one that this consumer of {self._subscription!r} has "
+            f"received, found {given!r}: each consumer acknowledges its own"
+        )
 
     # -- what transactions say -----------------------------------------------------------------
 

@@ -53,6 +53,18 @@ class Delivery:
     before: Mapping[SubscriptionRef, MessagePosition]
 
 
+class Received(NamedTuple):
+    """What is left of a message for who acknowledges it by its id."""
+
+    message_id: MessageId
+    delivery: Delivery
+
+    @property
+    def position(self) -> MessagePosition:
+        """Its place in its segment."""
+        return self.message_id.position
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A message as it was received.
@@ -152,7 +164,13 @@ def _milliseconds(event_time: object) -> int | None:
             f"event_time: expected a datetime with a time zone, found {event_time!r}: without one "
             "it would mean another moment on each machine. The message was not sent"
         )
-    return (event_time - _EPOCH) // _MILLISECOND
+    milliseconds = (event_time - _EPOCH) // _MILLISECOND
+    if milliseconds < 0:
+        raise SchemaError(
+            f"event_time: expected a time since 1970, found {event_time}: Pulsar has no earlier "
+            "ones. The message was not sent"
+        )
+    return milliseconds
 
 
 def moment(milliseconds: int) -> datetime:

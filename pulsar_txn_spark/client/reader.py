@@ -20,14 +20,14 @@ from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
 from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
-from pulsar_txn_spark.store.protocol import SubscriptionRef, TxnId
+from pulsar_txn_spark.store.protocol import Code, CursorStart, SubscriptionRef, TxnId
 from pulsar_txn_spark.txn.buffer import ReadableRange
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER, MetadataPendingAckStore, taken_over
 
 _LOG = logging.getLogger(__name__)
 _MESSAGES_AHEAD = 1_000  # so many messages, or bytes, are read ahead of the application
 _BYTES_AHEAD = 4 * 1024 * 1024
-_COLUMNS = frozenset(READ_SCHEMA.names)
+_COLUMNS = frozenset(READ_SCHEMA.names) - {"first_ledger", "first_entry"}
 _TRIES = 64  # each lost race means that somebody changed the topic
 
 
@@ -103,6 +103,7 @@ class SubscriptionReader:
         self._incarnation = run.store.next_source_incarnation()
         self._readings: dict[str, Reading] = {}
         self._seen: set[str] = set()
+        self._gone: set[str] = set()
         self._due: set[str] = set()
         self._followed: tuple[str, ...] = ()
         self._known: dict[TopicName, bool] = {}
@@ -165,25 +166,23 @@ class SubscriptionReader:
         claimable = [s for s in new if s.ref.id in readable]
         had = {id_ for id_, cursor in cursors.items() if cursor} | self._readings.keys()
         entered = _with_entered_children(topology, had)
-        starts: dict[str, Position] = {}
-        for segment in claimable:
-            fresh = cursors[segment.ref.id] is None
-            if fresh and segment.ref.id in entered:
-                # Left behind for a child by whoever set this subscription up.
-                starts[segment.ref.id] = segment.sealed_at or EARLIEST
-            elif fresh and self._latest and not had.intersection(segment.parents):
-                # It was there when the subscription was made, or its making was cut short.
-                starts[segment.ref.id] = self._committed_end(segment)
-            else:
-                starts[segment.ref.id] = (
-                    self._run.log.trimmed_to(segment.ref) if fresh else EARLIEST
-                )
+        fresh = [s for s in claimable if cursors[s.ref.id] is None]
+        starts = self._starts(claimable, {s.ref.id for s in fresh}, had, entered)
         # If this dies halfway, what has a cursor must not make the rest look read, or new: from
         # the beginning parents are claimed first, from the end children are.
         for segment in reversed(claimable) if self._latest and not known else claimable:
             where = SubscriptionRef(
                 segment.ref.id, self._subscription, CLIENT_OWNER, self._incarnation
             )
+            if cursors[segment.ref.id] is None:
+                # Retention sees the cursor, or it begins behind what retention has let go.
+                start = CursorStart(starts[segment.ref.id], may_skip=True)
+                planting = {segment.ref.id: start}
+                [answer] = self._run.store.plant_cursors(self._subscription, planting)
+                if answer.code is Code.DELETED:
+                    # Retired by retention, with nothing left in it for this subscription.
+                    self._gone.add(segment.ref.id)
+                    continue
             self._acks.claim(where, starts[segment.ref.id])
             state = self._acks.replay(segment.ref.id, self._subscription)
             self._readings[segment.ref.id] = Reading.at_cursor(segment, where, state)
@@ -192,7 +191,41 @@ class SubscriptionReader:
             if segment.state is SegmentState.DELETED and cursor is not None:
                 self._deleted_at(topology, segment, cursor.position)
         self._seen.update(s.ref.id for s in new if s.state is not SegmentState.PLANNED)
-        return [segment.ref.id for segment in claimable]
+        return [s.ref.id for s in claimable if s.ref.id in self._readings]
+
+    def _starts(
+        self, segments: Sequence[Segment], fresh: set[str], had: set[str], entered: set[str]
+    ) -> dict[str, Position]:
+        """Tell where each segment begins that has no cursor yet.
+
+        Parameters
+        ----------
+        segments : sequence of Segment
+            Parents before their children.
+        fresh : set of str
+            Which of them have no cursor.
+        had : set of str
+            Segments that had one before, or are read already.
+        entered : set of str
+            Segments of which a descendant has one.
+        """
+        starts: dict[str, Position] = {}
+        came_later: set[str] = set()  # than the subscription: descendants of what it has
+        for segment in segments:
+            id_ = segment.ref.id
+            if (had | came_later).intersection(segment.parents):
+                came_later.add(id_)
+            if id_ not in fresh:
+                starts[id_] = EARLIEST
+            elif id_ in entered:
+                # Left behind for a child by whoever set this subscription up.
+                starts[id_] = segment.sealed_at or EARLIEST
+            elif self._latest and id_ not in came_later:
+                # It was there when the subscription was made, or its making was cut short.
+                starts[id_] = self._committed_end(segment)
+            else:
+                starts[id_] = self._run.log.trimmed_to(segment.ref)
+        return starts
 
     def _deleted_at(self, topology: Topology, segment: Segment, position: Position) -> None:
         if segment.sealed_at is not None and not segment.drained_at(position):
@@ -210,7 +243,7 @@ class SubscriptionReader:
         def last_confirmed(_: str) -> Position:
             return self._run.log.last_confirmed(segment.ref)
 
-        return self._run.buffer.readable([segment.ref.id], last_confirmed, [EARLIEST])[0].end
+        return self._run.buffer.get_max_read_position(segment.ref.id, last_confirmed)
 
     # -- back to the cursor --------------------------------------------------------------------
 
@@ -325,6 +358,8 @@ class SubscriptionReader:
             if reading is not None:
                 reading.segment = segment
                 at[segment.descriptor] = reading.position
+            elif segment.ref.id in self._gone and segment.sealed_at is not None:
+                at[segment.descriptor] = segment.sealed_at
         order = ReadingOrder.of(topology, at, known=self._known[topology.topic])
         for segment in order.lost:
             self._refuse_deleted(topology.topic, segment, at.get(segment.descriptor, EARLIEST))

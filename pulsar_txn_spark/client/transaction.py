@@ -14,6 +14,7 @@ from pulsar_txn_spark import steps
 from pulsar_txn_spark.client.lease import Leases
 from pulsar_txn_spark.client.message import Row, as_batch
 from pulsar_txn_spark.errors import (
+    AcknowledgementConflictError,
     CommitStateUnknownError,
     PulsarTxnError,
     StoreUnavailableError,
@@ -31,6 +32,7 @@ from pulsar_txn_spark.topic_writer import TopicWriters, Written, op_records, win
 from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
+from pulsar_txn_spark.txn.seen import note_segments
 
 _LOG = logging.getLogger(__name__)
 _ROWS_GATHERED = 1_000  # so many rows, or bytes, go to the log in one piece
@@ -85,6 +87,7 @@ class Transaction:
         self._decided: TxnState | None = None
         self._failed: PulsarTxnError | None = None
         self._lost: PulsarTxnError | None = None
+        self._conflict: AcknowledgementConflictError | None = None
         self._outcome: Outcome | None = None
         self._rows: dict[TopicName, list[Row]] = {}
         self._gathered_bytes = 0
@@ -181,6 +184,11 @@ class Transaction:
                 f"transaction {self._id} was ended by somebody else ({self._lost}): nothing of it "
                 "is visible. Leave it, and do its work again in a new one"
             ) from self._lost
+        if self._decided is TxnState.ABORTED and self._conflict is not None:
+            raise TransactionAbortedError(
+                f"transaction {self._id} was aborted, because something in it failed before "
+                f"({self._conflict}): do its work again in a new one"
+            ) from self._conflict
         if self._decided is TxnState.ABORTED:
             raise TransactionAbortedError(f"transaction {self._id} was aborted: begin a new one")
         if self._failed is not None:
@@ -198,6 +206,13 @@ class Transaction:
         """Do something, and remember if it failed: a commit without it would not be whole."""
         try:
             action()
+        except AcknowledgementConflictError as error:
+            # PIP-31: a conflict ends the transaction, so that nobody waits for its lease.
+            self._failed = self._conflict = error
+            failed = self._abort_quietly("an acknowledgement conflicted with another one")
+            if failed is not None:
+                error.add_note(f"transaction {self._id} was not aborted: {failed}")
+            raise
         except PulsarTxnError as error:
             self._failed = error
             raise
@@ -280,8 +295,7 @@ class Transaction:
             bytes=sum(one.receipt.bytes for one in self._written),
         )
         touched = {winner.segment for winner in outcome.winners} | self._acknowledged
-        for segment in sorted(touched):
-            outcome.witnesses[f"seg:{segment}"] = self._run.store.witness(f"seg:{segment}")
+        note_segments(outcome, self._run.store, touched)
         self._outcome = outcome
 
     def abort(self) -> None:

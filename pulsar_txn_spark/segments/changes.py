@@ -11,6 +11,9 @@ A change replaces adjacent active segments by children over the same hashes. Its
 Each step may be repeated, by several at once. The topology never says "sealed" of a log that can
 still grow: a reader would leave the parent with rows to come, and read the children too early.
 
+A change belongs to one life of its topic (INV-12): whoever is slow finds out that the topic was
+deleted meanwhile, also if another one has its name, and removes the logs that it has made.
+
 An adoption is the change that a topic begins with: its parents are logs that are there already, and
 become segments in step 2, before they are sealed.
 """
@@ -23,12 +26,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.errors import OptionError, TopologyConflictError
+from pulsar_txn_spark.errors import OptionError, SegmentLogError, TopologyConflictError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.key_load import cut_by_load
 from pulsar_txn_spark.segments.log import SegmentLog
+from pulsar_txn_spark.segments.topic_lives import TopicLives
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import Change, Segment, Topology
+from pulsar_txn_spark.segments.topology import Change, Segment, SegmentState, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
 
@@ -45,22 +49,21 @@ class TopologyChanges:
     ----------
     store : MetadataStore
     log : SegmentLog
-    find : callable
-        Reads a topic's topology, None if there is no such topic.
+    lives : TopicLives
     require : callable
-        The same, but raises TopicNotFoundError.
+        Reads a topic's topology; raises TopicNotFoundError.
     """
 
     def __init__(
         self,
         store: MetadataStore,
         log: SegmentLog,
-        find: Callable[[TopicName], Topology | None],
+        lives: TopicLives,
         require: Callable[[TopicName], Topology],
     ) -> None:
         self._store = store
         self._log = log
-        self._find = find
+        self._lives = lives
         self._require = require
         self.patience_s = _PATIENCE_S
 
@@ -120,8 +123,8 @@ class TopologyChanges:
         chosen: Callable[[Topology], tuple[Sequence[Segment], Sequence[int]]],
     ) -> Topology:
         change = secrets.token_hex(8)
+        topology = self._require(topic)
         for _ in range(_TRIES):
-            topology = self._require(topic)
             if any(segment.change == change for segment in topology.segments):
                 return self.finish(topology)  # the reply was lost, but the plan is there
             try:
@@ -133,6 +136,7 @@ class TopologyChanges:
             # Step 1: the plan is durable before any log is touched.
             with steps.at(Step.PLAN_CHILDREN):
                 self._swap(topology, planned, Step.PLAN_CHILDREN)
+            topology = self._lives.again(topology, "a change of its segments was planned")
             # Only the record says who was first: two plans can differ in the change's id alone.
         raise TopologyConflictError(
             f"topic {topic} was changed by others {_TRIES} times while this change was planned: "
@@ -146,20 +150,59 @@ class TopologyChanges:
         -------
         Topology
             As it is afterwards.
+
+        Raises
+        ------
+        TopicNotFoundError
+            If the topic was deleted since `topology` was read, also if it was created again.
         """
         for change in topology.unfinished:
-            self._store.prepare_segments([child.ref.id for child in change.children])
-            for child in change.children:
-                self._log.create(child.ref)
-            for parent in change.parents:
-                if parent.adopted:
-                    self._log.adopt(parent.ref)
-            # Step 2: the logs are sealed, and only then the topology says so.
-            ends = {parent.ref.id: self._seal(parent) for parent in change.parents}
+            try:
+                ends = self._seal_parents(topology, change)
+            except SegmentLogError:
+                # The logs of a topic, or of a segment, that was deleted meanwhile are gone.
+                now = self._still_there(topology, change)
+                if not _is_done(now, change):
+                    raise
+                ends = None
+            if ends is None:
+                topology = self._lives.again(topology, "a change of its segments was finished")
+                continue
             # Step 3.
             with steps.at(Step.ACTIVATE_CHILDREN):
                 topology = self._activate(topology, change, ends)
         return topology
+
+    def _seal_parents(self, topology: Topology, change: Change) -> dict[str, Position] | None:
+        """Create the children's logs and seal the parents'; None if others have done all of it."""
+        self._store.prepare_segments([child.ref.id for child in change.children])
+        for child in change.children:
+            self._log.create(child.ref)
+        # Before what cannot be taken back: a partition that is adopted may be somebody's again.
+        if _is_done(self._still_there(topology, change), change):
+            return None
+        for parent in change.parents:
+            if parent.adopted:
+                self._log.adopt(parent.ref)
+        # Step 2: the logs are sealed, and only then the topology says so.
+        return {parent.ref.id: self._seal(parent) for parent in change.parents}
+
+    def _still_there(self, topology: Topology, change: Change) -> Topology:
+        """Read a topic again in the middle of a change; remove what was made too late.
+
+        Raises
+        ------
+        TopicNotFoundError
+            If the topic was deleted: the children's logs, and the adopted ones, belong to nobody.
+        """
+        if not self._lives.alive(topology):
+            adopted = [parent for parent in change.parents if parent.adopted]
+            self._lives.give_up([*change.children, *adopted])
+        now = self._lives.again(topology, "a change of its segments was finished")
+        by_id = now.by_id
+        gone = [by_id[child.ref.id] for child in change.children]
+        self._lives.give_up([child for child in gone if child.state is SegmentState.DELETED])
+        return now
 
     def await_or_finish(self, topology: Topology) -> Topology:
         """Let whoever is at a change get on with it, but not for long; then finish it.
@@ -175,10 +218,11 @@ class TopologyChanges:
         with closing(self._store.event_feed()) as feed:
             # First the place in the stream, then the look: nothing is lost between.
             feed.follow([f"topic:{topology.topic}"])
-            topology = self._require(topology.topic)
+            what = "somebody changed its segments"
+            topology = self._lives.again(topology, what)
             while topology.unfinished and (left_s := deadline - time.monotonic()) > 0:
                 feed.wait(left_s)
-                topology = self._require(topology.topic)
+                topology = self._lives.again(topology, what)
         return self.finish(topology)
 
     def _seal(self, parent: Segment) -> Position:
@@ -190,17 +234,11 @@ class TopologyChanges:
 
     def _activate(self, topology: Topology, change: Change, ends: dict[str, Position]) -> Topology:
         for _ in range(_TRIES):
-            if all(change.id != other.id for other in topology.unfinished):
-                return topology  # somebody else was faster
+            if _is_done(topology, change):
+                return topology  # somebody else was faster, or it was our own
             done = topology.with_done(change, ends)
             self._swap(topology, done, Step.ACTIVATE_CHILDREN)
-            found = self._find(topology.topic)
-            if found is None or found.incarnation != topology.incarnation:
-                # Deleted meanwhile: the children's logs belong to nobody.
-                for child in change.children:
-                    self._log.delete(child.ref)
-                return self._require(topology.topic)
-            topology = found
+            topology = self._still_there(topology, change)
         raise TopologyConflictError(
             f"topic {topology.topic} was changed by others {_TRIES} times while a change was "
             "finished: whoever meets it next goes on"
@@ -209,3 +247,7 @@ class TopologyChanges:
     def _swap(self, before: Topology, after: Topology, step: Step) -> None:
         topic = str(before.topic)
         self._store.swap_topology(topic, before.version, after.serialize(), step)
+
+
+def _is_done(topology: Topology, change: Change) -> bool:
+    return all(change.id != other.id for other in topology.unfinished)

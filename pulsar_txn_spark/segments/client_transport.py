@@ -8,6 +8,7 @@ import pulsar
 
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments import pulsar_client
 from pulsar_txn_spark.segments.log import SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.pulsar_errors import translate
@@ -25,13 +26,15 @@ class ClientTransport:
     receiver_queue : Callable
         Returns how many messages a reader of a segment may prefetch.
     max_message_bytes : Callable
-        Returns the broker's limit, for an error message.
+        Returns the broker's limit.
 
     Raises
     ------
     OptionError
         If an option is unknown, refused or malformed.
     """
+
+    drops_chunks = True
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class ClientTransport:
         try:
             self._client.get_topic_partitions(segment.log_name)
         except pulsar.PulsarException as failed:
-            doing = f"reach {service_url} for"
+            doing = f"reach {redacted(service_url)} for"
             raise translate(type(failed).__name__, doing, segment) from failed
 
     def partitions(self, topic: str, ask_admin: Callable[[str], int | None]) -> int | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections import deque
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +42,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import entry_codec
+from pulsar_txn_spark.segments.append_lane import AppendLane, Request
 from pulsar_txn_spark.segments.log import (
     Appended,
     RangeSize,
@@ -57,7 +58,6 @@ LEDGER = 1
 
 _NO_ENTRY = -1  # number before the first entry
 _COALESCE_BYTES = 512 * 1024  # row batches are gathered up to this before they become an entry
-_IN_FLIGHT_BYTES = 4 * 1024 * 1024  # hides the fsync of one entry behind the encoding of the next
 _FETCH_BYTES = 4 * 1024 * 1024  # payloads per round trip: bounds memory, and how long Redis is busy
 _SCAN_ENTRIES = 512  # index records per round trip, about 60 KiB
 _TRIM_ENTRIES = 256  # entries removed in one step, so that others get their turn
@@ -172,6 +172,13 @@ class _Entry:
         )
 
 
+class _Lanes(threading.local):
+    """Of each thread: a lane for each server."""
+
+    def __init__(self) -> None:
+        self.by_pool: dict[redis.ConnectionPool, AppendLane] = {}
+
+
 class EmbeddedSegmentLog:
     """A :class:`~pulsar_txn_spark.segments.log.SegmentLog` on Redis Streams.
 
@@ -187,10 +194,22 @@ class EmbeddedSegmentLog:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._lanes = _Lanes()
 
     def create(self, segment: SegmentRef) -> None:
-        """Create the segment's log; again = no harm."""
-        self._run("create", segment, [_state_key(segment)])
+        """Create the segment's log; again = no harm.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If the segment was deleted.
+        """
+        keys = [_state_key(segment), f"{{seg:{segment.id}}}:birth"]
+        if self._run("create", segment, keys) == _Refused.NOT_FOUND:
+            raise SegmentNotFoundError(
+                f"Segment {segment.id} of {segment.topic} was deleted: its log is not made anew. "
+                "Whoever asks for it has planned that before the deletion."
+            )
 
     def adopt(self, segment: SegmentRef) -> None:
         """Take a log that is there already; see the Protocol. Here, each is a segment's anyway."""
@@ -240,7 +259,7 @@ class EmbeddedSegmentLog:
         self.last_confirmed(segment)
 
     def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
-        """Open a writer on a connection of its own.
+        """Open a writer; all of a thread share one connection, while something is in flight.
 
         Raises
         ------
@@ -257,16 +276,22 @@ class EmbeddedSegmentLog:
 
     def _open_writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
         pool = self._pool(_state_key(segment))
+        # SCRIPT LOAD ahead of any append on a connection: EVALSHA then needs no fallback.
+        load = ("SCRIPT", "LOAD", _script("append")[0])
         connection = pool.get_connection()
         try:
-            body, _ = _script("append")
-            # SCRIPT LOAD ahead of any append on this connection: EVALSHA then needs no fallback.
-            commands = [("SCRIPT", "LOAD", body), ("HMGET", _state_key(segment), "next", "sealed")]
+            commands = [load, ("HMGET", _state_key(segment), "next", "sealed")]
             _check_open(segment, exchange(connection, commands))
-        except BaseException:
+        finally:
             pool.release(connection)
-            raise
-        return _EmbeddedWriter(segment, name, pool, connection)
+        return _EmbeddedWriter(segment, name, self._lane(pool, load))
+
+    def _lane(self, pool: redis.ConnectionPool, prepare: Sequence[str]) -> AppendLane:
+        """Return this thread's lane to a server."""
+        lanes = self._lanes.by_pool
+        if pool not in lanes:
+            lanes[pool] = AppendLane(pool, prepare)
+        return lanes[pool]
 
     def _pool(self, key: str) -> redis.ConnectionPool:
         """Return the connections to the server that holds a key."""
@@ -502,26 +527,24 @@ def _missing(segment: SegmentRef, wanted: int) -> DataLossError:
 
 
 class _EmbeddedWriter:
-    """Appends rows of one writer on one connection, a bounded number of bytes ahead of receipts."""
+    """Appends rows of one writer, a bounded number of bytes ahead of receipts.
 
-    def __init__(
-        self,
-        segment: SegmentRef,
-        name: str,
-        pool: redis.ConnectionPool,
-        connection: redis.Connection,
-    ) -> None:
+    It shares its lane's connection with the other writers of its thread, and has none while nothing
+    of its own is in flight. Nothing is ever sent twice, on whichever connection.
+    """
+
+    def __init__(self, segment: SegmentRef, name: str, lane: AppendLane) -> None:
         self._segment = segment
         self._name = name
-        self._pool = pool
-        self._connection: redis.Connection | None = connection
+        self._lane = lane
         self._digest = _script("append")[1]
         self._keys = (_state_key(segment), _log_key(segment), _index_key(segment))
         self._failed = False
+        self._closed = False
+        self._error: Exception | None = None  # what a reply that another writer received said
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0
-        self._in_flight: deque[tuple[int, int]] = deque()  # (messages, bytes) of each entry sent
-        self._in_flight_bytes = 0
+        self._in_flight = 0
         self._last = _NO_ENTRY
         self._receipt = _Tally()
         self._total = _Tally()
@@ -545,8 +568,8 @@ class _EmbeddedWriter:
         with self._used():
             if self._gathered:
                 self._send_gathered()
-            while self._in_flight:
-                self._receive()
+            self._lane.wait(lambda: not self._in_flight or self._error is not None)
+            self._raise_error()
             tally, self._receipt = self._receipt, _Tally()
         return tally.receipt()
 
@@ -555,76 +578,74 @@ class _EmbeddedWriter:
         return self._total.receipt()
 
     def close(self) -> None:
-        """Let go of the connection."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        if self._failed or self._in_flight:
-            # Receipts that nobody has read must not reach the connection's next user.
-            connection.disconnect()  # type: ignore[no-untyped-call]
-        self._pool.release(connection)
+        """Forget what is in flight: its receipts are read by nobody."""
+        self._closed = True
+        self._lane.abandon()
 
     @contextmanager
     def _used(self) -> Iterator[None]:
         """Refuse to go on after an error: what was sent is unknown from then on."""
-        if self._failed or self._connection is None:
+        if self._failed or self._closed:
             raise SegmentLogError(
                 f"The writer {self._name} on segment {self._segment.id} has failed or was closed. "
                 "What is left goes out under a new name."
             )
         try:
             with _server_errors(self._segment, "append to"):
+                self._raise_error()
                 yield
         except BaseException:
             self._failed = True
             raise
 
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
     def _send_gathered(self) -> None:
         rows = entry_codec.combine(self._gathered)
         self._gathered, self._gathered_bytes = [], 0
         payload = entry_codec.encode(rows)
-        while self._in_flight and self._in_flight_bytes + len(payload) > _IN_FLIGHT_BYTES:
-            self._receive()
-        connection = self._live()
-        packed = connection.pack_command(  # type: ignore[no-untyped-call]
-            "EVALSHA",
-            self._digest,
-            len(self._keys),
-            *self._keys,
-            self._name,
-            rows.num_rows,
-            payload,
+        messages, size = rows.num_rows, len(payload)
+        command = ("EVALSHA", self._digest, len(self._keys), *self._keys)
+        request = Request(
+            size,
+            lambda reply: self._answered(reply, messages, size),
+            self._lost,
+            lambda: not (self._closed or self._failed),
         )
-        connection.send_packed_command(packed, check_health=False)  # type: ignore[no-untyped-call]
-        self._in_flight.append((rows.num_rows, len(payload)))
-        self._in_flight_bytes += len(payload)
+        self._in_flight += 1
+        self._lane.send((*command, self._name, messages, payload), request)
+        self._raise_error()
 
-    def _receive(self) -> None:
-        reply = self._live().read_response()
+    def _lost(self, error: Exception) -> None:
+        self._in_flight -= 1
+        self._error = self._error or error
+
+    def _answered(self, reply: Any, messages: int, size: int) -> None:
+        self._in_flight -= 1
+        # After the first that failed no other counts: a writer's bound has no holes below it.
+        if self._error is not None or self._failed:
+            return
+        self._error = self._refusal(reply)
+        if self._error is None:
+            self._last = reply
+            self._receipt.add(reply, messages, size)
+            self._total.add(reply, messages, size)
+
+    def _refusal(self, reply: Any) -> Exception | None:
+        if isinstance(reply, ResponseError):
+            return reply
         if reply == _Refused.NOT_FOUND:
-            raise _not_found(self._segment)
+            return _not_found(self._segment)
         if reply == _Refused.SEALED:
-            raise _sealed(self._segment)
+            return _sealed(self._segment)
         if not isinstance(reply, int) or reply <= self._last:
-            raise UnverifiedReceiptError(
+            return UnverifiedReceiptError(
                 f"Expected the number of an entry after {self._last} as the receipt of an append "
                 f"to segment {self._segment.id}, found {reply!r}: it proves nothing."
             )
-        self._last = reply
-        messages, size = self._in_flight.popleft()
-        self._in_flight_bytes -= size
-        self._receipt.add(reply, messages, size)
-        self._total.add(reply, messages, size)
-
-    def _live(self) -> redis.Connection:
-        # redis-py connects anew without a word when a connection was lost. A writer's name is
-        # used on one connection only: a resent entry could be the second of its kind.
-        assert self._connection is not None
-        if not self._connection.is_connected:
-            raise SegmentLogUnavailableError(
-                f"The connection of the writer {self._name} on segment {self._segment.id} is gone."
-            )
-        return self._connection
+        return None
 
 
 @dataclass(slots=True)

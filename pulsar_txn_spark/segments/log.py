@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pulsar_txn_spark.errors import SchemaError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN
 
@@ -34,11 +36,15 @@ READ_SCHEMA = pa.schema(
         pa.field("entry", pa.int64(), nullable=False),
         pa.field("batch_index", pa.int32(), nullable=False),
         pa.field("batch_size", pa.int32(), nullable=False),
+        pa.field("first_ledger", pa.int64()),
+        pa.field("first_entry", pa.int64()),
     ]
 )
 """Columns of a row batch on its way out; a reader gives those asked for, in this order.
 
-``batch_index`` is -1 and ``batch_size`` 0 for a message that is not part of a batch entry.
+``batch_index`` is -1 and ``batch_size`` 0 for a message that is not part of a batch entry. A
+message in several chunks stands where its last chunk does; ``first_ledger`` and ``first_entry`` say
+where its first one is, and are null for all others.
 """
 
 Visible = Callable[[str, Position], bool]
@@ -46,6 +52,41 @@ Visible = Callable[[str, Position], bool]
 
 `writer` is the entry's producer name. A backend asks once per entry, not once per row.
 """
+
+
+def checked_event_times(column: pa.Array) -> pa.Array:
+    """Refuse event times that Pulsar has no number for, whatever the backend.
+
+    Raises
+    ------
+    SchemaError
+    """
+    lowest = pc.min(column).as_py()
+    if lowest is not None and lowest < 0:
+        raise SchemaError(
+            "an event time is a number of milliseconds since 1970 that is not negative (Pulsar "
+            f"has no other), found {lowest}: map earlier ones to null, or put them into 'value'"
+        )
+    return column
+
+
+def checked_properties(column: pa.Array) -> pa.Array:
+    """Refuse properties without a value, which Pulsar does not have, whatever the backend.
+
+    Raises
+    ------
+    SchemaError
+    """
+    first, last = column.offsets[0].as_py() or 0, column.offsets[-1].as_py() or 0
+    values = column.items.slice(first, last - first)
+    if values.null_count:
+        name = column.keys.slice(first, last - first).filter(values.is_null())[0].as_py()
+        raise SchemaError(
+            f"the property {name!r} of a row has the value null, which a message cannot hold: "
+            "leave it out (map_filter), or give it a text (coalesce)"
+        )
+    return column
+
 
 TRANSACTIONAL_WRITER = "ptxn-"
 """So the name of a writer begins that writes in a transaction, and no other's."""

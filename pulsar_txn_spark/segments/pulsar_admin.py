@@ -10,6 +10,7 @@ import json
 import re
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from http import HTTPStatus
@@ -27,7 +28,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.pulsar_layout import Layout
-from pulsar_txn_spark.segments.pulsar_options import Credentials, parse_passthrough
+from pulsar_txn_spark.segments.pulsar_options import Credentials, parse_admin_url, parse_passthrough
 
 _T = TypeVar("_T")
 
@@ -37,6 +38,10 @@ CALLS_AT_A_TIME = 4
 """So many connections are kept; more calls at once than that help nobody."""
 
 _ATTEMPTS = 4  # an unloaded topic is served again within a second or two
+_BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
+"""Between tries of what a broker refuses with "Subscription Busy" (seen on 5.0.0-M1)."""
+
+_HEAD_SECONDS = 2.0  # about 2 ms; of a chunk of a compressed message there is no answer at all
 _SETTLE_SECONDS = 30.0  # topic policies travel through a system topic: usually 1 to 2 s
 _SETTLE_POLL_SECONDS = 0.05
 _BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
@@ -89,12 +94,20 @@ class TransactionState(NamedTuple):
 
 
 class EntryHead(NamedTuple):
-    """What an entry is: hidden from readers (a marker, or aborted), or a chunk of a message."""
+    """What an entry is: hidden from readers (a marker, or aborted), or a chunk of a message.
+
+    ``messages`` and ``bytes`` count what is in it, ``published_ms`` is the producer's clock. Of an
+    entry that the broker could not find or read, ``there`` is false, and nothing else is known.
+    """
 
     hidden: bool
     message: str
     chunk: int
     chunks: int
+    messages: int = 1
+    bytes: int = 0
+    published_ms: int | None = None
+    there: bool = True
 
 
 class PulsarAdmin:
@@ -121,8 +134,8 @@ class PulsarAdmin:
             for name, value in own.items()
             if name != "credentials" or value.method != "none"
         }
-        self._url = config.admin_url.rstrip("/")
         self._credentials: Credentials = settings["credentials"]
+        self._url = self._without_credentials(config.admin_url)
         if self._credentials.method in {"athenz", "oauth2"}:
             raise OptionError(
                 f"the admin API takes a token, basic or TLS authentication, found "
@@ -131,21 +144,39 @@ class PulsarAdmin:
             )
         connect_ms = own.get("connection_timeout_ms", _CONNECT_SECONDS * 1000)
         read_ms = own.get("read_timeout_ms", _READ_SECONDS * 1000)
+        self._retries = urllib3.Retry(
+            total=_ATTEMPTS,
+            redirect=_ATTEMPTS,
+            status_forcelist=(502, 503, 504),
+            allowed_methods=None,
+            backoff_factor=0.2,
+            raise_on_status=False,
+            # A broker sends us on to the one that serves the topic: the same cluster.
+            remove_headers_on_redirect=(),
+        )
         self._pool = urllib3.PoolManager(
             timeout=urllib3.Timeout(connect=connect_ms / 1000, read=read_ms / 1000),
-            retries=urllib3.Retry(
-                total=_ATTEMPTS,
-                redirect=_ATTEMPTS,
-                status_forcelist=(502, 503, 504),
-                allowed_methods=None,
-                backoff_factor=0.2,
-                raise_on_status=False,
-                # A broker sends us on to the one that serves the topic: the same cluster.
-                remove_headers_on_redirect=(),
-            ),
+            retries=self._retries,
             maxsize=CALLS_AT_A_TIME,
             **_tls(self._url, settings, self._credentials),
         )
+
+    def _without_credentials(self, url: str) -> str:
+        """Return a URL that may be shown; use the user and password that it holds."""
+        try:
+            shown, in_url = parse_admin_url(url)
+        except ValueError as wrong:
+            raise OptionError(f"option 'admin.url': expected {wrong}") from None
+        if in_url.method == "none":
+            return shown
+        if self._credentials.method != "none":
+            raise OptionError(
+                "option 'admin.url' holds a user and password, but "
+                "pulsar.admin.authPluginClassName (or that of pulsar.client) asks for "
+                f"{self._credentials.method}: leave them out of the URL"
+            )
+        self._credentials = in_url
+        return shown
 
     def close(self) -> None:
         """Close every connection."""
@@ -200,35 +231,6 @@ class PulsarAdmin:
         """Return how many messages and bytes came in since the broker loaded the topic."""
         found = self._stats(topic)
         return int(found["msgInCounter"]), int(found["bytesInCounter"])
-
-    def entry_size(self, topic: str, position: Position) -> tuple[int, int] | None:
-        """Return the messages and payload bytes of one entry, None if it is not there."""
-        answer = self._call(
-            "HEAD",
-            f"{_path(topic)}/ledger/{position.ledger}/entry/{position.entry}",
-            "look at an entry of",
-            topic,
-            accept=(404, 500),
-        )
-        if answer.status != HTTPStatus.OK:
-            return None
-        headers = answer.headers
-        size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
-        return int(headers.get(_BATCH_COUNT_HEADER, "1")), int(size)
-
-    def publish_time_ms(self, topic: str, position: Position) -> int | None:
-        """Return when an entry was published, None if it is not there or does not say."""
-        answer = self._call(
-            "HEAD",
-            f"{_path(topic)}/ledger/{position.ledger}/entry/{position.entry}",
-            "look at an entry of",
-            topic,
-            accept=(404, 500),
-        )
-        text = answer.headers.get(_PUBLISH_TIME_HEADER)
-        if answer.status != HTTPStatus.OK or not text:
-            return None
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
 
     def transactions_of(self, topic: str, *, required: bool = True) -> TransactionState | None:
         """Return what a topic's own transactions say, None if the broker has none.
@@ -320,6 +322,21 @@ class PulsarAdmin:
             return None
         return int(json.loads(answer.data)["partitions"])
 
+    def has_scalable(self, tenant: str, namespace: str, name: str) -> bool:
+        """Tell whether the broker has a scalable topic of its own; none of before 5.0 has.
+
+        False as well where we may not ask.
+        """
+        parts = "/".join(quote(part, safe="") for part in (tenant, namespace, name))
+        answer = self._call(
+            "GET",
+            f"/scalable/{parts}",
+            "look for a scalable topic",
+            f"{tenant}/{namespace}/{name}",
+            accept=(401, 403, 404, 405),
+        )
+        return answer.status == HTTPStatus.OK
+
     def topics(self, tenant: str, namespace: str) -> list[str]:
         """Return the full names of a namespace's topics, with partitions one by one.
 
@@ -333,20 +350,35 @@ class PulsarAdmin:
         return found
 
     def entry_head(self, topic: str, position: Position) -> EntryHead:
-        """Return what an entry's metadata say of it; one that is not there says nothing."""
+        """Return what an entry's metadata say of it; one that is not there says nothing.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If there is no answer within a short time: of a chunk of a compressed message there
+            never is one.
+        """
         answer = self._call(
             "HEAD",
             f"{_path(topic)}/ledger/{position.ledger}/entry/{position.entry}",
-            "look at an entry of",
+            f"look at entry {position} of",
             topic,
             accept=(404, 500),
+            patience_s=_HEAD_SECONDS,
         )
-        headers = answer.headers if answer.status == HTTPStatus.OK else {}
+        if answer.status != HTTPStatus.OK:
+            return EntryHead(hidden=False, message="", chunk=0, chunks=1, there=False)
+        headers = answer.headers
+        size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
+        text = headers.get(_PUBLISH_TIME_HEADER)
         return EntryHead(
             hidden=_MARKER_HEADER in headers or headers.get(_ABORTED_HEADER) == "true",
             message=headers.get("X-Pulsar-uuid", ""),
             chunk=int(headers.get("X-Pulsar-chunk-id", 0)),
             chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
+            messages=int(headers.get(_BATCH_COUNT_HEADER, "1")),
+            bytes=int(size),
+            published_ms=(round(datetime.fromisoformat(text).timestamp() * 1000) if text else None),
         )
 
     def producers(self, topic: str) -> list[str]:
@@ -553,13 +585,26 @@ class PulsarAdmin:
         body: Any = None,
         accept: tuple[int, ...] = (),
         version: str = "v2",
+        patience_s: float | None = None,
     ) -> urllib3.BaseHTTPResponse:
+        bounds: dict[str, Any] = {}
+        if patience_s is not None:
+            bounds["timeout"] = urllib3.Timeout(connect=patience_s, read=patience_s)
+            bounds["retries"] = self._retries.new(read=0)
         headers = {"Content-Type": "application/json"} | self._authorization()
         content = None if body is None else json.dumps(body).encode()
         try:
-            answer = self._pool.request(
-                method, f"{self._url}/admin/{version}{path}", body=content, headers=headers
-            )
+            for pause_s in _BUSY_PAUSES_S:
+                answer = self._pool.request(
+                    method,
+                    f"{self._url}/admin/{version}{path}",
+                    body=content,
+                    headers=headers,
+                    **bounds,
+                )
+                if not _is_busy(answer):
+                    break
+                time.sleep(pause_s)
         except urllib3.exceptions.HTTPError as failed:
             raise SegmentLogUnavailableError(
                 f"cannot {action} {topic}: the admin API at {self._url} does not answer "
@@ -596,7 +641,7 @@ class PulsarAdmin:
             return {"Authorization": f"Bearer {self._credentials.token()}"}
         if self._credentials.method == "basic":
             pair = f"{self._credentials['userId']}:{self._credentials['password']}"
-            return urllib3.make_headers(basic_auth=pair)
+            return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
         return {}
 
 
@@ -648,6 +693,11 @@ def _no_quota(found: Mapping[str, Mapping[str, Any]] | None) -> bool:
         kind in quotas and quotas[kind]["limitSize"] < 0 and quotas[kind]["limitTime"] < 0
         for kind in _QUOTA_TYPES
     )
+
+
+def _is_busy(answer: urllib3.BaseHTTPResponse) -> bool:
+    """Tell whether a broker is about something else with the very subscription or topic."""
+    return answer.status == HTTPStatus.PRECONDITION_FAILED and "Busy" in _reason(answer)
 
 
 def _reason(answer: urllib3.BaseHTTPResponse) -> str:

@@ -8,7 +8,11 @@ from typing import Any
 import pulsar
 
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.segments.pulsar_options import Credentials, parse_passthrough
+from pulsar_txn_spark.segments.pulsar_options import (
+    Credentials,
+    parse_passthrough,
+    service_url_of,
+)
 from pulsar_txn_spark.segments.shared_clients import SharedClients
 
 
@@ -17,7 +21,7 @@ def _new_client(config: PulsarConfig) -> Any:
     credentials: Credentials = settings.pop("credentials")
     settings.setdefault("tls_validate_hostname", True)
     return pulsar.Client(
-        config.service_url,
+        service_url_of(config),
         authentication=_authentication(credentials),
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn),
         **settings,

@@ -33,6 +33,14 @@ TRANSIENT = frozenset(
 )
 """Results that another try may not give again."""
 
+ENTRY_MARGIN_BYTES = 1024
+"""So much smaller than the broker's limit an entry has to be.
+
+What a bookie stores has checksum, metadata and its own header around it. Its limit on a frame is
+5 MiB unless ``nettyMaxFrameSizeBytes`` says otherwise, just as much as the broker's on a message
+(conf/standalone.conf of Pulsar sets none): an entry in between is never stored, nor refused.
+"""
+
 
 _CHECK_AUTHENTICATION = (
     "Pulsar refuses us; check pulsar.client.authPluginClassName, pulsar.client.authParams and the "
@@ -76,3 +84,26 @@ def translate(result: str, doing: str, segment: SegmentRef, detail: str = "") ->
     kind, why = _ERRORS.get(result, (SegmentLogError, "look into the broker's log"))
     said = f": {detail}" if detail else ""
     return kind(f"cannot {doing} segment {segment.id} ({segment.log_name}): {why} ({result}{said})")
+
+
+def too_large(
+    segment: SegmentRef, messages: int, size: int, allowed_bytes: int
+) -> MessageTooLargeError:
+    """Return the error of an entry that Pulsar would not take, or not store.
+
+    Parameters
+    ----------
+    segment : SegmentRef
+        Where to.
+    messages, size : int
+        How many, and their bytes with their metadata.
+    allowed_bytes : int
+        The broker's ``maxMessageSize``.
+    """
+    return MessageTooLargeError(
+        f"{messages} message(s) of {size} bytes with their metadata exceed what Pulsar takes for "
+        f"segment {segment.id}: {allowed_bytes} bytes (maxMessageSize), of which "
+        f"{ENTRY_MARGIN_BYTES} are left for what it puts around them; make the value smaller, "
+        "raise maxMessageSize on brokers and nettyMaxFrameSizeBytes on bookies, or for several "
+        "messages lower pulsar.producer.batchingMaxBytes"
+    )

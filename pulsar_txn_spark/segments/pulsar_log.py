@@ -41,6 +41,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import pulsar_layout
+from pulsar_txn_spark.segments.entry_heads import EntryHeads
 from pulsar_txn_spark.segments.log import (
     CONTAINS_TXN,
     TRANSACTIONAL_WRITER,
@@ -50,10 +51,10 @@ from pulsar_txn_spark.segments.log import (
     SegmentWriter,
     Visible,
 )
-from pulsar_txn_spark.segments.pulsar_admin import CALLS_AT_A_TIME, PulsarAdmin
+from pulsar_txn_spark.segments.pulsar_admin import CALLS_AT_A_TIME, EntryHead, PulsarAdmin
 from pulsar_txn_spark.segments.pulsar_layout import Layout, Piece
 from pulsar_txn_spark.segments.pulsar_options import validate_passthrough
-from pulsar_txn_spark.segments.pulsar_transport import Transport, open_transport
+from pulsar_txn_spark.segments.pulsar_transport import Entry, Feed, Transport, open_transport
 
 __all__ = ["PulsarSegmentLog", "validate_passthrough"]
 
@@ -77,7 +78,8 @@ ADOPTED_PROPERTY = "pulsar_txn_spark.adopted"
 
 _RECEIVER_BYTES = 32 * 1024 * 1024  # bound on what a reader prefetches
 _RECEIVER_ROWS = 20_000
-_HOLES_LOOKED_AT = 8  # 2 ms each; what was begun before a range ends near its beginning
+_LATE_SECONDS = 30.0  # a broker that restarts, or takes a topic over, shows its entries by then
+_LOOKED_AT_ALWAYS = 100  # entries at a range's end, 2 ms each, however late it is
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
 
@@ -114,34 +116,48 @@ def _position_and_ledger(text: str) -> tuple[Position, int]:
 
 
 class _Holes:
-    """Looks at entries that a reader was not shown, at the beginning of a range.
+    """Looks at entries that ``pulsar-client`` did not show.
 
-    A message may lie in several entries (chunks), and ``pulsar-client`` drops one whose first
-    chunk lies before the range. Only producers of others make such messages.
+    A message may lie in several entries (chunks), and the client drops one whose first chunk lies
+    before the range, or is gone. Only producers of others make such messages.
     """
 
-    def __init__(self, admin: PulsarAdmin, segment: SegmentRef) -> None:
-        self._admin = admin
+    def __init__(self, heads: EntryHeads, segment: SegmentRef) -> None:
+        self._heads = heads
         self._segment = segment
-        self._left = _HOLES_LOOKED_AT
         self._begun: set[str] = set()
 
     def look(self, previous: Position, position: Position) -> None:
-        """Look at the entries between two that were shown."""
-        first = previous.entry + 1 if previous.ledger == position.ledger else 0
-        for entry in range(first, min(position.entry, first + self._left)):
-            self._left -= 1
-            at = Position(position.ledger, entry)
-            head = self._admin.entry_head(self._segment.log_name, at)
-            if head.chunk == 0:
-                self._begun.add(head.message)
-            elif head.message not in self._begun:
-                raise SegmentLogError(
-                    f"{self._segment.log_name}: expected a message's first chunk, found chunk "
-                    f"{head.chunk} of {head.chunks} at {at}: the message begins before the range "
-                    "that is read, and would be dropped. Nothing was skipped; start from a "
-                    "position before it in a new checkpoint, or let producers write without chunks"
-                )
+        """Look at the entries between two that were shown.
+
+        Raises
+        ------
+        SegmentLogError
+            If one is a later chunk of a message that begins before the range.
+        """
+        if position.ledger == previous.ledger and position.entry == previous.entry + 1:
+            return
+        for at, head in self._heads.between(self._segment.log_name, previous, position):
+            self.note(at, head)
+
+    def note(self, at: Position, head: EntryHead) -> None:
+        """Take in what an entry is that was not shown; entries come in order.
+
+        Raises
+        ------
+        SegmentLogError
+            If it is a later chunk of a message that begins before the range.
+        """
+        if head.chunk == 0:
+            self._begun.add(head.message)
+        elif head.message not in self._begun:
+            raise SegmentLogError(
+                f"{self._segment.log_name}: expected a message's first chunk, found chunk "
+                f"{head.chunk} of {head.chunks} at {at}: the message begins before the range that "
+                "is read, and pulsar-client would drop it. Nothing was skipped; read with the "
+                "transport 'wire', which goes back for its beginning, or let producers write "
+                "without chunks"
+            )
 
 
 class PulsarSegmentLog:
@@ -164,8 +180,9 @@ class PulsarSegmentLog:
     def __init__(self, config: PulsarConfig) -> None:
         self._config = config
         self._admin = PulsarAdmin(config)
+        self._heads = EntryHeads(config, self._admin)
         self._transport: Transport = open_transport(
-            config, self._receiver_queue, self._admin.max_message_bytes
+            config, self._receiver_queue, self._heads.max_message_bytes
         )
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -360,7 +377,8 @@ class PulsarSegmentLog:
         low, high = 0, len(ledgers)  # so many from the beginning were, so many may have been
         while low < high:
             middle = (low + high) // 2
-            published = self._admin.publish_time_ms(segment.log_name, ledgers[middle].last)
+            head = self._heads.entry_head(segment.log_name, ledgers[middle].last)
+            published = head.published_ms
             if published is not None and published < time_ms:
                 low = middle + 1
             else:
@@ -447,19 +465,19 @@ class PulsarSegmentLog:
         try:
             rows = self._transport.rows(segment, columns, max_rows)
             previous, whole = start, True
-            holes = _Holes(self._admin, segment)
+            holes = _Holes(self._heads, segment) if self._transport.drops_chunks else None
             while previous < end:
                 found = feed.next_entry(previous)
-                if found is None:
-                    self._check_not_held(segment, end)
-                    found = feed.next_entry(previous)  # what held it may have ended just now
-                if found is None:  # nothing that a reader gets to see lies before `end`
+                if found is None:  # perhaps nothing that a reader gets to see lies before `end`
                     whole = False
+                    found = self._late_entry(segment, feed, previous, end, holes)
+                if found is None:
                     break
                 position = found.position
                 if position != (previous.ledger, previous.entry + 1):
                     whole = False
-                    holes.look(previous, position)
+                    if holes is not None:
+                        holes.look(previous, position)
                 if position > end:
                     break
                 previous = position
@@ -483,6 +501,77 @@ class PulsarSegmentLog:
                 writer.close()
             self._transport.release()
         self._admin.close()
+
+    def _late_entry(
+        self,
+        segment: SegmentRef,
+        feed: Feed,
+        previous: Position,
+        end: Position,
+        holes: _Holes | None,
+    ) -> Entry | None:
+        """Return the next entry of a range of which the broker says that it has nothing more.
+
+        A broker says so too while it loads a topic, recovers its transactions, or has lost it to
+        another one. So each entry that is left has to prove that readers do not get to see it.
+
+        Returns
+        -------
+        Entry or None
+            None if everything up to `end` is proven to be hidden, or gone.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If an entry is due and does not come.
+        """
+        deadline = time.monotonic() + _LATE_SECONDS
+        while True:
+            self._check_not_held(segment, end)
+            due = self._due(segment, previous, end, holes, deadline)
+            if due is None:
+                return None
+            found = feed.next_entry(previous)  # what held it may have ended just now
+            if found is not None:
+                return found
+            if time.monotonic() > deadline:
+                raise SegmentLogUnavailableError(
+                    f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be "
+                    f"read, but the broker shows nothing after {previous}, although {due} is there "
+                    "or was acknowledged. Nothing was skipped: look into the broker's log, and "
+                    "start again"
+                )
+
+    def _due(
+        self,
+        segment: SegmentRef,
+        previous: Position,
+        end: Position,
+        holes: _Holes | None,
+        deadline: float,
+    ) -> Position | None:
+        """Return an entry behind `previous` that has to come, None if there certainly is none."""
+        layout = self._admin.layout(segment.log_name)
+        if layout.last < end:
+            self._check_whole(segment, previous, end)
+            return None if self._may_be_gone(layout, end) else end
+        left = pulsar_layout.positions(layout.pieces(previous, end))
+        for number, at in enumerate(left, 1):
+            if number > _LOOKED_AT_ALWAYS and time.monotonic() > deadline:
+                return at
+            head = self._heads.entry_head(segment.log_name, at)
+            if head.hidden:
+                continue
+            if holes is None or head.chunks == 1 or head.chunk == head.chunks - 1:
+                return at
+            # pulsar-client shows a message where its last chunk stands, behind this range.
+            holes.note(at, head)
+        return None
+
+    def _may_be_gone(self, layout: Layout, end: Position) -> bool:
+        """Tell whether a log that ends before `end` is no reason to wait."""
+        del layout, end
+        return False
 
     # --- what is there ------------------------------------------------------------------------
 
@@ -545,7 +634,12 @@ class PulsarSegmentLog:
                 found,
             )
         else:
-            self._admin.set_properties(segment.log_name, {CONTAINS_TXN: "true"})
+            try:
+                self._admin.set_properties(segment.log_name, {CONTAINS_TXN: "true"})
+            except SegmentLogError as error:
+                # A broker with PIP-373 keeps this property to itself. The store's mark is there
+                # already, and no reader of ours looks at anything else.
+                _logger.warning("the property %s is left to the broker: %s", CONTAINS_TXN, error)
         self._contains_txn[segment.log_name] = "true"
 
     def _gone(self, segment: SegmentRef, first_ledger: int) -> Position:
@@ -583,10 +677,10 @@ class PulsarSegmentLog:
     def _count(self, segment: SegmentRef, pieces: list[Piece]) -> list[tuple[int, int]] | None:
         found = []
         for position in pulsar_layout.positions(pieces):
-            size = self._admin.entry_size(segment.log_name, position)
-            if size is None:
+            head = self._heads.entry_head(segment.log_name, position)
+            if not head.there:
                 return None
-            found.append(size)
+            found.append((head.messages, head.bytes))
         return found
 
     def _messages_per_entry(
@@ -600,8 +694,8 @@ class PulsarSegmentLog:
                 return messages / layout.added_since_load
         # Nothing was written since the topic was loaded: a sample has to do.
         first, last = pulsar_layout.nth(pieces, 1), Position(pieces[-1].ledger, pieces[-1].last)
-        sizes = [self._admin.entry_size(segment.log_name, one) for one in {first, last}]
-        known = [size[0] for size in sizes if size is not None]
+        heads = [self._heads.entry_head(segment.log_name, one) for one in {first, last}]
+        known = [head.messages for head in heads if head.there]
         return sum(known) / len(known) if known else 1.0
 
     def _receiver_queue(self, segment: SegmentRef, start: Position) -> int:
@@ -613,12 +707,10 @@ class PulsarSegmentLog:
             if not messages:
                 layout = self._admin.layout(segment.log_name)
                 pieces = layout.pieces(start, layout.last)
-                sample = (
-                    self._admin.entry_size(segment.log_name, pulsar_layout.nth(pieces, 1))
-                    if pieces
-                    else None
-                )
-                messages, size = sample or (1, 0)
+                messages, size = 1, 0
+                if pieces:
+                    head = self._heads.entry_head(segment.log_name, pulsar_layout.nth(pieces, 1))
+                    messages, size = head.messages, head.bytes
             mean = max(1.0, size / max(1, messages))
             with self._lock:
                 self._means[segment.log_name] = (mean, now + _MEAN_SECONDS)

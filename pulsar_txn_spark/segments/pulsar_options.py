@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import OptionError
 
 COMPRESSION_TYPES = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
@@ -241,6 +243,80 @@ def _unknown(kind: str, name: str) -> OptionError:
     return OptionError(f"there is no option pulsar.{kind}.{name}; {hint}")
 
 
+# --- addresses ----------------------------------------------------------------------------------
+
+
+def parse_admin_url(url: str) -> tuple[str, Credentials]:
+    """Take the user and password, if there are any, out of ``admin.url``.
+
+    Returns
+    -------
+    tuple of (str, Credentials)
+        The URL that may be shown, without a slash at its end, and basic authentication or none.
+
+    Raises
+    ------
+    ValueError
+        Saying what was expected, without any part of the URL.
+    """
+    expected = "a URL that begins with http:// or https:// and names a host, and a port if any"
+    try:
+        parts = urlsplit(url.strip())
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or parts.query or parts.fragment or "@" in parts.path:
+        # A parser takes what stands behind a '/' in a password for the path.
+        raise ValueError(f"{expected}; a password in it needs '/', '?', '#' and '@' escaped")
+    userinfo, _, address = parts.netloc.rpartition("@")
+    shown = f"{parts.scheme}://{address}{parts.path}".rstrip("/")
+    if not userinfo:
+        return shown, Credentials("none")
+    user, _, password = userinfo.partition(":")
+    params = {"userId": unquote(user), "password": unquote(password)}
+    return shown, Credentials("basic", tuple(sorted(params.items())))
+
+
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?")
+
+
+def check_service_url(url: str) -> str:
+    """Check that ``service.url`` is one of Pulsar's and holds no password.
+
+    Raises
+    ------
+    ValueError
+        Saying what was expected, without any part of the URL.
+    """
+    scheme, _, hosts = url.strip().partition("://")
+    if scheme in {"pulsar", "pulsar+ssl"} and "@" in hosts:
+        raise ValueError(
+            "a URL without user and password, as Pulsar's protocol has none there: give them as "
+            "pulsar.client.authPluginClassName=basic and pulsar.client.authParams=<user>:<password>"
+        )
+    addresses = hosts.removesuffix("/").split(",")
+    if scheme not in {"pulsar", "pulsar+ssl"} or not all(map(_HOST.fullmatch, addresses)):
+        raise ValueError(
+            "a URL that begins with pulsar:// or pulsar+ssl://, then host:port, with commas "
+            "between several"
+        )
+    return url.strip()
+
+
+def service_url_of(config: PulsarConfig) -> str:
+    """Return the service URL of a configuration, which holds no password.
+
+    Raises
+    ------
+    OptionError
+        If it is none of Pulsar's or holds one; without any part of it.
+    """
+    try:
+        return check_service_url(config.service_url)
+    except ValueError as wrong:
+        raise OptionError(f"option 'service.url': expected {wrong}") from None
+
+
 # --- authentication -----------------------------------------------------------------------------
 
 _PLUGINS = {
@@ -282,14 +358,25 @@ class Credentials:
         """
         params = dict(self.params)
         if "token" in params:
-            return params["token"]
+            return _sendable(params["token"])
         try:
-            return Path(params["token_file"]).read_text().strip()
+            return _sendable(Path(params["token_file"]).read_text(encoding="latin-1").strip())
         except OSError as failed:
             raise OptionError(
                 f"cannot read the token file {params['token_file']}: {failed.strerror}; "
                 "authParams names it as file://<path>"
             ) from None
+
+
+def _sendable(token: str) -> str:
+    """Refuse what no header can hold; what would refuse it later repeats it."""
+    if not token or not token.isascii() or not token.isprintable():
+        raise OptionError(
+            "the token of authParams is empty or holds other characters than letters, digits and "
+            "signs of ASCII (it is not shown): expected the text that a tool such as 'bin/pulsar "
+            "tokens create' prints"
+        )
+    return token
 
 
 def parse_credentials(kind: str, plugin: str | None, params: str | None) -> Credentials:

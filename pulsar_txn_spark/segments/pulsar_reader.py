@@ -27,7 +27,8 @@ _POLL_MS = 1000  # how often a reader that gets nothing asks whether there is an
 _PROGRESS_SECONDS = 30.0  # a broker that restarts is back by then
 _RETRY_SECONDS = 0.02
 _BATCH_BYTES = 16 * 1024 * 1024  # bound on one record batch on its way out
-_BATCH_SIZE_FIELD = 6  # of MessageIdData in PulsarApi.proto
+_LEDGER_FIELD, _ENTRY_FIELD, _BATCH_SIZE_FIELD, _FIRST_CHUNK_FIELD = 1, 2, 6, 7
+"""Of ``MessageIdData`` in PulsarApi.proto; the last one is an id itself."""
 
 _Messages = list[Any]
 
@@ -63,6 +64,11 @@ def _properties(messages: _Messages, _position: Position, _size: int) -> list[An
     return [list(pairs.items()) if pairs else None for pairs in found]
 
 
+def _first_chunks(messages: _Messages, size: int, part: int) -> list[int | None]:
+    first = None if size else _first_chunk(messages[0])  # a batch is never in chunks
+    return [first[part] if first else None] * len(messages)
+
+
 _EXTRACT: Mapping[str, Callable[[_Messages, Position, int], Iterable[Any]]] = {
     "value": _values,
     "key": lambda messages, _position, _size: [
@@ -80,6 +86,8 @@ _EXTRACT: Mapping[str, Callable[[_Messages, Position, int], Iterable[Any]]] = {
     "entry": lambda messages, position, _size: [position.entry] * len(messages),
     "batch_index": lambda _messages, _position, size: range(size) if size else [-1],
     "batch_size": lambda messages, _position, size: [size] * len(messages),
+    "first_ledger": lambda messages, _position, size: _first_chunks(messages, size, 0),
+    "first_entry": lambda messages, _position, size: _first_chunks(messages, size, 1),
 }
 """Column of READ_SCHEMA -> its values from one entry's messages, position and batch size."""
 
@@ -240,18 +248,36 @@ def _batch_size(message_id: Any) -> int:
 
     pulsar-client does not show it, but it is in the serialized ``MessageIdData``.
     """
-    data: bytes = message_id.serialize()
-    offset = size = 0
+    size = _fields(message_id.serialize()).get(_BATCH_SIZE_FIELD, 0)
+    assert isinstance(size, int)
+    return size if message_id.batch_index() >= 0 else 0
+
+
+def _first_chunk(message: Any) -> Position | None:
+    """Return where a message in several chunks begins, None for any other."""
+    first = _fields(message.message_id().serialize()).get(_FIRST_CHUNK_FIELD)
+    if not isinstance(first, bytes):
+        return None
+    own = _fields(first)
+    ledger, entry = own.get(_LEDGER_FIELD), own.get(_ENTRY_FIELD)
+    assert isinstance(ledger, int)
+    assert isinstance(entry, int)
+    return Position(ledger, entry)
+
+
+def _fields(data: bytes) -> dict[int, int | bytes]:
+    """Return the fields of a serialized record by number, each as a number or as bytes."""
+    found: dict[int, int | bytes] = {}
+    offset = 0
     while offset < len(data):
         tag, offset = _varint(data, offset)
+        value, offset = _varint(data, offset)
         if tag & 7 == 0:
-            value, offset = _varint(data, offset)
-            if tag >> 3 == _BATCH_SIZE_FIELD:
-                size = value
-        else:  # length-delimited: no other kind occurs in that message
-            length, offset = _varint(data, offset)
-            offset += length
-    return size if message_id.batch_index() >= 0 else 0
+            found[tag >> 3] = value
+        else:  # length-delimited: no other kind occurs in that record
+            found[tag >> 3] = data[offset : offset + value]
+            offset += value
+    return found
 
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:

@@ -21,11 +21,14 @@ from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     DataLossError,
     SegmentNotFoundError,
+    TopicExistsError,
     TopicNotFoundError,
     TransactionDomainError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import SegmentRef, SegmentWriter, Visible
+from pulsar_txn_spark.segments.pulsar_layout import Layout
 from pulsar_txn_spark.segments.pulsar_log import SEGMENT_PROPERTY, Origin, PulsarSegmentLog
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, Topology
@@ -80,7 +83,8 @@ class PulsarTopicLog(PulsarSegmentLog):
         partitions = self._transport.partitions(str(topic), self._admin.partitions)
         if partitions is None:
             raise TopicNotFoundError(
-                f"topic {topic} does not exist on the broker at {self._config.admin_url}: check "
+                f"topic {topic} does not exist on the broker at "
+                f"{redacted(self._config.admin_url)}: check "
                 "its name and admin.url. A segmented topic is named topic://tenant/namespace/name"
             )
         names = [f"{topic}-partition-{n}" for n in range(partitions)] or [str(topic)]
@@ -113,6 +117,22 @@ class PulsarTopicLog(PulsarSegmentLog):
     def knows_transaction(self, most: int, least: int) -> bool:
         """Tell whether Pulsar's own coordinators know a transaction of these numbers."""
         return self._admin.knows_transaction(most, least)
+
+    def refuse_scalable(self, topic: TopicName) -> None:
+        """Refuse the name of a scalable topic that Pulsar itself has (PIP-460, Pulsar 5).
+
+        Raises
+        ------
+        TopicExistsError
+        """
+        if self._admin.has_scalable(topic.tenant, topic.namespace, topic.name):
+            raise TopicExistsError(
+                f"Pulsar has a scalable topic {topic} of its own (PIP-460). Its segments and "
+                "transactions are the brokers', and clients of Pulsar 5 that use the name would "
+                "reach it, not the one that was to be created: two topics of one name, each with "
+                "half of the rows. Nothing was created: choose another name, or delete that topic "
+                "with pulsar-admin"
+            )
 
     def _read_origin(self, segment: SegmentRef) -> Origin | None:
         """Raise unless it is a topic of Pulsar's own domain."""
@@ -157,7 +177,7 @@ class PulsarTopicLog(PulsarSegmentLog):
         kept, found = self._ends.get(segment.log_name, (EARLIEST, EARLIEST))
         if kept == end:
             return found
-        head = self._admin.entry_head(segment.log_name, end)
+        head = self._heads.entry_head(segment.log_name, end)
         begun = head.chunks > 1 and head.chunk < head.chunks - 1
         # Chunks of others may lie between them; then the next range is refused (see _Holes).
         found = Position(end.ledger, max(-1, end.entry - head.chunk - 1)) if begun else end
@@ -180,7 +200,7 @@ class PulsarTopicLog(PulsarSegmentLog):
         if whole > start:
             return whole
         # A message alone exceeds the limits: it is taken, or the reader would never get on.
-        head = self._admin.entry_head(segment.log_name, limited)
+        head = self._heads.entry_head(segment.log_name, limited)
         last = Position(limited.ledger, limited.entry + head.chunks - 1 - head.chunk)
         return min(last, end)
 
@@ -232,7 +252,7 @@ class PulsarTopicLog(PulsarSegmentLog):
                 at = Position(piece.ledger, entry)
                 if looked_at == _HIDDEN_TAIL:
                     return at
-                if not self._admin.entry_head(segment.log_name, at).hidden:
+                if not self._heads.entry_head(segment.log_name, at).hidden:
                     return at
                 looked_at += 1
         return start
@@ -250,6 +270,10 @@ class PulsarTopicLog(PulsarSegmentLog):
                 "and set failOnDataLoss=false to go on with what is left, or start with a new "
                 "checkpoint"
             )
+
+    def _may_be_gone(self, layout: Layout, end: Position) -> bool:
+        # Pulsar's own retention may take a whole topic while somebody reads it from the beginning.
+        return layout.first_ledger > end.ledger
 
     # --- what is refused ------------------------------------------------------------------------
 

@@ -57,6 +57,9 @@ class Rows(Protocol):
 class Transport(Protocol):
     """One way to a topic's rows; its connections are shared within the process."""
 
+    drops_chunks: bool
+    """Whether a message whose first chunk lies before a range is dropped without a word."""
+
     def reach(self, segment: SegmentRef, service_url: str) -> None:
         """Raise unless the broker answers for the topic."""
         ...
@@ -101,7 +104,7 @@ def open_transport(
     receiver_queue : Callable
         Returns how many messages a reader of a segment may prefetch.
     max_message_bytes : Callable
-        Returns the broker's limit, for an error message.
+        Returns the broker's limit.
 
     Raises
     ------
@@ -125,12 +128,19 @@ def choose(config: PulsarConfig) -> str:
     OptionError
         If an option is unknown, refused or malformed, or wire is asked for and cannot serve it.
     """
+    chosen, reason = choose_and_say(config)
+    _LOG.info("transport %s: %s", chosen, reason)
+    return chosen
+
+
+def choose_and_say(config: PulsarConfig) -> tuple[str, str]:
+    """Return the transport, as :func:`choose` does, and why it is that one."""
     if config.transport == "wire":
         ConnectionSettings.of(config)
-        return "wire"
+        return "wire", "the option 'transport' says so"
     if config.transport == "client":
-        return "client"
+        return "client", "the option 'transport' says so"
     reason = client_needed(config)
-    chosen = "wire" if reason is None else "client"
-    _LOG.info("transport %s: %s", chosen, reason or "no option needs pulsar-client")
-    return chosen
+    if reason is None:
+        return "wire", "no option needs pulsar-client"
+    return "client", f"only pulsar-client has {reason}"

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
-    MessageTooLargeError,
     PulsarTxnError,
     SchemaError,
     SegmentLogError,
@@ -30,9 +29,14 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import entry_codec
-from pulsar_txn_spark.segments.log import Receipt, SegmentRef
+from pulsar_txn_spark.segments.log import (
+    Receipt,
+    SegmentRef,
+    checked_event_times,
+    checked_properties,
+)
 from pulsar_txn_spark.segments.pulsar_client import close_quietly
-from pulsar_txn_spark.segments.pulsar_errors import translate
+from pulsar_txn_spark.segments.pulsar_errors import ENTRY_MARGIN_BYTES, too_large, translate
 from pulsar_txn_spark.segments.pulsar_options import parse_passthrough
 
 _ENTRY_BYTES = 512 * 1024  # large entries read fast; well below the broker's 5 MiB
@@ -65,6 +69,11 @@ class WriterSettings:
     entry_bytes: int
     entry_rows: int
     timeout_s: float
+
+    @property
+    def compresses(self) -> bool:
+        """Return whether entries get smaller on their way out."""
+        return bool(self.producer["compression_type"] != pulsar.CompressionType.NONE)
 
     @classmethod
     def of(cls, config: PulsarConfig) -> WriterSettings:
@@ -224,7 +233,7 @@ class PulsarSegmentWriter:
     before_report : Callable
         Called after rows were acknowledged and before the receipt is handed out.
     max_message_bytes : Callable
-        Returns the broker's limit, for an error message.
+        Returns the broker's limit.
     """
 
     def __init__(
@@ -315,13 +324,11 @@ class PulsarSegmentWriter:
                 "so they go out again under a new name"
             )
         if fault == "MessageTooBig":
-            return MessageTooLargeError(
-                f"{entry.rows} message(s) of {entry.cost_bytes} bytes with their metadata exceed "
-                f"what Pulsar takes for segment {self._segment.id}: {self._max_message_bytes()} "
-                "bytes; make the value smaller, raise maxMessageSize on brokers and bookies, or "
-                "for several messages lower pulsar.producer.batchingMaxBytes"
-            )
+            return self._too_large(entry)
         return translate(fault, "append to", self._segment)
+
+    def _too_large(self, entry: _Entry) -> PulsarTxnError:
+        return too_large(self._segment, entry.rows, entry.cost_bytes, self._max_message_bytes())
 
     def _drain(self, *, everything: bool) -> None:
         """Send the complete entries of what is held, and with `everything` the rest too."""
@@ -343,6 +350,12 @@ class PulsarSegmentWriter:
 
     def _send_entry(self, rows: _Rows, start: int, end: int) -> None:
         entry = rows.entry(start, end)
+        # How large one is that gets compressed is not known here: then the client has to see.
+        if entry.cost_bytes > _ENTRY_BYTES and not self._settings.compresses:
+            allowed = self._max_message_bytes()
+            if entry.cost_bytes > allowed - ENTRY_MARGIN_BYTES:
+                self._failure = self._too_large(entry)
+                raise self._failure
         room = max(0, _IN_FLIGHT_BYTES - entry.cost_bytes)
         self._check(moved=self._tally.wait_below(room, self._settings.timeout_s))
         callback = self._tally.expect(entry)
@@ -403,13 +416,10 @@ class _Rows:
         sizes = payload + _ROW_OVERHEAD_BYTES
         pairs = None
         if properties is not None:
-            pairs = properties.to_pylist()
+            pairs = checked_properties(properties).to_pylist()
             sizes = sizes + np.fromiter(map(_properties_bytes, pairs), np.int64, len(pairs))
-        if event_time is not None and (pc.min(event_time).as_py() or 0) < 0:
-            raise SchemaError(
-                f"an event time is a number of milliseconds since 1970 that is not negative, "
-                f"found {pc.min(event_time).as_py()}"
-            )
+        if event_time is not None:
+            checked_event_times(event_time)
         return cls(
             value.to_numpy(zero_copy_only=False).tolist(),
             keys,
@@ -471,7 +481,7 @@ class _Rows:
             message.event_timestamp(event_time)
         if self._properties is not None:
             for name, text in self._properties[row] or ():
-                message.property(name, "" if text is None else text)
+                message.property(name, text)
         return message.build()
 
 
@@ -483,7 +493,7 @@ def _lengths(column: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _properties_bytes(pairs: Any) -> int:
-    return sum(len(name) + len(text or "") + 8 for name, text in pairs or ())
+    return sum(len(name) + len(text) + 8 for name, text in pairs or ())
 
 
 def _text_keys(column: Any) -> list[str | None]:

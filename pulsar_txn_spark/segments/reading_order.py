@@ -24,7 +24,7 @@ class ReadingOrder:
     released : frozenset of str
         Descriptors of segments that the next micro-batch may read.
     passed : frozenset of str
-        Descriptors of segments of which nothing is left to read.
+        Descriptors of segments of which nothing is left to read, nor of their ancestors.
     lost : tuple of Segment
         Deleted ones that were not read to their end.
     """
@@ -52,14 +52,15 @@ class ReadingOrder:
         released: set[str] = set()
         lost: list[Segment] = []
         for segment in topology.segments:  # parents stand before their children
-            parents_passed = all(parent in passed for parent in segment.parents)
-            if _is_passed(segment, start, entered, parents_passed=parents_passed):
+            deleted = segment.state is SegmentState.DELETED
+            read = _is_read(segment, start, entered)
+            if deleted and known and not read:
+                lost.append(segment)
+            if not all(parent in passed for parent in segment.parents):
+                continue  # whatever its own position says: rows of its ancestors come first
+            if read or deleted:
                 passed.add(segment.ref.id)
-            elif segment.state is SegmentState.DELETED:
-                if known:
-                    lost.append(segment)
-                passed.add(segment.ref.id)
-            elif segment.state is not SegmentState.PLANNED and parents_passed:
+            elif segment.state is not SegmentState.PLANNED:
                 released.add(segment.ref.id)
         by_id = topology.by_id
         return cls(
@@ -81,16 +82,16 @@ def _entered(topology: Topology, start: Mapping[str, Position]) -> set[str]:
     return entered
 
 
-def _is_passed(
-    segment: Segment, start: Mapping[str, Position], entered: set[str], *, parents_passed: bool
-) -> bool:
+def _is_read(segment: Segment, start: Mapping[str, Position], entered: set[str]) -> bool:
+    """Tell whether a segment has nothing that lies behind the reader's own position.
+
+    That alone does not say that the reader came by: a new one stands at the end of every segment
+    that was sealed without a row, or of which retention has left nothing.
+    """
     position = start.get(segment.descriptor)
-    if position is not None:
-        return segment.drained_at(position)
-    if any(child in entered for child in segment.children):
+    if position is None and any(child in entered for child in segment.children):
         return True
-    # A sealed segment without any row has nothing to wait for, once it would be its turn.
-    return segment.drained_at(EARLIEST) and parents_passed
+    return segment.drained_at(EARLIEST if position is None else position)
 
 
 def leaves_offset(segment: Segment, topology: Topology, offset: Mapping[str, Position]) -> bool:

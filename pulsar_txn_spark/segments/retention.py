@@ -39,7 +39,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
-from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
+from pulsar_txn_spark.segments.topology import Segment, SegmentState, TopicState, Topology
 from pulsar_txn_spark.store.protocol import Code, MetadataStore, SegmentHolds
 
 RETENTION_PROPERTY = "__retention"
@@ -276,19 +276,22 @@ class RetentionSweep:
         topology = self._read(name)
         if topology is None:
             return
+        life = topology.incarnation
         retention = Retention.of(self._store.read_properties(name))
         begun = [s for s in topology.segments if _deletion_begun(s)]
         if retention.forever and not begun:
             return
-        if self._store.lease_topic(name, self._owner, LEASE_MS).code is not Code.OK:
+        leased = self._store.lease_topic(name, self._owner, LEASE_MS, incarnation=life)
+        if leased.code is not Code.OK:
             return
         try:
             self._finish(topology, begun, report)
             topology = None if retention.forever else self._read(name)
-            if topology is not None:
+            # What one topic does not keep is no reason to trim another one of its name (INV-12).
+            if topology is not None and topology.incarnation == life:
                 self._carry_out(topology, retention, settle, report)
         finally:
-            self._store.lease_topic(name, self._owner, 0)
+            self._store.lease_topic(name, self._owner, 0, incarnation=life)
 
     def _finish(
         self, topology: Topology, begun: Sequence[Segment], report: RetentionReport
@@ -313,6 +316,11 @@ class RetentionSweep:
                 if self._delete(topology, verdict.segment):
                     report.deleted.append(ref.id)
             elif verdict.trim_to > verdict.gone:
+                # A subscription may have come since it was judged: it is seen here, and one that
+                # comes later begins behind the mark (INV-13).
+                marked = self._store.mark_trimmed(ref.id, verdict.trim_to)
+                if marked.code not in (Code.OK, Code.ALREADY):
+                    continue
                 if self._log.trim(ref, verdict.trim_to) > verdict.gone:
                     report.trimmed.append(ref.id)
                 settle(ref.id)
@@ -331,10 +339,13 @@ class RetentionSweep:
         holds = dict(zip([r.id for r in refs], self._holds(segments), strict=True))
         needed = needs(topology, holds)
         by_id = topology.by_id
-        through = {
-            id_: segment.state is SegmentState.DELETED or drained(segment, needed[id_])
-            for id_, segment in by_id.items()
-        }
+        through: dict[str, bool] = {}
+        for segment in topology.segments:  # parents stand before their children
+            id_ = segment.ref.id
+            # To stand at the beginning of one that was sealed empty says nothing of its parents.
+            through[id_] = segment.state is SegmentState.DELETED or (
+                drained(segment, needed[id_]) and all(through[p] for p in segment.parents)
+            )
         verdicts = []
         for segment in segments:
             id_ = segment.ref.id
@@ -435,14 +446,14 @@ class RetentionSweep:
         segments = topology.readable
         holds = dict(zip([s.ref.id for s in segments], self._holds(segments), strict=True))
         needed = needs(topology, holds)
-        own = holds[segment.ref.id].queries
-        for name, query in own.items():
+        here = holds[segment.ref.id]
+        for name, query in here.queries.items():
             for child in segment.children:
                 # One that is further already must not come back to rows that it was not to read.
                 known = child not in holds or name in holds[child].released
                 if not known and needed[child][name] is not None:
-                    self._store.inherit_cursor(child, name, query)
-        return list(own)
+                    self._store.inherit_cursor(child, name, query, here.planted.get(name, ""))
+        return list(here.queries)
 
     def _erase(self, topology: Topology, segment: Segment) -> None:
         # Step 4: from here on no reader looks for the log.
@@ -479,7 +490,9 @@ class RetentionSweep:
     def _read(self, name: str) -> Topology | None:
         read = self._store.read_topology(name)
         topology = Topology.parse(*read) if read is not None else None
-        if topology is None or topology.backend != self._log.backend:
+        if topology is None or topology.state is not TopicState.LIVE:
+            return None
+        if topology.backend != self._log.backend:
             return None  # the other backend's logs cannot be reached with these options
         # While a topic is being adopted, no segment is active, and the logs are not ours yet.
         return topology if topology.active else None

@@ -22,7 +22,7 @@ from pulsar_txn_spark.segments.scaling import (
     observe,
 )
 from pulsar_txn_spark.segments.topics import Topics
-from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.segments.topology import TopicState, Topology
 from pulsar_txn_spark.store.protocol import MetadataStore
 
 
@@ -79,7 +79,7 @@ class Scaler:
         if read is None:
             return None
         topology = Topology.parse(*read)
-        if topology.backend != self._log.backend:
+        if topology.backend != self._log.backend or topology.state is not TopicState.LIVE:
             return None  # its logs cannot be reached with these options
         decision = self.judge(topology, policy, TopicLoad.of(properties))
         if dry_run or not decision.segments:
@@ -103,7 +103,12 @@ class Scaler:
         _, now_ms = self._store.lowest_open(0)
         seen = observe(before, counts, now_ms, policy)
         if seen is not before:
-            self._store.change_property(str(topology.topic), LOAD_PROPERTY, seen.serialize())
+            self._store.change_property(
+                str(topology.topic),
+                LOAD_PROPERTY,
+                seen.serialize(),
+                incarnation=topology.incarnation,
+            )
         active = [ActiveSegment(s.descriptor, s.hash_start, s.hash_end) for s in topology.active]
         decision = decide(active, seen, policy)
         if decision.what != "split":
@@ -120,7 +125,9 @@ class Scaler:
 
     def _carry_out(self, topology: Topology, decision: Decision) -> None:
         changes = self._topics.changes
+        # By their ids, which no other topic of this name has (INV-12).
+        segments = [topology.segment(name).ref.id for name in decision.segments]
         if decision.what == "split":
-            changes.split(topology.topic, decision.segments[0], by_load=True)
+            changes.split(topology.topic, segments[0], by_load=True)
         else:
-            changes.merge(topology.topic, decision.segments)
+            changes.merge(topology.topic, segments)

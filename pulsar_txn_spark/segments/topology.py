@@ -107,6 +107,22 @@ class Segment:
 _SEALED = frozenset({SegmentState.SEALED, SegmentState.DRAINED, SegmentState.DELETED})
 
 
+class TopicState(StrEnum):
+    """Whether a topic can be used. One that is not LIVE is there for create and delete alone."""
+
+    LIVE = "live"
+    CREATING = "creating"
+    DELETING = "deleting"
+
+
+_TOPIC_STATES = {
+    TopicState.LIVE: metadata_pb2.Topology.LIVE,
+    TopicState.CREATING: metadata_pb2.Topology.CREATING,
+    TopicState.DELETING: metadata_pb2.Topology.DELETING,
+}
+_TOPIC_STATES_BACK = {record: state for state, record in _TOPIC_STATES.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A split, merge or seal that was begun and is not done: its children are planned."""
@@ -118,7 +134,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A topic's segments at one version."""
+    """A topic's segments at one version.
+
+    ``incarnation`` names one life of the topic, from its creation to its deletion (INV-12).
+    ``created_by`` names the request that finished the creation.
+    """
 
     topic: TopicName
     incarnation: str
@@ -126,6 +146,8 @@ class Topology:
     next_segment: int
     backend: str
     version: int = 0
+    state: TopicState = TopicState.LIVE
+    created_by: str = ""
 
     @property
     def active(self) -> tuple[Segment, ...]:
@@ -164,6 +186,17 @@ class Topology:
                 return segment
         known = ", ".join(map(str, self.segments))
         raise OptionError(f"topic {self.topic} has no segment {name!r}; there are: {known}")
+
+    def same_plan(self, other: Topology) -> bool:
+        """Tell whether two topics begin with the same segments, names apart."""
+
+        def laid(topology: Topology) -> list[tuple[int, int, str]]:
+            return [
+                (s.hash_start, s.hash_end, s.ref.log_name if s.adopted else "")
+                for s in topology.segments
+            ]
+
+        return laid(self) == laid(other)
 
     # -- changes -----------------------------------------------------------------------------
 
@@ -303,6 +336,8 @@ class Topology:
             incarnation=self.incarnation,
             next_segment=self.next_segment,
             backend=self.backend,
+            state=_TOPIC_STATES[self.state],
+            created_by=self.created_by,
         )
         for segment in self.segments:
             item = record.segments.add(
@@ -347,7 +382,14 @@ class Topology:
             for item in record.segments
         )
         return cls(
-            topic, record.incarnation, segments, record.next_segment, record.backend, version
+            topic,
+            record.incarnation,
+            segments,
+            record.next_segment,
+            record.backend,
+            version,
+            _TOPIC_STATES_BACK[record.state],
+            record.created_by,
         )
 
     @classmethod

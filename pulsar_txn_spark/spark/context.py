@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
+import platform
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 
 from pulsar_txn_spark.runtime import Runtime
@@ -36,6 +42,71 @@ def deliver_if_overdue(run: Runtime) -> None:
         run.store.deliver_tally()
 
 
+def name_of_attempt(run: str, driver: str) -> str:
+    """Name an attempt at a micro-batch so that no other one ever has the name.
+
+    Parameters
+    ----------
+    run : str
+        ``TaskFacts.run``: unique in one run of an application, as Spark counts executions from 0.
+    driver : str
+        The driver's process. An application's id may be the same in its next run: some set it.
+    """
+    return f"{run}@{driver}" if run and driver else run
+
+
+def driver_name() -> str:
+    """Name the JVM of Spark's driver, in a Python process that this JVM has started.
+
+    Empty where processes have no such names (not Linux), and outside of Spark.
+    """
+    return _driver_above(os.getppid())
+
+
+def driver_name_of(session: Any) -> str:
+    """Name the JVM of Spark's driver, in the process of a user's program or function."""
+    context = getattr(session, "_sc", None)
+    return driver_name() if context is None else _jvm_of(context)
+
+
+@cache
+def _jvm_of(context: Any) -> str:
+    try:
+        pid = int(context._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - PySpark has no public way
+    except (Py4JError, AttributeError, TypeError, ValueError):
+        return ""
+    return _process_name(pid)
+
+
+@cache
+def _driver_above(pid: int) -> str:
+    # Workers may be children of PySpark's daemon, which may be started anew meanwhile.
+    while pid > 1:
+        stat = _stat(pid)
+        if stat is None:
+            return ""
+        if stat[0] == "java":
+            return _process_name(pid)
+        pid = int(stat[1][1])
+    return ""
+
+
+def _process_name(pid: int) -> str:
+    """Name a process so that the name is not used again: with its start time."""
+    stat = _stat(pid)
+    return "" if stat is None else f"{platform.node()}/{pid}/{stat[1][19]}"
+
+
+def _stat(pid: int) -> tuple[str, list[str]] | None:
+    """Return a process's command and what Linux tells behind it."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    head, _, rest = text.rpartition(")")
+    return head.partition("(")[2], rest.split()
+
+
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
     """Facts about the running task.
@@ -47,7 +118,7 @@ class TaskFacts:
     batch : int
         Spark's batch id, -1 where there is none.
     run : str
-        Names one attempt at a micro-batch, for every read and write in it: Spark's application and
+        Tells attempts at a micro-batch apart, for every read and write in it: the application and
         the SQL execution that all others are part of. Not the job group, which is Spark's run id
         only until the user's ``setJobGroup`` replaces it. Empty where Spark does not tell.
     partition : int

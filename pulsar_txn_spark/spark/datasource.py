@@ -14,10 +14,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.environment import require_python_and_pyspark
+from pulsar_txn_spark.errors import PulsarTxnError
+from pulsar_txn_spark.spark.border import RefusedStreamReader, plain_errors
 
 FORMAT = "pulsar_txn"
 
 
+@plain_errors
 class PulsarTxnDataSource(DataSource):
     """``format("pulsar_txn")``: exactly-once on segmented topics."""
 
@@ -51,8 +54,11 @@ class PulsarTxnDataSource(DataSource):
         from pulsar_txn_spark.spark.rows import check_readable
         from pulsar_txn_spark.spark.source import PulsarTxnStreamReader
 
-        check_readable(schema)
-        return PulsarTxnStreamReader(self.options, schema)
+        try:
+            check_readable(schema)
+            return PulsarTxnStreamReader(self.options, schema)
+        except PulsarTxnError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer."""

@@ -5,11 +5,12 @@ Column names follow the pulsar-spark connector, so that moving over is a change 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -23,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from pulsar_txn_spark.errors import SchemaError
+from pulsar_txn_spark.segments.log import checked_event_times, checked_properties
 
 VALUE = "value"
 KEY = "__key"
@@ -57,7 +59,9 @@ _NEEDED = {
     VALUE: frozenset({"value"}),
     KEY: frozenset({"key"}),
     TOPIC: frozenset[str](),
-    MESSAGE_ID: frozenset({"ledger", "entry", "batch_index", "batch_size"}),
+    MESSAGE_ID: frozenset(
+        {"ledger", "entry", "batch_index", "batch_size", "first_ledger", "first_entry"}
+    ),
     PUBLISH_TIME: frozenset({"publish_time_ms"}),
     EVENT_TIME: frozenset({"event_time_ms"}),
     PROPERTIES: frozenset({"properties"}),
@@ -118,10 +122,11 @@ def to_row_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays.append(_binary(batch.column(names.index(KEY))))
         fields.append("key")
     if EVENT_TIME in names:
-        arrays.append(_milliseconds(batch.column(names.index(EVENT_TIME))))
+        arrays.append(checked_event_times(_milliseconds(batch.column(names.index(EVENT_TIME)))))
         fields.append("event_time_ms")
     if PROPERTIES in names:
-        arrays.append(batch.column(names.index(PROPERTIES)).cast(pa.map_(pa.string(), pa.string())))
+        given = batch.column(names.index(PROPERTIES))
+        arrays.append(checked_properties(given.cast(pa.map_(pa.string(), pa.string()))))
         fields.append("properties")
     return pa.RecordBatch.from_arrays(arrays, names=fields)
 
@@ -202,6 +207,7 @@ def _column(name: str, batch: pa.RecordBatch, topic: str, partition: int) -> pa.
                 for column in ("ledger", "entry", "batch_index", "batch_size")
             ),
             partition=partition,
+            firsts=_first_chunks(batch),
         )
     if name == PUBLISH_TIME:
         return _timestamps(batch.column("publish_time_ms"))
@@ -221,11 +227,14 @@ def message_ids(
     sizes: np.ndarray,
     *,
     partition: int = -1,
+    firsts: Mapping[int, tuple[int, int]] | None = None,
 ) -> pa.Array:
     """Return serialized message ids, as Pulsar's clients read them.
 
     The form is Pulsar's ``MessageIdData`` (PulsarApi.proto): ledgerId = 1, entryId = 2,
-    partition = 3, batch_index = 4, batch_size = 6.
+    partition = 3, batch_index = 4, batch_size = 6, first_chunk_message_id = 7. `firsts` gives, by
+    row, ledger and entry of the first chunk of a message in several: without it, a reader that
+    seeks to the message would begin within it, and skip it.
     """
     rows = len(ledgers)
     if rows == 0:
@@ -235,9 +244,10 @@ def message_ids(
     ends = [*new.tolist(), rows]
     ids: list[bytes] = []
     for start, end in zip(starts, ends, strict=True):
-        head = b"\x08" + _varint(int(ledgers[start])) + b"\x10" + _varint(int(entries[start]))
-        if partition >= 0:
-            head += b"\x18" + _varint(partition)
+        head = _entry_id(int(ledgers[start]), int(entries[start]), partition)
+        if firsts and start in firsts:
+            first = _entry_id(*firsts[start], partition)
+            head += b"\x3a" + _varint(len(first)) + first
         size = int(sizes[start])
         if size <= 0:
             ids += [head] * (end - start)
@@ -245,6 +255,20 @@ def message_ids(
         tail = b"\x30" + _varint(size)
         ids += [head + _batch_index(index) + tail for index in indices[start:end].tolist()]
     return pa.array(ids, pa.binary())
+
+
+def _entry_id(ledger: int, entry: int, partition: int) -> bytes:
+    found = b"\x08" + _varint(ledger) + b"\x10" + _varint(entry)
+    return found + b"\x18" + _varint(partition) if partition >= 0 else found
+
+
+def _first_chunks(batch: pa.RecordBatch) -> dict[int, tuple[int, int]]:
+    """Return, by row, where a message begins that lies in several entries."""
+    ledgers, entries = batch.column("first_ledger"), batch.column("first_entry")
+    if ledgers.null_count == batch.num_rows:
+        return {}
+    rows = pc.indices_nonzero(ledgers.is_valid()).to_pylist()
+    return {row: (ledgers[row].as_py(), entries[row].as_py()) for row in rows}
 
 
 @cache

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from pulsar_txn_spark import steps
@@ -27,10 +27,22 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.options import Options, Use, without_endpoint
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, ROOT_EXECUTION
+from pulsar_txn_spark.spark.border import plain_call, plain_errors
+from pulsar_txn_spark.spark.checkpoint import (
+    Checkpoint,
+    JvmCheckpoint,
+    LocalCheckpoint,
+    evidence_rule,
+)
+from pulsar_txn_spark.spark.context import (
+    BATCH_ID,
+    QUERY_ID,
+    ROOT_EXECUTION,
+    driver_name_of,
+    name_of_attempt,
+)
 from pulsar_txn_spark.spark.datasource import FORMAT
-from pulsar_txn_spark.spark.sink import SCOPE_OPTION, SlotRun
-from pulsar_txn_spark.spark.write_task import process_name
+from pulsar_txn_spark.spark.sink import SCOPE_OPTION, SlotRun, rules_of
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
 from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnId
@@ -39,6 +51,8 @@ from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
 _LOG = logging.getLogger(__name__)
 _BEATS_PER_LEASE = 4
+_NO_ROWS = ("CAST(NULL AS BINARY) AS value", "CAST(NULL AS STRING) AS __topic")
+"""Columns that every sink takes, for a DataFrame that has no rows."""
 
 
 class BatchTransaction:
@@ -71,12 +85,20 @@ class BatchTransaction:
         self._shard = self._run.coordinator.shard(self._nonce)
         self._sink: str | None = parsed.get("sinkId")
         self._name = name
+        self._df = session_of
         self._facts = _ThreadFacts(session_of)
+        self._rules = rules_of(parsed, once=True, every_batch=True)
         self._query = self._facts.query
+        self._options = parsed
+        session: Any = session_of.sparkSession
+        self._checkpoint: Checkpoint | None = LocalCheckpoint.at(parsed.get("checkpointlocation"))
+        if self._checkpoint is None:
+            self._checkpoint = JvmCheckpoint.of(session, self._query)
         self._timeout_ms: int = parsed.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
         self._lock = threading.Lock()  # a function may write from several threads
         self._runs: dict[str, int] = {}
         self._succeeded: dict[str, int] = {}
+        self._went_with_transaction = False  # what was staged
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="pulsar-txn-lease", daemon=True)
 
@@ -116,7 +138,8 @@ class BatchTransaction:
             sink_kind=self._name,
             query=self._query,
             batch=self._batch,
-            driver=process_name(os.getpid()),
+            driver=self._facts.driver,
+            readable=self._checkpoint.query if self._checkpoint else "",
         )
         options = dict(self._given)
         if topic is not None:
@@ -124,7 +147,11 @@ class BatchTransaction:
             options["topic"] = str(domains.segmented(topic))
         options[SCOPE_OPTION] = slot_run.to_option()
         with self._facts.in_this_thread(df):
-            df.write.format(FORMAT).mode("append").options(**options).save()
+            try:
+                df.write.format(FORMAT).mode("append").options(**options).save()
+            except PySparkException as error:
+                # Without the frames of py4j: the user's own are those that count.
+                raise error.with_traceback(None) from None
         with self._lock:
             # Another thread may have begun a later run meanwhile: that one has to succeed now.
             if self._runs[name] == run:
@@ -150,10 +177,26 @@ class BatchTransaction:
         finally:
             self._done.set()
             self._thread.join()
+            self._forget_staged()
+
+    def _forget_staged(self) -> None:
+        """Delete what was staged, unless it went with the transaction."""
+        if not self._runs or self._went_with_transaction:
+            return
+        try:
+            self._run.store.touch_stage(self._shard, self._nonce, ended=True)
+        except PulsarTxnError as error:
+            _LOG.warning("what a scope has staged stays until a sweep finds it: %s", error)
 
     def _commit(self) -> None:
-        if not self._runs:
+        if not self._runs and not self._rules.every_batch:
             return  # nothing was written: the source acknowledges the batch once it is through
+        if not self._runs and self._query is not None:
+            self._commit_nothing(self._query)
+            return
+        if not self._runs:
+            # Only a task knows the query.
+            self.write(self._df.limit(0).selectExpr(*_NO_ROWS))
         failed = sorted(self._runs.keys() - self._succeeded.keys())
         if failed:
             self._abort(f"write {failed[0]!r} failed")
@@ -184,10 +227,29 @@ class BatchTransaction:
         attempt = Attempt(key, self._nonce, TxnId.parse(txn_key), replay)
         slots: list[list[TaskWrite]] = [list(write.tasks) for write in writes]
         BatchTransactions(self._run.coordinator, self._timeout_ms).commit(
-            attempt, slots, writes[0].run_id, acknowledge=True
+            attempt,
+            slots,
+            writes[0].run_id,
+            acknowledge=True,
+            rule=evidence_rule(self._options, self._checkpoint, query),
         )
+        self._went_with_transaction = not replay
         self._run.sweeps.nudge()
         # The last step is Spark's: its commit log. What dies from here on is replayed.
+        steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
+
+    def _commit_nothing(self, query: str) -> None:
+        """Record a batch in which nothing was written, and acknowledge what it has read.
+
+        Else a batch that was lost could not be told from one that wrote nothing (INV-11).
+        """
+        transactions = BatchTransactions(self._run.coordinator, self._timeout_ms)
+        key = BatchKey(self._sink or f"{query}/{self._name}", query, self._batch)
+        owner = f"{self._facts.driver}|{self._facts.run}"
+        attempt = transactions.begin(key, self._nonce, owner, self._rules)
+        rule = evidence_rule(self._options, self._checkpoint, query)
+        transactions.commit(attempt, [], self._facts.run, acknowledge=True, rule=rule)
+        self._run.sweeps.nudge()
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
 
     def _abort(self, cause: str) -> None:
@@ -205,6 +267,8 @@ class BatchTransaction:
             try:
                 txn = self._run.store.txn_of_nonce(self._shard, self._nonce)
                 if txn is None:
+                    if self._runs:
+                        self._run.store.touch_stage(self._shard, self._nonce)
                     continue
                 answer = self._run.store.intend(txn, self._nonce, self._timeout_ms, ())
             except PulsarTxnError:
@@ -226,6 +290,15 @@ class _ThreadFacts:
             value = context.getLocalProperty(key)
             if value is not None:
                 self._properties[key] = value
+        self.driver = driver_name_of(df.sparkSession)
+        self._application = context.applicationId if context is not None else ""
+
+    @property
+    def run(self) -> str:
+        """The attempt at the micro-batch, as the tasks name it."""
+        root = self._properties.get(ROOT_EXECUTION)
+        run = f"{self._application}/{root}" if self._application and root else ""
+        return name_of_attempt(run, self.driver)
 
     @property
     def query(self) -> str | None:
@@ -271,6 +344,7 @@ def _serving(options: Mapping[str, str]) -> Options:
     return parsed
 
 
+@plain_errors
 class TransactionalSink:
     """A ``foreachBatch`` sink: each micro-batch is one transaction.
 
@@ -309,17 +383,24 @@ class TransactionalSink:
 
 
 Function = Callable[[DataFrame, int, BatchTransaction], None]
+BatchFunction = Callable[[DataFrame, int], None]
 
 
+@overload
+def transactional(options: Function) -> BatchFunction: ...
+@overload
 def transactional(
-    options: Mapping[str, str],
-) -> Callable[[Function], Callable[[DataFrame, int], None]]:
+    options: Mapping[str, str] | None = None,
+) -> Callable[[Function], BatchFunction]: ...
+def transactional(
+    options: Mapping[str, str] | Function | None = None,
+) -> Callable[[Function], BatchFunction] | BatchFunction:
     """Turn a function into a ``foreachBatch`` function whose writes are one transaction.
 
     Parameters
     ----------
-    options : mapping of str to str
-        Options of the sink.
+    options : mapping of str to str, optional
+        Options of the sink. Without them, as ``@transactional`` alone, all is embedded.
 
     Returns
     -------
@@ -333,11 +414,14 @@ def transactional(
         If an option is wrong, before the query starts. Servers are asked by the first micro-batch:
         to import the module with the function connects to nothing.
     """
-    given = without_endpoint(_serving(options).given)
+    if callable(options):
+        return transactional({})(options)
+    given = without_endpoint(_serving(options or {}).given)
 
-    def decorate(function: Function) -> Callable[[DataFrame, int], None]:
+    def decorate(function: Function) -> BatchFunction:
         name = f"function/{function.__qualname__}".replace("<locals>", "locals")
 
+        @plain_call
         @functools.wraps(function)
         def process(df: DataFrame, batch_id: int) -> None:
             with BatchTransaction(given, batch_id, df, name) as txn:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,18 +23,23 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.options import Options, Use, refuse_endpoint
 from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.spark.context import deliver_if_overdue, spare_collections
+from pulsar_txn_spark.spark.border import plain_errors
+from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint, evidence_rule
+from pulsar_txn_spark.spark.context import (
+    deliver_if_overdue,
+    driver_name,
+    spare_collections,
+)
 from pulsar_txn_spark.spark.rows import check_writable
 from pulsar_txn_spark.spark.write_task import (
     WriteResult,
     WriteTarget,
-    process_name,
     run_write_task,
 )
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
-from pulsar_txn_spark.store.protocol import Code, EndedBy
-from pulsar_txn_spark.txn.batch import Attempt, BatchTransactions, new_nonce
+from pulsar_txn_spark.store.protocol import Code
+from pulsar_txn_spark.txn.batch import Attempt, BatchTransactions, SinkRules, new_nonce
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -57,6 +61,7 @@ class SlotRun:
     query: str | None
     batch: int
     driver: str
+    readable: str
 
     def to_option(self) -> str:
         """Return the option's text."""
@@ -91,6 +96,16 @@ def checked_options(
     return options
 
 
+def rules_of(options: Options, *, once: bool, every_batch: bool) -> SinkRules:
+    """Return how a query writes to a sink; `every_batch` is what holds unless an option says so."""
+    return SinkRules(
+        once=once,
+        every_batch=options.get("everyBatch", every_batch),
+        first_batch=options.get("sinkFirstBatch"),
+    )
+
+
+@plain_errors
 class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
     """``writeStream.format("pulsar_txn")``.
 
@@ -102,12 +117,15 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
         spare_collections("plan or commit")
         use = Use.WRITE | Use.STREAM
         options = checked_options(given, schema, overwrite=overwrite, use=use)
+        checkpoint = LocalCheckpoint.at(options.get("checkpointlocation"))
         self._target = WriteTarget(
             given=tuple(options.given.items()),
             use=use.value,
             nonce=new_nonce(),
             sink=options.get("sinkId"),
-            driver=process_name(os.getppid()),
+            driver=driver_name(),
+            rules=rules_of(options, once=False, every_batch=True),
+            readable=checkpoint.query if checkpoint else "",
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
@@ -129,6 +147,7 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
         _abort(self._target, messages)
 
 
+@plain_errors
 class PulsarTxnWriter(DataSourceArrowWriter):
     """``write.format("pulsar_txn")``: one transaction, or one slot of a scope's transaction."""
 
@@ -137,7 +156,9 @@ class PulsarTxnWriter(DataSourceArrowWriter):
         options = checked_options(given, schema, overwrite=overwrite, use=use)
         topic = options.get("topic")
         scope = options.get(SCOPE_OPTION)
+        checkpoint = LocalCheckpoint.at(options.get("checkpointlocation"))
         self._slot = SlotRun.from_option(scope) if scope else None
+        readable = checkpoint.query if checkpoint else ""
         self._target = WriteTarget(
             given=tuple(options.given.items()),
             use=use.value,
@@ -145,10 +166,10 @@ class PulsarTxnWriter(DataSourceArrowWriter):
             sink=self._slot.sink if self._slot else options.get("sinkId"),
             query=self._slot.query if self._slot else None,
             batch=self._slot.batch if self._slot else None,
-            # Workers of one Spark driver have one parent, PySpark's daemon.
-            driver=self._slot.driver if self._slot else process_name(os.getppid()),
-            once=True,
+            driver=self._slot.driver if self._slot else driver_name(),
+            rules=rules_of(options, once=True, every_batch=self._slot is not None),
             sink_kind=self._slot.sink_kind if self._slot else f"write/{topic or '*'}",
+            readable=self._slot.readable if self._slot else readable,
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
@@ -233,7 +254,9 @@ def _commit(
         run.coordinator, options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
     )
     tasks = [TaskWrite.FromString(result.record) for result in results]
-    transactions.commit(attempt, [tasks], results[0].run, acknowledge=acknowledge)
+    checkpoint = LocalCheckpoint.at(options.get("checkpointlocation"))
+    rule = evidence_rule(options, checkpoint, attempt.key.query)
+    transactions.commit(attempt, [tasks], results[0].run, acknowledge=acknowledge, rule=rule)
     return run
 
 
@@ -242,10 +265,8 @@ def _abort_nonce(target: WriteTarget) -> None:
     if not options.get("transactions", True):
         return
     try:
-        coordinator = runtime(options).coordinator
-        # Opened if no task has: one that is still on its way then finds it ABORTED.
-        txn = coordinator.new_txn(target.nonce)
-        coordinator.abort(txn, EndedBy.OWNER, nonce=target.nonce, cause="its Spark job failed")
+        transactions = BatchTransactions(runtime(options).coordinator, DEFAULT_TIMEOUT_MS)
+        transactions.abort_nonce(target.nonce, cause="its Spark job failed")
     except PulsarTxnError as error:
         _LOG.warning("the transaction of a failed write was not aborted now: %s", error)
 

@@ -6,8 +6,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,41 +27,54 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import steps
+from pulsar_txn_spark.announcement import announce
 from pulsar_txn_spark.errors import (
     DataLossError,
     OptionError,
     PulsarTxnError,
+    TopologyConflictError,
     TransactionDomainError,
 )
-from pulsar_txn_spark.options import Offsets, Options, Use, refuse_endpoint
+from pulsar_txn_spark.options import NO_OPTIONS, Offsets, Options, Use, refuse_endpoint
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
-from pulsar_txn_spark.segments.topology import Segment, Topology
-from pulsar_txn_spark.spark.context import TaskFacts, deliver_if_overdue, spare_collections
+from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
+from pulsar_txn_spark.spark.border import plain_errors
+from pulsar_txn_spark.spark.context import (
+    TaskFacts,
+    deliver_if_overdue,
+    driver_name,
+    name_of_attempt,
+    spare_collections,
+)
 from pulsar_txn_spark.spark.idle import IdleWatch
 from pulsar_txn_spark.spark.offsets import SegmentOffset, SourceOffset, TopicOffset
+from pulsar_txn_spark.spark.query_start import (
+    Key as _Key,
+)
+from pulsar_txn_spark.spark.query_start import (
+    Planted,
+    SubscriptionStart,
+    resolve_start,
+    start_of,
+)
 from pulsar_txn_spark.spark.rows import needed_columns, to_spark_batches
 from pulsar_txn_spark.steps import Phase, Step
-from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import AckRequest, Cursor, TxnId
-from pulsar_txn_spark.txn.batch import new_nonce
+from pulsar_txn_spark.store.protocol import Code, Cursor, CursorStart, Seen, TxnId
 from pulsar_txn_spark.txn.buffer import ReadableRange, Visibility
+from pulsar_txn_spark.txn.committed import batch_is_committed
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
-from pulsar_txn_spark.txn.pending_ack import (
-    MetadataPendingAckStore,
-    PlannedRange,
-    ReadPlan,
-    require_claimed,
-)
+from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan, require_claimed
+from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
 
 _LOG = logging.getLogger(__name__)
 _MAX_ROWS = 16_384  # rows of an Arrow batch: Spark's own default is 10 000
 LEFT_ALONE_S = 10.0
 """So long a source leaves a change of segments to whoever began it."""
-_Key = tuple[str, str]  # topic, descriptor
+_START_TRIES = 16  # each lost race means that somebody changed a topic or the subscription
 
 
 def descriptor_of(segment: SegmentRef) -> str:
@@ -83,7 +96,7 @@ class SegmentPartition(InputPartition):
     Executors need the store only to say what they read, not to know what they may read.
     """
 
-    given: tuple[tuple[str, str], ...]
+    given: tuple[tuple[str, str], ...] = field(repr=False)  # store.url, authParams
     use: int
     segment: SegmentRef
     start: Position
@@ -93,24 +106,12 @@ class SegmentPartition(InputPartition):
     fail_on_data_loss: bool
     store_uuid: str
     plan: ReadPlan | None
-
-
-def _passed_by_cursors(
-    topologies: Mapping[str, Topology], cursors: Mapping[_Key, Cursor | None]
-) -> dict[_Key, Position]:
-    """Return the ends of sealed segments that a subscription has left behind for a child."""
-    passed: dict[_Key, Position] = {}
-    for name, topology in topologies.items():
-        came_by: set[str] = set()
-        for segment in reversed(topology.segments):
-            key = (name, segment.descriptor)
-            if any(child in came_by for child in segment.children):
-                came_by.add(segment.ref.id)
-                if segment.sealed_at is not None:
-                    passed[key] = segment.sealed_at
-            elif cursors.get(key) is not None:
-                came_by.add(segment.ref.id)
-    return passed
+    starts: tuple[tuple[str, Position], ...] = ()
+    """Where the micro-batch begins in every segment, by id: there the subscription has a cursor."""
+    lost: str = ""
+    """What of the segment's range is gone, in words."""
+    deleted: bool = False
+    """Whether the whole segment is gone."""
 
 
 def require_options(given: Mapping[str, str], use: Use) -> Options:
@@ -124,7 +125,7 @@ def require_options(given: Mapping[str, str], use: Use) -> Options:
     if not any(options.get(key) for key in ("topic", "topics", "topicsPattern")):
         raise OptionError(
             "no topic to read: give the option 'topic', 'topics' or 'topicsPattern', for example "
-            "topic://public/default/flights"
+            "topic://public/default/flights" + ("" if options.given else NO_OPTIONS)
         )
     starting: Offsets | None = options.get("startingOffsets")
     if starting is not None and starting.word == "subscription" and not options.get("subscription"):
@@ -176,6 +177,7 @@ class _SegmentReader:
         self.run: Runtime = runtime(self.options)
         self._use = use
         self._columns = needed_columns(schema)
+        self._warned = False
         self._unfinished: dict[str, dict[str, float]] = {}  # topic -> change -> first seen
         self.topologies()  # a topic that is not there is an error now, not in the first batch
 
@@ -184,12 +186,30 @@ class _SegmentReader:
     def topologies(self) -> dict[str, Topology]:
         """Return the topics as they are now."""
         pattern = self.options.get("topicsPattern")
-        names: list[TopicName]
+        topics = self.run.topics
         if pattern is not None:
-            names = self.run.topics.matching(pattern)
+            # What is being created or deleted matches no pattern.
+            matching = map(topics.readable_if_there, topics.matching(pattern))
+            found = [topology for topology in matching if topology is not None]
+            self._warn_of_nothing(pattern, found)
         else:
-            names = self.options.get("topics") or [self.options.get("topic")]
-        return {str(name): self._finished(self.run.topics.readable(name)) for name in names}
+            names: list[TopicName] = self.options.get("topics") or [self.options.get("topic")]
+            found = [topics.readable(name) for name in names]
+        return {str(topology.topic): self._finished(topology) for topology in found}
+
+    def _warn_of_nothing(self, pattern: str, found: Sequence[Topology]) -> None:
+        if found or self._warned:
+            return
+        self._warned = True
+        known = self.run.topics.names()
+        listed = f"there are {len(known)}: {', '.join(known[:8])}" if known else "there is none"
+        _LOG.warning(
+            "topicsPattern %r matches no topic (%s): nothing is read until one comes. It has to "
+            "match the whole name, such as topic://public/default/flights-.*, or what follows "
+            "topic://",
+            pattern,
+            listed,
+        )
 
     def _finished(self, topology: Topology) -> Topology:
         """Finish a split or merge that somebody has left half done.
@@ -248,18 +268,19 @@ class _SegmentReader:
         DataLossError
             Unless failOnDataLoss is false.
         """
-        message = (
+        message = self.told_of_deleted(segment, read_to)
+        if self.options.get("failOnDataLoss", True):
+            raise _lost(message)
+        _LOG.warning("%s; skipped, as failOnDataLoss is false", message)
+
+    @staticmethod
+    def told_of_deleted(segment: Segment, read_to: Position) -> str:
+        """Say what is lost with a segment that was deleted before it was read to its end."""
+        return (
             f"segment {segment.descriptor} of {segment.ref.topic} was read up to {read_to}, and "
             f"then deleted by retention with all that it had up to {segment.sealed_at}. It is lost "
             "for this query"
         )
-        if self.options.get("failOnDataLoss", True):
-            raise DataLossError(
-                f"{message}. Nothing was skipped: set failOnDataLoss=false to go on with its "
-                "children, or start with a new checkpoint; then raise the topic's retention, or "
-                "give the query a subscription, which holds the data until it was read"
-            )
-        _LOG.warning("%s; skipped, as failOnDataLoss is false", message)
 
     # -- positions ---------------------------------------------------------------------------
 
@@ -284,6 +305,7 @@ class _SegmentReader:
                 [ref.id for ref in gated.values()],
                 last_confirmed,
                 [starts.get(key, EARLIEST) for key in gated],
+                ends_only=True,  # the plan looks again, for its ranges
             )
             found.update(zip(gated, ranges, strict=True))
         others = [key for key in segments if key not in gated]
@@ -332,24 +354,32 @@ class _SegmentReader:
         segments: Mapping[_Key, SegmentRef],
         ranges: Mapping[_Key, tuple[Position, Position]],
         plan: Callable[[tuple[PlannedRange, ...]], ReadPlan | None],
+        starts: Mapping[_Key, Position] | None = None,
+        deleted: Mapping[_Key, str] | None = None,
     ) -> list[SegmentPartition]:
         """Plan tasks that read ``(start, end]`` of each segment."""
         ranges = {key: (start, end) for key, (start, end) in ranges.items() if start < end}
         if not ranges:
             return []
         fail = self.options.get("failOnDataLoss", True)
+        deleted = deleted or {}
+        lost = dict(deleted)
         for key, (start, end) in ranges.items():
-            self._refuse_trimmed(segments[key], start, end, fail=fail)
+            if key not in deleted and (message := self._trimmed(segments[key], start, end)):
+                lost[key] = message
         read_plan = plan(
             tuple(PlannedRange(segments[k].id, start, end) for k, (start, end) in ranges.items())
         )
-        visibilities = self._visibilities(segments, ranges)
-        parts = self._parts(segments, ranges)
+        self._refuse_lost(lost, fail=fail, told_by_tasks=read_plan is not None)
+        there = {key: range_ for key, range_ in ranges.items() if key not in deleted}
+        visibilities = self._visibilities(segments, there)
+        parts = self._parts(segments, there)
+        begun = tuple((segments[k].id, at) for k, at in (starts or {}).items() if k in segments)
         partitions = []
-        for key, (start, _) in ranges.items():
-            visibility = visibilities[key]
+        for key, (start, end) in ranges.items():
+            visibility = visibilities.get(key, Visibility())
             low = start
-            for high in parts[key]:
+            for high in parts.get(key, [end]):
                 partitions.append(
                     SegmentPartition(
                         given=tuple(self.options.given.items()),
@@ -362,17 +392,38 @@ class _SegmentReader:
                         fail_on_data_loss=fail,
                         store_uuid=self.run.store.identity.uuid,
                         plan=read_plan,
+                        starts=begun,
+                        lost=lost.get(key, ""),
+                        deleted=key in deleted,
                     )
                 )
                 low = high
         return partitions
 
+    def _refuse_lost(self, lost: Mapping[_Key, str], *, fail: bool, told_by_tasks: bool) -> None:
+        """Raise for what is lost, unless the tasks find out whether it is needed.
+
+        Raises
+        ------
+        DataLossError
+        """
+        if fail and told_by_tasks and not self.options.get("subscription"):
+            return
+        for message in lost.values():
+            if fail:
+                raise _lost(message)
+            _LOG.warning("%s; skipped, as failOnDataLoss is false", message)
+
     def _visibilities(
-        self, segments: Mapping[_Key, SegmentRef], keys: Iterable[_Key]
+        self,
+        segments: Mapping[_Key, SegmentRef],
+        ranges: Mapping[_Key, tuple[Position, Position]],
     ) -> dict[_Key, Visibility]:
-        found = dict.fromkeys(keys, Visibility())  # where there is no gate, all is visible
+        found = dict.fromkeys(ranges, Visibility())  # where there is no gate, all is visible
         gated = [key for key in found if not segments[key].in_pulsar_domain]
-        gates = self.run.store.gates([segments[key].id for key in gated]) if gated else []
+        ids = [segments[key].id for key in gated]
+        # Up to their ends all was decided when those were found: what was dropped then is dropped.
+        gates = self.run.store.gates(ids, [ranges[key] for key in gated]) if gated else []
         for key, gate in zip(gated, gates, strict=True):
             found[key] = Visibility(gate.dropped, gate.floor)
         return found
@@ -395,24 +446,25 @@ class _SegmentReader:
             for key, (start, end) in ranges.items()
         }
 
-    def _refuse_trimmed(
-        self, segment: SegmentRef, start: Position, end: Position, *, fail: bool
-    ) -> None:
+    def _trimmed(self, segment: SegmentRef, start: Position, end: Position) -> str | None:
+        """Say what of a range is gone; None if all of it is there."""
         if segment.in_pulsar_domain and start == EARLIEST:
-            return  # from whatever is there
+            return None  # from whatever is there
         trimmed = self.log_of(segment).trimmed_to(segment)
         if start >= trimmed:
-            return
-        message = (
+            return None
+        return (
             f"segment {segment.id} of {segment.topic}: data from {start} on was to be read (to "
             f"{end}), but everything up to {trimmed} has been deleted. It is lost for this query"
         )
-        if fail:
-            raise DataLossError(
-                f"{message}. Nothing was skipped: set failOnDataLoss=false to go on with what is "
-                "left, or start with a new checkpoint; then raise the topic's retention"
-            )
-        _LOG.warning("%s; skipped, as failOnDataLoss is false", message)
+
+
+def _lost(message: str) -> DataLossError:
+    return DataLossError(
+        f"{message}. Nothing was skipped: set failOnDataLoss=false to go on with what is left, or "
+        "start with a new checkpoint; then raise the topic's retention, or give the query a "
+        "subscription, which holds the data until it was read"
+    )
 
 
 def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -426,10 +478,14 @@ def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[
             f"{partition.store_uuid}: give store.url a server that all of them reach"
         )
     if partition.plan is not None:
-        _register(run, partition, TaskFacts.of_task())
+        facts = TaskFacts.of_task()
+        _require_not_lost(run, partition, facts)
+        _register(run, partition, facts)
+    if partition.deleted:
+        return iter(())
     start = partition.start
     log = run.topics.log_of(partition.segment)
-    if not partition.fail_on_data_loss:
+    if not partition.fail_on_data_loss or partition.lost:
         start = max(start, min(log.trimmed_to(partition.segment), partition.end))
     batches = log.read(
         partition.segment,
@@ -445,25 +501,93 @@ def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[
     return to_spark_batches(batches, schema, arrow_schema, segment.topic, index)
 
 
+def _require_not_lost(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> None:
+    """Raise for data that is gone, unless its batch is committed, so that nothing was lost.
+
+    Spark repeats a batch that it has not noted as done. What is left of it is read once more, and
+    the sink writes nothing.
+
+    Raises
+    ------
+    DataLossError
+    """
+    if not partition.lost or not partition.fail_on_data_loss:
+        return
+    if not facts.query or not batch_is_committed(run.store, facts.query, facts.batch):
+        raise _lost(partition.lost)
+    _LOG.warning(
+        "%s; but batch %d is committed, and its sinks write nothing now. If the query keeps state "
+        "(aggregation, deduplication), the state may lack these rows",
+        partition.lost,
+        facts.batch,
+    )
+
+
+def _progress(run: Runtime, options: Options) -> ReadProgress:
+    return ReadProgress(run.coordinator, options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS))
+
+
 def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> None:
     plan = partition.plan
     assert plan is not None
     if not facts.query or facts.batch < 0:
         return  # a thread of the user's: the source's commit(end) acknowledges what was read
     if plan.subscription:
-        answer = run.store.claim_cursor(
-            partition.segment.id,
-            plan.subscription,
-            facts.query,
-            plan.incarnation,
-            next(r.start for r in plan.ranges if r.segment == partition.segment.id),
-        )
-        require_claimed(plan.subscription, facts.query, answer)
-    registered = ReadPlan(plan.source, plan.incarnation, plan.subscription, facts.run, plan.ranges)
+        _claim(run, partition, plan, facts.query)
+    registered = replace(plan, run_id=name_of_attempt(facts.run, plan.run_id))
     run.store.register_plan(facts.query, str(facts.batch), plan.source, registered.serialize())
     deliver_if_overdue(run)
 
 
+def _refuse_beyond(
+    option: str, given: Offsets, positions: Mapping[_Key, Position], ends: Mapping[_Key, Position]
+) -> None:
+    """Refuse offsets that a user has named beyond what can be read.
+
+    Raises
+    ------
+    OptionError
+    """
+    for key, position in positions.items():
+        if key[1] in _named(given, key[0]) and position > ends[key]:
+            raise OptionError(
+                f"{option} name {position} in segment {key[1]} of {key[0]}, but only up to "
+                f"{ends[key]} anything is committed and readable now"
+            )
+
+
+def _named(offsets: Offsets, topic: str) -> set[str]:
+    return {name.rpartition("/")[2] for name in offsets.positions.get(topic, {})}
+
+
+def _claim(run: Runtime, partition: SegmentPartition, plan: ReadPlan, query: str) -> None:
+    """Claim the subscription for the query where a task reads; at first, everywhere (INV-13).
+
+    After that no other query can take it over in a segment that this one has not read yet. It also
+    makes the cursors of a query of an earlier release, and of one whose subscription was deleted.
+    """
+    own = partition.segment.id
+    start = next(r.start for r in plan.ranges if r.segment == own)
+    answer = run.store.claim_cursor(
+        own, plan.subscription, query, plan.incarnation, start, only_there=True
+    )
+    require_claimed(plan.subscription, query, answer)
+    if answer.values[0] < start.padded():
+        # Spark has noted as done what lies in between.
+        cursors = run.store.read_cursors([own, *dict(partition.starts)], plan.subscription)
+        behind = [last_moved(cursor, cursors) for cursor in cursors[:1] if cursor is not None]
+        progress = _progress(run, Options(dict(partition.given), Use(partition.use)))
+        progress.require_recorded(plan.subscription, behind)
+    if not answer.values[2]:
+        return
+    others = {segment: at for segment, at in partition.starts if segment != own}
+    answers = run.store.claim_cursors(plan.subscription, query, plan.incarnation, others)
+    for found in answers:
+        if found.code is not Code.DELETED:  # of that one nothing is left to be read
+            require_claimed(plan.subscription, query, found)
+
+
+@plain_errors
 class PulsarTxnReader(DataSourceReader):
     """``read.format("pulsar_txn")``: what is committed now, once."""
 
@@ -486,16 +610,11 @@ class PulsarTxnReader(DataSourceReader):
             starting, segments, lambda key: EARLIEST if from_start else latest[key]
         )
         ends = reader.resolve(ending, segments, lambda key: latest[key])
-        for key, end in ends.items():
-            if end > latest[key]:
-                raise OptionError(
-                    f"endingOffsets name {end} in segment {key[1]} of {key[0]}, but only up to "
-                    f"{latest[key]} anything is committed and readable now"
-                )
-        explicit = starting.positions
+        _refuse_beyond("startingOffsets", starting, starts, latest)
+        _refuse_beyond("endingOffsets", ending, ends, latest)
         ranges = {}
         for key, start in starts.items():
-            named = key[1] in explicit.get(key[0], {})
+            named = key[1] in _named(starting, key[0])
             segment = segments[key]
             first = start if named else max(start, reader.log_of(segment).trimmed_to(segment))
             ranges[key] = (first, ends[key])
@@ -509,6 +628,7 @@ class PulsarTxnReader(DataSourceReader):
         return read_partition(partition, self._schema)
 
 
+@plain_errors
 class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``readStream.format("pulsar_txn")``.
 
@@ -525,6 +645,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._incarnation = 0
         self._available: dict[_Key, Position] | None = None
         self._latest: SourceOffset | None = None
+        self._initial: dict[str, Any] | None = None
         self._held: dict[str, tuple[TxnId, ...]] = {}
         self._idle: IdleWatch
         self._serving = self._options.get("metrics.port") is None
@@ -536,7 +657,17 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._incarnation = self._reader.run.store.next_source_incarnation()
             self._idle = IdleWatch(self._reader.run)
             self._serve_metrics(self._reader.run)
+            self._announce_transport()
         return self._reader
+
+    def _announce_transport(self) -> None:
+        """Tell, in the process beside the driver, how this query speaks with Pulsar."""
+        config = self._options.pulsar_config()
+        if config is not None:
+            from pulsar_txn_spark.segments.pulsar_transport import choose_and_say
+
+            chosen, why = choose_and_say(config)
+            announce(f"transport {chosen}: {why}")
 
     def _serve_metrics(self, run: Runtime) -> None:
         """Open the endpoint in this process, which lives as long as the query.
@@ -558,50 +689,111 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # -- offsets -----------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a new query starts."""
+        """Return where a new query starts, which then does not change any more.
+
+        Spark asks for it twice in a query's first batch, and again where it repeats that batch
+        after a restart.
+        """
+        if self._initial is None:
+            self._initial = self._start().to_json()
+        return self._initial
+
+    def _start(self) -> SourceOffset:
+        """Find out where the query starts, and hold it there (INV-13)."""
         reader = self._segments
-        topologies = reader.topologies()
-        segments = reader.segments(topologies)
-        cursors = self._cursors(segments)
-        starting = self._starting([cursor for cursor in cursors.values() if cursor])
+        for _ in range(_START_TRIES):
+            topologies = reader.topologies()
+            segments = reader.segments(topologies)
+            cursors = self._cursors(segments)
+            subscription = self._options.get("subscription") or ""
+            given: Offsets | None = self._options.get("startingOffsets")
+            start = resolve_start(given, subscription, topologies, cursors)
+            positions = self._starts(start, segments)
+            if not subscription or not start.plants:
+                return self._offset(topologies, positions, all_of_them=bool(start.known))
+            named = {key: position for key, position in positions.items() if key in start.known}
+            planted = self._plant(topologies, segments, start, positions)
+            # A child that came meanwhile might have been trimmed before anybody knew that this
+            # query needs it: the next round plants a cursor there, too.
+            if planted is not None and set(segments) == set(reader.segments(reader.topologies())):
+                deleted = self._deleted(topologies) if named else {}
+                return self._offset(topologies, deleted | planted, all_of_them=bool(named))
+        raise TopologyConflictError(
+            f"the segments of {', '.join(topologies)}, or the cursors of subscription "
+            f"{subscription!r}, changed {_START_TRIES} times while the query was starting. Nothing "
+            "was read: start it again when splits, merges and resets have ended"
+        )
+
+    def _starts(
+        self, start: SubscriptionStart, segments: Mapping[_Key, SegmentRef]
+    ) -> dict[_Key, Position]:
+        """Return where each segment is begun with."""
+        reader = self._segments
+        offsets = start.offsets
         latest: dict[_Key, Position] = {}
-        if starting.word == "latest":
+        if offsets.word == "latest" and any(key not in start.known for key in segments):
             readable = reader.readable(segments, {})
             latest = {key: found.end for key, found in readable.items()}
 
-        passed = _passed_by_cursors(topologies, cursors)
-
-        def beginning(key: _Key) -> Position:
+        def unnamed(key: _Key) -> Position:
+            if key in latest:
+                return latest[key]
             return reader.log_of(segments[key]).trimmed_to(segments[key])
 
-        def unnamed(key: _Key) -> Position:
-            cursor = cursors.get(key)
-            if starting.word == "subscription" and cursor is None and key in passed:
-                return passed[key]
-            if starting.word == "subscription":
-                return cursor.position if cursor else beginning(key)
-            if starting.word == "latest":
-                return latest[key]
-            return beginning(key)
+        positions = reader.resolve(offsets, segments, unnamed)
+        if offsets.positions:
+            readable = reader.readable(segments, {})
+            ends = {key: found.end for key, found in readable.items()}
+            _refuse_beyond("startingOffsets", offsets, positions, ends)
+        return positions | {key: at for key, at in start.known.items() if key in segments}
 
-        positions = reader.resolve(starting, segments, unnamed)
-        return self._offset(topologies, positions).to_json()
-
-    def _starting(self, cursors: Sequence[Cursor]) -> Offsets:
-        given: Offsets | None = self._options.get("startingOffsets")
-        if given is None:
-            return Offsets("subscription" if cursors else "latest", {})
-        # A subscription that a query owns is this one's (Spark asks after a restart, too, and takes
-        # the checkpoint's offset), or another's: then the tasks that claim it report that.
-        free = any(not cursor.query for cursor in cursors)
-        if free and given.word != "subscription":
-            raise OptionError(
-                f"subscription {self._options.get('subscription')!r} exists and says where to go "
-                "on, but startingOffsets asks for another place: use "
-                "startingOffsets='subscription', or reset the subscription "
-                "(pulsar_txn_spark.reset_subscription), or use a new one"
+    def _plant(
+        self,
+        topologies: Mapping[str, Topology],
+        segments: Mapping[_Key, SegmentRef],
+        start: SubscriptionStart,
+        positions: Mapping[_Key, Position],
+    ) -> dict[_Key, Position] | None:
+        """Plant the cursors that are missing; None if others have changed some meanwhile."""
+        subscription = self._options.get("subscription")
+        store = self._segments.run.store
+        named = start.offsets.positions
+        begun = dict(positions)
+        for name, topology in topologies.items():
+            # Parents come first: who stands in a child is through with its parents.
+            wanted = {
+                (name, s.descriptor): CursorStart(
+                    positions[name, s.descriptor],
+                    may_skip=s.descriptor not in named.get(name, {})
+                    and s.ref.id not in named.get(name, {}),
+                )
+                for s in topology.readable
+                if not s.ref.in_pulsar_domain
+            }
+            mark = str(Planted.at(start_of(start.offsets), topology))
+            answers = store.plant_cursors(
+                subscription, {segments[key].id: one for key, one in wanted.items()}, mark
             )
-        return given
+            for key, answer in zip(wanted, answers, strict=True):
+                segment = topology.segment(key[1])
+                if answer.code is Code.OK:
+                    begun[key] = Position.from_padded(answer.values[0])
+                elif answer.code is Code.ALREADY and key not in start.known:
+                    return None
+                elif answer.code is Code.DELETED and segment.sealed_at is not None:
+                    # Retired by retention, with nothing left in it for anybody.
+                    begun[key] = segment.sealed_at
+        return begun
+
+    @staticmethod
+    def _deleted(topologies: Mapping[str, Topology]) -> dict[_Key, Position]:
+        """Return the ends of deleted segments: the subscription was through with them."""
+        return {
+            (name, segment.descriptor): segment.sealed_at
+            for name, topology in topologies.items()
+            for segment in topology.segments
+            if segment.state is SegmentState.DELETED and segment.sealed_at is not None
+        }
 
     def _cursors(self, segments: Mapping[_Key, SegmentRef]) -> dict[_Key, Cursor | None]:
         subscription = self._options.get("subscription")
@@ -612,8 +804,13 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return dict(zip(segments, found, strict=True))
 
     def _offset(
-        self, topologies: Mapping[str, Topology], positions: Mapping[_Key, Position]
+        self,
+        topologies: Mapping[str, Topology],
+        positions: Mapping[_Key, Position],
+        *,
+        all_of_them: bool = False,
     ) -> SourceOffset:
+        """Make an offset; what a reader may forget stands in it only with `all_of_them`."""
         store = self._segments.run.store
         topics = {}
         for name, topology in topologies.items():
@@ -621,10 +818,11 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             own = {d: position for (topic, d), position in positions.items() if topic == name}
             for segment in topology.segments:
                 position = own.get(segment.descriptor)
-                if position is not None and not leaves_offset(segment, topology, own):
+                leaves = not all_of_them and leaves_offset(segment, topology, own)
+                if position is not None and not leaves:
                     gated = not segment.ref.in_pulsar_domain
-                    seq = store.witness(f"seg:{segment.ref.id}") if gated else 0
-                    segments[segment.descriptor] = SegmentOffset(position, seq)
+                    seen = store.seen(f"seg:{segment.ref.id}") if gated else Seen(0)
+                    segments[segment.descriptor] = SegmentOffset(position, *seen)
             topics[name] = TopicOffset(topology.incarnation, segments)
         return SourceOffset(store.identity.uuid, store.identity.epoch, topics)
 
@@ -670,7 +868,11 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                         "the store"
                     )
             store.bear_witness(
-                {f"seg:{known[d].id}": item.seq for d, item in topic.segments.items() if item.seq}
+                {
+                    f"seg:{known[d].id}": Seen(item.seq, item.history)
+                    for d, item in topic.segments.items()
+                    if item.seq
+                }
             )
         return offset
 
@@ -681,7 +883,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return start
         found = self._look(reader, start, limit)
         self._idle.after(start, self._held, nothing=found == start)
-        return found
+        return SourceOffset.with_beginning(found, start) if start == self._initial else found
 
     def _look(
         self, reader: _SegmentReader, start: dict[str, Any], limit: ReadLimit
@@ -779,7 +981,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         topologies = reader.topologies()
         segments = reader.segments(topologies)
         lows = self._understood(start, topologies).positions()
-        highs = self._understood(end, topologies).positions()
+        ending = self._understood(end, topologies)
+        if ending.begun is not None and start == self._initial:
+            lows = dict(ending.begun)  # the first batch, which may be repeated
+        highs = ending.positions()
         ranges = {
             key: (lows.get(key, EARLIEST), high)
             for key, high in highs.items()
@@ -791,15 +996,26 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 f"the checkpoint's offsets run backwards in segment {backwards[0]}: restore the "
                 "checkpoint"
             )
-        for (name, descriptor), (low, _) in list(ranges.items()):
-            if (name, descriptor) not in segments:
-                reader.refuse_deleted(topologies[name].segment(descriptor), low)
-                del ranges[name, descriptor]
-        return list(reader.plan_partitions(segments, ranges, self._plan))
+        subscribed = bool(self._options.get("subscription"))
+        lost: dict[_Key, str] = {}
+        for key, (low, _) in list(ranges.items()):
+            if key in segments:
+                continue
+            segment = topologies[key[0]].segment(key[1])
+            if subscribed:
+                reader.refuse_deleted(segment, low)
+                del ranges[key]
+            else:
+                # A task knows which batch it is, and whether that is committed already.
+                lost[key] = reader.told_of_deleted(segment, low)
+                segments[key] = segment.ref
+        starts = lows if subscribed else {}
+        return list(reader.plan_partitions(segments, ranges, self._plan, starts, lost))
 
     def _plan(self, ranges: tuple[PlannedRange, ...]) -> ReadPlan:
         subscription = self._options.get("subscription") or ""
-        return ReadPlan(self._source, self._incarnation, subscription, "", ranges)
+        # The tasks complete the attempt's name.
+        return ReadPlan(self._source, self._incarnation, subscription, driver_name(), ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, in a task."""
@@ -823,26 +1039,15 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         topologies = reader.topologies()
         segments = reader.segments(topologies)
         ends = self._understood(end, topologies).positions()
-        behind: list[AckRequest] = []
+        behind: dict[str, tuple[Cursor, Position]] = {}
         cursors = self._cursors(segments)
         for key, cursor in cursors.items():
             target = ends.get(key)
             if cursor is None or target is None or cursor.position >= target or not cursor.query:
                 continue
-            behind.append(
-                AckRequest(
-                    segment=segments[key].id,
-                    subscription=subscription,
-                    query=cursor.query,
-                    source_incarnation=self._incarnation,
-                    start=cursor.position,
-                    end=target,
-                    sink="",
-                    batch="",
-                )
-            )
+            behind[segments[key].id] = last_moved(cursor, cursors.values()), target
         if behind:
-            self._acknowledge(behind)
+            _progress(reader.run, self._options).catch_up(subscription, self._incarnation, behind)
         self._release(topologies, ends, cursors)
 
     def _release(
@@ -869,11 +1074,3 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         subscription = self._options.get("subscription")
         for query, positions in by_query.items():
             self._segments.run.store.release_cursors(subscription, query, positions)
-
-    def _acknowledge(self, behind: Sequence[AckRequest]) -> None:
-        coordinator = self._segments.run.coordinator
-        timeout_ms = self._options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
-        nonce = new_nonce()
-        txn = coordinator.new_txn(nonce, timeout_ms=timeout_ms, query=behind[0].query)
-        MetadataPendingAckStore(coordinator).acknowledge(txn, nonce, timeout_ms, behind)
-        coordinator.commit(txn, nonce, Outcome())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,12 +22,19 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.spark.context import TaskFacts, deliver_if_overdue, spare_collections
+from pulsar_txn_spark.spark.checkpoint import wants_fingerprint
+from pulsar_txn_spark.spark.context import (
+    TaskFacts,
+    deliver_if_overdue,
+    name_of_attempt,
+    spare_collections,
+)
+from pulsar_txn_spark.spark.fingerprint import RowsGiven
 from pulsar_txn_spark.spark.rows import to_row_batch, topics_of
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
 from pulsar_txn_spark.topic_writer import TopicWriters, Written, op_records, winners_of
-from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions
+from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, SinkRules
 from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
@@ -74,22 +79,25 @@ class WriteTarget:
     batch : int or None
         Batch id, where the driver knows it; None = the task's.
     driver : str
-        Names the driver's process, as part of the header's owner.
-    once : bool
-        Whether one run may write a batch to the sink only once.
+        Names the driver's process, as part of the header's owner and of the attempt's name.
+    rules : SinkRules
+        How the query writes to the sink.
     sink_kind : str
         Tells the default sink ids of several writes in one batch apart.
+    readable : str
+        Id of the query whose checkpoint the driver can read; a replay of it is told by that.
     """
 
-    given: tuple[tuple[str, str], ...]
+    given: tuple[tuple[str, str], ...] = field(repr=False)  # store.url, authParams
     use: int
     nonce: str
     sink: str | None
     query: str | None = None
     batch: int | None = None
     driver: str = ""
-    once: bool = False
+    rules: SinkRules = field(default_factory=SinkRules)
     sink_kind: str = ""
+    readable: str = ""
 
     def key(self, facts: TaskFacts) -> BatchKey:
         """Return the key of the batch that a task belongs to.
@@ -116,16 +124,6 @@ class WriteTarget:
             return BatchKey("", "", 0)
         default = f"{query}/{self.sink_kind}" if self.sink_kind else query
         return BatchKey(self.sink or default, query, batch)
-
-
-def process_name(pid: int) -> str:
-    """Name a process so that the name is not used again: on Linux with its start time."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        started = stat.rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        started = ""
-    return f"{platform.node()}/{pid}/{started}"
 
 
 class _Heartbeat:
@@ -167,28 +165,35 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
     run = runtime(options)
     before = run.store.round_trips
     facts = TaskFacts.of_task()
+    attempt_name = name_of_attempt(facts.run, target.driver)
     random = secrets.token_hex(6)
     if not options.get("transactions", True):
         writers = TopicWriters(
             run, lambda turn: f"ptxs-{facts.attempt}-{random}r{turn}", None, facts.partition
         )
-        written = _write(writers, options, batches)
+        given = RowsGiven(fingerprint=False)
+        written = _write(writers, options, batches, given)
         for one in written:
             if one.receipt.last is not None:
                 run.store.raise_high(one.segment.id, one.receipt.last)
         deliver_if_overdue(run)  # there will be no commit that could take the counts along
-        return WriteResult(None, _task_write(facts, None, written), facts.run)
+        return WriteResult(None, _task_write(facts, None, written, given), attempt_name)
     timeout_ms = options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
     transactions = BatchTransactions(run.coordinator, timeout_ms)
     # Step 1.
     attempt = transactions.begin(
-        target.key(facts), target.nonce, f"{target.driver}|{facts.run}", once=target.once
+        target.key(facts), target.nonce, f"{target.driver}|{attempt_name}", target.rules
     )
+    fingerprint = wants_fingerprint(
+        options, query=attempt.key.query, readable=target.readable, replay=attempt.replay
+    )
+    given = RowsGiven(fingerprint=fingerprint)
     if attempt.replay:
         # A stateful query needs its rows consumed, or its state stores would not commit.
-        for _ in batches:
-            pass
-        return WriteResult(attempt, _task_write(facts, attempt, [], run, before), facts.run)
+        for batch in batches:
+            given.skip(batch)
+        record = _task_write(facts, attempt, [], given, run, before)
+        return WriteResult(attempt, record, attempt_name)
 
     def name(generation: int) -> str:
         suffix = f"r{generation}" if generation else ""
@@ -200,17 +205,22 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
     with _Heartbeat(run, attempt, timeout_ms):
         writers = TopicWriters(run, name, admit, facts.partition)
         # Steps 2 to 4.
-        written = _write(writers, options, batches)
+        written = _write(writers, options, batches, given)
         # Step 5.
         ops = op_records(written)
         if ops:
             with steps.at(Step.OP_RECORD):
                 run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)
-    return WriteResult(attempt, _task_write(facts, attempt, written, run, before), facts.run)
+    return WriteResult(
+        attempt, _task_write(facts, attempt, written, given, run, before), attempt_name
+    )
 
 
 def _write(
-    writers: TopicWriters, options: Options, batches: Iterator[pa.RecordBatch]
+    writers: TopicWriters,
+    options: Options,
+    batches: Iterator[pa.RecordBatch],
+    given: RowsGiven,
 ) -> list[Written]:
     default: TopicName | None = options.get("topic")
     parsed: dict[str, TopicName] = {}
@@ -220,6 +230,7 @@ def _write(
                 continue
             rows = to_row_batch(batch)
             topics = topics_of(batch)
+            given.add(rows, topics)
             if topics is None:
                 assert default is not None  # checked with the schema
                 writers.append(default, rows)
@@ -263,6 +274,7 @@ def _task_write(
     facts: TaskFacts,
     attempt: Attempt | None,
     written: Sequence[Written],
+    given: RowsGiven,
     run: Runtime | None = None,
     trips_before: int = 0,
 ) -> bytes:
@@ -271,7 +283,11 @@ def _task_write(
         txn_id=attempt.txn.key if attempt else "",
         messages=sum(one.receipt.messages for one in written),
         bytes=sum(one.receipt.bytes for one in written),
+        rows=given.rows,
+        fingerprint=given.fingerprint,
     )
+    if attempt is not None and attempt.before:
+        result.before.ParseFromString(attempt.before)
     result.winners.extend(winners_of(written))
     if run is not None:
         result.round_trips = run.store.round_trips - trips_before

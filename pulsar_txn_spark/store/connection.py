@@ -39,7 +39,20 @@ Client: TypeAlias = redis.Redis | redis.RedisCluster
 # The log moves entries of about 1 MiB: with redis-py's 32 KiB a read makes 32 calls of each.
 _SOCKET_READ_SIZE = 256 * 1024
 
+# redis-py 8 has a cap of 100 unless told otherwise. Ours is the server's own, 'maxclients'.
+_MOST_CONNECTIONS = 1 << 31
+
+MAX_CLIENTS = (
+    "It has as many clients as its setting 'maxclients' allows: raise that (CONFIG SET "
+    "maxclients), or see with CLIENT LIST who holds them."
+)
+
 _logger = logging.getLogger(__name__)
+
+
+def takes_no_more(error: Exception) -> bool:
+    """Tell whether a server refused a connection because it has too many."""
+    return "max number of clients" in str(error)
 
 
 class _EmbeddedConnection(redis.UnixDomainSocketConnection):
@@ -91,6 +104,12 @@ class _Handshake:
             raise StoreUnavailableError(_refused(endpoint, address, error)) from error
         for command, reply in zip(login, replies, strict=False):
             if isinstance(reply, ResponseError):
+                if command[0] == "SELECT" and "index" in str(reply):
+                    raise StoreUnavailableError(
+                        f"The metadata store at {address} has no database {command[1]}: {reply} "
+                        "(SELECT failed). "
+                        "Check the number at the end of the option 'store.url'."
+                    ) from reply
                 what = _refused(endpoint, address, reply)
                 raise StoreUnavailableError(f"{what} ({command[0]} failed)") from reply
         info = Info.parse(replies[len(login) :])
@@ -114,7 +133,9 @@ def exchange(connection: redis.Connection, commands: Sequence[tuple[str, ...]]) 
 
 
 def _refused(endpoint: Endpoint, address: str, error: Exception) -> str:
-    user = f"user {endpoint.username!r}" if endpoint.username else "the default user"
+    user = "the default user"
+    if endpoint.username:
+        user = f"user {endpoint.user!r}" if endpoint.user else "the user that was given"
     given = "with a password" if endpoint.password else "without a password"
     return (
         f"The metadata store at {address} refused {user} ({given}): {error}. Check the options "
@@ -241,6 +262,7 @@ def _open(config: StoreConfig) -> Client:
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "socket_read_size": _SOCKET_READ_SIZE,
+        "max_connections": _MOST_CONNECTIONS,
         "protocol": 2,  # RESP 3 begins with a HELLO and switches maintenance notifications on
         "driver_info": None,  # CLIENT SETINFO would cost two round trips
         "health_check_interval": 0,
@@ -323,6 +345,37 @@ def _unavailable(endpoint: Endpoint) -> Iterator[None]:
         if isinstance(own, PulsarTxnError):
             raise own from error
         raise StoreUnavailableError(
-            f"The metadata store at {endpoint} cannot be reached: {error}. Check the option "
-            "'store.url', and that the server runs and accepts connections from this machine."
+            f"The metadata store at {endpoint} cannot be reached: {error}. "
+            f"{_advice(endpoint, error)}"
         ) from error
+
+
+_ANSWERS_IN_PLAIN_TEXT = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
+
+
+def _advice(endpoint: Endpoint, error: Exception) -> str:
+    """Say what to look at."""
+    if takes_no_more(error):
+        return MAX_CLIENTS
+    text = str(error).upper().replace(" ", "_")
+    if endpoint.folder is not None:
+        return (
+            f"Check the option 'store.path' (the folder {endpoint.folder}): that it can be written "
+            "by this user, and that the embedded server may run there."
+        )
+    if endpoint.tls and any(word in text for word in _ANSWERS_IN_PLAIN_TEXT):
+        return (
+            "It does not speak TLS there: use redis:// or redis+cluster:// in 'store.url', or the "
+            "server's port for TLS."
+        )
+    if endpoint.tls and "CERTIFICATE" in text:
+        return "Check the options 'store.tls.caFile' and 'store.tls.verifyHost'."
+    if not endpoint.tls and ("CLOSED_BY_SERVER" in text or "RESET_BY_PEER" in text):
+        return (
+            "If the server expects TLS on that port, use rediss:// or rediss+cluster:// in "
+            "'store.url'; else check that it accepts connections from this machine."
+        )
+    return (
+        "Check the option 'store.url', and that the server runs and accepts connections from this "
+        "machine."
+    )

@@ -33,11 +33,16 @@ class Endpoint:
     socket: str | None = None
     folder: str | None = None
     database: int = 0
-    username: str | None = None
+    username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
 
+    @property
+    def user(self) -> str:
+        """The user's name as it may be shown: without a password it may be a password itself."""
+        return self.username or "" if self.password else ""
+
     def __str__(self) -> str:
-        user = f"{self.username}@" if self.username else ""
+        user = f"{self.user}@" if self.user else ""
         if self.socket is not None:
             where = f"unix://{user}{self.socket}"
         else:
@@ -64,7 +69,7 @@ def parse_endpoint(config: StoreConfig) -> Endpoint:
         raise _malformed("it is not a URL") from None
     if parts.scheme not in _SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
-        raise _malformed(f"its scheme has to be one of {known}; found {parts.scheme!r}")
+        raise _malformed(f"its scheme has to be one of {known}")
     username, password = _credentials(config, parts)
     cluster = parts.scheme.endswith("+cluster")
     database = _database(parts, cluster=cluster)

@@ -38,7 +38,7 @@ class Winner(_message.Message):
     def __init__(self, segment: _Optional[str] = ..., writer: _Optional[str] = ..., bound: _Optional[_Union[Position, _Mapping]] = ..., last: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("winners", "witnesses", "cause", "messages", "bytes", "digest")
+    __slots__ = ("winners", "witnesses", "cause", "messages", "bytes", "digest", "evidence", "histories")
     class WitnessesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -46,33 +46,63 @@ class Outcome(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class HistoriesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     WINNERS_FIELD_NUMBER: _ClassVar[int]
     WITNESSES_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    HISTORIES_FIELD_NUMBER: _ClassVar[int]
     winners: _containers.RepeatedCompositeFieldContainer[Winner]
     witnesses: _containers.ScalarMap[str, int]
     cause: str
     messages: int
     bytes: int
     digest: bytes
-    def __init__(self, winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., witnesses: _Optional[_Mapping[str, int]] = ..., cause: _Optional[str] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    evidence: Evidence
+    histories: _containers.ScalarMap[str, str]
+    def __init__(self, winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., witnesses: _Optional[_Mapping[str, int]] = ..., cause: _Optional[str] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[bytes] = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., histories: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Evidence(_message.Message):
+    __slots__ = ("planned", "rows", "fingerprint", "foreign", "plans")
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    PLANS_FIELD_NUMBER: _ClassVar[int]
+    planned: bytes
+    rows: int
+    fingerprint: int
+    foreign: bool
+    plans: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, planned: _Optional[bytes] = ..., rows: _Optional[int] = ..., fingerprint: _Optional[int] = ..., foreign: bool = ..., plans: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class EarlierBatch(_message.Message):
+    __slots__ = ("batch_id", "planned")
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
+    batch_id: int
+    planned: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, batch_id: _Optional[int] = ..., planned: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class OpRecord(_message.Message):
-    __slots__ = ("kind", "segment", "subscription", "writer", "first", "last", "messages", "bytes")
+    __slots__ = ("kind", "segment", "writer", "first", "last", "messages", "bytes")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[OpRecord.Kind]
         WRITE: _ClassVar[OpRecord.Kind]
-        ACK: _ClassVar[OpRecord.Kind]
     KIND_UNSPECIFIED: OpRecord.Kind
     WRITE: OpRecord.Kind
-    ACK: OpRecord.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -80,13 +110,12 @@ class OpRecord(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     kind: OpRecord.Kind
     segment: str
-    subscription: str
     writer: str
     first: Position
     last: Position
     messages: int
     bytes: int
-    def __init__(self, kind: _Optional[_Union[OpRecord.Kind, str]] = ..., segment: _Optional[str] = ..., subscription: _Optional[str] = ..., writer: _Optional[str] = ..., first: _Optional[_Union[Position, _Mapping]] = ..., last: _Optional[_Union[Position, _Mapping]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[OpRecord.Kind, str]] = ..., segment: _Optional[str] = ..., writer: _Optional[str] = ..., first: _Optional[_Union[Position, _Mapping]] = ..., last: _Optional[_Union[Position, _Mapping]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class BatchedOpRecords(_message.Message):
     __slots__ = ("items",)
@@ -112,7 +141,7 @@ class OpReference(_message.Message):
     def __init__(self, batch_index: _Optional[_Iterable[int]] = ..., batch_size: _Optional[int] = ...) -> None: ...
 
 class Pointer(_message.Message):
-    __slots__ = ("batch_id", "txn_id", "nonce", "digest", "decision", "retired_nonces", "owner")
+    __slots__ = ("batch_id", "txn_id", "nonce", "digest", "decision", "retired_nonces", "owner", "every_batch", "evidence", "before", "also_planned")
     class Decision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNDECIDED: _ClassVar[Pointer.Decision]
@@ -128,6 +157,10 @@ class Pointer(_message.Message):
     DECISION_FIELD_NUMBER: _ClassVar[int]
     RETIRED_NONCES_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    EVERY_BATCH_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    ALSO_PLANNED_FIELD_NUMBER: _ClassVar[int]
     batch_id: int
     txn_id: str
     nonce: str
@@ -135,7 +168,11 @@ class Pointer(_message.Message):
     decision: Pointer.Decision
     retired_nonces: _containers.RepeatedScalarFieldContainer[str]
     owner: str
-    def __init__(self, batch_id: _Optional[int] = ..., txn_id: _Optional[str] = ..., nonce: _Optional[str] = ..., digest: _Optional[bytes] = ..., decision: _Optional[_Union[Pointer.Decision, str]] = ..., retired_nonces: _Optional[_Iterable[str]] = ..., owner: _Optional[str] = ...) -> None: ...
+    every_batch: bool
+    evidence: Evidence
+    before: EarlierBatch
+    also_planned: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, batch_id: _Optional[int] = ..., txn_id: _Optional[str] = ..., nonce: _Optional[str] = ..., digest: _Optional[bytes] = ..., decision: _Optional[_Union[Pointer.Decision, str]] = ..., retired_nonces: _Optional[_Iterable[str]] = ..., owner: _Optional[str] = ..., every_batch: bool = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., before: _Optional[_Union[EarlierBatch, _Mapping]] = ..., also_planned: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Segment(_message.Message):
     __slots__ = ("id", "log_name", "hash_start", "hash_end", "parents", "children", "state", "sealed_at", "change", "adopted", "erased")
@@ -178,18 +215,30 @@ class Segment(_message.Message):
     def __init__(self, id: _Optional[str] = ..., log_name: _Optional[str] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., children: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[Segment.State, str]] = ..., sealed_at: _Optional[_Union[Position, _Mapping]] = ..., change: _Optional[str] = ..., adopted: bool = ..., erased: bool = ...) -> None: ...
 
 class Topology(_message.Message):
-    __slots__ = ("topic", "incarnation", "segments", "next_segment", "backend")
+    __slots__ = ("topic", "incarnation", "segments", "next_segment", "backend", "state", "created_by")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LIVE: _ClassVar[Topology.State]
+        CREATING: _ClassVar[Topology.State]
+        DELETING: _ClassVar[Topology.State]
+    LIVE: Topology.State
+    CREATING: Topology.State
+    DELETING: Topology.State
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEGMENT_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     incarnation: str
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     next_segment: int
     backend: str
-    def __init__(self, topic: _Optional[str] = ..., incarnation: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., next_segment: _Optional[int] = ..., backend: _Optional[str] = ...) -> None: ...
+    state: Topology.State
+    created_by: str
+    def __init__(self, topic: _Optional[str] = ..., incarnation: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., next_segment: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[_Union[Topology.State, str]] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("source", "subscription", "run_id", "ranges", "incarnation")
@@ -206,7 +255,7 @@ class Plan(_message.Message):
     def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., run_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class TaskWrite(_message.Message):
-    __slots__ = ("partition", "txn_id", "winners", "messages", "bytes", "tally", "round_trips")
+    __slots__ = ("partition", "txn_id", "winners", "messages", "bytes", "tally", "round_trips", "rows", "fingerprint", "before")
     class TallyEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +270,9 @@ class TaskWrite(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     TALLY_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIPS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     partition: int
     txn_id: str
     winners: _containers.RepeatedCompositeFieldContainer[Winner]
@@ -228,7 +280,10 @@ class TaskWrite(_message.Message):
     bytes: int
     tally: _containers.ScalarMap[str, int]
     round_trips: int
-    def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., tally: _Optional[_Mapping[str, int]] = ..., round_trips: _Optional[int] = ...) -> None: ...
+    rows: int
+    fingerprint: int
+    before: EarlierBatch
+    def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., tally: _Optional[_Mapping[str, int]] = ..., round_trips: _Optional[int] = ..., rows: _Optional[int] = ..., fingerprint: _Optional[int] = ..., before: _Optional[_Union[EarlierBatch, _Mapping]] = ...) -> None: ...
 
 class StagedWrite(_message.Message):
     __slots__ = ("tasks", "txn_id", "replay", "query", "run_id")

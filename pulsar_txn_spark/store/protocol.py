@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.measures import Tally
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
 
@@ -67,6 +67,7 @@ class Code(StrEnum):
     ABSENT = "ABSENT"
     ALIVE = "ALIVE"
     ALREADY = "ALREADY"
+    CHANGED = "CHANGED"
     CLOSED = "CLOSED"
     CONFLICT = "CONFLICT"
     CURSOR = "CURSOR"
@@ -85,6 +86,7 @@ class Code(StrEnum):
     PINNED = "PINNED"
     PLAIN = "PLAIN"
     RESOLVED = "RESOLVED"
+    SINGLE = "SINGLE"
     STALE = "STALE"
     UNCLAIMED = "UNCLAIMED"
 
@@ -126,6 +128,23 @@ class StoreIdentity:
     uuid: str
     epoch: str
     coordinators: int
+
+
+class Seen(NamedTuple):
+    """A state of a tag that somebody has seen.
+
+    Parameters
+    ----------
+    seq : int
+        The tag's sequence number then; 0 = nothing was seen.
+    history : str, optional
+        The history that it belongs to; empty = not known, as in records of earlier versions.
+        Changes of one history were made one upon the other. A server that may have lost some of
+        them begins another with its next change.
+    """
+
+    seq: int
+    history: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +224,25 @@ class Gate:
     pins : tuple of Pin
         The lowest pins, ascending.
     dropped : mapping of str to Position
-        Writer → the last position up to which its entries count (EARLIEST = none).
+        Writer → the last position up to which its entries count (EARLIEST = none). Of a look at a
+        range, at least those that can have entries in it.
     floor : mapping of int to int
-        TC → transactions with a lower counter are never read.
+        TC → transactions with a lower counter are not read in the range.
     contains_txn : bool
         Whether a transaction has ever written here (PIP-373).
+    all_dropped : int
+        How many dropped writers there are, whatever the range.
     """
 
     pins: tuple[Pin, ...] = ()
     dropped: Mapping[str, Position] = field(default_factory=dict)
     floor: Mapping[int, int] = field(default_factory=dict)
     contains_txn: bool = False
+    all_dropped: int = 0
+
+
+NOWHERE = (EARLIEST, EARLIEST)
+"""The empty range, for :meth:`MetadataStore.gates`: no names but those of a few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +252,8 @@ class Cursor:
     ``taken`` counts the messages of the next entry that are acknowledged as well (0 unless single
     messages of batches are acknowledged). ``incarnation`` is that of the source or consumer that
     claimed it last. ``released`` is up to where nobody will ask again: a replay by Spark may read
-    what lies between it and ``position`` once more.
+    what lies between it and ``position`` once more. ``planted`` is where the query that made it
+    started (``<start>|<next segment>``), empty if none is known or the cursor was reset since.
     """
 
     position: Position
@@ -237,6 +265,30 @@ class Cursor:
     taken: int = 0
     incarnation: int = field(default=0, compare=False)
     released: Position = EARLIEST
+    planted: str = field(default="", compare=False)
+
+    @property
+    def acknowledged(self) -> MessagePosition:
+        """Up to which message everything is acknowledged."""
+        if self.taken:
+            return MessagePosition(self.position.ledger, self.position.entry + 1, self.taken - 1)
+        return MessagePosition.whole(self.position)
+
+
+@dataclass(frozen=True, slots=True)
+class CursorStart:
+    """Where a cursor is to stand.
+
+    Parameters
+    ----------
+    position : Position
+    may_skip : bool
+        Whether it may begin behind what retention has let go meanwhile. A position that somebody
+        has named may not: what is lost before it is an error.
+    """
+
+    position: Position
+    may_skip: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +303,14 @@ class SegmentHolds:
         Subscription → up to where nobody will ask for it again.
     queries : mapping of str to str
         Subscription → the query that it belongs to, empty if none.
+    planted : mapping of str to str
+        Subscription → where its query started, as in :class:`Cursor`.
     """
 
     retired: bool
     released: Mapping[str, Position]
     queries: Mapping[str, str]
+    planted: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +373,14 @@ class PointerRead:
     current_query: str
     own: bytes
     current: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SinkEntry:
+    """The last batch that a sink has begun for a query, and the attempt that did so."""
+
+    batch: int
+    attempt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,12 +534,12 @@ class MetadataStore(Protocol):
         """What this process has counted and not delivered to the store yet."""
         ...
 
-    def witness(self, tag: str) -> int:
-        """Return the highest sequence number of a tag that this process has seen, 0 if none."""
+    def seen(self, tag: str) -> Seen:
+        """Return the newest state of a tag that this process has seen."""
         ...
 
-    def bear_witness(self, witnesses: Mapping[str, int]) -> None:
-        """Refuse from now on any tag that is older than what others have seen of it."""
+    def bear_witness(self, states: Mapping[str, Seen]) -> None:
+        """Refuse from now on any tag whose past lacks a state that others have seen of it."""
         ...
 
     def event_feed(self) -> EventFeed:
@@ -489,10 +552,26 @@ class MetadataStore(Protocol):
         """Return version and record of a topology, None if there is none."""
         ...
 
+    def topology_version(self, topic: str) -> int:
+        """Return the version of a topology, or that of its absence: 0 if it never was there."""
+        ...
+
     def swap_topology(
-        self, topic: str, expected: int, record: bytes, step: Step | None = None
+        self,
+        topic: str,
+        expected: int,
+        record: bytes,
+        step: Step | None = None,
+        *,
+        incarnation: str = "",
+        deleting: bool = False,
     ) -> int | None:
-        """Replace version `expected` (0 = absent); return the new version, None on a conflict."""
+        """Replace version `expected`; return the new version, None on a conflict.
+
+        No version comes twice, also when the topic is deleted and created again. `incarnation` is
+        noted beside the record ('' = as it is). From a record that is `deleting` on, the topic has
+        no properties any more.
+        """
         ...
 
     def delete_topology(self, topic: str, expected: int) -> bool:
@@ -503,11 +582,16 @@ class MetadataStore(Protocol):
         """Return the properties that users have given a topic."""
         ...
 
-    def change_property(self, topic: str, name: str, value: str | None) -> Answer:
-        """Set a property of a topic, or remove it; ABSENT without such a topic or property."""
+    def change_property(
+        self, topic: str, name: str, value: str | None, *, incarnation: str = ""
+    ) -> Answer:
+        """Set a property of a topic, or remove it.
+
+        ABSENT without such a topic or property, CONFLICT if the topic is another incarnation.
+        """
         ...
 
-    def lease_topic(self, topic: str, owner: str, for_ms: int) -> Answer:
+    def lease_topic(self, topic: str, owner: str, for_ms: int, *, incarnation: str = "") -> Answer:
         """Keep others from looking after a topic for a while (``topic_lease.lua``)."""
         ...
 
@@ -522,8 +606,16 @@ class MetadataStore(Protocol):
         """
         ...
 
-    def catalogue(self, topic: str, *, listed: bool) -> None:
-        """Put a topic into the catalogue or take it out."""
+    def catalogue(self, topic: str) -> None:
+        """Put a topic into the catalogue, with a new stamp."""
+        ...
+
+    def catalogued(self, topic: str) -> str | None:
+        """Return the stamp of a topic in the catalogue, None if it is not there."""
+        ...
+
+    def uncatalogue(self, topic: str, stamp: str) -> Answer:
+        """Take a topic out of the catalogue, unless it was added again since it had that stamp."""
         ...
 
     # transactions
@@ -539,8 +631,11 @@ class MetadataStore(Protocol):
         batch: str,
         timeout_ms: int,
         intents: Sequence[str],
-    ) -> TxnId:
-        """Create the header of a nonce's transaction, OPEN; again = the same one."""
+    ) -> tuple[TxnId, TxnState]:
+        """Create the header of a nonce's transaction, OPEN; again = the same one, as it is now.
+
+        Intents that it lacks are added while it is OPEN.
+        """
         ...
 
     def txn_of_nonce(self, tc: int, nonce: str) -> TxnId | None:
@@ -583,6 +678,14 @@ class MetadataStore(Protocol):
 
     def staged(self, tc: int, nonce: str) -> dict[str, bytes]:
         """Read everything staged under a nonce."""
+        ...
+
+    def touch_stage(self, tc: int, nonce: str, *, ended: bool = False) -> Answer:
+        """Say that a scope is in use, or has ended: then what it has staged goes."""
+        ...
+
+    def sweep_stages(self, tc: int, *, unused_ms: int, limit: int) -> tuple[int, int]:
+        """Delete what dead scopes have staged; return how many were looked at, and deleted."""
         ...
 
     def end_txn(
@@ -674,8 +777,14 @@ class MetadataStore(Protocol):
         """Pin a writer in each segment (``seg_pin.lua``)."""
         ...
 
-    def gates(self, segments: Sequence[str]) -> list[Gate]:
-        """Read the gate of each segment. Read the LAC before."""
+    def gates(
+        self, segments: Sequence[str], ranges: Sequence[tuple[Position, Position]] | None = None
+    ) -> list[Gate]:
+        """Read the gate of each segment. Read the LAC before.
+
+        With `ranges` ``(start, end]``, one for each segment, the dropped writers and the floor are
+        those that a reader of the range needs; without it, all that there are.
+        """
         ...
 
     def materialize(
@@ -699,8 +808,19 @@ class MetadataStore(Protocol):
         """Read of each segment who still needs what of it."""
         ...
 
+    def mark_trimmed(self, segment: str, position: Position) -> Answer:
+        """Note that the log may let go what lies up to a position (``seg_trim.lua``)."""
+        ...
+
     def retire_segment(self, segment: str, end: Position, handed_over: Sequence[str]) -> Answer:
         """Let nothing be registered in a segment any more (``seg_retire.lua``)."""
+        ...
+
+    def shut_segments(self, segments: Sequence[str]) -> set[TxnId]:
+        """Let nothing be registered any more in segments whose topic is being deleted.
+
+        Returns the transactions that have a pin there.
+        """
         ...
 
     def purge_segment(self, segment: str) -> Answer:
@@ -709,7 +829,9 @@ class MetadataStore(Protocol):
 
     # subscriptions
 
-    def inherit_cursor(self, segment: str, subscription: str, query: str) -> Answer:
+    def inherit_cursor(
+        self, segment: str, subscription: str, query: str, planted: str = ""
+    ) -> Answer:
         """Let a subscription stand before a segment's first entry (``cursor_inherit.lua``)."""
         ...
 
@@ -732,13 +854,42 @@ class MetadataStore(Protocol):
         ...
 
     def claim_cursor(
-        self, segment: str, subscription: str, query: str, source_incarnation: int, start: Position
+        self,
+        segment: str,
+        subscription: str,
+        query: str,
+        source_incarnation: int,
+        start: Position,
+        *,
+        only_there: bool = False,
     ) -> Answer:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
         ...
 
-    def reset_cursor(self, segment: str, subscription: str, position: Position) -> Answer:
-        """Put a cursor elsewhere, owned by nobody (``cursor_reset.lua``)."""
+    def claim_cursors(
+        self,
+        subscription: str,
+        query: str,
+        source_incarnation: int,
+        starts: Mapping[str, Position],
+    ) -> list[Answer]:
+        """Claim a subscription in several segments, only there (``cursor_claim.lua``)."""
+        ...
+
+    def plant_cursors(
+        self, subscription: str, starts: Mapping[str, CursorStart], planted: str = ""
+    ) -> list[Answer]:
+        """Let a subscription exist where it has no cursor, in this order (``cursor_plant.lua``)."""
+        ...
+
+    def reset_cursor(
+        self,
+        segment: str,
+        subscription: str,
+        to: CursorStart | None,
+        seen: Cursor | None,
+    ) -> Answer:
+        """Put a cursor elsewhere, owned by nobody, unless it has changed (``cursor_reset.lua``)."""
         ...
 
     def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[Answer]:
@@ -780,6 +931,19 @@ class MetadataStore(Protocol):
 
         Returns False on a conflict.
         """
+        ...
+
+    def register_sink(
+        self, query: str, sink: str, batch: int, attempt: str
+    ) -> dict[str, SinkEntry]:
+        """Register that a sink of a query begins a batch in an attempt.
+
+        Returns the others that have begun that batch in another attempt.
+        """
+        ...
+
+    def read_sinks(self, query: str) -> dict[str, SinkEntry]:
+        """Read which batch each sink of a query has begun last, and in which attempt."""
         ...
 
     def next_source_incarnation(self) -> int:

@@ -31,12 +31,14 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_state import AckInterval, HeldRange, SubscriptionState
+from pulsar_txn_spark.store.connection import MAX_CLIENTS, takes_no_more
 from pulsar_txn_spark.store.event_feed import RedisEventFeed
 from pulsar_txn_spark.store.protocol import (
     AckRequest,
     Answer,
     Code,
     Cursor,
+    CursorStart,
     DueTxns,
     EndedBy,
     Gate,
@@ -46,8 +48,10 @@ from pulsar_txn_spark.store.protocol import (
     Pin,
     PointerRead,
     RawOps,
+    Seen,
     SegmentDecision,
     SegmentHolds,
+    SinkEntry,
     StoreIdentity,
     SubscriptionRef,
     TcState,
@@ -65,11 +69,14 @@ _LOST_REPLY_TRIES = (
 )
 _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
 _PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these and reads again
+_SINKS_KEPT = 256  # sinks of a query that are remembered: a job has a handful of them
 _PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
 _RANGES_KEPT = 10_000  # acknowledged ranges of a subscription: 1 MB that a replay reads in one step
 _OPS_FORGOTTEN = 512  # records deleted in one step: a step must not hold the server up for long
 _MARKS_REMOVED = 512  # the same, of a segment's resolved marks
 _CALLS_AT_ONCE = 100  # the same, of scripts that the server runs without a break in between
+_DROPPED_IN_A_GROUP = 64  # a look reads these and about as many more: some 10 kB
+_DROPPED_AT_ONCE = 1_024  # looked at in one step: a step must not hold the server up for long
 _DELIVERED_TO = 0  # the coordinator that keeps counts which belong to none
 _OF_A_SEGMENT = (
     "pins",
@@ -79,6 +86,9 @@ _OF_A_SEGMENT = (
     "closed",
     "floor",
     "floor-pair",
+    "dropped-groups",
+    "dropped-floors",
+    "dropped-from",
     "state",
     "events",
 )
@@ -105,7 +115,7 @@ def _script(name: str) -> tuple[str, str]:
 class _Call:
     """One script call: name, tag, keys after the birth record, arguments after the identity."""
 
-    __slots__ = ("args", "keys", "name", "step", "tag")
+    __slots__ = ("args", "keys", "name", "registered", "seen", "step", "tag")
 
     def __init__(
         self,
@@ -120,6 +130,24 @@ class _Call:
         self.keys = [f"{{{tag}}}:{key}" for key in keys]
         self.args = list(args)
         self.step = step
+        self.seen: Sequence[Seen] = ()  # the states that were compared when it was sent
+        self.registered = False  # whether {meta} is known to say that the tag was born
+
+
+def _as_seen(value: Any) -> Seen:
+    seq, _, history = _text(value).partition(" ")
+    return Seen(int(seq), history)
+
+
+def _overtaken(tag: str, state: Seen, seq: str, history: str, last: str) -> str:
+    known = f"goes to step {last}" if last else "is not known"
+    return (
+        f"tag {{{tag}}} is at step {state.seq}, and step {seq} of its history {history} was seen "
+        f"before, but here that history {known}: the metadata store lost acknowledged writes (a "
+        "restart without the end of its append-only file, a restored backup, or a failover to a "
+        "replica that lagged), and went on from there. Nothing was read or written; restore the "
+        "newest state of the store, or start with a new checkpoint and new topics"
+    )
 
 
 def _text(value: Any) -> str:
@@ -128,6 +156,14 @@ def _text(value: Any) -> str:
 
 def _pairs(values: Sequence[bytes]) -> list[tuple[str, bytes]]:
     return [(_text(values[i]), values[i + 1]) for i in range(0, len(values), 2)]
+
+
+def _sink_entries(values: Sequence[bytes]) -> dict[str, SinkEntry]:
+    found = {}
+    for sink, entry in _pairs(values):
+        batch, _, attempt = _text(entry).partition("|")
+        found[sink] = SinkEntry(int(batch), attempt)
+    return found
 
 
 def _split_bound(value: bytes) -> tuple[Position, str]:
@@ -160,7 +196,9 @@ class RedisStore:
         self._client = connect()
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._witnesses: dict[str, int] = {}
+        # tag -> history -> the highest sequence number of it that was seen or told of. More than
+        # one history only until the next step on the tag has compared them all.
+        self._seen: dict[str, dict[str, int]] = {}
         self.round_trips = 0
         self.tally = measures.Tally()
         self._identity = self._read_identity(coordinators)
@@ -170,16 +208,21 @@ class RedisStore:
         """The store's identity, read when it was opened."""
         return self._identity
 
-    def witness(self, tag: str) -> int:
-        """Return the highest sequence number of a tag that this process has seen, 0 if none."""
-        return self._witnesses.get(tag, 0)
-
-    def bear_witness(self, witnesses: Mapping[str, int]) -> None:
-        """Refuse from now on any tag that is older than what others have seen of it."""
+    def seen(self, tag: str) -> Seen:
+        """Return the newest state of a tag that this process has seen."""
         with self._lock:
-            for tag, seq in witnesses.items():
-                if seq > self._witnesses.get(tag, 0):
-                    self._witnesses[tag] = seq
+            states = [Seen(seq, history) for history, seq in self._seen.get(tag, {}).items()]
+        return max(states, default=Seen(0))
+
+    def bear_witness(self, states: Mapping[str, Seen]) -> None:
+        """Refuse from now on any tag whose past lacks a state that others have seen of it."""
+        with self._lock:
+            for tag, state in states.items():
+                self._note(tag, state)
+
+    def _note(self, tag: str, state: Seen) -> None:
+        known = self._seen.setdefault(tag, {})
+        known[state.history] = max(state.seq, known.get(state.history, 0))
 
     def event_feed(self) -> RedisEventFeed:
         """Return a feed that follows nothing yet; close it."""
@@ -195,7 +238,7 @@ class RedisStore:
         body, sha = _script("store_identity")
         born_with: list[_Arg] = [uuid_module.uuid4().hex, SCHEMA_VERSION, wanted or COORDINATORS]
         reply = self._send(sha, body, ["{meta}:birth"], born_with)
-        uuid, epoch, seq, schema, coordinators = (_text(value) for value in reply)
+        uuid, epoch, seq, schema, coordinators = (_text(value) for value in reply[:5])
         if schema != SCHEMA_VERSION:
             raise StoreError(
                 f"the metadata store has schema version {schema}, this package needs "
@@ -209,7 +252,7 @@ class RedisStore:
                 f"{coordinators} coordinators, and keeps them: transactions are found by their "
                 f"number. Leave the option out or set it to {coordinators}, or use a new store"
             )
-        self._witnesses["meta"] = int(seq)
+        self._note("meta", Seen(int(seq), _text(reply[5] or "")))
         return StoreIdentity(uuid, epoch, int(coordinators))
 
     def _send(self, sha: str, body: str, keys: list[str], args: Sequence[_Arg]) -> list[Any]:
@@ -247,8 +290,11 @@ class RedisStore:
         self.tally.observe(measures.INDEX_QUERY, time.perf_counter() - began, index)
 
     def _args(self, call: _Call) -> list[_Arg]:
-        seen = self._witnesses.get(call.tag, 0)
-        return [self._identity.uuid, self._identity.epoch, seen, *call.args]
+        with self._lock:
+            call.seen = [Seen(seq, name) for name, seq in self._seen.get(call.tag, {}).items()]
+        states = [f"{state.seq} {state.history or '-'}" for state in call.seen]
+        known = " ".join(["+", *states] if call.registered else states)
+        return [self._identity.uuid, self._identity.epoch, known, *call.args]
 
     def _run(self, call: _Call, unborn: list[Any] | None = None) -> list[Any]:
         """Run one call; a tag that was never used is born now, or `unborn` is the reply."""
@@ -260,14 +306,21 @@ class RedisStore:
         return self._checked(call, reply, unborn)
 
     def _checked(self, call: _Call, reply: list[Any], unborn: list[Any] | None = None) -> list[Any]:
-        seq, code = int(reply[0]), _text(reply[1])
+        state, code = _as_seen(reply[0]), _text(reply[1])
         if code == "NO_BIRTH":
             if self._was_born(call.tag):
                 return self._again_or_lost(call)
             if unborn is not None:
                 return unborn
             self._give_birth(call.tag)
+            call.registered = True
             return self._run(call)
+        if code == "UNREGISTERED":
+            # Whoever made the tag died before {meta} said so: lost now, it would be born again.
+            if call.tag != "meta":
+                self._tag_state(call.tag, "born")
+            call.registered = True
+            return self._run(call, unborn)
         if code == "OTHER_STORE":
             raise StoreRolledBackError(
                 f"tag {{{call.tag}}} belongs to store {_text(reply[2])} epoch {_text(reply[3])}, "
@@ -277,15 +330,24 @@ class RedisStore:
             )
         if code == "BEHIND":
             raise StoreRolledBackError(
-                f"tag {{{call.tag}}} is at step {seq}, but step {self._witnesses.get(call.tag)} of "
+                f"tag {{{call.tag}}} is at step {state.seq}, but step {max(call.seen).seq} of "
                 "it was seen before: the metadata store lost acknowledged writes (a restored "
                 "backup, or a failover to a replica that lagged). Nothing was read or written; "
                 "restore the newest state of the store"
             )
-        with self._lock:
-            if seq > self._witnesses.get(call.tag, 0):
-                self._witnesses[call.tag] = seq
+        if code == "OVERTAKEN":
+            raise StoreRolledBackError(_overtaken(call.tag, state, *map(_text, reply[2:])))
+        self._saw(call, state)
         return reply
+
+    def _saw(self, call: _Call, state: Seen) -> None:
+        """Note the state that a reply shows; it contains all that were compared for it."""
+        with self._lock:
+            known = self._seen.setdefault(call.tag, {})
+            for old in call.seen:
+                if known.get(old.history) == old.seq:
+                    del known[old.history]
+            self._note(call.tag, state)
 
     def _run_all(self, calls: Sequence[_Call]) -> list[list[Any]]:
         """Run calls on several tags in one round trip where the server allows it."""
@@ -318,7 +380,7 @@ class RedisStore:
         return [reply for chunk in chunks for reply in self._run_all(chunk)]
 
     def _was_born(self, tag: str) -> bool:
-        return tag in self._witnesses or self._tag_state(tag, "") == "born"
+        return tag in self._seen or self._tag_state(tag, "") == "born"
 
     def _again_or_lost(self, call: _Call) -> list[Any]:
         """Look again for a tag that is known to have been there by now, and fail if it is not.
@@ -339,10 +401,9 @@ class RedisStore:
         """Create the birth record of a tag that was never used."""
         self._tag_state(tag, "creating")
         body, sha = _script("birth")
-        reply = self._send(
-            sha, body, [f"{{{tag}}}:birth"], [self._identity.uuid, self._identity.epoch]
-        )
-        self._checked(_Call("birth", tag, [], []), reply)
+        call = _Call("birth", tag, [], [])
+        reply = self._send(sha, body, [f"{{{tag}}}:birth"], self._args(call))
+        self._checked(call, reply)
         self._tag_state(tag, "born")
 
     def _tag_state(self, tag: str, state: str) -> str:
@@ -368,43 +429,62 @@ class RedisStore:
             return None
         return int(reply[2]), reply[3]
 
+    def topology_version(self, topic: str) -> int:
+        """Return the version of a topology, or that of its absence: 0 if it never was there."""
+        call = _Call("topology_read", f"topic:{topic}", ["topology"], [])
+        return int(self._run(call, [0, "ABSENT", 0])[2])
+
     def swap_topology(
-        self, topic: str, expected: int, record: bytes, step: Step | None = None
+        self,
+        topic: str,
+        expected: int,
+        record: bytes,
+        step: Step | None = None,
+        *,
+        incarnation: str = "",
+        deleting: bool = False,
     ) -> int | None:
-        """Replace version `expected` (0 = absent); return the new version, None on a conflict."""
-        args: list[_Arg] = [str(expected), record]
+        """Replace version `expected`; return the new version, None on a conflict.
+
+        `incarnation` is noted beside the record, '' leaves it as it is. From a record that is
+        `deleting` on, the topic has no properties any more.
+        """
+        args: list[_Arg] = [str(expected), record, incarnation, "1" if deleting else ""]
         keys = ["topology", "properties", "events"]
         call = _Call("topology_cas", f"topic:{topic}", keys, args, step)
         reply = self._run(call)
         if _text(reply[1]) == Code.OK:
             return int(reply[2])
         # The own write of a request whose reply was lost is no conflict.
-        if int(reply[2]) == expected + 1 and reply[3] == record:
-            return int(reply[2])
-        return None
+        return int(reply[2]) if reply[3] == record else None
 
     def delete_topology(self, topic: str, expected: int) -> bool:
         """Delete version `expected`, and the topic's properties; False on a conflict."""
         keys = ["topology", "properties", "events"]
-        call = _Call("topology_cas", f"topic:{topic}", keys, [str(expected), ""])
+        call = _Call("topology_cas", f"topic:{topic}", keys, [str(expected), "", "", ""])
         reply = self._run(call)
-        return _text(reply[1]) == Code.OK or _text(reply[2]) == "0"
+        # Whose reply was lost finds that it is gone.
+        return _text(reply[1]) != Code.CONFLICT or not reply[3]
 
     def read_properties(self, topic: str) -> dict[str, str]:
         """Return the properties that users have given a topic."""
         reply = self._run(_Call("topic_properties", f"topic:{topic}", ["properties"], []))
         return {name: _text(value) for name, value in _pairs(reply[2:])}
 
-    def change_property(self, topic: str, name: str, value: str | None) -> Answer:
-        """Set a property of a topic, or remove it; ABSENT without such a topic or property."""
+    def change_property(
+        self, topic: str, name: str, value: str | None, *, incarnation: str = ""
+    ) -> Answer:
+        """Set a property of a topic, or remove it (``topic_property.lua``)."""
         action: list[_Arg] = ["remove"] if value is None else ["set", value]
         keys = ["topology", "properties"]
-        return self._answer(_Call("topic_property", f"topic:{topic}", keys, [name, *action]))
+        args: list[_Arg] = [incarnation, name, *action]
+        return self._answer(_Call("topic_property", f"topic:{topic}", keys, args))
 
-    def lease_topic(self, topic: str, owner: str, for_ms: int) -> Answer:
+    def lease_topic(self, topic: str, owner: str, for_ms: int, *, incarnation: str = "") -> Answer:
         """Keep others from looking after a topic for a while (``topic_lease.lua``)."""
         keys = ["topology", "properties"]
-        return self._answer(_Call("topic_lease", f"topic:{topic}", keys, [owner, for_ms]))
+        args: list[_Arg] = [owner, for_ms, incarnation]
+        return self._answer(_Call("topic_lease", f"topic:{topic}", keys, args))
 
     def list_topics(self) -> list[str]:
         """Return the full names of all segmented topics, sorted."""
@@ -412,7 +492,7 @@ class RedisStore:
         return sorted(_text(value) for value in reply[2:])
 
     def prepare_segments(self, segments: Sequence[str]) -> None:
-        """Give birth to the tags of segments, all of them in three round trips."""
+        """Give birth to the tags of segments, all of them in four round trips."""
         tags = [f"seg:{segment}" for segment in segments]
 
         def marked(state: str) -> list[_Call]:
@@ -421,12 +501,27 @@ class RedisStore:
         before = [_text(reply[2]) for reply in self._run_many(marked("creating"))]
         # One that was born and is gone is lost: whoever uses it says so.
         tags = [tag for tag, state in zip(tags, before, strict=True) if state != "born"]
-        self._run_many([_Call("birth", tag, [], []) for tag in tags])
+        births = [_Call("birth", tag, [], []) for tag in tags]
+        self._run_many(births)
         self._run_many(marked("born"))
+        # Says so in the tag itself: the first to use it need not make sure.
+        for call in births:
+            call.registered = True
+        self._run_many(births)
 
-    def catalogue(self, topic: str, *, listed: bool) -> None:
-        """Put a topic into the catalogue or take it out."""
-        self._run(_Call("catalog_add", "meta", ["topics"], [topic, "add" if listed else "remove"]))
+    def catalogue(self, topic: str) -> None:
+        """Put a topic into the catalogue, with a new stamp (``catalog_add.lua``)."""
+        self._run(_Call("catalog_add", "meta", ["topics", "topic-stamps"], [topic]))
+
+    def catalogued(self, topic: str) -> str | None:
+        """Return the stamp of a topic in the catalogue, None if it is not there."""
+        answer = self._answer(_Call("catalog_read", "meta", ["topics", "topic-stamps"], [topic]))
+        return answer.values[0] if answer.code is Code.OK else None
+
+    def uncatalogue(self, topic: str, stamp: str) -> Answer:
+        """Take a topic out of the catalogue, if its stamp is that one (``catalog_remove.lua``)."""
+        keys = ["topics", "topic-stamps"]
+        return self._answer(_Call("catalog_remove", "meta", keys, [topic, stamp]))
 
     # -- transactions ------------------------------------------------------------------------
 
@@ -441,8 +536,8 @@ class RedisStore:
         batch: str,
         timeout_ms: int,
         intents: Sequence[str],
-    ) -> TxnId:
-        """Create the header of a nonce's transaction, OPEN; again = the same one."""
+    ) -> tuple[TxnId, TxnState]:
+        """Create the header of a nonce's transaction, OPEN; again = the same one, as it is now."""
         tag = f"tc{tc}"
         keys = ["txn-counter", "nonces", "idx:txn-by-deadline", "idx:txn-open"]
         args: list[_Arg] = [
@@ -456,7 +551,14 @@ class RedisStore:
             batch,
         ]
         call = _Call("txn_create", tag, keys, [*args, timeout_ms, *intents], Step.BEGIN)
-        return TxnId.parse(_text(self._run(call)[2]))
+        reply = self._run(call)
+        txn, state = TxnId.parse(_text(reply[2])), _text(reply[3])
+        if not state:
+            raise StoreCorruptError(
+                f"transaction {txn} has a nonce but no header: its outcome cannot be known, and is "
+                "not guessed. Restore the metadata store"
+            )
+        return txn, TxnState(state)
 
     def txn_of_nonce(self, tc: int, nonce: str) -> TxnId | None:
         """Find the transaction of an attempt nonce."""
@@ -511,18 +613,31 @@ class RedisStore:
 
     def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
         """Make `run` the current run of a slot (``txn_stage.lua``)."""
-        args: list[_Arg] = ["declare", slot, run]
-        return self._answer(_Call("txn_stage", f"tc{tc}", [f"stage:{nonce}"], args))
+        args: list[_Arg] = ["declare", slot, run, "", nonce]
+        return self._answer(_Call("txn_stage", f"tc{tc}", [f"stage:{nonce}", "idx:stages"], args))
 
     def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> Answer:
         """Stage the result of a slot's current run (``txn_stage.lua``)."""
-        args: list[_Arg] = ["stage", slot, run, write]
-        return self._answer(_Call("txn_stage", f"tc{tc}", [f"stage:{nonce}"], args))
+        args: list[_Arg] = ["stage", slot, run, write, nonce]
+        return self._answer(_Call("txn_stage", f"tc{tc}", [f"stage:{nonce}", "idx:stages"], args))
 
     def staged(self, tc: int, nonce: str) -> dict[str, bytes]:
         """Read everything staged under a nonce."""
         reply = self._run(_Call("txn_staged", f"tc{tc}", [f"stage:{nonce}"], []))
         return dict(_pairs(reply[2:]))
+
+    def touch_stage(self, tc: int, nonce: str, *, ended: bool = False) -> Answer:
+        """Say that a scope is in use, or has ended: then what it has staged goes."""
+        keys = [f"stage:{nonce}", "idx:stages"]
+        args: list[_Arg] = ["end" if ended else "use", nonce]
+        return self._answer(_Call("stage_touch", f"tc{tc}", keys, args))
+
+    def sweep_stages(self, tc: int, *, unused_ms: int, limit: int) -> tuple[int, int]:
+        """Delete what dead scopes have staged; return how many were looked at, and deleted."""
+        tag = f"tc{tc}"
+        args: list[_Arg] = [f"{{{tag}}}:stage:", unused_ms, limit]
+        reply = self._run(_Call("stage_sweep", tag, ["idx:stages", "nonces"], args))
+        return int(reply[2]), int(reply[3])
 
     def end_txn(
         self,
@@ -588,6 +703,7 @@ class RedisStore:
             f"txn-op:{txn.key}",
             f"stage:{nonce}",
             "idx:txn-unmaterialized",
+            "idx:stages",
             "metrics",
         ]
         cursor = "0"
@@ -693,10 +809,17 @@ class RedisStore:
         calls = [_Call("seg_pin", f"seg:{segment}", keys, args, Step.PIN) for segment in segments]
         return [_as_answer(reply) for reply in self._run_all(calls)]
 
-    def gates(self, segments: Sequence[str]) -> list[Gate]:
+    def gates(
+        self, segments: Sequence[str], ranges: Sequence[tuple[Position, Position]] | None = None
+    ) -> list[Gate]:
         """Read the gate of each segment. Read the LAC before."""
-        keys = ["pins", "pin-order", "dropped", "floor", "state"]
-        calls = [_Call("seg_gate", f"seg:{segment}", keys, [_PINS_READ]) for segment in segments]
+        names = ("pins", "pin-order", "dropped", "floor", "state")
+        keys = [*names, "dropped-groups", "dropped-floors"]
+        calls = []
+        for number, segment in enumerate(segments):
+            bounds = [at.padded() for at in ranges[number]] if ranges is not None else ["", ""]
+            tag = f"seg:{segment}"
+            calls.append(_Call("seg_gate", tag, keys, [_PINS_READ, *bounds, f"{{{tag}}}:dropped:"]))
         with self._query_of(measures.WRITES_BY_SEGMENT):
             replies = self._run_all(calls)
         return [_as_gate(reply) for reply in replies]
@@ -706,7 +829,7 @@ class RedisStore:
     ) -> list[Answer]:
         """Carry a decision out, in one step for each segment (``seg_materialize.lua``)."""
         keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state", "events"]
-        keys.append(f"resolved-order:{txn.tc}")
+        keys += [f"resolved-order:{txn.tc}", "dropped-from"]
         calls = []
         for decision in decisions:
             tag = f"seg:{decision.segment}"
@@ -736,9 +859,20 @@ class RedisStore:
         self, segment: str, tc: int, below: int, confirmed: Position, deleted: Position
     ) -> Answer:
         """Let dropped writers go that nothing can be left of (``seg_floor.lua``)."""
-        args: list[_Arg] = [tc, below, confirmed.padded(), deleted.padded()]
-        keys = ["closed", "floor", "floor-pair", "dropped"]
-        return self._answer(_Call("seg_floor", f"seg:{segment}", keys, args))
+        tag = f"seg:{segment}"
+        names = ("closed", "floor", "floor-pair", "dropped", "state")
+        keys = [*names, "dropped-groups", "dropped-floors", "dropped-from"]
+        cursor, removed = "0", 0
+        while True:
+            args: list[_Arg] = [tc, below, confirmed.padded(), deleted.padded()]
+            args += [f"{{{tag}}}:dropped:", _DROPPED_IN_A_GROUP, cursor, _DROPPED_AT_ONCE]
+            answer = self._answer(_Call("seg_floor", tag, keys, args))
+            if answer.code is not Code.OK:
+                return Answer(Code.OK, ("", str(removed))) if removed else answer
+            floor, more, cursor = answer.values
+            removed += int(more)
+            if cursor == "0":
+                return Answer(Code.OK, (floor, str(removed)))
 
     def through(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
         """Tell for each segment whether it has carried a transaction's decision out."""
@@ -763,6 +897,12 @@ class RedisStore:
         ]
         return [_as_holds(reply) for reply in self._run_all(calls)]
 
+    def mark_trimmed(self, segment: str, position: Position) -> Answer:
+        """Note that the log may let go what lies up to a position (``seg_trim.lua``)."""
+        tag = f"seg:{segment}"
+        args: list[_Arg] = [position.padded(), f"{{{tag}}}:cursor:"]
+        return self._answer(_Call("seg_trim", tag, ["subscriptions", "state"], args))
+
     def retire_segment(self, segment: str, end: Position, handed_over: Sequence[str]) -> Answer:
         """Let nothing be registered in a segment any more (``seg_retire.lua``)."""
         tag = f"seg:{segment}"
@@ -770,20 +910,29 @@ class RedisStore:
         keys = ["pins", "subscriptions", "state"]
         return self._answer(_Call("seg_retire", tag, keys, [*args, *handed_over]))
 
+    def shut_segments(self, segments: Sequence[str]) -> set[TxnId]:
+        """Let nothing be registered in segments whose topic goes; return who has pins there."""
+        calls = [_Call("seg_shut", f"seg:{segment}", ["pins", "state"], []) for segment in segments]
+        return {TxnId.parse(_text(txn)) for reply in self._run_many(calls) for txn in reply[2:]}
+
     def purge_segment(self, segment: str) -> Answer:
         """Remove what is left of a retired segment whose log is gone (``seg_purge.lua``)."""
         tag = f"seg:{segment}"
-        names = ("cursor", "pending-acks", "ack-ranges")
+        names = ("cursor", "pending-acks", "ack-ranges", "pending-ranges")
         orders = [f"resolved-order:{tc}" for tc in range(self._identity.coordinators)]
         keys = ["subscriptions", *_OF_A_SEGMENT, *orders]
-        return self._answer(_Call("seg_purge", tag, keys, [f"{{{tag}}}:{n}:" for n in names]))
+        args: list[_Arg] = [f"{{{tag}}}:{name}:" for name in names]
+        args += [f"{{{tag}}}:dropped-groups", f"{{{tag}}}:dropped:"]
+        return self._answer(_Call("seg_purge", tag, keys, args))
 
     # -- subscriptions -----------------------------------------------------------------------
 
-    def inherit_cursor(self, segment: str, subscription: str, query: str) -> Answer:
+    def inherit_cursor(
+        self, segment: str, subscription: str, query: str, planted: str = ""
+    ) -> Answer:
         """Let a subscription stand before a segment's first entry (``cursor_inherit.lua``)."""
         keys = [f"cursor:{subscription}", "subscriptions"]
-        args: list[_Arg] = [query, EARLIEST.padded(), subscription]
+        args: list[_Arg] = [query, EARLIEST.padded(), subscription, planted]
         return self._answer(_Call("cursor_inherit", f"seg:{segment}", keys, args))
 
     def release_cursors(
@@ -827,22 +976,77 @@ class RedisStore:
         return [_as_cursor(reply[2:]) for reply in replies]
 
     def claim_cursor(
-        self, segment: str, subscription: str, query: str, source_incarnation: int, start: Position
+        self,
+        segment: str,
+        subscription: str,
+        query: str,
+        source_incarnation: int,
+        start: Position,
+        *,
+        only_there: bool = False,
     ) -> Answer:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
         keys = [f"cursor:{subscription}", "subscriptions"]
-        args: list[_Arg] = [query, source_incarnation, start.padded(), subscription]
+        there = "1" if only_there else ""
+        args: list[_Arg] = [query, source_incarnation, start.padded(), subscription, there]
         return self._answer(_Call("cursor_claim", f"seg:{segment}", keys, args))
 
-    def reset_cursor(self, segment: str, subscription: str, position: Position) -> Answer:
-        """Put a cursor elsewhere, owned by nobody (``cursor_reset.lua``)."""
+    def claim_cursors(
+        self,
+        subscription: str,
+        query: str,
+        source_incarnation: int,
+        starts: Mapping[str, Position],
+    ) -> list[Answer]:
+        """Claim a subscription in several segments, only there (``cursor_claim.lua``)."""
+        calls = [
+            _Call(
+                "cursor_claim",
+                f"seg:{segment}",
+                [f"cursor:{subscription}", "subscriptions"],
+                [query, source_incarnation, start.padded(), subscription, "1"],
+            )
+            for segment, start in starts.items()
+        ]
+        return [_as_answer(reply) for reply in self._run_many(calls)]
+
+    def plant_cursors(
+        self, subscription: str, starts: Mapping[str, CursorStart], planted: str = ""
+    ) -> list[Answer]:
+        """Let a subscription exist where it has no cursor, in this order (``cursor_plant.lua``)."""
+        calls = [
+            _Call(
+                "cursor_plant",
+                f"seg:{segment}",
+                [f"cursor:{subscription}", "subscriptions", "state"],
+                [start.position.padded(), subscription, planted, "1" if start.may_skip else ""],
+            )
+            for segment, start in starts.items()
+        ]
+        return [_as_answer(reply) for reply in self._run_many(calls)]
+
+    def reset_cursor(
+        self,
+        segment: str,
+        subscription: str,
+        to: CursorStart | None,
+        seen: Cursor | None,
+    ) -> Answer:
+        """Put a cursor elsewhere, owned by nobody, unless it has changed (``cursor_reset.lua``)."""
         keys = [
             f"cursor:{subscription}",
             f"pending-acks:{subscription}",
             "subscriptions",
             f"ack-ranges:{subscription}",
+            "state",
         ]
-        args = [position.padded(), subscription]
+        args: list[_Arg] = [
+            subscription,
+            to.position.padded() if to else "",
+            seen.generation if seen else "",
+            seen.acknowledged.padded() if seen else "",
+            "1" if to and to.may_skip else "",
+        ]
         return self._answer(_Call("cursor_reset", f"seg:{segment}", keys, args))
 
     def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[Answer]:
@@ -923,6 +1127,19 @@ class RedisStore:
             return True
         # The own write of a request whose reply was lost is no conflict.
         return _text(reply[2]) == current and reply[3] == pointer
+
+    def register_sink(
+        self, query: str, sink: str, batch: int, attempt: str
+    ) -> dict[str, SinkEntry]:
+        """Register that a sink of a query begins a batch in an attempt (``sink_register.lua``)."""
+        args: list[_Arg] = [sink, batch, attempt, _SINKS_KEPT]
+        reply = self._run(_Call("sink_register", f"query:{query}", ["sinks"], args))
+        return _sink_entries(reply[2:])
+
+    def read_sinks(self, query: str) -> dict[str, SinkEntry]:
+        """Read which batch each sink of a query has begun last, and in which attempt."""
+        reply = self._run(_Call("sink_list", f"query:{query}", ["sinks"], []), [0, "OK"])
+        return _sink_entries(reply[2:])
 
     def next_source_incarnation(self) -> int:
         """Count one start of a source."""
@@ -1039,11 +1256,11 @@ def _as_gate(reply: list[Any]) -> Gate:
     )
     dropped = {writer: _split_bound(value)[0] for writer, value in _pairs(reply[3])}
     floor = {int(tc): int(counter) for tc, counter in _pairs(reply[4])}
-    return Gate(pins, dropped, floor, contains_txn=True)
+    return Gate(pins, dropped, floor, contains_txn=True, all_dropped=int(reply[5]))
 
 
 def _as_holds(reply: list[Any]) -> SegmentHolds:
-    names, queries, released = reply[3::3], reply[4::3], reply[5::3]
+    names, queries, released, planted = (reply[at::4] for at in range(3, 7))
     return SegmentHolds(
         retired=bool(reply[2]),
         released={
@@ -1051,6 +1268,7 @@ def _as_holds(reply: list[Any]) -> SegmentHolds:
             for name, at in zip(names, released, strict=True)
         },
         queries={_text(n): _text(q) for n, q in zip(names, queries, strict=True)},
+        planted={_text(n): _text(p) for n, p in zip(names, planted, strict=True)},
     )
 
 
@@ -1072,16 +1290,19 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
             taken=taken,
             incarnation=int(fields.get("source", "0")),
             released=released,
+            planted=fields.get("planted", ""),
         )
     except KeyError as error:
         raise StoreCorruptError(f"a cursor lacks its field {error}") from error
 
 
 def _unavailable(error: Exception, attempts: int) -> StoreUnavailableError:
+    advice = "Check that the Redis server runs and can be reached;"
+    if takes_no_more(error):
+        advice = f"{MAX_CLIENTS} After that"
     return StoreUnavailableError(
         f"no reply from the metadata store after {attempts} tries ({type(error).__name__}: "
-        f"{error}). Check that the Redis server runs and can be reached; the step is repeated when "
-        "the query starts again, nothing is lost"
+        f"{error}). {advice} the step is repeated when the query starts again, nothing is lost"
     )
 
 

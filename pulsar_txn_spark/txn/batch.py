@@ -13,20 +13,52 @@ decision, not carried out      whoever is held carries it out; the next attempt 
 carried out, not in Spark's    the replay finds COMMITTED, writes nothing and compares what it
 commit log                     read with what the header says was read (INV-7)
 =============================  =================================================================
+
+Spark's checkpoint is evidence, too: a run that begins batch N + 1 says that batch N is done. So a
+sink that records every batch must know batch N as COMMITTED. If it does not, the store lost it, or
+the sink has another name than before, or it is new: that is asked, not guessed (INV-11).
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pulsar_txn_spark import measures, steps
-from pulsar_txn_spark.errors import FencedError, StoreCorruptError, TransactionConflictError
+from pulsar_txn_spark.errors import (
+    BatchNotRecordedError,
+    FencedError,
+    StoreCorruptError,
+    TransactionConflictError,
+)
 from pulsar_txn_spark.steps import Step
-from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
-from pulsar_txn_spark.store.protocol import EndedBy, PointerRead, TxnId, TxnState
-from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+from pulsar_txn_spark.store.metadata_pb2 import (
+    EarlierBatch,
+    Evidence,
+    Outcome,
+    Pointer,
+    TaskWrite,
+)
+from pulsar_txn_spark.store.protocol import (
+    Answer,
+    Code,
+    Cursor,
+    EndedBy,
+    PointerRead,
+    SinkEntry,
+    TxnHeader,
+    TxnId,
+    TxnState,
+)
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, require_open
+from pulsar_txn_spark.txn.evidence import (
+    DEFAULT_RULE,
+    EvidenceRule,
+    evidence_of,
+    require_same_batch,
+    require_same_lineage,
+)
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import (
     MetadataPendingAckStore,
@@ -35,7 +67,9 @@ from pulsar_txn_spark.txn.pending_ack import (
     digest_of,
     plans_of_attempt,
 )
+from pulsar_txn_spark.txn.seen import note_segments
 
+_PLANNINGS_KEPT = 8  # of one batch: each is a restore of the checkpoint to the batch before
 _BEGIN_TRIES = 32  # each lost race means that another task or driver got on
 
 
@@ -70,12 +104,49 @@ class BatchKey:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a batch: its transaction, or the one that committed the batch before."""
+    """One attempt at a batch: its transaction, or the one that committed the batch before.
+
+    `before` is a serialized ``EarlierBatch``: the batch that the sink had when the attempt began.
+    """
 
     key: BatchKey
     nonce: str
     txn: TxnId
     replay: bool
+    before: bytes = field(default=b"", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRules:
+    """What is known of how a query writes to a sink.
+
+    Parameters
+    ----------
+    once : bool
+        Whether one run may write a batch to the sink only once. Where a user's function writes,
+        the same sink id twice in a batch would look like a replay and lose rows.
+    every_batch : bool
+        Whether the sink records every batch of its query, so that a batch that it does not know
+        was lost. Of a function that writes in some batches only nobody can tell.
+    first_batch : int or None
+        The batch from which on the user vouches for the sink: before it, nothing is missed.
+    """
+
+    once: bool = False
+    every_batch: bool = True
+    first_batch: int | None = None
+
+
+_STRICT = SinkRules()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a pointer's transaction was found to be; no header where the pointer tells."""
+
+    txn: TxnId
+    state: TxnState
+    header: TxnHeader | None
 
 
 class BatchTransactions:
@@ -96,7 +167,9 @@ class BatchTransactions:
 
     # -- begin -------------------------------------------------------------------------------
 
-    def begin(self, key: BatchKey, nonce: str, owner: str = "", *, once: bool = False) -> Attempt:
+    def begin(
+        self, key: BatchKey, nonce: str, owner: str = "", rules: SinkRules = _STRICT
+    ) -> Attempt:
         """Open the transaction of an attempt, or join it, or find that the batch is committed.
 
         Parameters
@@ -106,22 +179,26 @@ class BatchTransactions:
         owner : str
             ``<process>|<attempt>``, stands in the header: the driver's process, and the attempt
             at the micro-batch, which is the same for all of its writes.
-        once : bool
-            Whether one run may write the batch to this sink only once. Where a user's function
-            writes, the same sink id twice in a batch would look like a replay and lose rows.
+        rules : SinkRules
 
         Raises
         ------
         FencedError
-            If a newer attempt, a later batch or another query has taken the sink over.
+            If another attempt that began later, a later batch or another query has taken the sink
+            over.
+        BatchNotRecordedError
+            If the sink does not know the batch before as COMMITTED, and should.
         TransactionConflictError
-            If `once` and this very run has committed the batch before.
+            If this very run has committed the batch before and may not; or if the sink is new and
+            another one of the query has committed this batch in an earlier attempt.
+        TransactionAbortedError
+            If the attempt was aborted before its transaction began.
         """
         with steps.at(Step.BEGIN):
             if not key.streaming:
                 return Attempt(key, nonce, self._open(key, nonce, owner), replay=False)
             for _ in range(_BEGIN_TRIES):
-                attempt = self._try_begin(key, nonce, owner, once=once)
+                attempt = self._try_begin(key, nonce, owner, rules)
                 if attempt is None:
                     continue
                 return attempt
@@ -130,34 +207,97 @@ class BatchTransactions:
             "while this one tried to begin: more than one driver runs on this checkpoint"
         )
 
-    def _try_begin(self, key: BatchKey, nonce: str, owner: str, *, once: bool) -> Attempt | None:
+    def _try_begin(self, key: BatchKey, nonce: str, owner: str, rules: SinkRules) -> Attempt | None:
         read = self._store.read_pointer(key.sink, key.query)
         pointer = Pointer.FromString(read.own) if read.own else None
         if pointer is not None:
             self._refuse_fenced(key, nonce, pointer, read.current_query)
             if pointer.nonce == nonce:
-                return Attempt(key, nonce, TxnId.parse(pointer.txn_id), replay=False)
-            committed = self._finish(key, read, pointer)
+                return _joined(key, pointer)
+            committed = self._follow(key, rules, read, pointer)
             if committed is None:
                 return None
             if committed and pointer.batch_id == key.batch:
-                if once:
+                if rules.once:
                     _refuse_second_write(key, pointer, owner)
+                self._register(key, owner)
                 return Attempt(key, nonce, TxnId.parse(pointer.txn_id), replay=True)
-        # A new query on this sink id (another checkpoint): the old one's run is over.
-        elif read.current and self._finish(key, read, Pointer.FromString(read.current)) is None:
+        elif self._enter(key, owner, rules, read) is None:
             return None
+        # Before the transaction: whatever commits is registered.
+        self._register(key, owner)
         txn = self._open(key, nonce, owner)
-        pointer_now = Pointer(batch_id=key.batch, txn_id=txn.key, nonce=nonce, owner=owner)
+        pointer_now = Pointer(
+            batch_id=key.batch,
+            txn_id=txn.key,
+            nonce=nonce,
+            owner=owner,
+            every_batch=rules.every_batch,
+        )
         if pointer is not None and pointer.batch_id == key.batch:
             pointer_now.retired_nonces.extend([*pointer.retired_nonces, pointer.nonce])
+        if pointer is not None:
+            self._note_earlier(key, pointer, pointer_now)
         record = pointer_now.SerializeToString(deterministic=True)
         if self._store.swap_pointer(key.sink, key.query, read, record, current=key.query):
-            return Attempt(key, nonce, txn, replay=False)
+            return _joined(key, pointer_now)
         return None
 
+    def _register(self, key: BatchKey, owner: str) -> None:
+        """Register the sink, and end what an earlier attempt at the batch left open elsewhere.
+
+        That is a sibling's, which would end it as well; or that of the same sink under a name that
+        it had in the meantime, whose late commit would write the rows twice.
+        """
+        attempt = _attempt_of(owner)
+        others = self._store.register_sink(key.query, key.sink, key.batch, attempt)
+        for name in others if attempt else ():
+            self._committed_before(BatchKey(name, key.query, key.batch), attempt)
+
+    def _follow(
+        self, key: BatchKey, rules: SinkRules, read: PointerRead, pointer: Pointer
+    ) -> bool | None:
+        """End what the pointer names; tell whether it is COMMITTED, None if it has changed."""
+        found = self._find(key, read, pointer)
+        if found is None:
+            return None
+        if pointer.batch_id < key.batch:
+            self._refuse_gap(key, rules, pointer, found.state)
+        return self._finish(found)
+
+    def _enter(self, key: BatchKey, owner: str, rules: SinkRules, read: PointerRead) -> bool | None:
+        """Let a query begin with a sink; None if its pointer has changed."""
+        self._refuse_unknown(key, owner, rules)
+        if not read.current:
+            return True
+        # A new query on this sink id (another checkpoint): the old one's run is over.
+        last = self._find(key, read, Pointer.FromString(read.current))
+        return None if last is None else self._finish(last) or True
+
+    def _note_earlier(self, key: BatchKey, pointer: Pointer, pointer_now: Pointer) -> None:
+        """Take along what the sink knows of the batch before: the pointer is its last trace."""
+        if pointer.batch_id == key.batch:
+            pointer_now.before.CopyFrom(pointer.before)
+            return
+        _, evidence = self._committed(TxnId.parse(pointer.txn_id), pointer)
+        if evidence is not None:
+            planned = [evidence.planned, *pointer.also_planned] if evidence.planned else []
+            pointer_now.before.CopyFrom(EarlierBatch(batch_id=pointer.batch_id, planned=planned))
+        elif pointer.HasField("before"):  # that one was aborted
+            pointer_now.before.CopyFrom(pointer.before)
+
+    def _committed(self, txn: TxnId, pointer: Pointer | None) -> tuple[bytes, Evidence | None]:
+        """Return the digest and the evidence that a decided transaction has left."""
+        header = self._store.read_txn(txn)
+        found: Outcome | Pointer | None = pointer
+        if header is not None:
+            found = Outcome.FromString(header.outcome)
+        if found is None:
+            return b"", None
+        return found.digest, found.evidence if found.HasField("evidence") else None
+
     def _open(self, key: BatchKey, nonce: str, owner: str) -> TxnId:
-        return self._coordinator.new_txn(
+        txn, state = self._coordinator.open_txn(
             nonce,
             timeout_ms=self._timeout_ms,
             owner=owner,
@@ -166,6 +306,154 @@ class BatchTransactions:
             batch=str(key.batch),
             intents=[pointer_intent(key.query, key.sink)] if key.streaming else [],
         )
+        if key.streaming and state is not TxnState.OPEN:
+            # Its intents need not name the pointer: so the pointer must not come to name it.
+            require_open(txn, Answer(Code.DECIDED, (state,)))
+        return txn
+
+    def abort_nonce(self, nonce: str, cause: str) -> None:
+        """Abort the transaction of an attempt of which no task has told anything.
+
+        It is opened if no task has: one that is still on its way then finds it ABORTED.
+        """
+        txn = self._coordinator.new_txn(nonce)
+        self._coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause=cause)
+
+    # -- what a sink must know, as Spark's checkpoint says so ------------------------------------
+
+    def _refuse_gap(
+        self, key: BatchKey, rules: SinkRules, pointer: Pointer, state: TxnState
+    ) -> None:
+        """Refuse to follow a batch that should be COMMITTED and is not (INV-11)."""
+        if not rules.every_batch or rules.first_batch == key.batch:
+            return
+        if pointer.batch_id == key.batch - 1 and state is TxnState.COMMITTED:
+            return
+        known = f"its last batch is {pointer.batch_id}, {state}"
+        raise BatchNotRecordedError(
+            f"sink {key.sink!r} has no record that batch {key.batch - 1} of query {key.query} was "
+            f"committed ({known}), though Spark's checkpoint says that it is done. Nothing of "
+            f"batch {key.batch} was written. Either the metadata store lost its last writes: "
+            f"restore its newest state, or delete the entries from {_repeat_from(pointer, state)} "
+            "on in the checkpoint's folder 'commits', so that Spark runs that batch again "
+            "(docs/operations.md). Or the function that writes has swallowed an error. Or it "
+            "writes in some batches only: then say everyBatch=false. To go on without that batch, "
+            f"give sinkFirstBatch={key.batch} once"
+        )
+
+    def _refuse_unknown(self, key: BatchKey, owner: str, rules: SinkRules) -> None:
+        """Refuse a sink without a record that should have one, or whose rows another one wrote."""
+        others = {
+            name: entry
+            for name, entry in self._store.read_sinks(key.query).items()
+            if name != key.sink
+        }
+        for name, entry in others.items():
+            if entry.batch > key.batch:
+                raise FencedError(
+                    f"sink {key.sink!r} is new, and query {key.query} has begun batch "
+                    f"{entry.batch} in sink {name!r}, this is batch {key.batch}: the checkpoint is "
+                    "an older copy, or another driver runs on it. Nothing was written; restore the "
+                    "newest checkpoint, or start with a new one"
+                )
+        if rules.first_batch == key.batch:
+            return
+        self._refuse_moved(key, _attempt_of(owner), others)
+        if not rules.every_batch or key.batch == 0:
+            return
+        known = ", ".join(f"{name!r} (batch {entry.batch})" for name, entry in others.items())
+        raise BatchNotRecordedError(
+            f"sink {key.sink!r} has no record of query {key.query}, though Spark's checkpoint says "
+            f"that the query's batches before {key.batch} are done. Nothing of batch {key.batch} "
+            f"was written. The query has written to these sinks: {known or 'none'}. If the sink "
+            "was renamed or moved (another sinkId, another function, another kind of sink), give "
+            "sinkId=<the name before>. If it is new in this query, give "
+            f"sinkFirstBatch={key.batch} once. If it is neither, the metadata store has lost its "
+            "record: restore its newest state. If it is written in some batches only, say "
+            "everyBatch=false"
+        )
+
+    def _refuse_moved(self, key: BatchKey, attempt: str, others: Mapping[str, SinkEntry]) -> None:
+        """Refuse a new sink where another one has committed the batch in an earlier attempt.
+
+        A sibling that was committed before is replayed before, by this attempt, and registered
+        with it. What is left is the same sink under another name, or siblings whose order is not
+        the same in every attempt.
+        """
+        for name, entry in others.items():
+            if entry.batch != key.batch or not attempt or entry.attempt == attempt:
+                continue
+            if self._committed_before(BatchKey(name, key.query, key.batch), attempt):
+                raise TransactionConflictError(
+                    f"sink {key.sink!r} is new, but batch {key.batch} of query {key.query} was "
+                    f"committed to sink {name!r} in an earlier attempt, and this one has not come "
+                    "by there yet. If that is the same sink under another name, these rows would "
+                    f"be written twice: give sinkId={name}. If it is another sink of this query, "
+                    f"write to it first, or give this one sinkFirstBatch={key.batch}. Nothing "
+                    "was written"
+                )
+
+    def _committed_before(self, key: BatchKey, attempt: str) -> bool:
+        """Tell whether an earlier attempt has committed a batch to a sink; end one that is OPEN."""
+        for _ in range(_BEGIN_TRIES):
+            read = self._store.read_pointer(key.sink, key.query)
+            pointer = Pointer.FromString(read.own) if read.own else None
+            if pointer is None or pointer.batch_id != key.batch:
+                return False
+            if _attempt_of(pointer.owner) == attempt:
+                return False
+            found = self._find(key, read, pointer)
+            if found is not None:
+                return self._finish(found)
+        raise FencedError(f"sink {key.sink!r}: its pointer changes all the time")
+
+    def require_recorded(self, cursor: Cursor, subscription: str) -> tuple[str, str]:
+        """Require that the sink that moved a cursor last has recorded the batches since (INV-11).
+
+        Called where Spark's checkpoint is ahead of the cursor: a batch is done that read further.
+        A sink of ours has then committed it, without an acknowledgement if Spark did not need the
+        rows; or the sink is not ours.
+
+        Returns
+        -------
+        (str, str)
+            Sink and batch by which the cursor may now be moved; empty where no sink of ours did.
+
+        Raises
+        ------
+        BatchNotRecordedError
+        """
+        if not cursor.sink or not cursor.batch.isdigit():
+            return "", ""
+        key = BatchKey(cursor.sink, cursor.query, int(cursor.batch))
+        for _ in range(_BEGIN_TRIES):
+            read = self._store.read_pointer(key.sink, key.query)
+            pointer = Pointer.FromString(read.own) if read.own else None
+            if pointer is not None:
+                if not pointer.every_batch:
+                    # A sink that writes sometimes, or of a version that did not say.
+                    return "", ""
+                found = self._find(key, read, pointer)
+                if found is None:
+                    continue
+                # It has begun a batch only after it committed the one before.
+                last = pointer.batch_id - (found.state is not TxnState.COMMITTED)
+                if last > key.batch:
+                    return cursor.sink, str(last)
+            raise BatchNotRecordedError(
+                f"subscription {subscription!r} stands where batch {key.batch} of query "
+                f"{key.query} has put it, in the transaction of sink {key.sink!r}. Spark's "
+                "checkpoint says that the query has read further, but that sink has no record of "
+                f"a later batch that was committed. The cursor was not moved. Either the metadata "
+                "store lost its last writes: restore its newest state, or delete the entries "
+                f"after {key.batch} in the checkpoint's folder 'commits', so that Spark runs that "
+                "batch again (docs/operations.md). Or the query writes to another sink than "
+                "before: if it is not of this package, free the subscription "
+                "(pulsar-txn subscription reset --to here)"
+            )
+        raise FencedError(f"sink {key.sink!r}: its pointer changes all the time")
+
+    # -- who may begin -------------------------------------------------------------------------
 
     def _refuse_fenced(self, key: BatchKey, nonce: str, pointer: Pointer, current: str) -> None:
         sink = f"sink {key.sink!r}"
@@ -189,14 +477,15 @@ class BatchTransactions:
                 f"{sink}: this attempt was made for batch {pointer.batch_id}, not for {key.batch}"
             )
 
-    def _finish(self, key: BatchKey, read: PointerRead, pointer: Pointer) -> bool | None:
-        """Bring an earlier attempt to its end; tell whether it is COMMITTED.
+    def _find(self, key: BatchKey, read: PointerRead, pointer: Pointer) -> _Found | None:
+        """Look the state of a pointer's transaction up.
 
         None says that the pointer has changed since it was read, so that it has to be read again.
         """
-        if pointer.decision != Pointer.UNDECIDED:
-            return pointer.decision == Pointer.COMMITTED
         txn = TxnId.parse(pointer.txn_id)
+        if pointer.decision != Pointer.UNDECIDED:
+            committed = pointer.decision == Pointer.COMMITTED
+            return _Found(txn, TxnState.COMMITTED if committed else TxnState.ABORTED, None)
         header = self._store.read_txn(txn)
         if header is None and self._store.read_pointer(key.sink, key.query) != read:
             # A sweep has taught it the decision, and then removed the header.
@@ -207,14 +496,20 @@ class BatchTransactions:
                 "header is gone before the pointer learned its decision: it is not guessed. "
                 "Restore the store"
             )
-        if header.state is TxnState.OPEN:
+        return _Found(txn, header.state, header)
+
+    def _finish(self, found: _Found) -> bool:
+        """Bring an earlier attempt to its end; tell whether it is COMMITTED."""
+        if found.header is None:
+            return found.state is TxnState.COMMITTED
+        if found.state is TxnState.OPEN:
             # The transaction of a dead or fenced run ends at once (INV-8), unless it committed.
             state = self._coordinator.abort(
-                txn, EndedBy.FENCE, cause="a newer attempt took the batch over"
+                found.txn, EndedBy.FENCE, cause="a newer attempt took the batch over"
             )
             return state is TxnState.COMMITTED
-        self._coordinator.materialize(header)
-        return header.state is TxnState.COMMITTED
+        self._coordinator.materialize(found.header)
+        return found.state is TxnState.COMMITTED
 
     # -- commit ------------------------------------------------------------------------------
 
@@ -225,6 +520,7 @@ class BatchTransactions:
         run_id: str,
         *,
         acknowledge: bool,
+        rule: EvidenceRule = DEFAULT_RULE,
     ) -> None:
         """Commit what the tasks wrote, together with what the batch has read.
 
@@ -238,11 +534,14 @@ class BatchTransactions:
             Names the attempt at the micro-batch that the tasks ran in; empty if unknown.
         acknowledge : bool
             Whether this transaction acknowledges what the batch read.
+        rule : EvidenceRule
+            What tells a replay of the batch from other data.
 
         Raises
         ------
         TransactionAbortedError, FencedError
-            If a newer attempt or the lease ended the transaction: nothing is visible.
+            If a newer attempt or the lease ended the transaction, or if the checkpoint is a copy
+            that went another way than the sink: nothing is visible.
         TransactionConflictError
             If the tasks do not fit together, or a replay has read other data than the original.
         CommitStateUnknownError
@@ -255,9 +554,15 @@ class BatchTransactions:
         for task in tasks:
             self._store.tally.add(task.tally)
         plans = self._plans(attempt.key, run_id)
-        if attempt.replay:
-            self._compare(attempt, digest_of(plans))
-            return
+        evidence = None
+        if attempt.key.streaming:
+            evidence = evidence_of(rule, attempt.key.batch, plans, tasks)
+            if attempt.replay:
+                self._compare(attempt, rule, digest_of(plans), evidence)
+                return
+            earlier = [task.before for task in tasks if task.HasField("before")]
+            earlier.append(EarlierBatch.FromString(attempt.before))
+            require_same_lineage(attempt.key.sink, rule, earlier[0])
         acks = []
         if acknowledge:
             key = attempt.key
@@ -266,12 +571,12 @@ class BatchTransactions:
         outcome = Outcome(
             winners=[winner for task in tasks for winner in task.winners],
             digest=digest_of(plans),
+            evidence=evidence,
             messages=sum(task.messages for task in tasks),
             bytes=sum(task.bytes for task in tasks),
         )
-        touched = {f"seg:{w.segment}" for w in outcome.winners} | {f"seg:{a.segment}" for a in acks}
-        for tag in sorted(touched):
-            outcome.witnesses[tag] = self._store.witness(tag)
+        touched = {w.segment for w in outcome.winners} | {a.segment for a in acks}
+        note_segments(outcome, self._store, touched)
         trips = sum(task.round_trips for task in tasks) + self._store.round_trips - before
         counts = {
             **measures.observation(measures.BATCH_MESSAGES, outcome.messages),
@@ -286,28 +591,48 @@ class BatchTransactions:
         records = self._store.read_plans(key.query, str(key.batch))
         return plans_of_attempt([ReadPlan.parse(record) for record in records.values()], run_id)
 
-    def _compare(self, attempt: Attempt, digest: bytes) -> None:
+    def _compare(
+        self, attempt: Attempt, rule: EvidenceRule, digest: bytes, evidence: Evidence
+    ) -> None:
         """Refuse a replay that has read other data than the batch that was committed."""
-        header = self._store.read_txn(attempt.txn)
-        if header is None:
-            pointer = Pointer.FromString(
-                self._store.read_pointer(attempt.key.sink, attempt.key.query).own
+        key = attempt.key
+        read = self._store.read_pointer(key.sink, key.query)
+        pointer = Pointer.FromString(read.own)
+        if pointer.batch_id != key.batch:
+            # With its header, the evidence may be gone by now: nothing could be compared.
+            raise FencedError(
+                f"sink {key.sink!r}: another driver went on to batch {pointer.batch_id} while this "
+                f"one replayed batch {key.batch}. Nothing was written; let one driver run"
             )
-            committed = pointer.digest
-        else:
-            committed = Outcome.FromString(header.outcome).digest
-        if committed != digest:
-            raise TransactionConflictError(
-                f"sink {attempt.key.sink!r}: batch {attempt.key.batch} of this query was committed "
-                f"by transaction {attempt.txn} with other input than it has now: the checkpoint "
-                "was restored from elsewhere, or its offsets were changed. Nothing was written; "
-                "start with the checkpoint that the committed batch belongs to, or with a new one"
-            )
+        committed = self._committed(attempt.txn, pointer)
+        where = (
+            f"sink {key.sink!r}: batch {key.batch} of this query was committed by transaction "
+            f"{attempt.txn}"
+        )
+        require_same_batch(where, rule, committed, (digest, evidence))
+        known = {b"", *pointer.also_planned, committed[1].planned if committed[1] else b""}
+        if evidence.planned not in known:
+            # The same rows, planned anew: the batches behind it may follow this planning, too.
+            # If the pointer has changed meanwhile, somebody else is ahead, who will be compared.
+            pointer.also_planned.append(evidence.planned)
+            del pointer.also_planned[:-_PLANNINGS_KEPT]
+            record = pointer.SerializeToString(deterministic=True)
+            self._store.swap_pointer(key.sink, key.query, read, record, current=read.current_query)
 
     def abort(self, attempt: Attempt, cause: str) -> None:
         """Abort an attempt's transaction; nothing happens where it is decided or was a replay."""
         if not attempt.replay:
             self._coordinator.abort(attempt.txn, EndedBy.OWNER, nonce=attempt.nonce, cause=cause)
+
+
+def _joined(key: BatchKey, pointer: Pointer) -> Attempt:
+    return Attempt(
+        key,
+        pointer.nonce,
+        TxnId.parse(pointer.txn_id),
+        replay=False,
+        before=pointer.before.SerializeToString() if pointer.HasField("before") else b"",
+    )
 
 
 def _refuse_second_write(key: BatchKey, pointer: Pointer, owner: str) -> None:
@@ -317,6 +642,11 @@ def _refuse_second_write(key: BatchKey, pointer: Pointer, owner: str) -> None:
             "write to it would be taken for a replay and dropped. Give each write of a batch its "
             "own sinkId, or write them in one transaction (pulsar_txn_spark.transactional)"
         )
+
+
+def _repeat_from(pointer: Pointer, state: TxnState) -> int:
+    """Return the batch from which on Spark has to run again what the sink does not know."""
+    return int(pointer.batch_id) + (state is TxnState.COMMITTED)
 
 
 def _attempt_of(owner: str) -> str:

@@ -161,7 +161,7 @@ class MetadataTransactionBuffer:
         self, segment: str, last_confirmed: Callable[[str], Position]
     ) -> Position:
         """Return how far a segment may be read: no undecided entry lies at or before it."""
-        return self.readable([segment], last_confirmed, [EARLIEST])[0].end
+        return self.readable([segment], last_confirmed, [EARLIEST], ends_only=True)[0].end
 
     def is_txn_aborted(self, segment: str, writer: str, position: Position) -> bool:
         """Tell whether the entry of a writer at a position counts as aborted.
@@ -188,6 +188,8 @@ class MetadataTransactionBuffer:
         segments: Sequence[str],
         last_confirmed: Callable[[str], Position],
         starts: Sequence[Position],
+        *,
+        ends_only: bool = False,
     ) -> list[ReadableRange]:
         """Tell how far each segment may be read from `starts` on, helping whoever holds it up.
 
@@ -199,12 +201,15 @@ class MetadataTransactionBuffer:
             Asks the log for a segment's LAC.
         starts : sequence of Position
             What was read before: an end never falls below it.
+        ends_only : bool, optional
+            Whether nothing is going to be read by this answer, so that it needs no names.
         """
         missing: set[TxnId] = set()
         for _ in range(_HELP_ROUNDS):
             # INV-4: LAC first, then pins, dropped and floor together; neither is ever cached.
             confirmed = [last_confirmed(segment) for segment in segments]
-            gates = self._store.gates(segments)
+            lows = confirmed if ends_only else starts
+            gates = self._store.gates(segments, list(zip(lows, confirmed, strict=True)))
             held = [
                 pin
                 for gate, lac in zip(gates, confirmed, strict=True)

@@ -40,6 +40,7 @@ from pulsar_txn_spark.store.protocol import (
 )
 from pulsar_txn_spark.txn.op_log import OpLog
 from pulsar_txn_spark.txn.participants import Participants
+from pulsar_txn_spark.txn.seen import noted_in
 from pulsar_txn_spark.txn.txn_ids import require_own
 
 DEFAULT_TIMEOUT_MS = 60_000
@@ -110,6 +111,32 @@ class TransactionCoordinator:
         intents: Sequence[str] = (),
     ) -> TxnId:
         """Open the transaction of an attempt nonce; again = the same one."""
+        txn, _ = self.open_txn(
+            nonce,
+            timeout_ms=timeout_ms,
+            owner=owner,
+            sink=sink,
+            query=query,
+            batch=batch,
+            intents=intents,
+        )
+        return txn
+
+    def open_txn(
+        self,
+        nonce: str,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        owner: str = "",
+        sink: str = "",
+        query: str = "",
+        batch: str = "",
+        intents: Sequence[str] = (),
+    ) -> tuple[TxnId, TxnState]:
+        """Open the transaction of an attempt nonce, or find it; return its state as well.
+
+        Of one that is decided already the intents may not be among its own.
+        """
         return self.store.create_txn(
             tc=self.shard(nonce),
             nonce=nonce,
@@ -378,7 +405,7 @@ class TransactionCoordinator:
         if header.materialized and not again:
             return
         outcome = Outcome.FromString(header.outcome)
-        self.store.bear_witness(outcome.witnesses)
+        self.store.bear_witness(noted_in(outcome))
         participants = Participants.of(header.intents)
         committed = header.state is TxnState.COMMITTED
         won = {(w.segment, w.writer): w for w in outcome.winners} if committed else {}
@@ -494,6 +521,7 @@ def _same_decision(decided: bytes, asked: bytes) -> bool:
     outcomes = [Outcome.FromString(decided), Outcome.FromString(asked)]
     for outcome in outcomes:
         outcome.ClearField("witnesses")
+        outcome.ClearField("histories")
     return bool(outcomes[0] == outcomes[1])
 
 

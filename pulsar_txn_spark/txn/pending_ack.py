@@ -39,6 +39,7 @@ from pulsar_txn_spark.txn.coordinator import (
     as_record,
 )
 from pulsar_txn_spark.txn.participants import ack_intent
+from pulsar_txn_spark.txn.seen import note_segments
 
 _HELP_ROUNDS = 8
 _INTERVALS_PER_STEP = 512  # a script holds the store up for a millisecond or two, not longer
@@ -203,6 +204,7 @@ class MetadataPendingAckStore:
             for ack, answer in zip(acks, self._store.place_acks(txn, acks), strict=True):
                 if self._settle(txn, ack, answer):
                     placed.append(ack)
+                    self._count_one(ack.start.padded(), ack.end.padded())
         return placed
 
     def _settle(self, txn: TxnId, ack: AckRequest, answer: Answer) -> bool:
@@ -211,7 +213,7 @@ class MetadataPendingAckStore:
         for _ in range(_HELP_ROUNDS):
             if answer.code is Code.OK:
                 return True
-            if answer.code is Code.CURSOR and _acknowledged_by_sibling(ack, answer.values):
+            if answer.code is Code.CURSOR and _acknowledged_before(ack, answer.values):
                 return False
             if answer.code is Code.UNCLAIMED:
                 # The task that reads this segment never ran (Spark did not need its rows).
@@ -336,6 +338,7 @@ class MetadataPendingAckStore:
         with steps.at(Step.PENDING_ACK):
             passing = frozenset({Code.OK, Code.DELETED} if nothing_left else {Code.OK})
             self._ask(txn, where, lambda: self._store.ack_cumulative(txn, where, interval), passing)
+            self._count_one(interval.start.padded(), interval.end.padded())
 
     def acknowledge_now(
         self,
@@ -369,8 +372,7 @@ class MetadataPendingAckStore:
             )
             raise
         outcome = Outcome()
-        tag = f"seg:{where.segment}"
-        outcome.witnesses[tag] = self._store.witness(tag)
+        note_segments(outcome, self._store, [where.segment])
         self._coordinator.commit(txn, nonce, outcome)
         return dropped
 
@@ -407,6 +409,11 @@ class MetadataPendingAckStore:
         with steps.at(Step.INTENT):
             intents = [ack_intent(where.segment, where.subscription)]
             self._coordinator.intend(txn, nonce, timeout_ms, intents)
+
+    def _count_one(self, *parts: str) -> None:
+        # A range of a segment is one record, and a step of its own.
+        size = sum(map(len, parts))
+        count_acknowledgements(self._store.tally, 1, size, _INTERVALS_PER_STEP)
 
     def _count(self, chunk: Sequence[AckInterval]) -> None:
         size = sum(len(i.start.padded()) + len(i.end.padded()) for i in chunk)
@@ -462,7 +469,7 @@ def require_claimed(subscription: str, query: str, answer: Answer) -> None:
     Raises
     ------
     AcknowledgementConflictError
-        If it belongs to another query.
+        If it belongs to another query, or was reset.
     FencedError
         If a newer source of the same query has taken it over.
     DataLossError
@@ -473,6 +480,14 @@ def require_claimed(subscription: str, query: str, answer: Answer) -> None:
             f"subscription {subscription!r} was to begin in a segment that retention has deleted "
             "meanwhile, with all of its rows. Nothing was skipped: raise the topic's retention "
             "(pulsar-txn topic retention), then start again with a new checkpoint"
+        )
+    if answer.code is Code.CHANGED:
+        position = MessagePosition.from_padded(answer.values[0])
+        raise AcknowledgementConflictError(
+            f"subscription {subscription!r} was reset, and stands at {position} now: this is not "
+            "where the checkpoint goes on, or the reset came while this query ran. Nothing was "
+            "read. After a reset to 'here', start the query again; after any other, start one with "
+            "a new checkpoint and startingOffsets=subscription"
         )
     if answer.code is Code.OWNED:
         raise AcknowledgementConflictError(
@@ -504,8 +519,12 @@ def taken_over(what: object) -> FencedError:
     )
 
 
-def _acknowledged_by_sibling(ack: AckRequest, cursor: tuple[str, ...]) -> bool:
-    position, sink, batch, _ = cursor
+def _acknowledged_before(ack: AckRequest, cursor: tuple[str, ...]) -> bool:
+    position, sink, batch, txn = cursor
+    # The query's own source has moved it: no sink of ours was known when Spark noted this batch as
+    # done, and now it runs again (the store lost what the sink had recorded).
+    if txn and not sink and not batch:
+        return position >= ack.end.padded()
     return position == ack.end.padded() and batch == ack.batch and sink != ack.sink
 
 

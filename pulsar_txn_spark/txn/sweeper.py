@@ -50,6 +50,10 @@ DEFAULT_BUSY_S = 10.0
 """How long a sweep that has much to do goes on: a third of the interval, so that it keeps up with
 what ends meanwhile, and yet ends soon when it is told to."""
 
+STAGE_UNUSED_MS = 86_400_000
+"""A day without a sign of life of a scope, before what it has staged goes. It gives one four times
+in a lease (`txn.timeoutMs`, at most a day), so that a living one is never taken for dead."""
+
 _AT_A_TIME = 500  # transactions of a TC that a round of a sweep deals with: bounds its memory
 _PAGE = 5_000  # index entries that a round looks at: bounds what one script costs
 # What is wrong with one transaction or segment, and no reason to leave the others alone.
@@ -64,9 +68,10 @@ class SweepReport:
 
     ``stuck`` names transactions that could not be carried out, or whose header is past its
     retention but could not go, and why. ``waiting`` counts headers past their retention that wait
-    for an older transaction of their TC to end. ``changes_finished`` counts the splits, merges and
-    seals that somebody had left half done. ``segments_trimmed`` and ``segments_deleted``
-    count those of which the topics' retention has let data go.
+    for an older transaction of their TC to end. ``stages_removed`` counts the dead scopes of which
+    what they had staged went. ``changes_finished`` counts the splits, merges and seals that
+    somebody had left half done, ``topics_deleted`` the topics half deleted. ``segments_trimmed``
+    and ``segments_deleted`` count those of which the topics' retention has let data go.
     """
 
     aborted: int = 0
@@ -74,7 +79,9 @@ class SweepReport:
     headers_removed: int = 0
     segments_closed: int = 0
     dropped_removed: int = 0
+    stages_removed: int = 0
     changes_finished: int = 0
+    topics_deleted: int = 0
     segments_trimmed: int = 0
     segments_deleted: int = 0
     waiting: int = 0
@@ -141,10 +148,21 @@ class Sweeper:
             busy = [tc for tc in busy if self._sweep_once(tc, report)]
             if time.monotonic() >= until:
                 break
+        for tc in range(self._store.identity.coordinators):
+            self._sweep_stages(tc, report)
         for chore in self._chores:
             chore(report)
         self._store.deliver_tally()
         return report
+
+    def _sweep_stages(self, tc: int, report: SweepReport) -> None:
+        """Delete what scopes have staged that died without a transaction."""
+        seen = _AT_A_TIME
+        while seen == _AT_A_TIME:
+            seen, removed = self._store.sweep_stages(
+                tc, unused_ms=STAGE_UNUSED_MS, limit=_AT_A_TIME
+            )
+            report.stages_removed += removed
 
     def settle(self, segment: str, report: SweepReport) -> None:
         """Let dropped writers of a segment go of which the log has deleted every entry (INV-5)."""
@@ -217,7 +235,8 @@ class Sweeper:
                 free.append(header.txn)
             else:
                 report.note_stuck(header.txn, why)
-        removed = len(self._store.remove_txns(free))
+        answers = self._store.remove_txns(free)
+        removed = sum(answer.code in (Code.OK, Code.ABSENT) for answer in answers)
         report.headers_removed += removed
         self._offsets[tc] = offset + page.seen - removed if page.more else 0
         # Where nothing could go, the next sweep looks behind: this one would only scan on.
@@ -295,7 +314,10 @@ class Sweeper:
                 return None
             committed = header.state is TxnState.COMMITTED
             pointer.decision = Pointer.COMMITTED if committed else Pointer.ABORTED
-            pointer.digest = Outcome.FromString(header.outcome).digest
+            outcome = Outcome.FromString(header.outcome)
+            pointer.digest = outcome.digest
+            if outcome.HasField("evidence"):
+                pointer.evidence.CopyFrom(outcome.evidence)
             record = pointer.SerializeToString(deterministic=True)
             if self._store.swap_pointer(sink, query, read, record, current=read.current_query):
                 return None

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from pulsar_txn_spark.errors import SchemaError
-from pulsar_txn_spark.segments.log import ROW_SCHEMA
+from pulsar_txn_spark.segments.log import ROW_SCHEMA, checked_event_times, checked_properties
 from pulsar_txn_spark.segments.wire.frames import FrameError
 from pulsar_txn_spark.segments.wire.pulsar_pb2 import RowMetadata
 
@@ -175,23 +174,17 @@ def _base64_flags(column: pa.Array) -> pa.Array | None:
 
 
 def _event_times(column: pa.Array) -> pa.Array:
-    lowest = pc.min(column).as_py() or 0
-    if lowest < 0:
-        raise SchemaError(
-            "an event time is a number of milliseconds since 1970 that is not negative, found "
-            f"{lowest}"
-        )
-    times = pc.fill_null(column, 0)  # 0 is Pulsar's own "no event time"
+    times = pc.fill_null(checked_event_times(column), 0)  # 0 is Pulsar's own "no event time"
     encoded = _tagged(_EVENT_TIME, times.to_numpy(zero_copy_only=False).astype(np.int64))
     return pc.if_else(pc.greater(times, 0), encoded, pa.scalar(b"", pa.binary()))
 
 
 def _properties(column: pa.Array) -> pa.Array:
     encoded: list[bytes] = []
-    for pairs in column.to_pylist():
+    for pairs in checked_properties(column).to_pylist():
         row = RowMetadata()
         for name, text in pairs or ():
-            row.properties.add(key=name, value=text or "")
+            row.properties.add(key=name, value=text)
         # payload_size is written by itself.
         encoded.append(row.SerializePartialToString())
     return pa.array(encoded, pa.binary())
@@ -325,7 +318,8 @@ def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
             key = row.partition_key.encode()
             if row.key_is_base64:
                 key = base64.b64decode(key, validate=True)
-        pairs = [(pair.key, pair.value) for pair in row.properties] or None
+        # A name may be there twice: the last one counts, as for Pulsar's Java client.
+        pairs = list({pair.key: pair.value for pair in row.properties}.items()) or None
         found.append((value, key, row.event_time_ms or None, pairs))
     if at != len(payload):
         raise IndexError

@@ -155,6 +155,16 @@ class WireClient:
             except RefusedError as refused:
                 backoff.again(refused)
 
+    def max_message_bytes(self) -> int:
+        """Return the largest message that brokers take.
+
+        Raises
+        ------
+        RefusedError
+            If none of them can be reached.
+        """
+        return self._any().max_message_bytes
+
     def forget(self, topic: str) -> None:
         """Look the topic up again the next time: it is not where it was."""
         self._located.pop(topic, None)

@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
-    MessageTooLargeError,
     PulsarTxnError,
     SegmentLogError,
     UnverifiedReceiptError,
@@ -32,7 +31,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments import entry_codec
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef
-from pulsar_txn_spark.segments.pulsar_errors import translate
+from pulsar_txn_spark.segments.pulsar_errors import ENTRY_MARGIN_BYTES, too_large, translate
 from pulsar_txn_spark.segments.pulsar_options import parse_passthrough
 from pulsar_txn_spark.segments.wire import batch
 from pulsar_txn_spark.segments.wire.client import RETRIED, Backoff, WireClient
@@ -270,14 +269,9 @@ class WireSegmentWriter:
             packed = compress(plain, self._settings.compression)
             metadata.compression = self._settings.compression
             metadata.uncompressed_size = len(plain)
-        size, limit = len(packed) + metadata.ByteSize(), self._connection.max_message_bytes
-        if size > limit:
-            self._failure = MessageTooLargeError(
-                f"{end - start} message(s) of {size} bytes with their metadata exceed what Pulsar "
-                f"takes for segment {self._segment.id}: {limit} bytes; make the value smaller, "
-                "raise maxMessageSize on brokers and bookies, or for several messages lower "
-                "pulsar.producer.batchingMaxBytes"
-            )
+        size, allowed = len(packed) + metadata.ByteSize(), self._connection.max_message_bytes
+        if size > allowed - ENTRY_MARGIN_BYTES:
+            self._failure = too_large(self._segment, end - start, size, allowed)
             raise self._failure
         send = Send(producer_id=self._number, sequence_id=self._next_id, messages=end - start)
         frame = encode_send(Command(type=Command.SEND, send=send), metadata, packed)

@@ -102,11 +102,15 @@ class WireReaderSettings:
 
 @dataclass(frozen=True, slots=True)
 class WireEntry:
-    """An entry whose checksum was right; its payload is still packed."""
+    """An entry whose checksum was right; its payload is still packed.
+
+    ``first`` is where a message begins that was put together out of several entries.
+    """
 
     position: Position
     metadata: EntryMetadata
     payload: bytes | memoryview
+    first: Position | None = None
 
     @property
     def producer_name(self) -> str:
@@ -342,6 +346,14 @@ class WireEntryFeed:
         return translate(result, "read", self._segment, why.detail)
 
 
+@dataclass(slots=True)
+class _Chunks:
+    """What has come of a message in several entries, and where it begins."""
+
+    first: Position
+    parts: list[bytes]
+
+
 class EntryRows:
     """Collects entries' rows and hands them out as record batches of the columns asked for.
 
@@ -372,7 +384,7 @@ class EntryRows:
         self._schema = pa.schema([column for column in READ_SCHEMA if column.name in columns])
         self._held: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
-        self._chunks: dict[str, list[bytes]] = {}
+        self._chunks: dict[str, _Chunks] = {}
 
     def add(self, entry: WireEntry) -> None:
         """Add an entry's rows.
@@ -402,7 +414,9 @@ class EntryRows:
             publish_time_ms=entry.metadata.publish_time_ms,
         )
         if not entry.metadata.HasField("messages"):
-            shown = _alone(shown)
+            shown = _with(shown, batch_index=-1, batch_size=0)
+        if whole.first is not None:
+            shown = _with(shown, first_ledger=whole.first.ledger, first_entry=whole.first.entry)
         self._held.append(shown)
         self._rows += shown.num_rows
         self._bytes += shown.nbytes
@@ -428,30 +442,31 @@ class EntryRows:
         if not metadata.HasField("uuid") or metadata.chunks <= 1:
             return entry
         if metadata.chunk_id == 0:
-            self._chunks[metadata.uuid] = []
+            self._chunks[metadata.uuid] = _Chunks(entry.position, [])
         chunks = self._chunks.get(metadata.uuid)
         if chunks is None:  # it begins before the range that is read
             chunks = self._chunks[metadata.uuid] = self._look_back(entry)
-        if metadata.chunk_id < len(chunks):
+        if metadata.chunk_id < len(chunks.parts):
             return None  # sent again by a client that had lost its connection
-        if metadata.chunk_id > len(chunks):
+        if metadata.chunk_id > len(chunks.parts):
             raise SegmentLogError(
-                f"expected chunk {len(chunks)} of a message in segment {self._segment.id}, "
+                f"expected chunk {len(chunks.parts)} of a message in segment {self._segment.id}, "
                 f"found chunk {metadata.chunk_id} of {metadata.chunks} at {entry.position}: its "
                 "beginning is no longer in the log, so that the message cannot be read; start "
                 "behind it"
             )
-        chunks.append(bytes(entry.payload))
-        if sum(map(len, chunks)) > MAX_PAYLOAD_BYTES:
+        chunks.parts.append(bytes(entry.payload))
+        if sum(map(len, chunks.parts)) > MAX_PAYLOAD_BYTES:
             raise SegmentLogError(
                 f"a message in {metadata.chunks} chunks at {entry.position} of segment "
                 f"{self._segment.id} exceeds {MAX_PAYLOAD_BYTES} bytes: it would not fit"
             )
-        if len(chunks) < metadata.chunks:
+        if len(chunks.parts) < metadata.chunks:
             return None
-        return replace(entry, payload=b"".join(self._chunks.pop(metadata.uuid)))
+        del self._chunks[metadata.uuid]
+        return replace(entry, payload=b"".join(chunks.parts), first=chunks.first)
 
-    def _look_back(self, entry: WireEntry) -> list[bytes]:
+    def _look_back(self, entry: WireEntry) -> _Chunks:
         """Return the chunks of a message that lie before an entry, as far as they are found."""
         wanted, here = entry.metadata.chunk_id, entry.position
         reach = _LOOK_BACK * wanted
@@ -460,12 +475,13 @@ class EntryRows:
             start = EARLIEST
             if reach < here.entry:
                 start = Position(here.ledger, here.entry - reach - 1)
-            chunks: list[bytes] = []
+            chunks = _Chunks(here, [])
             for found in self._entries(start, here):
                 its = found.metadata
-                if its.uuid == entry.metadata.uuid and its.chunk_id == len(chunks):
-                    chunks.append(bytes(found.payload))
-            if len(chunks) == wanted or start == EARLIEST:
+                if its.uuid == entry.metadata.uuid and its.chunk_id == len(chunks.parts):
+                    chunks.first = chunks.first if chunks.parts else found.position
+                    chunks.parts.append(bytes(found.payload))
+            if len(chunks.parts) == wanted or start == EARLIEST:
                 return chunks
             reach *= _LOOK_BACK
 
@@ -492,9 +508,9 @@ def _decode(entry: WireEntry) -> pa.RecordBatch:
     return found
 
 
-def _alone(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Mark a row as one that is not part of a batch."""
-    for name, value in (("batch_index", -1), ("batch_size", 0)):
+def _with(rows: pa.RecordBatch, **constants: int) -> pa.RecordBatch:
+    """Replace the columns of an entry's only row, where they are there."""
+    for name, value in constants.items():
         at = rows.schema.get_field_index(name)
         if at >= 0:
             field = rows.schema.field(at)

@@ -10,7 +10,12 @@ from urllib.parse import urlsplit
 
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.segments.pulsar_options import Credentials, parse_passthrough
+from pulsar_txn_spark.redaction import redacted
+from pulsar_txn_spark.segments.pulsar_options import (
+    Credentials,
+    parse_passthrough,
+    service_url_of,
+)
 
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 _CONNECT_MS = 10_000
@@ -47,7 +52,7 @@ def parse_addresses(url: str) -> tuple[Address, ...]:
     if scheme not in _PORTS or not addresses or not all(one.host for one in addresses):
         raise OptionError(
             "expected a broker's address as pulsar://host:port or pulsar+ssl://host:port, found "
-            f"{url!r}"
+            f"{redacted(url)!r}"
         )
     return addresses
 
@@ -116,7 +121,7 @@ class ConnectionSettings:
         if credentials.method == "tls":
             certificate, key = credentials["tlsCertFile"], credentials["tlsKeyFile"]
         return cls(
-            addresses=parse_addresses(config.service_url),
+            addresses=parse_addresses(service_url_of(config)),
             credentials=credentials,
             trust_file=given.get("tls_trust_certs_file_path"),
             certificate_file=certificate,

@@ -7,6 +7,7 @@ from functools import partial
 
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.pulsar_errors import translate
 from pulsar_txn_spark.segments.wire import client as wire_client
@@ -34,6 +35,8 @@ class WireTransport:
         If an option is unknown, refused or malformed, or only ``pulsar-client`` can serve it.
     """
 
+    drops_chunks = False
+
     def __init__(self, config: PulsarConfig) -> None:
         self._config = config
         self._writer_settings = WireWriterSettings.of(config)
@@ -45,7 +48,7 @@ class WireTransport:
         try:
             self._client.reach(segment.log_name)
         except RefusedError as refused:
-            doing = f"reach {service_url} for"
+            doing = f"reach {redacted(service_url)} for"
             raise translate(refused.result, doing, segment, refused.detail) from None
 
     def partitions(self, topic: str, ask_admin: Callable[[str], int | None]) -> int | None:

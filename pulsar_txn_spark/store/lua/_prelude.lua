@@ -1,34 +1,87 @@
 -- Put in front of every script of one tag.
--- KEYS[1]  birth record of the tag: hash {uuid, epoch, seq, retired}
+-- KEYS[1]  birth record of the tag: hash {uuid, epoch, seq, retired, registered, server, history,
+--          histories}
 -- ARGV[1]  uuid of the store that the caller knows
 -- ARGV[2]  its epoch
--- ARGV[3]  the lowest seq of this tag that the caller may accept
--- Every result starts with {seq, code}. Before anything is written:
+-- ARGV[3]  the states of this tag that the caller has seen or was told of: '<seq> <history>' of
+--          each, '-' for a history that is not known; in front of them '+' once {meta} says 'born'
+-- Every result starts with {'<seq> <history>', code}. Before anything is written:
 --   {-1,  'NO_BIRTH'}                 the tag is not there (never was, or was lost)
 --   {seq, 'OTHER_STORE', uuid, epoch} the tag belongs to another store
 --   {seq, 'BEHIND'}                   the tag is older than what the caller has seen
-local birth = redis.call('HMGET', KEYS[1], 'uuid', 'epoch', 'seq', 'retired')
+--   {seq, 'OVERTAKEN', seq seen, its history, last seq of it here | ''}
+--                                     what the caller has seen is not in this tag's past (INV-14)
+--   {seq, 'UNREGISTERED'}             {meta} may not know that the tag was born: it could be lost
+--                                     and born again. Register it, and ask again with '+'
+local birth = redis.call('HMGET', KEYS[1], 'uuid', 'epoch', 'seq', 'retired', 'registered', 'server',
+  'history')
 if not birth[1] then
   return {-1, 'NO_BIRTH'}
 end
-local seq = tonumber(birth[3])
+local seq = birth[3] .. ' ' .. (birth[7] or '')
 if birth[1] ~= ARGV[1] or birth[2] ~= ARGV[2] then
   return {seq, 'OTHER_STORE', birth[1], birth[2]}
 end
-if seq < tonumber(ARGV[3]) then
-  return {seq, 'BEHIND'}
+for number, history in string.gmatch(ARGV[3], '(%d+) (%S+)') do
+  if tonumber(number) > tonumber(birth[3]) then
+    return {seq, 'BEHIND'}
+  end
+  if history ~= '-' and history ~= birth[7] then
+    -- '*' stands for the oldest ones, whose names are not kept: a number among theirs may pass.
+    local ended = redis.call('HGET', KEYS[1], 'histories') or ''
+    local at = string.find(ended, history .. ':', 1, true)
+    local last = at and string.match(ended, '%d+', at + #history + 1)
+      or string.match(ended, '^%*:(%d+)')
+    if not last or tonumber(number) > tonumber(last) then
+      return {seq, 'OVERTAKEN', number, history, last or ''}
+    end
+  end
+end
+if not birth[5] then
+  if string.sub(ARGV[3], 1, 1) ~= '+' then
+    return {seq, 'UNREGISTERED'}
+  end
+  redis.call('HSET', KEYS[1], 'registered', '1')
 end
 -- Of a segment that was deleted (see seg_retire.lua): nothing is registered in its tag any more. It
 -- outlives everything else in there, so that no late request brings anything back (INV-5, INV-6).
 local retired = birth[4]
--- Call once, as the last write of a script that changed anything.
-local function changed()
-  return redis.call('HINCRBY', KEYS[1], 'seq', 1)
-end
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local function text(number)
   return string.format('%.0f', number)
+end
+-- Let a history of the tag begin if this server is not the one that changed it last. A server can
+-- have lost acknowledged changes only if it was started since, or made a primary: with either it
+-- takes a new replication id. So the changes of one history have all been made one upon the other.
+-- (Where the user may not call INFO, no history begins, and losses are told by the number alone.)
+local function continue_history(number)
+  local info = redis.pcall('INFO', 'replication')
+  local server = type(info) == 'string' and string.match(info, 'master_replid:(%x+)')
+  if not server or server == birth[6] then
+    return
+  end
+  local time = redis.call('TIME')
+  local name = server .. ' ' .. number .. ' ' .. time[1] .. ' ' .. time[2]
+  local fresh = string.sub(redis.sha1hex(name), 1, 16)
+  local ended = redis.call('HGET', KEYS[1], 'histories') or ''
+  if birth[7] then
+    ended = ended .. birth[7] .. ':' .. birth[3] .. ' '
+  end
+  local _, kept = string.gsub(ended, '%x+:%d+ ', '')
+  if kept > 64 then
+    ended = string.gsub(ended, '^%*:%d+ ', '')
+    ended = '*' .. string.sub(ended, string.find(ended, ':', 1, true), -1)
+  end
+  redis.call('HSET', KEYS[1], 'server', server, 'history', fresh, 'histories', ended)
+  birth[6], birth[7] = server, fresh
+end
+-- Call once, as the last write of a script that changed anything.
+local function changed()
+  local number = text(redis.call('HINCRBY', KEYS[1], 'seq', 1))
+  continue_history(number)
+  birth[3] = number
+  return number .. ' ' .. (birth[7] or '')
 end

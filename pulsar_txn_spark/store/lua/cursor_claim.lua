@@ -3,25 +3,38 @@
 -- KEYS[2]  {seg:<id>}:cursor:<subscription>  hash position, query, generation, source, txn, sink, batch,
 --          released: up to where nobody will ask again (Spark may replay its last batch); without it
 --          (clients acknowledge what they never read again) that is the position
+--          planted: '<start>|<next segment>', where a query that started made it: where that start was,
+--          and the number that the next segment of the topic would get then
+--          moved: '1' from an administrator's putting it elsewhere to the next claim
 -- KEYS[3]  {seg:<id>}:subscriptions          set of names
 -- ARGV[4]  query id, ARGV[5] incarnation of the source, ARGV[6] position to start at, ARGV[7] name
--- -> {seq, 'OK', position, generation} | {seq, 'OWNED', query id} | {seq, 'FENCED', incarnation}
+-- ARGV[8]  '1' if the caller goes on at that position and nowhere else
+-- -> {seq, 'OK', position, generation, '1' if this changed anything or ''}
+--    {seq, 'OWNED', query id} | {seq, 'FENCED', incarnation}
+--    {seq, 'CHANGED', position}  it was reset since this source started, or it was put elsewhere
 --    {seq, 'DELETED'} as well if the segment was deleted
 if retired then
   return {seq, 'DELETED'}
 end
-local cursor = redis.call('HMGET', KEYS[2], 'query', 'source', 'position', 'generation')
+local cursor = redis.call('HMGET', KEYS[2], 'query', 'source', 'position', 'generation',
+  'moved')
 if not cursor[3] then
   redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[5], 'position', ARGV[6],
     'generation', '1', 'released', ARGV[6])
   redis.call('SADD', KEYS[3], ARGV[7])
-  return {changed(), 'OK', ARGV[6], '1'}
+  return {changed(), 'OK', ARGV[6], '1', '1'}
 end
 if not cursor[1] or cursor[1] == '' then
-  -- Reset: the next query takes the subscription over at the position where it stands.
+  -- Reset: the next query takes the subscription over at the position where it stands. Not the one
+  -- that runs, which nobody has stopped, and not one that goes on elsewhere and would fail then.
+  if tonumber(cursor[2] or '0') >= tonumber(ARGV[5])
+      or (cursor[5] == '1' and ARGV[8] == '1' and cursor[3] ~= ARGV[6]) then
+    return {seq, 'CHANGED', cursor[3]}
+  end
   redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[5])
   redis.call('HSETNX', KEYS[2], 'released', cursor[3])
-  return {changed(), 'OK', cursor[3], cursor[4]}
+  redis.call('HDEL', KEYS[2], 'moved')
+  return {changed(), 'OK', cursor[3], cursor[4], '1'}
 end
 if cursor[1] ~= ARGV[4] then
   return {seq, 'OWNED', cursor[1]}
@@ -30,7 +43,7 @@ if tonumber(cursor[2]) > tonumber(ARGV[5]) then
   return {seq, 'FENCED', cursor[2]}
 end
 if cursor[2] == ARGV[5] then
-  return {seq, 'OK', cursor[3], cursor[4]}
+  return {seq, 'OK', cursor[3], cursor[4], ''}
 end
 redis.call('HSET', KEYS[2], 'source', ARGV[5])
-return {changed(), 'OK', cursor[3], cursor[4]}
+return {changed(), 'OK', cursor[3], cursor[4], '1'}

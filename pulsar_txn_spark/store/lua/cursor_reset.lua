@@ -1,8 +1,17 @@
--- Put a subscription's cursor somewhere else: a new generation, owned by nobody.
+-- Put a subscription's cursor somewhere else, or leave it where it stands: a new generation, owned by
+-- nobody. It moves only from where the caller has seen it (INV-9, INV-13).
 -- KEYS[2]  {seg:<id>}:cursor:<subscription>, KEYS[3] {seg:<id>}:pending-acks:<subscription>
 -- KEYS[4]  {seg:<id>}:subscriptions, KEYS[5] {seg:<id>}:ack-ranges:<subscription>
--- ARGV[4]  position, ARGV[5] name
--- -> {seq, 'OK', generation} | {seq, 'PENDING', TxnId}
+-- KEYS[6]  {seg:<id>}:state
+-- ARGV[4]  name, ARGV[5] position, '' = where it stands
+-- ARGV[6]  generation as read, '' = there was no cursor
+-- ARGV[7]  position as read; where the cursor is to stay, it may have moved since
+-- ARGV[8]  '1' if it may begin behind what retention has let go, else ''
+-- -> {seq, 'OK', position, generation} | {seq, 'PENDING', TxnId}
+--    {seq, 'ALREADY', position, generation}  this very request was answered before
+--    {seq, 'ABSENT'}                         there is no cursor, and none is to be made
+--    {seq, 'CHANGED'}                        the cursor is not where the caller has seen it
+--    {seq, 'SINGLE', position, ranges}       it is to stay, and does not say all that is acknowledged
 --    {seq, 'DELETED'} as well if the segment was deleted
 if retired then
   return {seq, 'DELETED'}
@@ -11,16 +20,45 @@ local pending = redis.call('HKEYS', KEYS[3])
 if #pending > 0 then
   return {seq, 'PENDING', pending[1]}
 end
+local cursor = redis.call('HMGET', KEYS[2], 'position', 'generation', 'released', 'query')
+if not cursor[1] and (ARGV[5] == '' or ARGV[6] ~= '') then
+  return {seq, ARGV[5] == '' and 'ABSENT' or 'CHANGED'}
+end
+if (cursor[2] or '') ~= ARGV[6] or (ARGV[5] ~= '' and (cursor[1] or '') ~= ARGV[7]) then
+  local again = cursor[4] == '' and tonumber(cursor[2]) == (tonumber(ARGV[6]) or 0) + 1
+    and (ARGV[5] == '' or cursor[1] == ARGV[5])
+  if again then
+    return {seq, 'ALREADY', cursor[1], cursor[2]}
+  end
+  return {seq, 'CHANGED'}
+end
+local position = ARGV[5]
+if position == '' then
+  position = cursor[1]
+  local ranges = redis.call('ZCARD', KEYS[5])
+  -- A part of an entry has a third number: how many of its messages are acknowledged.
+  if ranges > 0 or string.find(position, ':.*:') then
+    return {seq, 'SINGLE', position, ranges}
+  end
+end
+local trimmed = redis.call('HGET', KEYS[6], 'trim-to')
+if ARGV[8] == '1' and trimmed and trimmed > position then
+  position = trimmed
+end
 -- Where the cursor stays, the query before may come back and replay its last batch: what it may read
 -- again stays as well.
-local cursor = redis.call('HMGET', KEYS[2], 'position', 'released')
-if cursor[2] and cursor[1] ~= ARGV[4] then
-  redis.call('HSET', KEYS[2], 'released', ARGV[4])
+if not cursor[1] or (cursor[3] and cursor[1] ~= position) then
+  redis.call('HSET', KEYS[2], 'released', position)
 end
 local generation = redis.call('HINCRBY', KEYS[2], 'generation', 1)
-redis.call('HSET', KEYS[2], 'query', '', 'source', '0', 'position', ARGV[4])
-redis.call('HDEL', KEYS[2], 'txn', 'sink', 'batch')
+-- Its source stays: who has claimed it before, and still runs, cannot take it back.
+redis.call('HSET', KEYS[2], 'query', '', 'position', position)
+redis.call('HSETNX', KEYS[2], 'source', '0')
+redis.call('HDEL', KEYS[2], 'txn', 'sink', 'batch', 'planted')
+if position ~= cursor[1] then
+  redis.call('HSET', KEYS[2], 'moved', '1')
+end
 -- Nothing is pending, so that all of these are of the old generation and deleted.
 redis.call('DEL', KEYS[5])
-redis.call('SADD', KEYS[4], ARGV[5])
-return {changed(), 'OK', text(generation)}
+redis.call('SADD', KEYS[4], ARGV[4])
+return {changed(), 'OK', position, text(generation)}

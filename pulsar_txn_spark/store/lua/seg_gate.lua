@@ -1,9 +1,13 @@
 -- Read, in one step, everything that decides what of a segment may be read (INV-4). Read LAC first.
 -- KEYS[2]  {seg:<id>}:pins, KEYS[3] {seg:<id>}:pin-order, KEYS[4] {seg:<id>}:dropped
 -- KEYS[5]  {seg:<id>}:floor, KEYS[6] {seg:<id>}:state
+-- KEYS[7]  {seg:<id>}:dropped-groups, KEYS[8] {seg:<id>}:dropped-floors (see seg_floor.lua)
 -- ARGV[4]  how many pins at most
+-- ARGV[5], ARGV[6]  range (start, end] that is going to be read, '' = all; ARGV[7] prefix of groups
 -- -> {seq, 'PLAIN'}                         no transaction has ever written here
---    {seq, 'OK', {bound, writer, TxnId...}, {writer, bound|TxnId...}, {TC, counter...}}
+--    {seq, 'OK', {bound, writer, TxnId...}, {writer, bound|TxnId...}, {TC, counter...}, dropped}
+-- Of the dropped writers those that can have entries in the range, and the floor that holds in it;
+-- the number at the end is that of all dropped writers.
 -- What a deleted segment contained is known for good (PIP-373).
 if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 and retired ~= 'txn' then
   return {seq, 'PLAIN'}
@@ -17,4 +21,50 @@ for _, member in ipairs(redis.call('ZRANGE', KEYS[3], 0, tonumber(ARGV[4]) - 1))
   pins[#pins + 1] = writer
   pins[#pins + 1] = string.sub(pin, string.find(pin, '|', 1, true) + 1)
 end
-return {seq, 'OK', pins, redis.call('HGETALL', KEYS[4]), redis.call('HGETALL', KEYS[5])}
+local dropped = redis.call('HGETALL', KEYS[4])
+local floor = redis.call('HGETALL', KEYS[5])
+local size = #dropped
+local known = size / 2 + tonumber(redis.call('HGET', KEYS[6], 'folded') or '0')
+local function add(group)
+  local names = redis.call('HGETALL', ARGV[7] .. group)
+  for i = 1, #names do
+    dropped[size + i] = names[i]
+  end
+  size = size + #names
+end
+if ARGV[5] == '' then
+  for _, group in ipairs(redis.call('ZRANGE', KEYS[7], 0, -1)) do
+    add(group)
+  end
+  return {seq, 'OK', pins, dropped, floor, known}
+end
+-- A group has the names of what can lie between its predecessor's position and its own.
+local above, last = ARGV[5], ARGV[5] >= ARGV[6]
+while not last do
+  local groups = redis.call('ZRANGEBYLEX', KEYS[7], '(' .. above, '+', 'LIMIT', 0, 64)
+  last = #groups < 64
+  for _, group in ipairs(groups) do
+    add(group)
+    above = group
+    if group >= ARGV[6] then
+      last = true
+      break
+    end
+  end
+end
+-- Behind the position of a group nothing was committed by what is below its counters.
+local before = redis.call('ZREVRANGEBYLEX', KEYS[7], '[' .. ARGV[5], '-', 'LIMIT', 0, 1)[1]
+if before then
+  local at = {}
+  for i = 1, #floor, 2 do
+    at[floor[i]] = i + 1
+  end
+  for tc, counter in string.gmatch(redis.call('HGET', KEYS[8], before), '(%d+):(%d+)') do
+    if not at[tc] then
+      floor[#floor + 1], floor[#floor + 2] = tc, counter
+    elseif tonumber(floor[at[tc]]) < tonumber(counter) then
+      floor[at[tc]] = counter
+    end
+  end
+end
+return {seq, 'OK', pins, dropped, floor, known}

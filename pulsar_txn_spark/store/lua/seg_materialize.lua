@@ -4,6 +4,7 @@
 -- KEYS[5]  {seg:<id>}:closed, KEYS[6] {seg:<id>}:resolved, KEYS[7] {seg:<id>}:state
 -- KEYS[8]  {seg:<id>}:events (stream)
 -- KEYS[9]  {seg:<id>}:resolved-order:<TC>  zset TxnId by counter: which marks closing removes
+-- KEYS[10] {seg:<id>}:dropped-from  hash writer -> where it was pinned (see seg_floor.lua)
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] COMMITTED | ABORTED
 -- ARGV[8]  highest position that a winner has a receipt for, or ''
 -- ARGV[9]  number of writers W, then W pairs: writer, 'WON' | bound from which on it is dropped
@@ -12,10 +13,9 @@
 -- -> {seq, 'OK' | 'MORE', writers dropped, cursors moved} | {seq, 'ALREADY'} | {seq, 'CLOSED'}
 -- MORE: it holds more ranges than one step gives up; ask again. Its record in the pending acks goes
 -- with the last of them, so that neither a reset nor `closed` comes in between.
---    {seq, 'CLOSED'} as well if the segment was deleted
-if retired then
-  return {seq, 'CLOSED'}
-end
+--    {seq, 'CLOSED'} as well if the segment was deleted and has nothing of the transaction. (Where its
+--    topic is being deleted, see seg_shut.lua, pins are there until then: whoever meets one still needs
+--    the header, which may go once this was done.)
 local closed = redis.call('HGET', KEYS[5], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then
   return {seq, 'CLOSED'}
@@ -35,6 +35,7 @@ for _ = 1, tonumber(ARGV[9]) do
     local bound = string.sub(pin, 1, string.find(pin, '|', 1, true) - 1)
     if fate ~= 'WON' then
       redis.call('HSET', KEYS[4], writer, fate .. '|' .. ARGV[4])
+      redis.call('HSET', KEYS[10], writer, bound)
       dropped = dropped + 1
     end
     redis.call('HDEL', KEYS[2], writer)
@@ -73,6 +74,12 @@ for _ = 1, subscriptions do
     done = done + 1
     moved = moved + advanced
   end
+end
+if retired then
+  if done == 0 then
+    return {seq, 'CLOSED'}
+  end
+  return {changed(), more and 'MORE' or 'OK', dropped, moved}
 end
 local fresh = redis.call('HSETNX', KEYS[6], ARGV[4], ARGV[7])
 if fresh == 1 then

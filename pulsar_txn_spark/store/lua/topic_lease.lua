@@ -1,10 +1,16 @@
 -- Let one process at a time look after a topic: two that trim the same log at once would get in each
 -- other's way. No safety of the metadata hangs on it.
 -- KEYS[2]  {topic:<name>}:topology, KEYS[3] {topic:<name>}:properties
--- ARGV[4]  who asks, ARGV[5] for how many ms
--- -> {seq, 'OK'} | {seq, 'OWNED', by whom} | {seq, 'ABSENT'} (no such topic)
-if redis.call('EXISTS', KEYS[2]) == 0 then
+-- ARGV[4]  who asks, ARGV[5] for how many ms, ARGV[6] incarnation of the topic that is meant ('' = any)
+-- -> {seq, 'OK'} | {seq, 'OWNED', by whom}
+--    {seq, 'ABSENT'} (no such topic, or it is being deleted)
+--    {seq, 'CONFLICT', incarnation} (it was deleted and created again)
+local topic = redis.call('HMGET', KEYS[2], 'version', 'incarnation', 'deleting')
+if not topic[1] or topic[3] then
   return {seq, 'ABSENT'}
+end
+if ARGV[6] ~= '' and topic[2] and topic[2] ~= ARGV[6] then
+  return {seq, 'CONFLICT', topic[2]}
 end
 local held = redis.call('HGET', KEYS[3], '__upkeep')
 if held then

@@ -1,13 +1,21 @@
 -- Set a property of a topic, or remove it.
 -- KEYS[2]  {topic:<name>}:topology, KEYS[3] {topic:<name>}:properties  hash name -> value
--- ARGV[4]  name, ARGV[5] 'set' | 'remove', ARGV[6] value
--- -> {seq, 'OK'} | {seq, 'ABSENT'} (no such topic, or no such property to remove)
-if redis.call('EXISTS', KEYS[2]) == 0 then
+-- ARGV[4]  incarnation of the topic that is meant ('' = any)
+-- ARGV[5]  name, ARGV[6] 'set' | 'remove', ARGV[7] value
+-- -> {seq, 'OK'}
+--    {seq, 'ABSENT'} (no such topic, or it is being deleted, or no such property to remove)
+--    {seq, 'CONFLICT', incarnation} (it was deleted and created again)
+local topic = redis.call('HMGET', KEYS[2], 'version', 'incarnation', 'deleting')
+if not topic[1] or topic[3] then
   return {seq, 'ABSENT'}
 end
-if ARGV[5] == 'set' then
-  redis.call('HSET', KEYS[3], ARGV[4], ARGV[6])
-elseif redis.call('HDEL', KEYS[3], ARGV[4]) == 0 then
+-- A record of an older version has no incarnation beside it.
+if ARGV[4] ~= '' and topic[2] and topic[2] ~= ARGV[4] then
+  return {seq, 'CONFLICT', topic[2]}
+end
+if ARGV[6] == 'set' then
+  redis.call('HSET', KEYS[3], ARGV[5], ARGV[7])
+elseif redis.call('HDEL', KEYS[3], ARGV[5]) == 0 then
   return {seq, 'ABSENT'}
 end
 return {changed(), 'OK'}

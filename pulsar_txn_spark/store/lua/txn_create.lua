@@ -10,7 +10,24 @@
 -- -> {seq, 'OK' | 'EXISTS', TxnId, state}; an error once the counters of the TC are used up
 local known = redis.call('HGET', KEYS[3], ARGV[7])
 if known then
-  return {seq, 'EXISTS', known, redis.call('HGET', ARGV[4] .. known, 'state') or ''}
+  local header = redis.call('HMGET', ARGV[4] .. known, 'state', 'sink')
+  -- Who fails a write opens its transaction without knowing its sink, to abort it. An intent is
+  -- added as long as it may be (INV-6); who finds a decided one must not touch what it names.
+  local added = 0
+  if header[1] == 'OPEN' then
+    for i = 13, #ARGV do
+      added = added + redis.call('SADD', ARGV[5] .. known, ARGV[i])
+    end
+    if header[2] == '' and ARGV[9] ~= '' then
+      redis.call('HSET', ARGV[4] .. known, 'owner', ARGV[8], 'sink', ARGV[9], 'query', ARGV[10],
+        'batch', ARGV[11])
+      added = added + 1
+    end
+  end
+  if added > 0 then
+    return {changed(), 'EXISTS', known, header[1]}
+  end
+  return {seq, 'EXISTS', known, header[1] or ''}
 end
 -- A Lua number is a double: beyond 2^53 two transactions would get one id.
 if tonumber(redis.call('GET', KEYS[2]) or '0') >= 9007199254740991 then

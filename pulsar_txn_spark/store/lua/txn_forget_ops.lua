@@ -1,7 +1,7 @@
 -- Delete the operation records and staged writes of a decided transaction. A batch goes with the
 -- last transaction that has a record in it.
 -- KEYS[2]  {tc<N>}:txn:<TxnId>, KEYS[3] {tc<N>}:txn-op:<TxnId>, KEYS[4] {tc<N>}:stage:<nonce>
--- KEYS[5]  {tc<N>}:idx:txn-unmaterialized
+-- KEYS[5]  {tc<N>}:idx:txn-unmaterialized, KEYS[6] {tc<N>}:idx:stages
 -- KEYS[#KEYS] {tc<N>}:metrics  hash of counts
 -- ARGV[4]  'materialized', once every participant has
 -- ARGV[5]  TxnId, ARGV[6] key prefix of batches
@@ -29,6 +29,7 @@ if found[1] ~= '0' then
   return {changed(), 'PENDING', found[1]}
 end
 redis.call('DEL', KEYS[3], KEYS[4])
+redis.call('ZREM', KEYS[6], redis.call('HGET', KEYS[2], 'nonce'))
 redis.call('HSET', KEYS[2], 'materialized', '1')
 redis.call('ZREM', KEYS[5], ARGV[5])
 local ops = redis.call('HGET', KEYS[2], 'ops')

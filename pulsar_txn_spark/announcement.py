@@ -1,0 +1,18 @@
+"""What a user has to hear whatever the level of the logs: once, on standard error.
+
+PySpark shows no log below WARNING of its workers' Python, and what they print on standard error
+arrives at the driver's.
+"""
+
+from __future__ import annotations
+
+import sys
+
+_told: set[str] = set()
+
+
+def announce(text: str) -> None:
+    """Print a line on standard error, once in this process."""
+    if text not in _told:
+        _told.add(text)
+        print(f"pulsar_txn: {text}", file=sys.stderr, flush=True)  # noqa: T201 — what it is for

@@ -1,0 +1,140 @@
+"""One connection for all that a thread appends, however many writers it has.
+
+A lane holds a connection only while something on it is unanswered. So a process needs as many
+connections as it has threads that append at this moment, and not one for each segment of each open
+transaction. Answers come in the order of the requests: each goes to whoever asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from redis.exceptions import ResponseError
+
+from pulsar_txn_spark.errors import SegmentLogUnavailableError
+
+_IN_FLIGHT_BYTES = 4 * 1024 * 1024  # hides the fsync of one entry behind the encoding of the next
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A command that is on its way.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of its payload.
+    answered : callable
+        Gets the reply, or the error that the server sent in place of one. Must not raise.
+    lost : callable
+        Gets the reason why no reply will come. Must not raise.
+    wanted : callable
+        Whether anybody still waits for the reply.
+    """
+
+    size: int
+    answered: Callable[[Any], None]
+    lost: Callable[[Exception], None]
+    wanted: Callable[[], bool]
+
+
+class AppendLane:
+    """Sends commands on one connection, a bounded number of bytes ahead of their replies.
+
+    Parameters
+    ----------
+    pool : redis.ConnectionPool
+        Where the connection comes from, and goes back to when every reply is there.
+    prepare : sequence of str
+        A command that is sent first on each connection.
+    """
+
+    def __init__(self, pool: redis.ConnectionPool, prepare: Sequence[str]) -> None:
+        self._pool = pool
+        self._prepare = prepare
+        self._lock = threading.RLock()
+        self._connection: redis.Connection | None = None
+        self._sent: deque[Request] = deque()
+        self._bytes = 0
+
+    def send(self, command: Sequence[Any], request: Request) -> None:
+        """Send a command; waits for replies while too much is in flight."""
+        with self._lock:
+            while self._sent and self._bytes + request.size > _IN_FLIGHT_BYTES:
+                self._receive()
+            try:
+                connection = self._ready()
+                packed = connection.pack_command(*command)  # type: ignore[no-untyped-call]
+                connection.send_packed_command(packed, check_health=False)  # type: ignore[no-untyped-call]
+            except BaseException as error:
+                self._let_go(error)
+                raise
+            self._sent.append(request)
+            self._bytes += request.size
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Receive replies until it is done."""
+        with self._lock:
+            while not done():
+                self._receive()
+
+    def abandon(self) -> None:
+        """Let go of the connection if nobody waits for any of the replies that are outstanding."""
+        with self._lock:
+            if self._sent and not any(request.wanted() for request in self._sent):
+                # Replies that nobody has read must not reach the connection's next user.
+                self._let_go(SegmentLogUnavailableError("the writer was closed"))
+
+    def _ready(self) -> redis.Connection:
+        if self._connection is not None:
+            return self._live()
+        self._connection = self._pool.get_connection()
+        prepare = self._connection.pack_command(*self._prepare)  # type: ignore[no-untyped-call]
+        self._connection.send_packed_command(prepare, check_health=False)  # type: ignore[no-untyped-call]
+        self._sent.append(Request(0, lambda _: None, lambda _: None, lambda: False))
+        return self._connection
+
+    def _live(self) -> redis.Connection:
+        # redis-py connects anew without a word when a connection was closed, by another thread for
+        # one: the replies to what was sent before would then be missing, and those to later
+        # commands be taken for them.
+        assert self._connection is not None
+        if not self._connection.is_connected:
+            raise SegmentLogUnavailableError(
+                "the connection was closed before the server's reply came"
+            )
+        return self._connection
+
+    def _receive(self) -> None:
+        try:
+            reply: Any = self._live().read_response()
+        except ResponseError as error:
+            reply = error
+        except BaseException as error:
+            self._let_go(error)
+            raise
+        request = self._sent.popleft()
+        self._bytes -= request.size
+        request.answered(reply)
+        if not self._sent:
+            self._release()
+
+    def _let_go(self, error: BaseException) -> None:
+        """Tell everybody whose reply will not come, and close the connection."""
+        lost, self._sent, self._bytes = self._sent, deque(), 0
+        reason = error if isinstance(error, Exception) else SegmentLogUnavailableError(repr(error))
+        for request in lost:
+            request.lost(reason)
+        if self._connection is not None:
+            self._connection.disconnect()  # type: ignore[no-untyped-call]
+        self._release()
+
+    def _release(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.release(connection)

@@ -1,0 +1,313 @@
+"""Where a topic's life begins and ends, so that nothing of one life reaches into the next (INV-12).
+
+A life is named by its *incarnation*, which is drawn when the topic is created; all of its segments'
+ids contain it, so no id is ever used again. Creating a topic takes these steps:
+
+1. *creating*: the topology is written, under a name that nobody can use yet;
+2. *listed*: the topic is added to the catalogue;
+3. the segments' metadata and logs are made;
+4. *live*: the topology says so. From here on the topic is used, and never made again.
+
+Deleting it takes these:
+
+1. *deleting*: the topology says so. From here on no reader, writer or change of segments finds the
+   topic, and it has no properties any more; who has found it before fails at the steps below;
+2. *shut*, in one step for each segment: nothing is registered there any more, however late;
+3. transactions that have a pin there, and are open, are aborted: none of them commits rows that go
+   with the topic. Those that were committed before lose them as all others do;
+4. the logs go;
+5. the segments' metadata goes, but for the mark of step 2;
+6. the topology goes;
+7. the name leaves the catalogue.
+
+Each step may be repeated, by several at once. A creation is continued by whoever creates the topic
+next (another layout: deleted and begun anew); a deletion by whoever creates or deletes it next, and
+by sweeps. The catalogue and the topology are two tags, and nothing is atomic across them. So a
+topic is listed between its steps *creating* and *live*, and a name is removed only under the stamp
+that it had *before* its topology was found to be away: what is live is always listed. A name
+without a topology, left by a death before step 7 or by a late request, is removed by whoever lists.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.errors import (
+    OptionError,
+    SegmentLogError,
+    SegmentNotFoundError,
+    StoreCorruptError,
+    TopicNotFoundError,
+    TopologyConflictError,
+)
+from pulsar_txn_spark.segments.log import SegmentLog
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Segment, TopicState, Topology
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.protocol import Code, MetadataStore, TxnId
+
+_TRIES = 64  # each lost race means that somebody else has created or deleted the topic
+
+EndTransaction = Callable[[TxnId, str], None]
+"""``end(txn, cause)``: aborts a transaction unless it is decided; gone = nothing to do."""
+
+
+class TopicLives:
+    """Begins and ends the lives of topics.
+
+    Parameters
+    ----------
+    store : MetadataStore
+    log : SegmentLog
+    end : callable or None
+        Aborts a transaction that writes to a topic which is being deleted; None = none may.
+    """
+
+    def __init__(
+        self, store: MetadataStore, log: SegmentLog, end: EndTransaction | None = None
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._end_transaction = end
+
+    def read(self, topic: TopicName) -> Topology | None:
+        """Return a topic's topology whatever its state, None if there is none.
+
+        Raises
+        ------
+        OptionError
+            If the topic lives on the other backend.
+        """
+        read = self._store.read_topology(str(topic))
+        if read is None:
+            return None
+        topology = Topology.parse(*read)
+        if topology.backend != self._log.backend:
+            raise OptionError(
+                f"topic {topic} lives on the backend {topology.backend!r}, but the options choose "
+                f"{self._log.backend!r}: "
+                + (
+                    "give service.url and admin.url"
+                    if topology.backend == "pulsar"
+                    else "leave service.url and admin.url out"
+                )
+            )
+        return topology
+
+    # -- the beginning -------------------------------------------------------------------------
+
+    def begin(
+        self, plan: Callable[[], Topology], step: Step | None = None
+    ) -> tuple[Topology, bool]:
+        """Let a topic live, as planned; return it, and whether this call has created it.
+
+        Parameters
+        ----------
+        plan : callable
+            Lays the topic out, each time as another incarnation: one that was written may be over
+            before anybody has seen it.
+        step : Step, optional
+            By which name tests know the step *creating*.
+
+        Raises
+        ------
+        TopologyConflictError
+            If somebody else has deleted it meanwhile.
+        SegmentLogUnavailableError
+            If the log is away; nothing was begun, or it is continued the next time.
+        """
+        created_by, planned, begun = secrets.token_hex(8), plan(), False
+        topic = planned.topic
+        for _ in range(_TRIES):
+            # Before the look: a topic that was there since, and is gone, has changed it.
+            version = self._store.topology_version(str(topic))
+            found = self.read(topic)
+            ours = found is not None and found.incarnation == planned.incarnation
+            if begun and (found is None or not ours or found.state is TopicState.DELETING):
+                raise TopologyConflictError(
+                    f"topic {topic} was deleted by somebody else while it was being created: "
+                    "nothing is left of it. Create it again"
+                )
+            begun = begun or ours
+            if found is None:
+                # Nothing is begun that could not be finished.
+                self._require_log(planned)
+                planned = plan()
+                self._create_record(planned, version, step)
+            elif found.state is TopicState.LIVE:
+                return found, found.created_by == created_by
+            elif found.state is TopicState.DELETING:
+                self.finish_deletion(found)
+            elif found.same_plan(planned):
+                self._finish_creation(found, created_by)
+            else:
+                self._take_out_of_use(found)  # left by somebody who wanted another topic
+        raise TopologyConflictError(
+            f"topic {topic} was created and deleted by others {_TRIES} times meanwhile: try again"
+        )
+
+    def _require_log(self, planned: Topology) -> None:
+        """Raise unless the log's server answers."""
+        with suppress(SegmentNotFoundError):
+            self._log.reach(planned.segments[-1].ref)
+
+    def _create_record(self, planned: Topology, version: int, step: Step | None) -> None:
+        planned = replace(planned, state=TopicState.CREATING)
+
+        def write() -> None:
+            self._store.swap_topology(
+                str(planned.topic),
+                version,
+                planned.serialize(),
+                step,
+                incarnation=planned.incarnation,
+            )
+
+        if step is None:
+            write()
+            return
+        with steps.at(step):
+            write()
+
+    def _finish_creation(self, found: Topology, created_by: str) -> None:
+        # Step 2: listed before it is live.
+        self._store.catalogue(str(found.topic))
+        # Step 3.
+        try:
+            self._store.prepare_segments([segment.ref.id for segment in found.active])
+            for segment in found.active:
+                self._log.create(segment.ref)
+        except SegmentLogError:
+            if self.alive(found):
+                raise
+            self.give_up(found.active)
+            return
+        # Step 4.
+        live = replace(found, state=TopicState.LIVE, created_by=created_by)
+        self._store.swap_topology(str(found.topic), found.version, live.serialize())
+        if not self.alive(found):
+            # Deleted meanwhile: what was made after the deletion has passed belongs to nobody.
+            self.give_up(found.active)
+
+    # -- in between ----------------------------------------------------------------------------
+
+    def alive(self, topology: Topology) -> bool:
+        """Tell whether the life that a topology was read in goes on."""
+        found = self.read(topology.topic)
+        return (
+            found is not None
+            and found.incarnation == topology.incarnation
+            and found.state is not TopicState.DELETING
+        )
+
+    def again(self, topology: Topology, what: str) -> Topology:
+        """Read a topic again.
+
+        Raises
+        ------
+        TopicNotFoundError
+            If it is not the same life any more; `what` says what was going on.
+        """
+        found = self.read(topology.topic)
+        if (
+            found is not None
+            and found.incarnation == topology.incarnation
+            and found.state is TopicState.LIVE
+        ):
+            return found
+        now = (
+            "it is gone"
+            if found is None
+            else "it is being deleted"
+            if found.incarnation == topology.incarnation
+            else f"another one of this name is there, incarnation {found.incarnation}"
+        )
+        raise TopicNotFoundError(
+            f"topic {topology.topic} (incarnation {topology.incarnation}) was deleted while {what}"
+            ": "
+            f"{now}. What was written to it is gone with it, and nothing was done to another topic "
+            "of this name. Start again, if that one is meant"
+        )
+
+    def give_up(self, segments: Sequence[Segment]) -> None:
+        """Remove logs that were made, or adopted, for a life that is over."""
+        for segment in segments:
+            self._log.delete(segment.ref)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def end(self, found: Topology) -> None:
+        """Delete a topic; the life that was found, and no other."""
+        for _ in range(_TRIES):
+            now = self.read(found.topic)
+            if now is None or now.incarnation != found.incarnation:
+                return  # somebody else has deleted it
+            if now.state is TopicState.DELETING:
+                self.finish_deletion(now)
+                return
+            self._take_out_of_use(now)
+        raise TopologyConflictError(
+            f"topic {found.topic} was changed by others {_TRIES} times while it was to be taken "
+            "out of use: nothing was deleted, try again"
+        )
+
+    def _take_out_of_use(self, found: Topology) -> None:
+        if found.state is TopicState.CREATING:
+            # It may not have been listed yet, and sweeps look at what is.
+            self._store.catalogue(str(found.topic))
+        # Step 1: durable before anything of the topic goes.
+        out = replace(found, state=TopicState.DELETING)
+        self._store.swap_topology(str(found.topic), found.version, out.serialize(), deleting=True)
+
+    def finish_deletion(self, found: Topology) -> None:
+        """Finish what :meth:`end` has begun, whoever that was.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If the log is away: the topic is out of use, and the next call or sweep goes on.
+        """
+        if found.state is not TopicState.DELETING:
+            raise StoreCorruptError(f"topic {found.topic} is {found.state}: it is not deleted")
+        name = str(found.topic)
+        left = [segment for segment in found.segments if not segment.erased]
+        ids = [segment.ref.id for segment in left]
+        # Step 2: from here on nobody gets a pin, so that step 3 ends everybody.
+        writing = self._store.shut_segments(ids)
+        # Step 3: a commit that was decided before comes before the deletion, none comes after it.
+        for txn in sorted(writing):
+            self._end(txn, f"topic {name}, which it has written to, was deleted")
+        # Step 4.
+        for segment in left:
+            self._log.delete(segment.ref)
+        # Step 5: not before the log, what is left of which is read by its dropped writers (INV-5).
+        for id_ in ids:
+            self._store.purge_segment(id_)
+        # Step 6: the version is of this life and no other.
+        self._store.delete_topology(name, found.version)
+        # Step 7: last, so that until then whoever lists finds what is left to do.
+        self.unlist(name)
+
+    def _end(self, txn: TxnId, cause: str) -> None:
+        if self._end_transaction is None:
+            raise StoreCorruptError(
+                f"{cause}, but transaction {txn} cannot be ended by whoever deletes here"
+            )
+        self._end_transaction(txn, cause)
+
+    def unlist(self, name: str) -> bool:
+        """Take a name out of the catalogue whose topic is not there; tell whether it was listed.
+
+        The stamp is read first: who creates the topic after the look at its topology gives the
+        name another one.
+        """
+        stamp = self._store.catalogued(name)
+        if stamp is None:
+            return False
+        if self._store.read_topology(name) is not None:
+            return False
+        return self._store.uncatalogue(name, stamp).code is not Code.CONFLICT

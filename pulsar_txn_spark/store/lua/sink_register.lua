@@ -1,0 +1,36 @@
+-- Register which sink of a query begins which batch, before it begins it; tell which others have
+-- begun that batch in another attempt.
+-- KEYS[2]  {query:<id>}:sinks  hash sink -> '<batch id>|<attempt>' of its last batch
+-- ARGV[4]  sink, ARGV[5] batch id, ARGV[6] attempt at the micro-batch, ARGV[7] how many are kept
+-- -> {seq, 'OK' | 'ALREADY', sink, '<batch id>|<attempt>'...}
+--    ALREADY as well if it has begun a later batch
+local entry = ARGV[5] .. '|' .. ARGV[6]
+local function batch_of(text)
+  return tonumber(string.sub(text, 1, string.find(text, '|', 1, true) - 1))
+end
+local all = redis.call('HGETALL', KEYS[2])
+local result = {seq, 'OK'}
+local before, oldest, lowest
+for i = 1, #all, 2 do
+  local batch = batch_of(all[i + 1])
+  if all[i] == ARGV[4] then
+    before = all[i + 1]
+  elseif batch == tonumber(ARGV[5]) and all[i + 1] ~= entry then
+    result[#result + 1] = all[i]
+    result[#result + 1] = all[i + 1]
+  end
+  if not lowest or batch < lowest or (batch == lowest and all[i] < oldest) then
+    oldest, lowest = all[i], batch
+  end
+end
+if before and (before == entry or batch_of(before) > tonumber(ARGV[5])) then
+  result[2] = 'ALREADY'
+  return result
+end
+-- One that wrote nothing for longest goes first.
+if not before and #all / 2 >= tonumber(ARGV[7]) then
+  redis.call('HDEL', KEYS[2], oldest)
+end
+redis.call('HSET', KEYS[2], ARGV[4], entry)
+result[1] = changed()
+return result

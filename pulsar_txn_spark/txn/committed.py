@@ -1,0 +1,40 @@
+"""Whether a micro-batch is committed, as far as the sinks of its query say so."""
+
+from __future__ import annotations
+
+from pulsar_txn_spark.store.metadata_pb2 import Pointer
+from pulsar_txn_spark.store.protocol import MetadataStore, TxnId, TxnState
+
+_TRIES = 8  # each lost race means that a sweep or another attempt got on
+
+
+def batch_is_committed(store: MetadataStore, query: str, batch: int) -> bool:
+    """Tell whether every sink that a batch writes to has committed it; changes nothing.
+
+    A source asks it when rows of a batch are gone: a batch that is committed needs them no more,
+    for its replay writes nothing. Where it is not certain the answer is no (INV-11): if no sink of
+    this package has the batch, or if one that wrote the batch before has not begun this one.
+    """
+    sinks = store.read_sinks(query)
+    concerned = {sink: entry for sink, entry in sinks.items() if entry.batch >= batch - 1}
+    if not any(entry.batch == batch for entry in concerned.values()):
+        return False
+    return all(
+        entry.batch == batch and _committed(store, query, sink, batch)
+        for sink, entry in concerned.items()
+    )
+
+
+def _committed(store: MetadataStore, query: str, sink: str, batch: int) -> bool:
+    for _ in range(_TRIES):
+        read = store.read_pointer(sink, query)
+        pointer = Pointer.FromString(read.own) if read.own else None
+        if pointer is None or pointer.batch_id != batch:
+            return False
+        if pointer.decision != Pointer.UNDECIDED:
+            return bool(pointer.decision == Pointer.COMMITTED)
+        header = store.read_txn(TxnId.parse(pointer.txn_id))
+        if header is not None:
+            return header.state is TxnState.COMMITTED
+        # Collected: the pointer has learned the decision before.
+    return False
