@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +23,33 @@ os.environ[server.OWNER_VARIABLE] = str(os.getpid())
 # The same examples in every run; the first one also pays for imports, so there is no deadline.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
+
+
+# A thread that is still at work in the background gives its connection back within this.
+GIVEN_BACK_WITHIN_S = 10.0
+
+
+def connections_in_use() -> set[redis.Connection]:
+    """Return what is taken from the clients that all tests of this process share."""
+    found: set[redis.Connection] = set()
+    for client in list(connection._clients.values()):
+        if isinstance(client, redis.Redis):
+            found |= set(client.connection_pool._in_use_connections)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _connections_are_given_back(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that keeps a connection, which others would count as theirs."""
+    failed, held = request.session.testsfailed, connections_in_use()
+    yield
+    if request.session.testsfailed > failed:
+        return  # its traceback holds whatever it had opened
+    deadline = time.monotonic() + GIVEN_BACK_WITHIN_S
+    while not connections_in_use() <= held:
+        assert time.monotonic() < deadline, "the test keeps connections to the metadata store"
+        gc.collect()
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")

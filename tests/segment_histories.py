@@ -230,7 +230,7 @@ class SourceReader:
 
     def close(self) -> None:
         """Let go of the connection that it watches with."""
-        self._reader._idle._forget()
+        self._reader.stop()
 
 
 class ClientReader:

@@ -460,11 +460,13 @@ def test_a_timeout_is_no_fault_and_iteration_ends_when_the_consumer_is_closed(
         consumer.receive(timeout_ms=20)
     service.send(topic, "a", "b")
     found = []
+    # From another thread, while this one waits for the next message.
+    closing = threading.Timer(0.05, consumer.close)
     for message in consumer:
         found.append(text(message))
         if message.value == b"b":
-            # From another thread, while this one waits for the next message.
-            threading.Timer(0.05, consumer.close).start()
+            closing.start()
+    closing.join()
     assert found == ["a", "b"]
     with pytest.raises(AlreadyClosedError):
         consumer.receive()

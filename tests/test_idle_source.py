@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -78,14 +79,15 @@ class Source:
 
 
 @pytest.fixture
-def source(redis_path: str, redis_client: redis.Redis) -> Source:
+def source(redis_path: str, redis_client: redis.Redis) -> Iterator[Source]:
     found = Source(redis_path)
     found.settle()
     # No recheck that could stand in for an event.
     watcher = found.reader._idle._watcher
     assert watcher is not None
     watcher._recheck_s = FAR_S
-    return found
+    yield found
+    found.reader.stop()
 
 
 def test_nothing_is_asked_for_while_nothing_happens(source: Source) -> None:
@@ -152,6 +154,18 @@ def test_without_any_event_it_looks_again_once_in_a_while(source: Source) -> Non
     assert source.run.store.round_trips > before
 
 
+def test_a_source_that_spark_stops_gives_its_connection_back(
+    source: Source, redis_client: redis.Redis
+) -> None:
+    in_use = redis_client.connection_pool._in_use_connections
+    held = set(in_use)
+    assert not source.ask()
+    source.reader.stop()
+    assert len(held - in_use) == 1
+    source.reader.stop()
+    assert source.round_trips(1) > 0, "it goes on by looks, where somebody asks all the same"
+
+
 def test_a_lost_connection_leads_to_a_look(source: Source) -> None:
     source.run.store._client.client_kill_filter(_type="normal", skipme=True)
     assert source.round_trips(3) > 0
@@ -176,3 +190,4 @@ def test_with_a_topic_of_pulsars_own_domain_every_question_is_a_look(
     watch.begin()  # which takes what is due at first
     watch.after(source.start, {}, nothing=True)
     assert watch.still(source.start)
+    watch.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -190,6 +191,18 @@ def test_a_store_that_lost_its_segment_is_not_followed_in_silence(world: World) 
     world.client.delete(world.key("birth"))
     with pytest.raises(StoreRolledBackError):
         SegmentWatcher(world.store, [SEGMENT])
+
+
+def test_a_watcher_that_nobody_closed_gives_its_connection_back(world: World) -> None:
+    in_use = world.client.connection_pool._in_use_connections
+    held = set(in_use)
+    watcher = SegmentWatcher(world.store, [SEGMENT], recheck_ms=FOR_EVER_MS)
+    watcher.poll()  # which is due at first
+    watcher.poll()
+    assert len(in_use - held) == 1
+    del watcher
+    gc.collect()
+    assert in_use <= held
 
 
 def test_many_commits_lose_no_wake_up(world: World) -> None:

@@ -8,6 +8,7 @@ transaction. Answers come in the order of the requests: each goes to whoever ask
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,8 +44,30 @@ class Request:
     wanted: Callable[[], bool]
 
 
+@dataclass(slots=True)
+class _Line:
+    """The connection of a lane, while it has one."""
+
+    pool: redis.ConnectionPool
+    connection: redis.Connection | None = None
+
+    def give_back(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            self.pool.release(connection)
+
+    def cut(self) -> None:
+        """Close the connection: replies that nobody has read must not reach its next user."""
+        if self.connection is not None:
+            self.connection.disconnect()  # type: ignore[no-untyped-call]
+        self.give_back()
+
+
 class AppendLane:
     """Sends commands on one connection, a bounded number of bytes ahead of their replies.
+
+    A lane that is dropped while replies are outstanding, because its thread has ended before its
+    writers were closed, gives the connection back as well.
 
     Parameters
     ----------
@@ -55,12 +78,12 @@ class AppendLane:
     """
 
     def __init__(self, pool: redis.ConnectionPool, prepare: Sequence[str]) -> None:
-        self._pool = pool
+        self._line = _Line(pool)
         self._prepare = prepare
         self._lock = threading.RLock()
-        self._connection: redis.Connection | None = None
         self._sent: deque[Request] = deque()
         self._bytes = 0
+        weakref.finalize(self, self._line.cut).atexit = False
 
     def send(self, command: Sequence[Any], request: Request) -> None:
         """Send a command; waits for replies while too much is in flight."""
@@ -87,28 +110,28 @@ class AppendLane:
         """Let go of the connection if nobody waits for any of the replies that are outstanding."""
         with self._lock:
             if self._sent and not any(request.wanted() for request in self._sent):
-                # Replies that nobody has read must not reach the connection's next user.
                 self._let_go(SegmentLogUnavailableError("the writer was closed"))
 
     def _ready(self) -> redis.Connection:
-        if self._connection is not None:
+        if self._line.connection is not None:
             return self._live()
-        self._connection = self._pool.get_connection()
-        prepare = self._connection.pack_command(*self._prepare)  # type: ignore[no-untyped-call]
-        self._connection.send_packed_command(prepare, check_health=False)  # type: ignore[no-untyped-call]
+        connection = self._line.connection = self._line.pool.get_connection()
+        prepare = connection.pack_command(*self._prepare)  # type: ignore[no-untyped-call]
+        connection.send_packed_command(prepare, check_health=False)  # type: ignore[no-untyped-call]
         self._sent.append(Request(0, lambda _: None, lambda _: None, lambda: False))
-        return self._connection
+        return connection
 
     def _live(self) -> redis.Connection:
         # redis-py connects anew without a word when a connection was closed, by another thread for
         # one: the replies to what was sent before would then be missing, and those to later
         # commands be taken for them.
-        assert self._connection is not None
-        if not self._connection.is_connected:
+        connection = self._line.connection
+        assert connection is not None
+        if not connection.is_connected:
             raise SegmentLogUnavailableError(
                 "the connection was closed before the server's reply came"
             )
-        return self._connection
+        return connection
 
     def _receive(self) -> None:
         try:
@@ -122,7 +145,7 @@ class AppendLane:
         self._bytes -= request.size
         request.answered(reply)
         if not self._sent:
-            self._release()
+            self._line.give_back()
 
     def _let_go(self, error: BaseException) -> None:
         """Tell everybody whose reply will not come, and close the connection."""
@@ -130,11 +153,4 @@ class AppendLane:
         reason = error if isinstance(error, Exception) else SegmentLogUnavailableError(repr(error))
         for request in lost:
             request.lost(reason)
-        if self._connection is not None:
-            self._connection.disconnect()  # type: ignore[no-untyped-call]
-        self._release()
-
-    def _release(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._pool.release(connection)
+        self._line.cut()

@@ -42,7 +42,7 @@ class IdleWatch:
                 return True
         except PulsarTxnError:
             # What is wrong is found by the look that comes now, and reported by it.
-            self._forget()
+            self.close()
         self._nothing_beyond = None
         return False
 
@@ -68,7 +68,7 @@ class IdleWatch:
         StoreUnavailableError, StoreRolledBackError
         """
         if any(segment.in_pulsar_domain for segment in segments):
-            self._forget()
+            self.close()
             return
         if self._watcher is None:
             self._watcher = self._run.watcher()
@@ -83,7 +83,8 @@ class IdleWatch:
             for segment, txns in held.items():
                 self._watcher.held(segment, txns)
 
-    def _forget(self) -> None:
+    def close(self) -> None:
+        """Watch nothing any more; until :meth:`before`, every question is a look."""
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             with suppress(PulsarTxnError):

@@ -686,6 +686,11 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return
         self._serving = True
 
+    def stop(self) -> None:
+        """Let go of the connection that waits for events: the query has ended."""
+        if self._reader is not None:
+            self._idle.close()
+
     # -- offsets -----------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,9 +36,19 @@ class _Read:
     connection: redis.Connection | None = None
     sent_at: float = field(default=0.0)
 
+    def drop(self) -> None:
+        """Give the connection back, if there is one."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            # An answer that nobody reads must not reach the connection's next user.
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            self.pool.release(connection)
+
 
 class RedisEventFeed:
     """The feed of one waiting thread; see :class:`~pulsar_txn_spark.store.protocol.EventFeed`.
+
+    A feed that was dropped without :meth:`close` lets go of its connections as well.
 
     Parameters
     ----------
@@ -61,6 +72,8 @@ class RedisEventFeed:
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
+        self._let_go = weakref.finalize(self, _let_go, self._reads, (self._woken, self._wake))
+        self._let_go.atexit = False  # the operating system closes what is left then
 
     def follow(self, tags: Collection[str]) -> None:
         """Follow these tags and no others, new ones from now on: read their state afterwards.
@@ -74,11 +87,11 @@ class RedisEventFeed:
             return
         new = [key for key in keys if key not in self._last]
         newest = self._newest([keys[key] for key in new]) if new else []
-        self._hang_up()
+        _hang_up(self._reads)
         self._tags = keys
         self._last = {key: last for key, last in self._last.items() if key in keys}
         self._last.update(zip(new, newest, strict=True))
-        self._reads = self._group(sorted(keys))
+        self._reads[:] = self._group(sorted(keys))
 
     def _group(self, keys: list[str]) -> list[_Read]:
         if not self._cluster:
@@ -123,7 +136,7 @@ class RedisEventFeed:
             read.connection = connection
             self._send(read, connection)
         except (RedisError, RedisClusterException, OSError) as error:
-            self._drop(read)
+            read.drop()
             raise StoreUnavailableError(
                 f"the metadata store's events cannot be followed ({type(error).__name__}: "
                 f"{error}): check that the Redis server runs and can be reached; nothing is lost"
@@ -178,21 +191,10 @@ class RedisEventFeed:
         return changed
 
     def _lost(self, read: _Read) -> set[str]:
-        self._drop(read)
+        read.drop()
         if self._cluster:
             read.pool = self._pool_of(read.keys[0])
         return {self._tags[key] for key in read.keys}
-
-    def _drop(self, read: _Read) -> None:
-        connection, read.connection = read.connection, None
-        if connection is not None:
-            # An answer that nobody reads must not reach the connection's next user.
-            connection.disconnect()  # type: ignore[no-untyped-call]
-            read.pool.release(connection)
-
-    def _hang_up(self) -> None:
-        for read in self._reads:
-            self._drop(read)
 
     def wake(self) -> None:
         """Let the thread that waits, or the next one, return."""
@@ -201,12 +203,21 @@ class RedisEventFeed:
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._hang_up()
-        self._reads = []
-        if self._woken >= 0:
-            os.close(self._woken)
-            os.close(self._wake)
-            self._woken = self._wake = -1
+        self._let_go()
+        self._woken = self._wake = -1
+
+
+def _hang_up(reads: Sequence[_Read]) -> None:
+    for read in reads:
+        read.drop()
+
+
+def _let_go(reads: list[_Read], pipe: tuple[int, int]) -> None:
+    """Let go of all that a feed has."""
+    _hang_up(reads)
+    reads.clear()
+    for descriptor in pipe:
+        os.close(descriptor)
 
 
 def _socket_of(connection: Any) -> int:

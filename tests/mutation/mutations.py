@@ -1478,7 +1478,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{EMBEDDED}::test_a_connection_that_was_closed_before_the_receipts_came_is_not_opened_again",
         Edit(
             f"{SEGMENTS}/append_lane.py",
-            "        if not self._connection.is_connected:\n",
+            "        if not connection.is_connected:\n",
             "        if False:\n",
         ),
     ),
