@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     OptionError,
+    SegmentNotFoundError,
     SubscriptionNotFoundError,
 )
 from pulsar_txn_spark.options import Options, Use
@@ -152,7 +153,12 @@ def _reset(
     id_ = segment.ref.id
     for _ in range(_TRIES):
         [cursor] = run.store.read_cursors([id_], subscription)
-        start = target.of(run, segment)
+        try:
+            start = target.of(run, segment)
+        except SegmentNotFoundError:
+            if not _is_retired(run, segment):
+                raise
+            return None
         if cursor is None and start is None:
             return None
         after = MessagePosition.whole(start.position) if start else _acknowledged(cursor)
@@ -332,12 +338,14 @@ def _checked(run: Runtime, topology: Topology, target: _Target) -> _Target:
     for name, position in target.positions.items():
         segment = topology.segment(name.rpartition("/")[2])
         if segment.ref.id not in readable:
-            raise OptionError(
-                f"segment {segment} of {topology.topic} has no log: a subscription stands only in "
-                f"{', '.join(s.descriptor for s in readable.values())}"
-            )
-        end = _committed_end(run, segment.ref)
-        first = run.log.trimmed_to(segment.ref)
+            raise _without_log(topology, segment, readable.keys())
+        try:
+            end = _committed_end(run, segment.ref)
+            first = run.log.trimmed_to(segment.ref)
+        except SegmentNotFoundError:
+            if not _is_retired(run, segment):
+                raise
+            raise _without_log(topology, segment, readable.keys() - {segment.ref.id}) from None
         if position > end:
             raise OptionError(
                 f"segment {segment.descriptor} of {topology.topic}: {position} lies behind {end}, "
@@ -350,6 +358,19 @@ def _checked(run: Runtime, topology: Topology, target: _Target) -> _Target:
             )
         positions[segment.descriptor] = max(position, first)
     return replace(target, positions=positions)
+
+
+def _without_log(topology: Topology, segment: Segment, others: Collection[str]) -> OptionError:
+    names = [one.descriptor for one in topology.segments if one.ref.id in others]
+    return OptionError(
+        f"segment {segment} of {topology.topic} has no log: a subscription stands only in "
+        f"{', '.join(names)}"
+    )
+
+
+def _is_retired(run: Runtime, segment: Segment) -> bool:
+    """Tell whether retention has deleted a segment, which then had nothing left for anybody."""
+    return run.store.holds([segment.ref.id])[0].retired
 
 
 def _committed_end(run: Runtime, segment: SegmentRef) -> Position:

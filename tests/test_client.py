@@ -39,11 +39,13 @@ from pulsar_txn_spark.errors import (
     TransactionDomainError,
 )
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
+from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState, hash_of
 from pulsar_txn_spark.store.ack_state import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import EndedBy, TxnId
+from pulsar_txn_spark.store.redis_store import RedisStore
 from tests.scenario import Loss, LossyClient
 
 VISIBLE_WITHIN_MS = 500  # bound of the tests; docs/performance.md has what is measured
@@ -644,6 +646,77 @@ def test_a_subscription_that_comes_while_a_segment_is_deleted_begins_behind_it(
     service.run.store.retire_segment(parent.ref.id, parent.sealed_at, [])
     with service.client.consumer(topic, "s") as consumer:
         assert drained(consumer) == ["kept"]
+
+
+@pytest.mark.parametrize(
+    "request_name, number", [("claim_cursor", 1), ("read_acks", 1), ("read_acks", 2)]
+)
+def test_a_consumer_goes_on_behind_a_segment_that_is_deleted_while_it_takes_over(
+    service: Service, monkeypatch: pytest.MonkeyPatch, request_name: str, number: int
+) -> None:
+    topic = service.topic()
+    service.send(topic, "old")
+    with service.client.consumer(topic, "s") as before:
+        before.acknowledge(before.receive(timeout_ms=0))
+    service.split(topic)
+    service.send(topic, "kept")
+    service.run.store.change_property(topic, "__retention", Retention(size_bytes=0).serialize())
+    asked = getattr(RedisStore, request_name)
+    requests = itertools.count(1)
+    deleted: list[str] = []
+
+    def beside(store: RedisStore, *args: Any, **kwargs: Any) -> Any:
+        if next(requests) == number:
+            deleted.extend(service.run.retention().sweep(lambda _: None).deleted)
+        return asked(store, *args, **kwargs)
+
+    monkeypatch.setattr(RedisStore, request_name, beside)
+    with service.client.consumer(topic, "s") as consumer:
+        assert drained(consumer) == ["kept"]
+    [parent, *_] = service.run.topics.require(TopicName.parse(topic)).segments
+    assert deleted == [parent.ref.id]
+
+
+def test_a_consumer_that_goes_back_forgets_a_segment_that_is_deleted_meanwhile(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    service.send(topic, "old")
+    with service.client.consumer(topic, "s") as consumer:
+        consumer.acknowledge(consumer.receive(timeout_ms=0))
+        service.split(topic)
+        service.send(topic, "kept")
+        assert drained(consumer) == ["kept"]
+        service.run.store.change_property(topic, "__retention", Retention(size_bytes=0).serialize())
+        read = RedisStore.read_acks
+        deleted: list[str] = []
+
+        def beside(store: RedisStore, *args: Any) -> Any:
+            if not deleted:
+                deleted.extend(service.run.retention().sweep(lambda _: None).deleted)
+            return read(store, *args)
+
+        monkeypatch.setattr(RedisStore, "read_acks", beside)
+        consumer.redeliver_unacknowledged()
+        assert drained(consumer) == ["kept"]
+        assert len(deleted) == 1
+
+
+def test_a_consumer_whose_subscription_is_deleted_while_it_takes_over_is_told(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    service.send(topic, "a")
+    service.client.consumer(topic, "s").close()
+    read = RedisStore.read_acks
+
+    def beside(store: RedisStore, segment: str, name: str) -> Any:
+        service.run.store.delete_cursor(segment, name)
+        return read(store, segment, name)
+
+    monkeypatch.setattr(RedisStore, "read_acks", beside)
+    with pytest.raises(AcknowledgementConflictError, match="is not there"):
+        service.client.consumer(topic, "s")
 
 
 def test_a_segment_that_was_read_and_then_deleted_is_forgotten(service: Service) -> None:

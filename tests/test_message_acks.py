@@ -385,11 +385,13 @@ def test_the_cursor_moves_over_what_is_acknowledged_without_a_gap_and_only_then(
     single(world, first, 1)
     assert state(world).cursor == message(0)
     world.commit(first)
-    found = world.acks.claim(WHERE, EARLIEST)
+    [found] = world.store.read_cursors([SEGMENT], "sub")
+    assert found is not None
     assert (found.position, found.taken) == (Position(1, 0), 0)
     assert (states(world), state(world).ranges) == ("dddd.....", ())
     assert now(world, 5, 6) == []
-    found = world.acks.claim(WHERE, EARLIEST)
+    [found] = world.store.read_cursors([SEGMENT], "sub")
+    assert found is not None
     assert (found.position, found.taken) == (Position(1, 0), 2)
     require_sound(world)
 

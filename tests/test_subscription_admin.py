@@ -13,11 +13,17 @@ import redis
 from typer.testing import CliRunner
 
 from pulsar_txn_spark import cli, topic_admin
-from pulsar_txn_spark.errors import AcknowledgementConflictError, OptionError, PulsarTxnError
+from pulsar_txn_spark.errors import (
+    AcknowledgementConflictError,
+    OptionError,
+    PulsarTxnError,
+    SegmentNotFoundError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.embedded_log import EmbeddedSegmentLog
+from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import AckRequest, Code, EndedBy, TxnId, TxnState
@@ -82,6 +88,27 @@ def at(entry: int) -> Position:
     return Position(1, entry)
 
 
+def delete_beside(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let retention delete a segment that is read through, behind the next look at its cursors."""
+    end = write(run, b"a")
+    claim(run, end)
+    [parent] = run.topics.require(TOPIC).active
+    run.topics.changes.split(TOPIC, parent.descriptor)
+    run.store.change_property(NAME, "__retention", Retention(size_bytes=0).serialize())
+    read = RedisStore.read_cursors
+    deleted: list[str] = []
+
+    def beside(store: RedisStore, *args: Any) -> Any:
+        found = read(store, *args)
+        if not deleted:
+            deleted.append("now")
+            deleted[:] = run.retention().sweep(lambda _: None).deleted
+        return found
+
+    monkeypatch.setattr(RedisStore, "read_cursors", beside)
+    return deleted
+
+
 # -- one step ------------------------------------------------------------------------------------
 
 
@@ -126,6 +153,43 @@ def test_a_reset_that_finds_the_cursor_moved_looks_again(
     topic_admin.reset_subscription(options, NAME, SUB, to=to)
     assert calls == [Code.CHANGED, Code.OK]
     assert stands(run) == ((EARLIEST if to == "earliest" else at(2)), "")
+
+
+@pytest.mark.parametrize(
+    "to", ["earliest", "latest", "here", datetime.max.replace(tzinfo=UTC)], ids=str
+)
+def test_a_reset_passes_over_a_segment_that_is_deleted_beside_it(
+    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, to: str | datetime
+) -> None:
+    """Its subscriptions have read it, and stand in its children: nobody needs what is left."""
+    deleted = delete_beside(run, monkeypatch)
+    moves = topic_admin.reset_subscription(options, NAME, SUB, to=to)
+    [parent, *children] = [s.ref.id for s in run.topics.require(TOPIC).segments]
+    assert deleted == [parent]
+    assert [move.segment for move in moves] == children
+    cursors = run.store.read_cursors(children, SUB)
+    assert [cursor and cursor.query for cursor in cursors] == ["", ""]
+
+
+def test_a_place_in_a_segment_that_is_deleted_meanwhile_is_refused(
+    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted = delete_beside(run, monkeypatch)
+    with pytest.raises(OptionError, match="has no log: a subscription stands only in"):
+        topic_admin.reset_subscription(options, NAME, SUB, to={"0000-ffff-0": EARLIEST})
+    assert len(deleted) == 1
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest", {"0000-ffff-0": EARLIEST}], ids=str)
+def test_a_log_that_is_gone_though_somebody_needs_it_is_an_error_of_the_reset(
+    run: Runtime, options: dict[str, str], to: str | dict[str, Position]
+) -> None:
+    write(run, b"a")
+    claim(run)
+    [found] = run.topics.require(TOPIC).active
+    run.log.delete(found.ref)
+    with pytest.raises(SegmentNotFoundError):
+        topic_admin.reset_subscription(options, NAME, SUB, to=to)
 
 
 def test_a_query_that_runs_cannot_take_a_subscription_back(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pulsar_txn_spark.client.message import Delivery, Message, moment
@@ -130,7 +131,10 @@ class SubscriptionReader:
     def _begin(self, segments: Iterable[str]) -> None:
         """End what an older consumer has left open, and read from the cursor on."""
         for id_ in list(segments):
-            self._restart(self._readings[id_], self._acks.take_over(self._readings[id_].where))
+            where = self._readings[id_].where
+            state = self._unless_retired(where, partial(self._acks.take_over, where))
+            if state is not None:
+                self._restart(self._readings[id_], state)
 
     def _topology(self, topic: TopicName) -> Topology:
         topology = self._run.topics.require(topic)
@@ -183,9 +187,13 @@ class SubscriptionReader:
                     # Retired by retention, with nothing left in it for this subscription.
                     self._gone.add(segment.ref.id)
                     continue
-            self._acks.claim(where, starts[segment.ref.id])
-            state = self._acks.replay(segment.ref.id, self._subscription)
-            self._readings[segment.ref.id] = Reading.at_cursor(segment, where, state)
+            if not self._acks.claim(where, starts[segment.ref.id]):
+                # The same: no segment is retired before its subscriptions have read all of it.
+                self._gone.add(segment.ref.id)
+                continue
+            state = self._replay(where)
+            if state is not None:
+                self._readings[segment.ref.id] = Reading.at_cursor(segment, where, state)
         for segment in new:
             cursor = cursors[segment.ref.id]
             if segment.state is SegmentState.DELETED and cursor is not None:
@@ -248,9 +256,30 @@ class SubscriptionReader:
     # -- back to the cursor --------------------------------------------------------------------
 
     def _rewind(self) -> None:
-        for reading in self._readings.values():
-            state = self._acks.replay(reading.where.segment, self._subscription)
-            self._restart(reading, state)
+        for reading in list(self._readings.values()):
+            state = self._replay(reading.where)
+            if state is not None:
+                self._restart(reading, state)
+
+    def _replay(self, where: SubscriptionRef) -> SubscriptionState | None:
+        replay = partial(self._acks.replay, where.segment, where.subscription)
+        return self._unless_retired(where, replay)
+
+    def _unless_retired(
+        self, where: SubscriptionRef, read: Callable[[], SubscriptionState]
+    ) -> SubscriptionState | None:
+        """Read what is acknowledged in a segment that is claimed; None if it was deleted meanwhile.
+
+        Retention deletes none that a subscription has not read to its end: nothing is left there.
+        """
+        try:
+            return read()
+        except AcknowledgementConflictError:
+            if not self._run.store.holds([where.segment])[0].retired:
+                raise
+        self._gone.add(where.segment)
+        self._readings.pop(where.segment, None)
+        return None
 
     def _restart(self, reading: Reading, state: SubscriptionState) -> None:
         fresh = Reading.at_cursor(reading.segment, reading.where, state)
@@ -366,7 +395,9 @@ class SubscriptionReader:
         for segment in topology.segments:
             if segment.descriptor in order.passed and segment.ref.id in self._readings:
                 self._close_tail(self._readings[segment.ref.id])
-        return [s for s in topology.segments if s.descriptor in order.released]
+        turns = [s for s in topology.segments if s.descriptor in order.released]
+        # What went since the topology was read is nobody's to read.
+        return [segment for segment in turns if segment.ref.id in self._readings]
 
     def _close_tail(self, reading: Reading) -> None:
         """Acknowledge what lies behind the last visible message of a segment that is read through.

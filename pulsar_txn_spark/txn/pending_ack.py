@@ -27,7 +27,6 @@ from pulsar_txn_spark.store.protocol import (
     AckRequest,
     Answer,
     Code,
-    Cursor,
     EndedBy,
     SubscriptionRef,
     TxnId,
@@ -236,8 +235,13 @@ class MetadataPendingAckStore:
 
     # -- single messages, and everything up to a message ---------------------------------------
 
-    def claim(self, where: SubscriptionRef, start: Position) -> Cursor:
-        """Claim a subscription for a client, at `start` if it has no cursor yet; return its cursor.
+    def claim(self, where: SubscriptionRef, start: Position) -> bool:
+        """Claim a subscription for a client, at `start` if it has no cursor yet.
+
+        Returns
+        -------
+        bool
+            False if retention has deleted the segment, which then had nothing left for it.
 
         Raises
         ------
@@ -249,10 +253,10 @@ class MetadataPendingAckStore:
         answer = self._store.claim_cursor(
             where.segment, where.subscription, where.owner, where.incarnation, start
         )
+        if answer.code is Code.DELETED:
+            return False
         require_claimed(where.subscription, where.owner, answer)
-        [cursor] = self._store.read_cursors([where.segment], where.subscription)
-        assert cursor is not None
-        return cursor
+        return True
 
     def take_over(self, where: SubscriptionRef) -> SubscriptionState:
         """End what earlier consumers left open in a claimed subscription; return its state.

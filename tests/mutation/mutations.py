@@ -2210,8 +2210,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_children_come_after_all_of_their_parent_also_when_it_comes_again",
         Edit(
             f"{CLIENT_CODE}/reader.py",
-            "        return [s for s in topology.segments if s.descriptor in order.released]\n",
-            "        return list(reversed(topology.readable))\n",
+            "        turns = [s for s in topology.segments if s.descriptor in order.released]\n",
+            "        turns = list(reversed(topology.readable))\n",
         ),
     ),
     mutation(
@@ -2870,6 +2870,26 @@ MUTATIONS: tuple[Mutation, ...] = (
             "pulsar_txn_spark/subscription_admin.py",
             "        if not run.coordinator.help(holders, missing):\n",
             "        if True:\n",
+        ),
+    ),
+    mutation(
+        "a reset passes over a log that is gone though somebody needs it",
+        "no loss in silence",
+        f"{ADMINS}::test_a_log_that_is_gone_though_somebody_needs_it_is_an_error_of_the_reset",
+        Edit(
+            "pulsar_txn_spark/subscription_admin.py",
+            "                raise\n            return None\n",
+            "                return None\n            return None\n",
+        ),
+    ),
+    mutation(
+        "client: a subscription that was deleted beside its claim passes for read",
+        "INV-13",
+        f"{CLIENT}::test_a_consumer_whose_subscription_is_deleted_while_it_takes_over_is_told",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "            if not self._run.store.holds([where.segment])[0].retired:\n",
+            "            if False:\n",
         ),
     ),
     mutation(
