@@ -18,6 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.unknown_fields import (  # type: ignore[import-not-found]
+    UnknownFieldSet,
+)
+from pyspark.sql.types import BinaryType, StructType
 
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
 from pulsar_txn_spark.errors import (
@@ -40,6 +44,7 @@ from pulsar_txn_spark.segments.wire.pulsar_pb2 import (
     Command,
     Empty,
     EntryMetadata,
+    Id,
     Lookup,
     LookupResponse,
     Pair,
@@ -55,6 +60,7 @@ from pulsar_txn_spark.segments.wire.reader import (
 )
 from pulsar_txn_spark.segments.wire.settings import ConnectionSettings, parse_addresses
 from pulsar_txn_spark.segments.wire.transport import WireTransport
+from pulsar_txn_spark.spark.rows import needed_columns, to_spark_batches
 from tests.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar, Peer
 
 SEGMENT = SegmentRef("s1", "topic://public/default/t", "persistent://public/default/s1")
@@ -542,6 +548,38 @@ def test_a_message_in_chunks_is_one_row_where_its_last_chunk_stands(
         firsts = read(client, Position(LEDGER, start), frozenset({"first_ledger", "first_entry"}))
         assert firsts[-1] == {"first_ledger": LEDGER, "first_entry": 0}
         assert all(one == {"first_ledger": None, "first_entry": None} for one in firsts[:-1])
+
+
+def test_the_id_of_a_message_in_chunks_names_its_first_one_as_well(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    put(broker, metadata(), b"before")
+    for number in range(3):
+        chunk(broker, "u", number, b"part")
+    alone, in_chunks = (Id.FromString(id_) for id_ in message_ids_of(client))
+    assert (alone.ledger, alone.entry) == (LEDGER, 0)
+    assert first_chunks(alone) == []
+    assert (in_chunks.ledger, in_chunks.entry) == (LEDGER, 3)
+    # Without it, an inclusive seek would begin within the message, and skip it.
+    assert [(first.ledger, first.entry) for first in first_chunks(in_chunks)] == [(LEDGER, 1)]
+
+
+def message_ids_of(client: WireClient) -> list[bytes]:
+    """Read the column __messageId of everything."""
+    schema = StructType().add("__messageId", BinaryType())
+    rows = pa.RecordBatch.from_pylist(
+        read(client, columns=needed_columns(schema)),
+        pa.schema([READ_SCHEMA.field(name) for name in sorted(needed_columns(schema))]),
+    )
+    as_arrow = pa.schema({"__messageId": pa.binary()})
+    [found] = to_spark_batches(iter([rows]), schema, as_arrow, SEGMENT.topic)
+    ids: list[bytes] = found.column("__messageId").to_pylist()
+    return ids
+
+
+def first_chunks(id_: Id) -> list[Id]:
+    """Return first_chunk_message_id of a MessageIdData, its field 7."""
+    return [Id.FromString(field.data) for field in UnknownFieldSet(id_) if field.field_number == 7]
 
 
 def test_a_message_whose_first_chunk_is_gone_is_an_error_and_no_row(
