@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "coverage.md"
+PAGE = ROOT / "docs" / "internals" / "coverage.md"
 DOCUMENTS = ("PIP-471", "PIP-31", "PIP-160", "PIP-373", "Review")
 CELLS = 4
 LEAST_PROOF = len("none: a reason")
