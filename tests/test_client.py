@@ -48,7 +48,8 @@ from pulsar_txn_spark.store.protocol import EndedBy, TxnId
 from pulsar_txn_spark.store.redis_store import RedisStore
 from tests.scenario import Loss, LossyClient
 
-VISIBLE_WITHIN_MS = 500  # bound of the tests; docs/performance.md has what is measured
+SOON_S = 5.0  # docs/performance.md has what is measured
+FAR_S = 3600.0
 
 
 class Service:
@@ -414,6 +415,7 @@ def test_a_waiting_receiver_is_woken_by_the_commit(service: Service) -> None:
     service.send(topic, "warm")
     consumer = service.client.consumer(topic, "s")
     assert texts(consumer, 1) == ["warm"]
+    consumer._reader._watcher._recheck_s = FAR_S  # none that could stand in for the event
     other = service.another_process()
     with other.client.producer(topic) as producer:
         txn = other.client.new_txn()
@@ -434,7 +436,7 @@ def test_a_waiting_receiver_is_woken_by_the_commit(service: Service) -> None:
         thread.join(10)
     [(value, received)] = found
     assert value == "a"
-    assert (received - decided) * 1000 < VISIBLE_WITHIN_MS
+    assert received - decided < SOON_S
     other.client.close()
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -346,8 +345,20 @@ def test_without_a_home_directory_the_option_is_named(monkeypatch: pytest.Monkey
         server.server_folder(None)
 
 
-def test_asking_for_a_running_server_takes_no_time_to_speak_of(redis_path: str) -> None:
-    started = time.perf_counter()
-    for _ in range(20):
-        server.ensure_server(redis_path)
-    assert time.perf_counter() - started < 2
+def test_asking_for_a_running_server_takes_one_ping_and_no_lock(
+    redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    probe = server._probe
+
+    def ask(address: str) -> object:
+        asked.append(address)
+        return probe(address)
+
+    def claim(_folder: Path) -> int:
+        raise AssertionError("it asked for the lock")
+
+    monkeypatch.setattr(server, "_probe", ask)
+    monkeypatch.setattr(server, "_claim", claim)
+    assert server.ensure_server(redis_path) == asked[0]
+    assert len(asked) == 1

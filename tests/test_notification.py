@@ -68,7 +68,11 @@ def test_an_event_between_the_look_and_the_wait_is_not_lost(
     # While the reader looks at the state, more comes.
     world.commit(txn := world.open(), world.write(txn, "b"))
     world.commit(txn := world.open(), world.write(txn, "c", segment=OTHER_SEGMENT))
-    assert set(watcher.wait(LONG_S)) | set(watcher.wait(1.0)) == {SEGMENT, OTHER_SEGMENT}
+    seen: set[str] = set()
+    while seen != {SEGMENT, OTHER_SEGMENT}:
+        found = watcher.wait(LONG_S)
+        assert found, "one of them was lost"
+        seen.update(found)
 
 
 def test_an_abort_wakes_who_waits_behind_its_pin(world: World, watcher: SegmentWatcher) -> None:
@@ -164,10 +168,10 @@ def test_a_connection_that_went_silent_is_given_up(
 
 def test_without_any_event_everything_is_looked_at_once_in_a_while(world: World) -> None:
     with SegmentWatcher(world.store, [SEGMENT, OTHER_SEGMENT], recheck_ms=50) as watcher:
-        watcher.wait(LONG_S)
         begun = time.monotonic()
+        watcher.wait(LONG_S)
         assert watcher.wait(LONG_S) == [SEGMENT, OTHER_SEGMENT]
-        assert 0.03 < time.monotonic() - begun < SOON_S
+        assert 0.05 <= time.monotonic() - begun < SOON_S
 
 
 def test_segments_that_are_new_to_a_watcher_are_due_and_others_are_forgotten(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -171,7 +172,7 @@ def test_a_topic_that_does_not_say_how_far_it_may_be_read_is_not_read(
 ) -> None:
     admin.layouts[NAME] = layout((6, 8))
     admin.states = [TransactionState("Initializing", EARLIEST, 0)]
-    clock = iter(range(0, 1000, 20))
+    clock = itertools.count(0, 20)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     with pytest.raises(SegmentLogUnavailableError, match="its transactions are Initializing"):
         log.last_confirmed(REF)

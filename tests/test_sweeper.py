@@ -546,7 +546,7 @@ def test_a_hundred_thousand_finished_transactions_cost_what_ten_open_ones_cost(
     leave_marks(world, MANY // 10, segment)
     assert {name: commands(world, step) for name, step in steps.items()} == before
     many = {name: least_us(world, step) for name, step in steps.items()}
-    assert {name: us for name, us in many.items() if us > 5 * few[name] + 1_000} == {}, (
+    assert {name: us for name, us in many.items() if us > 5 * few[name] + 5_000} == {}, (
         f"reading all of any of it takes tens of milliseconds; with few it was {few}"
     )
     assert sweep(world, 60_000).headers_removed == 0
@@ -564,7 +564,7 @@ def test_closing_a_segment_does_not_cost_more_the_more_transactions_have_finishe
     few = least_us(world, close)
     leave_marks(world, MANY)
     many = least_us(world, close)
-    assert many < 10 * few + 1_000, "reading every mark takes tens of milliseconds"
+    assert many < 10 * few + 5_000, "reading every mark takes tens of milliseconds"
 
 
 def test_what_closing_removes_is_removed_in_bounded_steps(

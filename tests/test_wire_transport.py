@@ -305,7 +305,7 @@ def test_what_a_broker_still_says_of_the_old_producer_is_not_taken_for_the_new_o
 def test_a_producer_that_cannot_be_closed_is_opened_again_all_the_same(
     broker: FakePulsar, client: WireClient, close: str
 ) -> None:
-    writer = writer_on(client, replace(SMALL, timeout_s=0.5))
+    writer = writer_on(client, replace(SMALL, timeout_s=2))
     writer.append(numbered(4))
     writer.flush()
     if close == "refused":
@@ -914,9 +914,9 @@ def test_a_broker_that_refuses_the_credentials_is_asked_once(
 
 
 def test_a_silent_broker_is_pinged_and_then_given_up(broker: FakePulsar) -> None:
-    settings = replace(settings_of(broker), keep_alive_s=0.05)
+    settings = replace(settings_of(broker), keep_alive_s=0.5)
     connection = Connection(settings, settings.addresses[0])
-    broker.await_heard(Command.PING, 3)
+    broker.await_heard(Command.PING, 2)
     assert connection.usable
     broker.answers_pings = False
     with pytest.raises(RefusedError) as refused:
