@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from pulsar_txn_spark import topic_admin
-from pulsar_txn_spark.errors import DataLossError, OptionError
+from pulsar_txn_spark.errors import AcknowledgementConflictError, DataLossError, OptionError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.runtime import Runtime, runtime
@@ -342,6 +342,26 @@ def test_a_subscription_that_another_start_has_made_is_not_taken_over_in_silence
     query("q1", **options, startingOffsets="latest").trigger()
     with pytest.raises(OptionError, match=r"was begun by a query with another start \(latest\)"):
         query("q2", **options, startingOffsets="earliest").trigger()
+
+
+@pytest.mark.parametrize("to, left", [("earliest", [1, 2]), ("here", [2])])
+def test_a_query_that_was_reset_keeps_nothing_from_its_successor(
+    run: Runtime, query: Make, redis_path: str, to: str, left: list[int]
+) -> None:
+    """Also not the child, which it is the first one to claim."""
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topics=str(A), subscription="s", startingOffsets="earliest")
+    assert reader.trigger()
+    [parent] = run.topics.require(A).active
+    run.topics.changes.seal(A, parent.descriptor)
+    write(run, A, 2)
+    topic_admin.reset_subscription({"store.path": redis_path}, str(A), "s", to=to)
+    with pytest.raises(AcknowledgementConflictError, match="was reset"):
+        reader.trigger()
+    successor = query("r", topics=str(A), subscription="s", startingOffsets="subscription")
+    successor.run_all()
+    assert successor.values == left
 
 
 def test_the_first_task_takes_the_subscription_in_every_segment(run: Runtime, query: Make) -> None:

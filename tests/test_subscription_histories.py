@@ -49,6 +49,7 @@ KEYS, MOST_SEGMENTS, MOST_QUERIES = 5, 4, 3
 BESIDE = (
     "plant_cursors",
     "claim_cursor",
+    "claim_cursors",
     "reset_cursor",
     "delete_cursor",
     "mark_trimmed",

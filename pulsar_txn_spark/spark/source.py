@@ -63,7 +63,7 @@ from pulsar_txn_spark.spark.query_start import (
 )
 from pulsar_txn_spark.spark.rows import needed_columns, to_spark_batches
 from pulsar_txn_spark.steps import Phase, Step
-from pulsar_txn_spark.store.protocol import Code, Cursor, CursorStart, Seen, TxnId
+from pulsar_txn_spark.store.protocol import Answer, Code, Cursor, CursorStart, Seen, TxnId
 from pulsar_txn_spark.txn.buffer import ReadableRange, Visibility
 from pulsar_txn_spark.txn.committed import batch_is_committed
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
@@ -568,23 +568,29 @@ def _claim(run: Runtime, partition: SegmentPartition, plan: ReadPlan, query: str
     """
     own = partition.segment.id
     start = next(r.start for r in plan.ranges if r.segment == own)
-    answer = run.store.claim_cursor(
-        own, plan.subscription, query, plan.incarnation, start, only_there=True
-    )
-    require_claimed(plan.subscription, query, answer)
+
+    def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[Answer]:
+        answers = run.store.claim_cursors(
+            plan.subscription, query, plan.incarnation, starts, asks_only=asks_only
+        )
+        for segment, answer in zip(starts, answers, strict=True):
+            # Of another one that was deleted nothing is left to be read.
+            if answer.code is not Code.DELETED or segment == own:
+                require_claimed(plan.subscription, query, answer)
+        return answers
+
+    [answer] = claim({own: start}, asks_only=True)
+    if answer.values[2]:  # not claimed yet
+        everywhere = {**dict(partition.starts), own: start}
+        # Who is refused anywhere claims nothing anywhere: else its successor would be refused.
+        claim(everywhere, asks_only=True)
+        claim(everywhere)
     if answer.values[0] < start.padded():
         # Spark has noted as done what lies in between.
         cursors = run.store.read_cursors([own, *dict(partition.starts)], plan.subscription)
         behind = [last_moved(cursor, cursors) for cursor in cursors[:1] if cursor is not None]
         progress = _progress(run, Options(dict(partition.given), Use(partition.use)))
         progress.require_recorded(plan.subscription, behind)
-    if not answer.values[2]:
-        return
-    others = {segment: at for segment, at in partition.starts if segment != own}
-    answers = run.store.claim_cursors(plan.subscription, query, plan.incarnation, others)
-    for found in answers:
-        if found.code is not Code.DELETED:  # of that one nothing is left to be read
-            require_claimed(plan.subscription, query, found)
 
 
 @plain_errors

@@ -872,8 +872,13 @@ class MetadataStore(Protocol):
         query: str,
         source_incarnation: int,
         starts: Mapping[str, Position],
+        *,
+        asks_only: bool = False,
     ) -> list[Answer]:
-        """Claim a subscription in several segments, only there (``cursor_claim.lua``)."""
+        """Claim a subscription in several segments, only there (``cursor_claim.lua``).
+
+        With `asks_only`, tell what the answers would be, and change nothing.
+        """
         ...
 
     def plant_cursors(

@@ -988,7 +988,7 @@ class RedisStore:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
         keys = [f"cursor:{subscription}", "subscriptions"]
         there = "1" if only_there else ""
-        args: list[_Arg] = [query, source_incarnation, start.padded(), subscription, there]
+        args: list[_Arg] = [query, source_incarnation, start.padded(), subscription, there, ""]
         return self._answer(_Call("cursor_claim", f"seg:{segment}", keys, args))
 
     def claim_cursors(
@@ -997,14 +997,20 @@ class RedisStore:
         query: str,
         source_incarnation: int,
         starts: Mapping[str, Position],
+        *,
+        asks_only: bool = False,
     ) -> list[Answer]:
-        """Claim a subscription in several segments, only there (``cursor_claim.lua``)."""
+        """Claim a subscription in several segments, only there (``cursor_claim.lua``).
+
+        With `asks_only`, tell what the answers would be, and change nothing.
+        """
+        asks = "1" if asks_only else ""
         calls = [
             _Call(
                 "cursor_claim",
                 f"seg:{segment}",
                 [f"cursor:{subscription}", "subscriptions"],
-                [query, source_incarnation, start.padded(), subscription, "1"],
+                [query, source_incarnation, start.padded(), subscription, "1", asks],
             )
             for segment, start in starts.items()
         ]

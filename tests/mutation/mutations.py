@@ -2762,9 +2762,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             "            if not subscription or not start.plants:\n",
             "            if True:\n",
         ),
-        Edit(
-            f"{SPARK}/source.py", "    if not answer.values[2]:\n        return\n", "    return\n"
-        ),
+        Edit(f"{SPARK}/source.py", "{**dict(partition.starts), own: start}", "{own: start}"),
     ),
     mutation(
         "a query's start makes no cursors, and rows go that it has not read",
@@ -2777,9 +2775,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             "            if not subscription or not start.plants:\n",
             "            if True:\n",
         ),
-        Edit(
-            f"{SPARK}/source.py", "    if not answer.values[2]:\n        return\n", "    return\n"
-        ),
+        Edit(f"{SPARK}/source.py", "{**dict(partition.starts), own: start}", "{own: start}"),
     ),
     mutation(
         "a trim does not look at the cursors again",
@@ -2837,9 +2833,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the first task claims only where it reads",
         "INV-13",
         f"{STARTS}::test_the_first_task_takes_the_subscription_in_every_segment",
-        Edit(
-            f"{SPARK}/source.py", "    if not answer.values[2]:\n        return\n", "    return\n"
-        ),
+        Edit(f"{SPARK}/source.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+    ),
+    mutation(
+        "a query that was reset keeps a segment from its successor",
+        "INV-9",
+        f"{STARTS}::test_a_query_that_was_reset_keeps_nothing_from_its_successor",
+        Edit(f"{SPARK}/source.py", "        claim(everywhere, asks_only=True)\n", ""),
     ),
     mutation(
         "a reset writes back where it has seen the cursor",

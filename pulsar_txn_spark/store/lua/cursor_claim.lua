@@ -9,6 +9,7 @@
 -- KEYS[3]  {seg:<id>}:subscriptions          set of names
 -- ARGV[4]  query id, ARGV[5] incarnation of the source, ARGV[6] position to start at, ARGV[7] name
 -- ARGV[8]  '1' if the caller goes on at that position and nowhere else
+-- ARGV[9]  '1' to tell only what the answer would be, and change nothing
 -- -> {seq, 'OK', position, generation, '1' if this changed anything or ''}
 --    {seq, 'OWNED', query id} | {seq, 'FENCED', incarnation}
 --    {seq, 'CHANGED', position}  it was reset since this source started, or it was put elsewhere
@@ -16,9 +17,13 @@
 if retired then
   return {seq, 'DELETED'}
 end
+local asks_only = ARGV[9] == '1'
 local cursor = redis.call('HMGET', KEYS[2], 'query', 'source', 'position', 'generation',
   'moved')
 if not cursor[3] then
+  if asks_only then
+    return {seq, 'OK', ARGV[6], '1', '1'}
+  end
   redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[5], 'position', ARGV[6],
     'generation', '1', 'released', ARGV[6])
   redis.call('SADD', KEYS[3], ARGV[7])
@@ -30,6 +35,9 @@ if not cursor[1] or cursor[1] == '' then
   if tonumber(cursor[2] or '0') >= tonumber(ARGV[5])
       or (cursor[5] == '1' and ARGV[8] == '1' and cursor[3] ~= ARGV[6]) then
     return {seq, 'CHANGED', cursor[3]}
+  end
+  if asks_only then
+    return {seq, 'OK', cursor[3], cursor[4], '1'}
   end
   redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[5])
   redis.call('HSETNX', KEYS[2], 'released', cursor[3])
@@ -44,6 +52,9 @@ if tonumber(cursor[2]) > tonumber(ARGV[5]) then
 end
 if cursor[2] == ARGV[5] then
   return {seq, 'OK', cursor[3], cursor[4], ''}
+end
+if asks_only then
+  return {seq, 'OK', cursor[3], cursor[4], '1'}
 end
 redis.call('HSET', KEYS[2], 'source', ARGV[5])
 return {changed(), 'OK', cursor[3], cursor[4], '1'}
