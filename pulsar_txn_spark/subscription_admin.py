@@ -138,18 +138,22 @@ def reset_subscription(
         _settle(run, segment.ref.id, subscription, topic)
         if target.leaves(segment):
             _refuse_single(run, segment.ref, subscription)
+    number = 0 if dry_run else run.store.next_source_incarnation()
     moves = []
     for segment in segments:
-        move = _reset(run, segment, subscription, topic, target, dry_run=dry_run)
+        move = _reset(run, segment, subscription, topic, target, number)
         if move is not None:
             moves.append(move)
     return moves
 
 
 def _reset(
-    run: Runtime, segment: Segment, subscription: str, topic: str, target: _Target, *, dry_run: bool
+    run: Runtime, segment: Segment, subscription: str, topic: str, target: _Target, number: int
 ) -> CursorMove | None:
-    """Move one cursor by one compare-and-set; None where there is none, and none is to be."""
+    """Move one cursor by one compare-and-set; None where there is none, and none is to be.
+
+    Sources whose incarnation is not above `number` cannot take it back; 0 = only tell what moves.
+    """
     id_ = segment.ref.id
     for _ in range(_TRIES):
         [cursor] = run.store.read_cursors([id_], subscription)
@@ -162,8 +166,8 @@ def _reset(
         if cursor is None and start is None:
             return None
         after = MessagePosition.whole(start.position) if start else _acknowledged(cursor)
-        if not dry_run:
-            answer = run.store.reset_cursor(id_, subscription, start, cursor)
+        if number:
+            answer = run.store.reset_cursor(id_, subscription, start, cursor, number)
             if answer.code is Code.PENDING:
                 _settle(run, id_, subscription, topic)
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -342,6 +343,56 @@ def test_a_subscription_that_another_start_has_made_is_not_taken_over_in_silence
     query("q1", **options, startingOffsets="latest").trigger()
     with pytest.raises(OptionError, match=r"was begun by a query with another start \(latest\)"):
         query("q2", **options, startingOffsets="earliest").trigger()
+
+
+def test_a_query_that_claims_while_it_is_reset_keeps_nothing_from_its_successor(
+    run: Runtime, query: Make, redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topics=str(A), subscription="s", startingOffsets="earliest")
+    assert reader.trigger()
+    [parent] = run.topics.require(A).active
+    run.topics.changes.seal(A, parent.descriptor)
+    write(run, A, 2)
+    claim = RedisStore.claim_cursors
+    resets: list[object] = []
+
+    def beside(store: RedisStore, *args: Any, asks_only: bool = False) -> Any:
+        if not asks_only and not resets:
+            options = {"store.path": redis_path}
+            resets.extend(topic_admin.reset_subscription(options, str(A), "s", to="earliest"))
+        return claim(store, *args, asks_only=asks_only)
+
+    monkeypatch.setattr(RedisStore, "claim_cursors", beside)
+    with pytest.raises(AcknowledgementConflictError, match="was reset"):
+        reader.trigger()
+    assert len(resets) == 2
+    successor = query("r", topics=str(A), subscription="s", startingOffsets="subscription")
+    successor.run_all()
+    assert successor.values == [1, 2]
+
+
+def test_a_query_that_was_reset_does_not_go_on_where_its_segment_was_deleted(
+    run: Runtime, query: Make, redis_path: str
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topics=str(A), subscription="s", startingOffsets="earliest")
+    assert reader.trigger()
+    [parent] = run.topics.require(A).active
+    run.topics.changes.seal(A, parent.descriptor)
+    write(run, A, 2)
+    with pytest.raises(Killed):
+        reader.trigger("planned")
+    reader.reader.initialOffset()  # its source has started again
+    topic_admin.reset_subscription({"store.path": redis_path}, str(A), "s", to="here")
+    assert sweep(run) == [parent.ref.id]
+    with pytest.raises(AcknowledgementConflictError, match="was reset"):
+        reader.trigger()
+    successor = query("r", topics=str(A), subscription="s", startingOffsets="subscription")
+    successor.run_all()
+    assert successor.values == [2]
 
 
 @pytest.mark.parametrize("to, left", [("earliest", [1, 2]), ("here", [2])])

@@ -452,7 +452,8 @@ class RetentionSweep:
                 # One that is further already must not come back to rows that it was not to read.
                 known = child not in holds or name in holds[child].released
                 if not known and needed[child][name] is not None:
-                    self._store.inherit_cursor(child, name, query, here.planted.get(name, ""))
+                    planted, source = here.planted.get(name, ""), here.sources.get(name, 0)
+                    self._store.inherit_cursor(child, name, query, planted, 0 if query else source)
         return list(here.queries)
 
     def _erase(self, topology: Topology, segment: Segment) -> None:

@@ -305,12 +305,15 @@ class SegmentHolds:
         Subscription → the query that it belongs to, empty if none.
     planted : mapping of str to str
         Subscription → where its query started, as in :class:`Cursor`.
+    sources : mapping of str to int
+        Subscription → incarnation of the source that has claimed it, or number of its reset.
     """
 
     retired: bool
     released: Mapping[str, Position]
     queries: Mapping[str, str]
     planted: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -830,7 +833,12 @@ class MetadataStore(Protocol):
     # subscriptions
 
     def inherit_cursor(
-        self, segment: str, subscription: str, query: str, planted: str = ""
+        self,
+        segment: str,
+        subscription: str,
+        query: str,
+        planted: str = "",
+        source_incarnation: int = 0,
     ) -> Answer:
         """Let a subscription stand before a segment's first entry (``cursor_inherit.lua``)."""
         ...
@@ -893,6 +901,7 @@ class MetadataStore(Protocol):
         subscription: str,
         to: CursorStart | None,
         seen: Cursor | None,
+        source_incarnation: int = 0,
     ) -> Answer:
         """Put a cursor elsewhere, owned by nobody, unless it has changed (``cursor_reset.lua``)."""
         ...

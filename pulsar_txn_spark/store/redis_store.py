@@ -928,11 +928,16 @@ class RedisStore:
     # -- subscriptions -----------------------------------------------------------------------
 
     def inherit_cursor(
-        self, segment: str, subscription: str, query: str, planted: str = ""
+        self,
+        segment: str,
+        subscription: str,
+        query: str,
+        planted: str = "",
+        source_incarnation: int = 0,
     ) -> Answer:
         """Let a subscription stand before a segment's first entry (``cursor_inherit.lua``)."""
         keys = [f"cursor:{subscription}", "subscriptions"]
-        args: list[_Arg] = [query, EARLIEST.padded(), subscription, planted]
+        args: list[_Arg] = [query, EARLIEST.padded(), subscription, planted, source_incarnation]
         return self._answer(_Call("cursor_inherit", f"seg:{segment}", keys, args))
 
     def release_cursors(
@@ -1037,6 +1042,7 @@ class RedisStore:
         subscription: str,
         to: CursorStart | None,
         seen: Cursor | None,
+        source_incarnation: int = 0,
     ) -> Answer:
         """Put a cursor elsewhere, owned by nobody, unless it has changed (``cursor_reset.lua``)."""
         keys = [
@@ -1052,6 +1058,7 @@ class RedisStore:
             seen.generation if seen else "",
             seen.acknowledged.padded() if seen else "",
             "1" if to and to.may_skip else "",
+            source_incarnation,
         ]
         return self._answer(_Call("cursor_reset", f"seg:{segment}", keys, args))
 
@@ -1266,7 +1273,7 @@ def _as_gate(reply: list[Any]) -> Gate:
 
 
 def _as_holds(reply: list[Any]) -> SegmentHolds:
-    names, queries, released, planted = (reply[at::4] for at in range(3, 7))
+    names, queries, released, planted, sources = (reply[at::5] for at in range(3, 8))
     return SegmentHolds(
         retired=bool(reply[2]),
         released={
@@ -1275,6 +1282,7 @@ def _as_holds(reply: list[Any]) -> SegmentHolds:
         },
         queries={_text(n): _text(q) for n, q in zip(names, queries, strict=True)},
         planted={_text(n): _text(p) for n, p in zip(names, planted, strict=True)},
+        sources={_text(n): int(s) for n, s in zip(names, sources, strict=True)},
     )
 
 

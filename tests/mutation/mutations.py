@@ -1688,7 +1688,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{SEGMENTS}/retention.py",
             "                    self._store.inherit_cursor("
-            'child, name, query, here.planted.get(name, ""))\n',
+            "child, name, query, planted, 0 if query else source)\n",
             "                    pass\n",
         ),
     ),
@@ -2840,6 +2840,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         f"{STARTS}::test_a_query_that_was_reset_keeps_nothing_from_its_successor",
         Edit(f"{SPARK}/source.py", "        claim(everywhere, asks_only=True)\n", ""),
+    ),
+    mutation(
+        "a reset does not shut out the queries that have started before",
+        "INV-9",
+        f"{STARTS}::test_a_query_that_claims_while_it_is_reset_keeps_nothing_from_its_successor",
+        Edit(f"{LUA}/cursor_reset.lua", "local source = ARGV[9]\n", "local source = '0'\n"),
+    ),
+    mutation(
+        "who was shut out by a reset comes back where retention hands the subscription over",
+        "INV-9",
+        f"{STARTS}::test_a_query_that_was_reset_does_not_go_on_where_its_segment_was_deleted",
+        Edit(f"{LUA}/cursor_inherit.lua", "'source', ARGV[8],", "'source', '0',"),
     ),
     mutation(
         "a reset writes back where it has seen the cursor",

@@ -7,6 +7,7 @@
 -- ARGV[6]  generation as read, '' = there was no cursor
 -- ARGV[7]  position as read; where the cursor is to stay, it may have moved since
 -- ARGV[8]  '1' if it may begin behind what retention has let go, else ''
+-- ARGV[9]  number of the reset among the starts of sources: who started before cannot take it back
 -- -> {seq, 'OK', position, generation} | {seq, 'PENDING', TxnId}
 --    {seq, 'ALREADY', position, generation}  this very request was answered before
 --    {seq, 'ABSENT'}                         there is no cursor, and none is to be made
@@ -20,7 +21,7 @@ local pending = redis.call('HKEYS', KEYS[3])
 if #pending > 0 then
   return {seq, 'PENDING', pending[1]}
 end
-local cursor = redis.call('HMGET', KEYS[2], 'position', 'generation', 'released', 'query')
+local cursor = redis.call('HMGET', KEYS[2], 'position', 'generation', 'released', 'query', 'source')
 if not cursor[1] and (ARGV[5] == '' or ARGV[6] ~= '') then
   return {seq, ARGV[5] == '' and 'ABSENT' or 'CHANGED'}
 end
@@ -51,9 +52,12 @@ if not cursor[1] or (cursor[3] and cursor[1] ~= position) then
   redis.call('HSET', KEYS[2], 'released', position)
 end
 local generation = redis.call('HINCRBY', KEYS[2], 'generation', 1)
--- Its source stays: who has claimed it before, and still runs, cannot take it back.
-redis.call('HSET', KEYS[2], 'query', '', 'position', position)
-redis.call('HSETNX', KEYS[2], 'source', '0')
+-- Who has started before the reset, or has claimed it before, and still runs, cannot take it back.
+local source = ARGV[9]
+if cursor[5] and tonumber(cursor[5]) > tonumber(source) then
+  source = cursor[5]
+end
+redis.call('HSET', KEYS[2], 'query', '', 'position', position, 'source', source)
 redis.call('HDEL', KEYS[2], 'txn', 'sink', 'batch', 'planted')
 if position ~= cursor[1] then
   redis.call('HSET', KEYS[2], 'moved', '1')
