@@ -52,7 +52,7 @@ def main(spark: SparkSession, place: Place) -> None:
     query.awaitTermination()
 
     invoices = spark.read.format("pulsar_txn").options(**options, topic="invoices").load()
-    shown = invoices.selectExpr("CAST(value AS STRING) AS invoice", "CAST(__key AS INT) AS id")
+    shown = invoices.selectExpr("string(value) AS invoice", "int(string(__key)) AS id")
     shown.orderBy("id").show(3, False)
     print(invoices.count(), "invoices")
 

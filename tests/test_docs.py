@@ -88,6 +88,13 @@ def test_every_link_leads_somewhere(document: Path) -> None:
             assert anchor in map(anchor_of, headings), f"{document.name}: {target}"
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_snippet_of_python_compiles(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    for code in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        compile(code, name_of(document), "exec")
+
+
 def test_the_index_has_every_page() -> None:
     text = (DOCS / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Use", "Operate", "Internals"]
