@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_txn_spark.store.server import OWNER_VARIABLE
+from pulsar_txn_spark.store.redis.server import OWNER_VARIABLE
 
 ROOT = Path(__file__).parent
 

@@ -33,8 +33,8 @@ from benchmarks.processes import Crew
 from benchmarks.report import EXACT, print_counts, print_results
 from benchmarks.store_memory import store_memory
 from benchmarks.throughput import Bench, Drop, Report
-from pulsar_txn_spark.pulsar_server import choose_broker
-from pulsar_txn_spark.store import connection, server
+from pulsar_txn_spark.store.redis import connection, server
+from pulsar_txn_spark.testing.pulsar_server import choose_broker
 
 JSON_VARIABLE = "BENCH_JSON"
 _BACKENDS = ("embedded", "pulsar")

@@ -17,7 +17,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router, Topology
-from pulsar_txn_spark.txn.buffer import Visibility
+from pulsar_txn_spark.txn.transaction_buffer import Visibility
 
 _MAX_ROWS = 16_384
 _LONGEST = 1 << 30  # without an end, Arrow's slices fail on short values

@@ -25,14 +25,14 @@ from benchmarks.embedded import TIMEOUT_MS, StoreBench, row
 from benchmarks.measure import Result, interleave
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.store import connection
-from pulsar_txn_spark.store.endpoint import parse_endpoint
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome, Winner
 from pulsar_txn_spark.store.protocol import OpLogSettings, SegmentDecision, TxnState, WriterFate
-from pulsar_txn_spark.store.redis_store import RedisStore
-from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer, writer_name
+from pulsar_txn_spark.store.redis import connection
+from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
+from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
-from pulsar_txn_spark.txn.notification import SegmentWatcher
+from pulsar_txn_spark.txn.transaction_buffer import MetadataTransactionBuffer, writer_name
+from pulsar_txn_spark.txn.watcher import SegmentWatcher
 
 _CALLERS = 16  # threads of one process that write operation records
 _RECORDS = 20_000

@@ -17,12 +17,12 @@ from benchmarks.embedded import TIMEOUT_MS, StoreBench, row
 from benchmarks.measure import Result, Series
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.store import connection
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.protocol import EndedBy, TxnState
-from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer, writer_name
+from pulsar_txn_spark.store.redis import connection
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
+from pulsar_txn_spark.txn.transaction_buffer import MetadataTransactionBuffer, writer_name
 
 _THREADS = (1, 8)
 _COUNT = 300  # operations of each thread in a run

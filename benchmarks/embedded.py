@@ -9,8 +9,8 @@ from pathlib import Path
 
 from benchmarks.measure import Result, Series
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.store import connection, server
-from pulsar_txn_spark.store.redis_store import RedisStore
+from pulsar_txn_spark.store.redis import connection, server
+from pulsar_txn_spark.store.redis.store import RedisStore
 
 TIMEOUT_MS = 60_000
 

@@ -34,8 +34,8 @@ from pulsar_txn_spark.spark.datasource import FORMAT
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.protocol import EndedBy
 from pulsar_txn_spark.txn.batch import new_nonce
-from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS, as_record
+from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 MILLISECONDS = "ms"
 ROUND_TRIPS = "round trips"

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from benchmarks.place import Place
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.store import connection
+from pulsar_txn_spark.store.redis import connection
 
 _SECONDS = 10.0
 _OWN_READS = 2  # the mark at the beginning, and the question at the end
@@ -47,7 +47,7 @@ class Counted:
 def _names() -> dict[str, str]:
     """Return the store's scripts: SHA1 -> name."""
     names = {}
-    folder = resources.files("pulsar_txn_spark.store") / "lua"
+    folder = resources.files("pulsar_txn_spark.store.redis") / "lua"
     prelude, ranges = (
         (folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("_prelude", "_ranges")
     )

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import pulsar_txn_spark
 from benchmarks.data import SEGMENTS
+from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store import connection
+from pulsar_txn_spark.store.redis import connection
 
 _QUIET_SECONDS = 60.0  # a rewrite of the append-only file takes some seconds for each GB
 _numbers = itertools.count()

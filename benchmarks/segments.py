@@ -18,13 +18,13 @@ from benchmarks.measure import Result, Series, SideError, compare, interleave
 from benchmarks.micro_batch import MILLISECONDS, Progress
 from benchmarks.place import Place
 from benchmarks.throughput import Bench, appended, read_stream, sink_stream, turned
+from pulsar_txn_spark.engine.topic_writers import TopicWriters, winners_of
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.datasource import FORMAT
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.topic_writer import TopicWriters, winners_of
 from pulsar_txn_spark.txn.batch import new_nonce
-from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
+from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 _COUNTS = (1, 2, 4, 8)
 _MICRO_BATCHES = 12

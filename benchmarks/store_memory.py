@@ -15,13 +15,13 @@ from benchmarks.embedded import TIMEOUT_MS, StoreBench
 from benchmarks.measure import Result
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.store import connection
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome, Winner
 from pulsar_txn_spark.store.protocol import EndedBy, TxnId
-from pulsar_txn_spark.txn.buffer import MetadataTransactionBuffer, writer_name
+from pulsar_txn_spark.store.redis import connection
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
+from pulsar_txn_spark.txn.transaction_buffer import MetadataTransactionBuffer, writer_name
 
 _COUNT = 600  # of each kind: more than a small hash of Redis holds in its compact form
 _BOUNDED = (b":events", b":metrics", b":birth")

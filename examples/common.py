@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pulsar_txn_spark.store.server import stop_server
+from pulsar_txn_spark.store.redis.server import stop_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from integration.spark_support import any_lab, embedded, lab, spark  # noqa: F401 — fixtures
-from pulsar_txn_spark.pulsar_server import Broker, NoBrokerError, choose_broker
+from integration.support.spark import any_lab, embedded, lab, spark  # noqa: F401 — fixtures
+from pulsar_txn_spark.testing.pulsar_server import Broker, NoBrokerError, choose_broker
 
-pytest.register_assert_rewrite("integration.contract_segment_log")
+pytest.register_assert_rewrite("tests.contract.segment_log")
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,7 @@ from pulsar_txn_spark.environment import require_python_and_pyspark
 from pulsar_txn_spark.errors import PulsarTxnError
 
 if TYPE_CHECKING:
-    from pulsar_txn_spark.metrics import serve_metrics
-    from pulsar_txn_spark.spark.scope import BatchTransaction, TransactionalSink, transactional
-    from pulsar_txn_spark.topic_admin import (
+    from pulsar_txn_spark.admin.topics import (
         Retention,
         ScalingPolicy,
         adopt_topic,
@@ -35,6 +33,12 @@ if TYPE_CHECKING:
         topic_properties,
         topic_retention,
         topic_scaling,
+    )
+    from pulsar_txn_spark.prometheus import serve_metrics
+    from pulsar_txn_spark.spark.sink.foreach_batch import (
+        BatchTransaction,
+        TransactionalSink,
+        transactional,
     )
 
 __version__ = "0.1.0.dev0"
@@ -75,13 +79,13 @@ def __getattr__(name: str) -> Any:
     # in which Spark looks for data sources, in each session, needs no store and no Arrow.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "topic_admin"
+    module = "admin.topics"
     if name in _SPARK:
         # An older PySpark has not even the names that the module imports.
         require_python_and_pyspark()
-        module = "spark.scope"
+        module = "spark.sink.foreach_batch"
     elif name == "serve_metrics":
-        module = "metrics"
+        module = "prometheus"
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 

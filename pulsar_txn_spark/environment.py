@@ -12,6 +12,9 @@ from pathlib import Path
 
 from pulsar_txn_spark.errors import EnvironmentTooOldError
 
+FORMAT = "pulsar_txn"
+"""The name of the data source: ``spark.readStream.format(FORMAT)``."""
+
 LEAST_PYTHON = (3, 11)
 LEAST_PYSPARK = (
     4,

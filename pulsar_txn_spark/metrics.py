@@ -1,385 +1,501 @@
-"""Metrics for Prometheus: read from the metadata store when they are asked for.
+"""Every metric, once: the counting, the HTTP endpoint and docs/metrics.md come from this table.
 
-There is nothing to see in one process alone (see :mod:`pulsar_txn_spark.measures`), so an endpoint
-in any process that reaches the store shows the same: in the user's driver (:func:`serve_metrics`,
-or the option ``metrics.port`` of a source or a foreachBatch sink), or beside the sweeps
-(``pulsar-txn sweep --every 30 --metrics-port 9464``).
+What processes count ends up in the metadata store, with the next decision or sweep of the process,
+because most of the work is done in Python workers that Spark starts and ends as it likes: nobody
+could scrape them. So an endpoint in any process shows the counts of all of them. What can be told
+by a script of the store is counted by that script, in the very step that it counts.
 
-A scrape costs one request for each coordinator, one that delivers this process's counts, one for
-the catalogue of topics, one for each topic, one for the gates of all segments (on a cluster one
-each), and more only where readers are held up or something is wrong. Nothing scans keys. Answers
-are kept for a few seconds, so that several scrapers cost as much as one.
+This module knows no store and no Prometheus.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
-from wsgiref.simple_server import WSGIServer
+from enum import StrEnum
 
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    UntypedMetricFamily,
-)
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
 
-from pulsar_txn_spark import measures
-from pulsar_txn_spark.announcement import announce
-from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SegmentLogError
-from pulsar_txn_spark.measures import METRICS, VALUES, Kind, Label, Metric
-from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.runtime import Runtime, runtime
-from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.protocol import NOWHERE, Gate, TcState
-from pulsar_txn_spark.txn.health import stuck_participants, tc_states
+class Kind(StrEnum):
+    """What a metric is, in Prometheus' words.
 
-_LOG = logging.getLogger(__name__)
+    NAMED_COUNTER is a counter whose name PIP-160 gives without ``_total``. It is exported under
+    that very name, and as ``untyped``, because the format wants the suffix on a counter.
+    """
 
-DEFAULT_HOST = "127.0.0.1"
-SHOWN_SEGMENTS = 100
-"""Segments that have samples of their own: bounds what Prometheus has to keep."""
+    COUNTER = "counter"
+    NAMED_COUNTER = "untyped"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
 
-_EXAMINED_TOPICS = 500  # bounds the requests of a scrape
-_EXAMINED_SEGMENTS = 2000  # bounds the one request for their gates
-_KEPT_S = 2.0  # shorter than any scrape interval; longer than two scrapers are apart
 
-_Labels = tuple[str, ...]
-_Samples = dict[_Labels, float]
+class Label(StrEnum):
+    """Names of labels. ``cluster`` stands on every metric: the uuid of the metadata store."""
+
+    CLUSTER = "cluster"
+    COORDINATOR = "coordinator_id"
+    RESULT = "result"
+    INDEX = "index"
+    CAUSE = "cause"
+    TOPIC = "topic"
+    SEGMENT = "segment"
+
+
+WRITES_BY_SEGMENT = "writes-by-segment"
+ACKS_BY_SUBSCRIPTION = "acks-by-segment-subscription"
+BY_DEADLINE = "txn-by-deadline"
+BY_FINAL_STATE = "txn-by-final-state"
+
+VALUES: Mapping[Label, tuple[str, ...]] = {
+    Label.RESULT: ("ok", "conflict", "reject"),
+    Label.INDEX: (WRITES_BY_SEGMENT, ACKS_BY_SUBSCRIPTION, BY_DEADLINE, BY_FINAL_STATE),
+    Label.CAUSE: ("owner", "newer-attempt", "lease-over", "administrator"),
+}
+"""Labels that have these values and no others; they are exported from the start, as 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Histogram:
-    """Cumulated buckets and the sum of one set of labels."""
-
-    buckets: list[tuple[str, float]]
-    sum: float
-
-
-class StoreMetrics:
-    """Makes Prometheus' metric families of one store.
+class Metric:
+    """One metric.
 
     Parameters
     ----------
-    run : Runtime
+    name : str
+        As exported.
+    kind : Kind
+    meaning : str
+        One or two sentences.
+    remedy : str
+        What to do when it is bad.
+    labels : tuple of Label
+        Beside ``cluster``.
+    buckets : tuple of float
+        Upper bounds of a histogram's buckets, without infinity.
+    scale : int
+        Sums are kept as whole numbers of 1/scale of the unit.
+    by_script : bool
+        Counted by the store's scripts, each coordinator for itself.
+    with_decision : bool
+        Counted in the very step of the decision that is counted.
+    source : str
+        The document that asks for it; empty = this package.
     """
 
-    def __init__(self, run: Runtime) -> None:
-        self._run = run
-        self._lock = threading.Lock()
-        self._read_at = float("-inf")
-        self._families: list[Family] = []
-
-    def families(self) -> list[Family]:
-        """Return the families as they are now, or were a moment ago."""
-        with self._lock:
-            if time.monotonic() - self._read_at > _KEPT_S:
-                self._families = self._read()
-                self._read_at = time.monotonic()
-            return list(self._families)
-
-    def _read(self) -> list[Family]:
-        cluster = self._run.store.identity.uuid
-        try:
-            values, histograms = self._values()
-        except PulsarTxnError as error:
-            _LOG.warning("this scrape has no metrics but that the store is down: %s", error)
-            down = _family(measures.STORE_UP)
-            _add(down, measures.STORE_UP, cluster, (), 0)
-            return [down]
-        families = []
-        for metric in METRICS:
-            family = _family(metric)
-            if metric.kind is Kind.HISTOGRAM:
-                assert isinstance(family, HistogramMetricFamily)
-                for labels, histogram in histograms[metric.name].items():
-                    family.add_metric([cluster, *labels], histogram.buckets, histogram.sum)
-            else:
-                for labels, value in values[metric.name].items():
-                    _add(family, metric, cluster, labels, value)
-            families.append(family)
-        return families
-
-    def _values(self) -> tuple[Mapping[str, _Samples], Mapping[str, dict[_Labels, _Histogram]]]:
-        store = self._run.store
-        store.deliver_tally()
-        states = tc_states(store)
-        values: dict[str, _Samples] = defaultdict(dict)
-        values[measures.STORE_UP.name][()] = 1
-        for tc, state in enumerate(states):
-            labels = (str(tc),)
-            values[measures.OPEN.name][labels] = state.open
-            values[measures.DECIDED.name][labels] = state.decided
-            opened = state.oldest_open[1] if state.oldest_open else state.now_ms
-            values[measures.OLDEST_OPEN.name][labels] = max(0, state.now_ms - opened) / 1000
-            undone = min((at for _, at in state.undone), default=state.now_ms)
-            values[measures.OLDEST_UNDONE.name][labels] = max(0, state.now_ms - undone) / 1000
-        values[measures.STUCK.name][()] = len(stuck_participants(store, states))
-        counts = _by_metric(states)
-        histograms: dict[str, dict[_Labels, _Histogram]] = {}
-        for metric in METRICS:
-            if metric.kind is Kind.HISTOGRAM:
-                histograms[metric.name] = _histograms(metric, counts[metric.name], len(states))
-            elif metric.by_script or metric.kind is not Kind.GAUGE:
-                values[metric.name] = _counters(metric, counts[metric.name], len(states))
-        self._segment_values(values)
-        return values, histograms
-
-    # -- segments ----------------------------------------------------------------------------
-
-    def _segment_values(self, values: dict[str, _Samples]) -> None:
-        refs = self._segments()
-        examined = refs[:_EXAMINED_SEGMENTS]
-        ids = [ref.id for ref in examined]
-        gates = self._run.store.gates(ids, [NOWHERE] * len(ids)) if ids else []
-        pairs = list(zip(examined, gates, strict=True))
-        written = {ref.topic for ref, gate in pairs if gate.contains_txn}
-        values[measures.TXN_TOPICS.name][()] = len(written)
-        # Those that hold readers up first: what is left out is where nothing is wrong.
-        ranked = sorted(
-            pairs,
-            key=lambda pair: (not pair[1].pins, not pair[1].all_dropped, pair[0].id),
-        )
-        for ref, gate in ranked[:SHOWN_SEGMENTS]:
-            labels = (ref.topic, ref.id)
-            values[measures.DROPPED.name][labels] = gate.all_dropped
-            try:
-                values[measures.LAG.name][labels] = self._lag(ref, gate)
-            except SegmentLogError as error:
-                _LOG.warning("the lag of a segment is not known: %s", error)
-        values[measures.LEFT_OUT.name][()] = max(0, len(refs) - SHOWN_SEGMENTS)
-
-    def _segments(self) -> list[SegmentRef]:
-        refs: list[SegmentRef] = []
-        for name in self._run.store.list_topics()[:_EXAMINED_TOPICS]:
-            try:
-                topology = self._run.topics.find(TopicName.parse(name))
-            except OptionError:
-                continue  # it lives on another backend than these options reach
-            if topology is not None:
-                refs += [segment.ref for segment in topology.readable]
-        return refs
-
-    def _lag(self, ref: SegmentRef, gate: Gate) -> float:
-        if not gate.pins:
-            return 0  # readers may read all that there is: no need to ask the log
-        last = self._run.log.last_confirmed(ref)
-        bound = gate.pins[0].bound
-        return self._run.log.measure(ref, bound, last).messages if bound < last else 0
+    name: str
+    kind: Kind
+    meaning: str
+    remedy: str
+    labels: tuple[Label, ...] = ()
+    buckets: tuple[float, ...] = ()
+    scale: int = 1
+    by_script: bool = False
+    with_decision: bool = False
+    source: str = ""
 
 
-# -- from counts to samples ----------------------------------------------------------------------
+_TC = (Label.COORDINATOR,)
+_SEGMENT = (Label.TOPIC, Label.SEGMENT)
+_SIZES = (128, 512, 1024, 2048, 4096, 16384, 102_400, 1_048_576)
+_RECORDS = (10, 50, 100, 200, 500, 1000)
+_DELAYS = (0.001, 0.005, 0.01)
+_MICROSECONDS = 1_000_000
+
+# -- PIP-471 -------------------------------------------------------------------------------------
+
+OP_WRITES = Metric(
+    "pulsar_txn_metadata_store_op_writes_total",
+    Kind.COUNTER,
+    "Operation records written.",
+    "Far more than tasks times segments times micro-batches: tasks fail and are tried again.",
+    _TC,
+    by_script=True,
+    source="PIP-471",
+)
+HEADER_CAS = Metric(
+    "pulsar_txn_metadata_store_header_cas_total",
+    Kind.COUNTER,
+    "Compare-and-sets that were to decide a header: `ok` = decided; `conflict` = it was decided "
+    "before (also by a request of the same owner whose reply was lost); `reject` = not allowed to "
+    "(another attempt's, lease not over, no header).",
+    "`conflict` that rises: lost replies, or transactions whose lease ends before their commit "
+    "(raise `txn.timeoutMs`). `reject` that rises: zombies; look for a second driver.",
+    (Label.COORDINATOR, Label.RESULT),
+    with_decision=True,
+    source="PIP-471",
+)
+INDEX_QUERY = Metric(
+    "pulsar_txn_metadata_store_index_query_seconds",
+    Kind.HISTOGRAM,
+    "Time of a query of an index, round trip included: `writes-by-segment` is the gate (pins, "
+    "dropped writers, floor), `acks-by-segment-subscription` the cursors; all segments of one "
+    "request count as one query.",
+    "Slow: the store's disk (every change waits for an fsync), its CPU, or the network. A gate "
+    "with thousands of dropped writers is slow by itself.",
+    (Label.INDEX,),
+    (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
+    _MICROSECONDS,
+    source="PIP-471",
+)
+OUTSTANDING_OPS = Metric(
+    "pulsar_txn_metadata_store_outstanding_op_records",
+    Kind.GAUGE,
+    "Operation records that are not collected yet. They go when every segment of their "
+    "transaction has carried its decision out.",
+    "Rises and rises: decisions are not carried out; see `pulsar_txn_stuck_participants`.",
+    _TC,
+    by_script=True,
+    source="PIP-471",
+)
+
+# -- PIP-160 -------------------------------------------------------------------------------------
 
 
-def _by_metric(states: Sequence[TcState]) -> Mapping[str, dict[_Labels, int]]:
-    """Sort what all TCs have counted by metric and labels."""
-    found: dict[str, dict[_Labels, int]] = defaultdict(lambda: defaultdict(int))
-    for tc, state in enumerate(states):
-        for field, amount in state.counts.items():
-            name, *labels = field.split("|")
-            metric = measures.BY_NAME.get(name)
-            if metric is None:
-                continue  # counted by another version of this package
-            own = (str(tc),) if metric.by_script else ()
-            found[name][*own, *labels] += amount
-    return found
+def _aggregation(prefix: str, what: str, records: str, labels: tuple[Label, ...]) -> list[Metric]:
+    """Return PIP-160's six metrics of one kind of aggregated record."""
+    triggers = (
+        ("records", "the most records that one may hold"),
+        ("size", "the most bytes that one may hold"),
+        ("delay_time", "the longest that a record may wait"),
+    )
+    return [
+        Metric(
+            f"{prefix}_{records}",
+            Kind.HISTOGRAM,
+            f"Records in one aggregated {what} entry.",
+            "Nearly always 1: aggregation only costs delay; switch it off.",
+            labels,
+            _RECORDS,
+            source="PIP-160",
+        ),
+        Metric(
+            f"{prefix}_batched_log_entry_size_bytes",
+            Kind.HISTOGRAM,
+            f"Bytes of one aggregated {what} entry.",
+            "Near the limit: lower the number of records.",
+            labels,
+            _SIZES,
+            source="PIP-160",
+        ),
+        Metric(
+            f"{prefix}_batched_log_olderst_record_delay_time_seconds",
+            Kind.HISTOGRAM,
+            f"How long the oldest record of an aggregated {what} entry waited (the name is spelt "
+            "as in PIP-160).",
+            "Longer than the delay that is set: the process is starved of CPU.",
+            labels,
+            _DELAYS,
+            _MICROSECONDS,
+            source="PIP-160",
+        ),
+        *(
+            Metric(
+                f"{prefix}_batched_log_triggering_count_by_{trigger}",
+                Kind.NAMED_COUNTER,
+                f"Aggregated {what} entries that were written because of {limit}.",
+                "Tells which limit works: raise that one for larger entries.",
+                labels,
+                source="PIP-160",
+            )
+            for trigger, limit in triggers
+        ),
+    ]
 
 
-def _label_sets(metric: Metric, coordinators: int) -> Iterator[_Labels]:
-    """Return the label values that are known beforehand, so that they are there from the start."""
-    tcs = tuple(str(tc) for tc in range(coordinators))
-    known = [tcs if label is Label.COORDINATOR else VALUES[label] for label in metric.labels]
-    yield from product(*known)
+(
+    TC_LOG_RECORDS,
+    TC_LOG_BYTES,
+    TC_LOG_DELAY,
+    TC_LOG_BY_RECORDS,
+    TC_LOG_BY_SIZE,
+    TC_LOG_BY_DELAY,
+) = _aggregation("pulsar_txn_tc", "operation-record", "log_records_count_per_entry", _TC)
+(
+    ACK_LOG_RECORDS,
+    ACK_LOG_BYTES,
+    ACK_LOG_DELAY,
+    ACK_LOG_BY_RECORDS,
+    ACK_LOG_BY_SIZE,
+    ACK_LOG_BY_DELAY,
+) = _aggregation(
+    "pulsar_pending_ack", "acknowledgement-record", "batched_log_records_count_per_entry", ()
+)
+
+# -- PIP-373 -------------------------------------------------------------------------------------
+
+TXN_TOPICS = Metric(
+    "pulsar_broker_using_txn_topics_count",
+    Kind.GAUGE,
+    "Topics that have ever been written to by a transaction, among the first 500 by name. PIP-373 "
+    "calls it a counter; it goes down when such a topic is deleted.",
+    "A topic that should not be there: it is written with `transactions=true` by somebody.",
+    source="PIP-373",
+)
+
+# -- what an operator asks first -----------------------------------------------------------------
+
+STORE_UP = Metric(
+    "pulsar_txn_store_up",
+    Kind.GAUGE,
+    "1 if the metadata store answered this scrape, 0 if it did not. With 0 the other metrics are "
+    "missing: they are not known.",
+    "`pulsar-txn doctor` says why.",
+)
+OPEN = Metric(
+    "pulsar_txn_open_transactions",
+    Kind.GAUGE,
+    "Transactions that are OPEN now.",
+    "More than queries times sinks: drivers died; sweeps abort them when their leases are over.",
+    _TC,
+)
+OLDEST_OPEN = Metric(
+    "pulsar_txn_oldest_open_transaction_age_seconds",
+    Kind.GAUGE,
+    "Age of the oldest OPEN transaction, 0 if there is none. Readers of its segments stand in "
+    "front of it.",
+    "Longer than a micro-batch takes: `pulsar-txn txn list`, then look at its driver, or "
+    "`pulsar-txn txn abort`.",
+    _TC,
+)
+COMMITS = Metric(
+    "pulsar_txn_commits_total",
+    Kind.COUNTER,
+    "Transactions decided for COMMITTED.",
+    "Stands still although input comes: look at the query.",
+    _TC,
+    with_decision=True,
+)
+ABORTS = Metric(
+    "pulsar_txn_aborts_total",
+    Kind.COUNTER,
+    "Transactions decided for ABORTED, by who did it: `owner` (its job failed), `newer-attempt` "
+    "(a restart, or a second driver), `lease-over` (its driver was silent), `administrator`.",
+    "`lease-over`: drivers die or stall. `newer-attempt` without restarts: two drivers run on one "
+    "checkpoint. `owner`: see the job's errors.",
+    (Label.COORDINATOR, Label.CAUSE),
+    with_decision=True,
+)
+DECIDED = Metric(
+    "pulsar_txn_decided_headers",
+    Kind.GAUGE,
+    "Decided transactions whose header is not collected yet (60 s after the decision at least).",
+    "Rises and rises: no sweep runs (`pulsar-txn sweep --every 30`), or an old open transaction "
+    "holds the younger ones of its coordinator up.",
+    _TC,
+)
+STUCK = Metric(
+    "pulsar_txn_stuck_participants",
+    Kind.GAUGE,
+    "Segments that have not carried out a decision more than 60 s after it: its header waits for "
+    "them. Looked for behind the 20 oldest decisions of each coordinator that are not carried out "
+    "everywhere; at most 100 are told.",
+    "`pulsar-txn doctor` names them; `pulsar-txn sweep` carries the decisions out or says why not.",
+)
+OLDEST_UNDONE = Metric(
+    "pulsar_txn_oldest_unmaterialized_decision_age_seconds",
+    Kind.GAUGE,
+    "How long ago the oldest decision was made that is not carried out everywhere; 0 if none is.",
+    "The same as for `pulsar_txn_stuck_participants`.",
+    _TC,
+)
+LAG = Metric(
+    "pulsar_txn_max_read_position_lag_messages",
+    Kind.GAUGE,
+    "Messages between maxReadPosition (how far readers may read) and the last one in the segment. "
+    "On Pulsar an estimate where there are many.",
+    "`pulsar-txn topic describe` names the transaction that holds the segment.",
+    _SEGMENT,
+)
+DROPPED = Metric(
+    "pulsar_txn_dropped_writers",
+    Kind.GAUGE,
+    "Writers whose entries are never read: failed tasks and aborted transactions. A read of the "
+    "segment carries those of its range.",
+    "Thousands: a job fails over and over; fix it. They go when the data they lie in is deleted.",
+    _SEGMENT,
+)
+LEFT_OUT = Metric(
+    "pulsar_txn_segments_left_out",
+    Kind.GAUGE,
+    "Segments that have no samples of their own, because only 100 have: those that hold readers up "
+    "first, then by name. Topics beyond the first 500 by name are not looked at.",
+    "Not a fault. An alert on a single segment has to know that it may be left out.",
+)
+BATCH_BYTES = Metric(
+    "pulsar_txn_micro_batch_bytes",
+    Kind.HISTOGRAM,
+    "Bytes that a committed micro-batch (or batch write) wrote to segments, as its tasks' receipts "
+    "say. The bytes of tasks that failed are not in it.",
+    "Tiny ones: a longer trigger interval costs less.",
+    buckets=tuple(float(1 << shift) for shift in (10, 14, 18, 20, 22, 24, 26, 28, 30)),
+)
+BATCH_MESSAGES = Metric(
+    "pulsar_txn_micro_batch_messages",
+    Kind.HISTOGRAM,
+    "Messages that a committed micro-batch (or batch write) wrote.",
+    "As for its bytes.",
+    buckets=tuple(float(10**n) for n in range(8)),
+)
+BATCH_ROUND_TRIPS = Metric(
+    "pulsar_txn_micro_batch_round_trips",
+    Kind.HISTOGRAM,
+    "Round trips to the metadata store that a committed micro-batch took, to the decision and with "
+    "it: those of the writing tasks that counted, and of the commit. Not in it: planning and "
+    "reading of the source, tasks that failed, carrying the decision out.",
+    "Grows with tasks and segments: fewer partitions.",
+    buckets=(5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0),
+)
+ROUND_TRIPS = Metric(
+    "pulsar_txn_store_round_trips_total",
+    Kind.COUNTER,
+    "Round trips to the metadata store, of everybody. What a process has not delivered when it is "
+    "killed, and what a failed task made, is missing.",
+    "Relates the load of the store to commits.",
+)
+SEGMENTS_TRIMMED = Metric(
+    "pulsar_txn_segments_trimmed_total",
+    Kind.COUNTER,
+    "Times that a sweep has let data go at the beginning of a segment, by the topic's retention.",
+    "Stands still although a retention is set: `pulsar-txn topic retention` names who holds the "
+    "data; mostly a subscription that nobody uses any more.",
+)
+SEGMENTS_DELETED = Metric(
+    "pulsar_txn_segments_deleted_total",
+    Kind.COUNTER,
+    "Segments that sweeps have deleted with all of their metadata.",
+    "As for `pulsar_txn_segments_trimmed_total`.",
+)
+SEGMENTS_SCALED = Metric(
+    "pulsar_txn_segments_scaled_total",
+    Kind.COUNTER,
+    "Splits and merges that sweeps have made by the topics' scaling policies.",
+    "Rises all the time: the load swings faster than the policy's pauses; make them longer, or the "
+    "distance between split and merge wider.",
+)
+
+METRICS: tuple[Metric, ...] = tuple(
+    found for found in list(globals().values()) if isinstance(found, Metric)
+)
+"""All of them, in the order of the documentation."""
+
+BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
+
+DELIVERED_AT_LEAST_EVERY_S = 30.0
+"""A process that works delivers what it has counted at least so often: one request in 30 s."""
+
+SUM = "sum"
+INFINITY = "+Inf"
 
 
-def _counters(metric: Metric, counts: Mapping[_Labels, int], coordinators: int) -> _Samples:
-    samples: _Samples = dict.fromkeys(_label_sets(metric, coordinators), 0)
-    width = len(metric.labels)
-    samples.update({labels: amount for labels, amount in counts.items() if len(labels) == width})
-    return samples
+def bucket_of(metric: Metric, value: float) -> str:
+    """Return the name of the bucket that a value falls into."""
+    for bound in metric.buckets:
+        if value <= bound:
+            return bound_name(bound)
+    return INFINITY
 
 
-def _histograms(
-    metric: Metric, counts: Mapping[_Labels, int], coordinators: int
-) -> dict[_Labels, _Histogram]:
-    found = {}
-    for labels in _label_sets(metric, coordinators):
-        cumulated, buckets = 0, []
-        for bound in metric.buckets:
-            for name in {measures.bound_name(bound), measures.rounded_bound_name(bound)}:
-                cumulated += counts.get((*labels, name), 0)
-            buckets.append((measures.bound_name(bound), float(cumulated)))
-        cumulated += counts.get((*labels, measures.INFINITY), 0)
-        buckets.append((measures.INFINITY, float(cumulated)))
-        found[labels] = _Histogram(buckets, counts.get((*labels, measures.SUM), 0) / metric.scale)
-    return found
+def bound_name(bound: float) -> str:
+    """Return a bucket's upper bound as it stands in counts and samples: exactly."""
+    return f"{bound:.0f}" if float(bound).is_integer() else repr(bound)
 
 
-_FAMILIES = {
-    Kind.COUNTER: CounterMetricFamily,
-    Kind.NAMED_COUNTER: UntypedMetricFamily,
-    Kind.GAUGE: GaugeMetricFamily,
-    Kind.HISTOGRAM: HistogramMetricFamily,
+def rounded_bound_name(bound: float) -> str:
+    """Return what earlier versions called a bucket in the counts that they left in the store."""
+    return f"{bound:g}"
+
+
+class OpLogCounts:
+    """Counts aggregated operation-record entries (PIP-160) into a tally."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def batch_stored(
+        self, tc: int, trigger: str, records: int, size: int, oldest_waited_s: float
+    ) -> None:
+        """Count an entry: why it was written, its records and bytes, its oldest record's wait."""
+        self._tally.observe(TC_LOG_RECORDS, records, str(tc))
+        self._tally.observe(TC_LOG_BYTES, size, str(tc))
+        self._tally.observe(TC_LOG_DELAY, oldest_waited_s, str(tc))
+        metric = _TRIGGERS.get(trigger)
+        if metric is not None:  # an entry that was forced has none of PIP-160's triggers
+            self._tally.count(metric, str(tc))
+
+
+def count_acknowledgements(tally: Tally, records: int, size: int, most: int) -> None:
+    """Count the acknowledgements that were placed in one step (PIP-160's pending-ack entries).
+
+    They are those of one request, so that none waits for others, and none for its size.
+    """
+    tally.observe(ACK_LOG_RECORDS, records)
+    tally.observe(ACK_LOG_BYTES, size)
+    tally.observe(ACK_LOG_DELAY, 0.0)
+    if records >= most:
+        tally.count(ACK_LOG_BY_RECORDS)
+
+
+_TRIGGERS: Mapping[str, Metric] = {
+    "records": TC_LOG_BY_RECORDS,
+    "size": TC_LOG_BY_SIZE,
+    "delay": TC_LOG_BY_DELAY,
 }
 
 
-def _family(metric: Metric) -> Family:
-    labels = [Label.CLUSTER.value, *(label.value for label in metric.labels)]
-    family: Family = _FAMILIES[metric.kind](metric.name, metric.meaning, labels=labels)
-    return family
+class Tally:
+    """What a process has counted and not delivered yet. Safe to use from several threads.
 
-
-def _add(family: Family, metric: Metric, cluster: str, labels: _Labels, value: float) -> None:
-    names = [Label.CLUSTER.value, *(label.value for label in metric.labels)]
-    family.add_sample(metric.name, dict(zip(names, (cluster, *labels), strict=True)), value)
-
-
-# -- the endpoint --------------------------------------------------------------------------------
-
-
-class _Stores(Collector):
-    """The metrics of every store that a process shows: a family has samples of each cluster."""
+    A count has a field: ``<metric>|<label value>...``; of a histogram ``...|<upper bound>`` for
+    each bucket by itself (they are summed up when they are exported), and ``...|sum``.
+    """
 
     def __init__(self) -> None:
-        self.stores: dict[str, StoreMetrics] = {}
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._taken_at = time.monotonic()
 
-    def describe(self) -> Iterable[Family]:
-        """Return the families without samples: registering asks nothing of a store."""
-        return [_family(metric) for metric in METRICS]
+    def count(self, metric: Metric, *labels: str, amount: int = 1) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._counts["|".join((metric.name, *labels))] += amount
 
-    def collect(self) -> Iterable[Family]:
-        """Return the families with their samples."""
-        merged: dict[str, Family] = {}
-        for store in list(self.stores.values()):
-            for family in store.families():
-                known = merged.setdefault(
-                    family.name, Family(family.name, family.documentation, family.type)
-                )
-                known.samples.extend(family.samples)
-        return merged.values()
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add a value to a histogram."""
+        with self._lock:
+            self._counts.update(observation(metric, value, *labels))
 
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add what another process has counted, or what could not be delivered."""
+        with self._lock:
+            self._counts.update(counts)
 
-class MetricsServer:
-    """The HTTP endpoint of this process.
-
-    Parameters
-    ----------
-    host : str
-    port : int
-        0 = any that is free; see :attr:`url`.
-
-    Raises
-    ------
-    OptionError
-        If the port cannot be had.
-    """
-
-    def __init__(self, host: str, port: int) -> None:
-        self.registry = CollectorRegistry()
-        self._stores = _Stores()
-        self.registry.register(self._stores)
-        try:
-            self._server: WSGIServer
-            self._server, self._thread = start_http_server(port, host, self.registry)
-        except OSError as error:
-            raise OptionError(
-                f"metrics cannot be served at {host}:{port} ({error.strerror or error}): another "
-                "process has the port, or the address is not this machine's. Choose another "
-                "metrics.port (0 = any that is free) or metrics.host"
-            ) from error
-        self.host, self.port = host, self._server.server_port
+    def take(self) -> dict[str, int]:
+        """Return everything, and forget it."""
+        with self._lock:
+            taken = {field: amount for field, amount in self._counts.items() if amount}
+            self._counts.clear()
+            self._taken_at = time.monotonic()
+        return taken
 
     @property
-    def url(self) -> str:
-        """Where Prometheus finds it."""
-        return f"http://{self.host}:{self.port}/metrics"
-
-    def show(self, run: Runtime) -> None:
-        """Show the metrics of a store; again = no harm."""
-        self._stores.stores.setdefault(run.store.identity.uuid, StoreMetrics(run))
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def overdue(self) -> bool:
+        """Whether it was not delivered for so long that it is worth a request of its own."""
+        return time.monotonic() - self._taken_at > DELIVERED_AT_LEAST_EVERY_S
 
 
-_servers: dict[int, MetricsServer] = {}
-_servers_lock = threading.Lock()
+def observation(metric: Metric, value: float, *labels: str) -> dict[str, int]:
+    """Return the counts of one value in a histogram."""
+    base = "|".join((metric.name, *labels))
+    return {
+        f"{base}|{bucket_of(metric, value)}": 1,
+        f"{base}|{SUM}": round(value * metric.scale),
+    }
 
 
-def serve_metrics(
-    options: Mapping[str, str], port: int = 0, host: str = DEFAULT_HOST
-) -> MetricsServer:
-    """Serve the metrics of a store over HTTP from this process.
-
-    There is one endpoint in a process: a second call adds the other store to it, and does not
-    open another port.
-
-    Parameters
-    ----------
-    options : mapping of str to str
-        How to reach the store and Pulsar, as for ``format("pulsar_txn")``.
-    port : int
-        0 = any that is free.
-    host : str
-        Loopback by default: there is no authentication.
-
-    Returns
-    -------
-    MetricsServer
-        Its `url` says where; `close` stops it.
-
-    Raises
-    ------
-    OptionError
-        If the port cannot be had.
-    StoreUnavailableError, StoreUnsafeError, SegmentLogUnavailableError
-    """
-    return serve(runtime(Options(options, Use.CONNECT)), port, host)
-
-
-def serve(run: Runtime, port: int, host: str = DEFAULT_HOST) -> MetricsServer:
-    """Like :func:`serve_metrics`, for a store that is open."""
-    with _servers_lock:
-        server = _servers.get(os.getpid())
-        if server is None:
-            server = _servers[os.getpid()] = MetricsServer(host, port)
-            _LOG.info("metrics at %s", server.url)
-        elif port not in (0, server.port):
-            _LOG.warning(
-                "metrics.port=%s is not used: this process serves all its metrics at %s",
-                port,
-                server.url,
-            )
-    server.show(run)
-    return server
-
-
-def stop_serving() -> None:
-    """Close the endpoint of this process, if there is one."""
-    with _servers_lock:
-        server = _servers.pop(os.getpid(), None)
-    if server is not None:
-        server.close()
-
-
-def serve_if_asked(options: Options, run: Runtime) -> MetricsServer | None:
-    """Serve metrics if the option ``metrics.port`` asks for it."""
-    port: int | None = options.get("metrics.port")
-    if port is None:
-        return None
-    server = serve(run, port, options.get("metrics.host", DEFAULT_HOST))
-    announce(f"metrics at {server.url}")
-    return server
+def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add counts up."""
+    found: Counter[str] = Counter()
+    for one in counts:
+        found.update(one)
+    return dict(found)

@@ -11,15 +11,15 @@ from enum import Flag, auto
 from typing import Any
 from urllib.parse import urlsplit
 
-from pulsar_txn_spark.config import PulsarConfig, StoreConfig, as_pairs
-from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.redaction import redacted
-from pulsar_txn_spark.segments.pulsar_options import (
+from pulsar_txn_spark.backends.pulsar.passthrough import (
     PASS_THROUGH,
     check_service_url,
     parse_admin_url,
 )
+from pulsar_txn_spark.config import PulsarConfig, StoreConfig, as_pairs
+from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.topic_name import Domains, TopicName
 
 

@@ -11,10 +11,10 @@ import pytest
 import redis
 from hypothesis import settings
 
-from pulsar_txn_spark import runtime
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.store import connection, server
-from tests.scenario import World
+from pulsar_txn_spark.engine import components as runtime
+from pulsar_txn_spark.store.redis import connection, server
+from tests.support.scenario import World
 
 # Inherited by everything that a test starts, so that a server which some worker starts again is
 # covered too, and also when pytest is killed without a chance to clean up.

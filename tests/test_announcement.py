@@ -8,15 +8,16 @@ import pytest
 import redis
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark import announcement, create_topic, doctor, metrics
+from pulsar_txn_spark import announcement, create_topic, prometheus
 from pulsar_txn_spark.announcement import announce
+from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
+from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
+from pulsar_txn_spark.cli import doctor
+from pulsar_txn_spark.cli.format_lookup import Lookup
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
-from pulsar_txn_spark.format_lookup import Lookup
+from pulsar_txn_spark.engine.components import runtime
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.runtime import runtime
-from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin
-from pulsar_txn_spark.segments.pulsar_transport import choose_and_say
-from pulsar_txn_spark.spark.source import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
 
 AWAY = {"service.url": "pulsar://127.0.0.1:1", "admin.url": "http://127.0.0.1:1"}
 
@@ -43,10 +44,10 @@ def test_the_url_of_any_free_port_is_named_on_standard_error(
     reader = PulsarTxnStreamReader({**given, "metrics.port": "0"}, StructType())
     try:
         reader.initialOffset()
-        url = metrics.serve(runtime(Options({"store.path": redis_path}, Use.CONNECT)), 0).url
+        url = prometheus.serve(runtime(Options({"store.path": redis_path}, Use.CONNECT)), 0).url
         assert f"pulsar_txn: metrics at {url}\n" in capsys.readouterr().err
     finally:
-        metrics.stop_serving()
+        prometheus.stop_serving()
 
 
 @pytest.mark.parametrize(

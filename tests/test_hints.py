@@ -16,15 +16,19 @@ import pytest
 import redis
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark import topic_admin
+from pulsar_txn_spark.admin import topics as topic_admin
 from pulsar_txn_spark.client.message import Row
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, SchemaError, StoreUnavailableError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import checked_event_times, checked_properties
 from pulsar_txn_spark.spark.rows import EVENT_TIME, PROPERTIES, VALUE, to_row_batch
-from pulsar_txn_spark.spark.source import PulsarTxnReader, PulsarTxnStreamReader, check_source
-from pulsar_txn_spark.store.connection import connect
+from pulsar_txn_spark.spark.source.reader import (
+    PulsarTxnReader,
+    PulsarTxnStreamReader,
+    check_source,
+)
+from pulsar_txn_spark.store.redis.connection import connect
 
 READ = Use.READ | Use.STREAM
 

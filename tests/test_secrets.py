@@ -14,29 +14,29 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pulsar_txn_spark import cli, doctor
-from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SegmentLogUnavailableError
-from pulsar_txn_spark.format_lookup import Lookup
-from pulsar_txn_spark.option_sources import (
+from pulsar_txn_spark.backends.pulsar import admin_api as pulsar_admin
+from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
+from pulsar_txn_spark.backends.pulsar.passthrough import PASS_THROUGH, parse_admin_url
+from pulsar_txn_spark.backends.pulsar.transport import choose
+from pulsar_txn_spark.backends.pulsar.wire.settings import ConnectionSettings
+from pulsar_txn_spark.cli import doctor, main
+from pulsar_txn_spark.cli.format_lookup import Lookup
+from pulsar_txn_spark.cli.option_sources import (
     environment_keys,
     environment_variable,
     gather,
     secret_variables,
 )
+from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SegmentLogUnavailableError
 from pulsar_txn_spark.options import OPTIONS, Options, Use, is_secret
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
-from pulsar_txn_spark.segments import pulsar_admin
 from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.segments.pulsar_admin import PulsarAdmin
-from pulsar_txn_spark.segments.pulsar_options import PASS_THROUGH, parse_admin_url
-from pulsar_txn_spark.segments.pulsar_transport import choose
-from pulsar_txn_spark.segments.wire.settings import ConnectionSettings
-from pulsar_txn_spark.spark.source import SegmentPartition
-from pulsar_txn_spark.spark.write_task import WriteTarget
-from pulsar_txn_spark.store.connection import connect
-from pulsar_txn_spark.store.endpoint import parse_endpoint
-from pulsar_txn_spark.txn.buffer import Visibility
+from pulsar_txn_spark.spark.sink.task import WriteTarget
+from pulsar_txn_spark.spark.source.reader import SegmentPartition
+from pulsar_txn_spark.store.redis.connection import connect
+from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
+from pulsar_txn_spark.txn.transaction_buffer import Visibility
 
 CORE = "Zq9xK"  # nothing else that is shown contains it
 NOBODY = "127.0.0.1:1"  # nobody listens on it
@@ -196,7 +196,7 @@ def test_a_secret_given_to_the_command_line_is_not_printed(
         file.write_text("".join(f"{key} = {value}\n" for key, value in given.items()))
         file.chmod(0o600)
         arguments += ["--options", str(file)]
-    result = CliRunner().invoke(cli.app, arguments, env=environment)
+    result = CliRunner().invoke(main.app, arguments, env=environment)
     error = result.exception
     shown = _shown(lambda: (_ for _ in ()).throw(error)) if error else ""
     assert CORE not in result.output + shown
@@ -209,9 +209,9 @@ def test_a_malformed_argument_is_refused_without_being_shown() -> None:
 
 
 def test_a_traceback_of_the_command_line_has_no_local_variables() -> None:
-    for one in (cli.app, *(group.typer_instance for group in cli.app.registered_groups)):
+    for one in (main.app, *(group.typer_instance for group in main.app.registered_groups)):
         assert one is not None
-    assert not cli.app.pretty_exceptions_show_locals
+    assert not main.app.pretty_exceptions_show_locals
 
 
 @pytest.mark.parametrize(

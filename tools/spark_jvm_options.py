@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pulsar_txn_spark.pulsar_server import find_java
+from pulsar_txn_spark.testing.pulsar_server import find_java
 
 # To optimize the code of a JVM that lives for seconds costs more than to run it as it is.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -84,10 +84,10 @@ def job(folder: Path) -> None:
     from pyspark.sql import SparkSession
 
     import pulsar_txn_spark
-    from pulsar_txn_spark.demo.data import airlines
-    from pulsar_txn_spark.demo.job import split_by_delay
-    from pulsar_txn_spark.demo.topics import DELAYS, FLIGHTS, SEGMENTS
-    from pulsar_txn_spark.store.server import OWNER_VARIABLE
+    from demo.data import airlines
+    from demo.job import split_by_delay
+    from demo.topics import DELAYS, FLIGHTS, SEGMENTS
+    from pulsar_txn_spark.store.redis.server import OWNER_VARIABLE
 
     os.environ[OWNER_VARIABLE] = str(os.getpid())  # the embedded server ends with this process
     options = {"store.path": str(folder / "store")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsar_txn_spark.position import MessagePosition
-from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.protocol import TxnId
 
 

@@ -15,6 +15,7 @@ from pulsar_txn_spark.client.claims import Claims
 from pulsar_txn_spark.client.message import Message, MessageId, Received
 from pulsar_txn_spark.client.reader import SubscriptionReader
 from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     AlreadyClosedError,
@@ -22,9 +23,8 @@ from pulsar_txn_spark.errors import (
     ReceiveTimeoutError,
 )
 from pulsar_txn_spark.position import MessagePosition
-from pulsar_txn_spark.runtime import Runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.protocol import SubscriptionRef, TxnId, TxnState
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pulsar_txn_spark.errors import SchemaError
 from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.segments.log import ROW_SCHEMA
-from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.protocol import SubscriptionRef
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

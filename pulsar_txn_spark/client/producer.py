@@ -12,11 +12,11 @@ from typing import Self
 
 from pulsar_txn_spark.client.message import Row, as_batch
 from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import AlreadyClosedError, PulsarTxnError
 from pulsar_txn_spark.position import Position
-from pulsar_txn_spark.runtime import Runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.topic_writer import TopicWriters
 
 
 class Producer:

@@ -9,21 +9,21 @@ from functools import partial
 from typing import Any
 
 from pulsar_txn_spark.client.message import Delivery, Message, moment
+from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     DataLossError,
     PulsarTxnError,
 )
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
-from pulsar_txn_spark.runtime import Runtime
 from pulsar_txn_spark.segments.log import READ_SCHEMA
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
-from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
+from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState
 from pulsar_txn_spark.store.protocol import Code, CursorStart, SubscriptionRef, TxnId
-from pulsar_txn_spark.txn.buffer import ReadableRange
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER, MetadataPendingAckStore, taken_over
+from pulsar_txn_spark.txn.transaction_buffer import ReadableRange
 
 _LOG = logging.getLogger(__name__)
 _MESSAGES_AHEAD = 1_000  # so many messages, or bytes, are read ahead of the application

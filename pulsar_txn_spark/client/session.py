@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import Self
 
 from pulsar_txn_spark.client.consumer import Consumer, InitialPosition
-from pulsar_txn_spark.client.lease import Leases
 from pulsar_txn_spark.client.producer import Producer
 from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.errors import AlreadyClosedError, OptionError
 from pulsar_txn_spark.options import Options, Use, subscription_name
-from pulsar_txn_spark.runtime import Runtime, runtime
 from pulsar_txn_spark.segments.topic_name import Domains
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 

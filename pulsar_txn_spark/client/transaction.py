@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.client.lease import Leases
 from pulsar_txn_spark.client.message import Row, as_batch
+from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.lease import Leases
+from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written, op_records, winners_of
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     CommitStateUnknownError,
@@ -22,17 +24,15 @@ from pulsar_txn_spark.errors import (
     TransactionConflictError,
     TransactionNotFoundError,
 )
-from pulsar_txn_spark.runtime import Runtime
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.steps import Step
-from pulsar_txn_spark.store.ack_state import AckInterval
+from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.protocol import SubscriptionRef, TxnId, TxnState
-from pulsar_txn_spark.topic_writer import TopicWriters, Written, op_records, winners_of
-from pulsar_txn_spark.txn.buffer import writer_name
 from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.seen import note_segments
+from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 _LOG = logging.getLogger(__name__)
 _ROWS_GATHERED = 1_000  # so many rows, or bytes, go to the log in one piece

@@ -30,7 +30,7 @@ from pulsar_txn_spark.errors import OptionError, SegmentLogError, TopologyConfli
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.key_load import cut_by_load
 from pulsar_txn_spark.segments.log import SegmentLog
-from pulsar_txn_spark.segments.topic_lives import TopicLives
+from pulsar_txn_spark.segments.topic_lifecycle import TopicLives
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Change, Segment, SegmentState, Topology
 from pulsar_txn_spark.steps import Step

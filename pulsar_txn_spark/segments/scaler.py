@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pulsar_txn_spark import measures
+from pulsar_txn_spark import metrics
 from pulsar_txn_spark.errors import (
     PulsarTxnError,
     SegmentLogUnavailableError,
     StoreUnavailableError,
 )
+from pulsar_txn_spark.segments.catalog import Topics
 from pulsar_txn_spark.segments.key_load import recent_hashes
 from pulsar_txn_spark.segments.log import SegmentLog
 from pulsar_txn_spark.segments.scaling import (
@@ -21,7 +22,6 @@ from pulsar_txn_spark.segments.scaling import (
     decide,
     observe,
 )
-from pulsar_txn_spark.segments.topics import Topics
 from pulsar_txn_spark.segments.topology import TopicState, Topology
 from pulsar_txn_spark.store.protocol import MetadataStore
 
@@ -90,7 +90,7 @@ class Scaler:
             raise
         except PulsarTxnError as error:
             return Scaled(name, decision, str(error))
-        self._store.tally.count(measures.SEGMENTS_SCALED)
+        self._store.tally.count(metrics.SEGMENTS_SCALED)
         return Scaled(name, decision)
 
     def judge(

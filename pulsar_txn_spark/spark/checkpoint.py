@@ -1,8 +1,8 @@
 """Spark's own record of what it planned for a batch: ``offsets/<batch id>`` in the checkpoint.
 
 Spark writes it before the batch runs, and a replay runs by the very same file. It is read, never
-written, and only for comparison (see ``txn/evidence.py``). Where it cannot be read (a file system
-that Python does not know, Spark Connect) there is none, and rows are compared instead.
+written, and only for comparison (see ``txn/replay_evidence.py``). Where it cannot be read (a file
+system that Python does not know, Spark Connect) there is none, and rows are compared instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from pulsar_txn_spark.errors import TransactionConflictError
 from pulsar_txn_spark.options import Options
-from pulsar_txn_spark.txn.evidence import (
+from pulsar_txn_spark.txn.replay_evidence import (
     Compared,
     EvidenceRule,
     PlannedBatch,

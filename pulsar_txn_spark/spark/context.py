@@ -14,7 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 
-from pulsar_txn_spark.runtime import Runtime
+from pulsar_txn_spark.engine.components import Runtime
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"

@@ -13,11 +13,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.environment import require_python_and_pyspark
+from pulsar_txn_spark.environment import FORMAT, require_python_and_pyspark
 from pulsar_txn_spark.errors import PulsarTxnError
-from pulsar_txn_spark.spark.border import RefusedStreamReader, plain_errors
-
-FORMAT = "pulsar_txn"
+from pulsar_txn_spark.spark.error_boundary import RefusedStreamReader, plain_errors
 
 
 @plain_errors
@@ -36,7 +34,7 @@ class PulsarTxnDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of the source, after its options were checked."""
         from pulsar_txn_spark.spark.rows import READ_SCHEMA
-        from pulsar_txn_spark.spark.source import check_source
+        from pulsar_txn_spark.spark.source.reader import check_source
 
         check_source(self.options)
         return READ_SCHEMA
@@ -44,7 +42,7 @@ class PulsarTxnDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
         from pulsar_txn_spark.spark.rows import check_readable
-        from pulsar_txn_spark.spark.source import PulsarTxnReader
+        from pulsar_txn_spark.spark.source.reader import PulsarTxnReader
 
         check_readable(schema)
         return PulsarTxnReader(self.options, schema)
@@ -52,7 +50,7 @@ class PulsarTxnDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a stream reader."""
         from pulsar_txn_spark.spark.rows import check_readable
-        from pulsar_txn_spark.spark.source import PulsarTxnStreamReader
+        from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
 
         try:
             check_readable(schema)
@@ -62,12 +60,12 @@ class PulsarTxnDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer."""
-        from pulsar_txn_spark.spark.sink import PulsarTxnWriter
+        from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
 
         return PulsarTxnWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a stream writer."""
-        from pulsar_txn_spark.spark.sink import PulsarTxnStreamWriter
+        from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter
 
         return PulsarTxnStreamWriter(self.options, schema, overwrite=overwrite)

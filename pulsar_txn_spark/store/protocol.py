@@ -17,10 +17,10 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.measures import Tally
+from pulsar_txn_spark.metrics import Tally
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.steps import Step
-from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState
+from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState
 
 _TC_BITS = 16  # of a TxnId's 128 (PIP-31)
 
@@ -358,7 +358,7 @@ class TcState:
         Those of the oldest decided ones that are not carried out everywhere, and when they were
         decided.
     counts : mapping of str to int
-        What was counted here (see :mod:`pulsar_txn_spark.measures`).
+        What was counted here (see :mod:`pulsar_txn_spark.metrics`).
     """
 
     now_ms: int

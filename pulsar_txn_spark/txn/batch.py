@@ -25,7 +25,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pulsar_txn_spark import measures, steps
+from pulsar_txn_spark import metrics, steps
 from pulsar_txn_spark.errors import (
     BatchNotRecordedError,
     FencedError,
@@ -52,13 +52,6 @@ from pulsar_txn_spark.store.protocol import (
     TxnState,
 )
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, require_open
-from pulsar_txn_spark.txn.evidence import (
-    DEFAULT_RULE,
-    EvidenceRule,
-    evidence_of,
-    require_same_batch,
-    require_same_lineage,
-)
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import (
     MetadataPendingAckStore,
@@ -66,6 +59,13 @@ from pulsar_txn_spark.txn.pending_ack import (
     acknowledgements,
     digest_of,
     plans_of_attempt,
+)
+from pulsar_txn_spark.txn.replay_evidence import (
+    DEFAULT_RULE,
+    EvidenceRule,
+    evidence_of,
+    require_same_batch,
+    require_same_lineage,
 )
 from pulsar_txn_spark.txn.seen import note_segments
 
@@ -579,9 +579,9 @@ class BatchTransactions:
         note_segments(outcome, self._store, touched)
         trips = sum(task.round_trips for task in tasks) + self._store.round_trips - before
         counts = {
-            **measures.observation(measures.BATCH_MESSAGES, outcome.messages),
-            **measures.observation(measures.BATCH_BYTES, outcome.bytes),
-            **measures.observation(measures.BATCH_ROUND_TRIPS, trips + 1),  # and the decision
+            **metrics.observation(metrics.BATCH_MESSAGES, outcome.messages),
+            **metrics.observation(metrics.BATCH_BYTES, outcome.bytes),
+            **metrics.observation(metrics.BATCH_ROUND_TRIPS, trips + 1),  # and the decision
         }
         self._coordinator.commit(attempt.txn, attempt.nonce, outcome, counts)
 

@@ -21,7 +21,7 @@ from pulsar_txn_spark.errors import (
     TransactionConflictError,
     TransactionNotFoundError,
 )
-from pulsar_txn_spark.measures import OpLogCounts
+from pulsar_txn_spark.metrics import OpLogCounts
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
@@ -38,10 +38,10 @@ from pulsar_txn_spark.store.protocol import (
     TxnState,
     WriterFate,
 )
+from pulsar_txn_spark.txn.ids import require_own
 from pulsar_txn_spark.txn.op_log import OpLog
 from pulsar_txn_spark.txn.participants import Participants
 from pulsar_txn_spark.txn.seen import noted_in
-from pulsar_txn_spark.txn.txn_ids import require_own
 
 DEFAULT_TIMEOUT_MS = 60_000
 """Lease of a transaction: how long the others wait for a driver that died (DESIGN's default)."""

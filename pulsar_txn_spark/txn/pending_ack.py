@@ -18,10 +18,10 @@ from pulsar_txn_spark.errors import (
     TransactionConflictError,
     TransactionNotFoundError,
 )
-from pulsar_txn_spark.measures import count_acknowledgements
+from pulsar_txn_spark.metrics import count_acknowledgements
 from pulsar_txn_spark.position import MessagePosition, Position
 from pulsar_txn_spark.steps import Step
-from pulsar_txn_spark.store.ack_state import AckInterval, SubscriptionState, in_order
+from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState, in_order
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Plan
 from pulsar_txn_spark.store.protocol import (
     AckRequest,
@@ -292,7 +292,7 @@ class MetadataPendingAckStore:
         Parameters
         ----------
         intervals : iterable of AckInterval
-            For each message ``(previous, message]``; see :mod:`pulsar_txn_spark.store.ack_state`.
+            For each message ``(previous, message]``; see :mod:`pulsar_txn_spark.store.ack_ranges`.
 
         Raises
         ------

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("integration.contract_segment_log")
+pytest.register_assert_rewrite("tests.contract.segment_log")

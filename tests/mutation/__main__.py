@@ -17,8 +17,15 @@ from pathlib import Path
 from tests.mutation.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("pulsar_txn_spark", "tests", "conftest.py", "pyproject.toml", "pyspark_pulsar_txn.py")
-INTERLEAVINGS = "tests/test_interleavings.py"
+COPIED = (
+    "pulsar_txn_spark",
+    "tests",
+    "tools",
+    "conftest.py",
+    "pyproject.toml",
+    "pyspark_pulsar_txn.py",
+)
+INTERLEAVINGS = "tests/models/test_interleavings.py"
 TIMEOUT_S = 600
 
 

@@ -7,51 +7,58 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TXN, STORE, LUA, SPARK = (
-    f"pulsar_txn_spark/{folder}" for folder in ("txn", "store", "store/lua", "spark")
-)
-BUFFER = "tests/test_transaction_buffer.py"
-ENDS = "tests/test_end_txn.py"
-HEADER = "tests/test_header_state_machine.py"
-BATCH = "tests/test_batch_transactions.py"
-ACKS = "tests/test_pending_acks.py"
-MESSAGES = "tests/test_message_acks.py"
-STORES = "tests/test_store_identity.py"
-HISTORIES = "tests/test_store_histories.py"
-SWEEPS = "tests/test_sweeper.py"
-EMBEDDED = "tests/test_embedded_log.py"
-PULSAR_WRITER = "tests/test_pulsar_writer.py"
-DROPPED = "tests/test_dropped_writers.py"
-TASKS = "tests/test_sink_tasks.py"
-OPS = "tests/test_op_log.py"
-SOURCE = "tests/test_source_checks.py"
-EVIDENCE = "tests/test_replay_evidence.py"
-CHECKPOINTS = "tests/test_checkpoint_histories.py"
-EVENTS = "tests/test_notification.py"
-MARK = "tests/test_contains_txn.py"
-IDLE = "tests/test_idle_source.py"
-METRICS = "tests/test_metrics.py"
-RETENTION = "tests/test_retention.py"
-TRIM = "tests/test_pulsar_trim.py"
-SCALING = "tests/test_scaling.py"
+WIRE_CODE = "pulsar_txn_spark/backends/pulsar/wire"
+LIBRARY = "pulsar_txn_spark/backends/pulsar/library"
+PULSAR = "pulsar_txn_spark/backends/pulsar"
+EMBEDDED_CODE = "pulsar_txn_spark/backends/embedded"
+LUA = "pulsar_txn_spark/store/redis/lua"
+REDIS = "pulsar_txn_spark/store/redis"
+TXN = "pulsar_txn_spark/txn"
 SEGMENTS = "pulsar_txn_spark/segments"
-WIRE = "tests/test_wire_transport.py"
-DOMAIN = "tests/test_pulsar_domain.py"
-HELD = "tests/test_pulsar_held_reader.py"
-ADOPTION = "tests/test_adoption.py"
-TOPIC_LOG = f"{SEGMENTS}/pulsar_topic_log.py"
-CHANGES = "tests/test_segment_changes.py"
-WIRE_CODE = "pulsar_txn_spark/segments/wire"
-CLIENT = "tests/test_client.py"
+SOURCE_CODE = "pulsar_txn_spark/spark/source"
+SINK_CODE = "pulsar_txn_spark/spark/sink"
+SPARK = "pulsar_txn_spark/spark"
 CLIENT_CODE = "pulsar_txn_spark/client"
-STARTS = "tests/test_query_start.py"
-ADMINS = "tests/test_subscription_admin.py"
-STRETCHES = "tests/test_subscription_histories.py"
+ENGINE = "pulsar_txn_spark/engine"
+BUFFER = "tests/txn/test_transaction_buffer.py"
+ENDS = "tests/txn/test_end_txn.py"
+HEADER = "tests/store/test_header_state_machine.py"
+BATCH = "tests/txn/test_batch.py"
+ACKS = "tests/txn/test_pending_ack.py"
+MESSAGES = "tests/txn/test_message_acks.py"
+STORES = "tests/store/redis/test_store_identity.py"
+HISTORIES = "tests/store/redis/test_store_histories.py"
+SWEEPS = "tests/txn/test_sweeper.py"
+EMBEDDED = "tests/backends/embedded/test_log.py"
+PULSAR_WRITER = "tests/backends/pulsar/library/test_writer.py"
+DROPPED = "tests/txn/test_dropped_writers.py"
+TASKS = "tests/spark/sink/test_sink_tasks.py"
+OPS = "tests/txn/test_op_log.py"
+SOURCE = "tests/spark/source/test_source_checks.py"
+EVIDENCE = "tests/txn/test_replay_evidence.py"
+CHECKPOINTS = "tests/models/test_checkpoint_histories.py"
+EVENTS = "tests/txn/test_watcher.py"
+MARK = "tests/txn/test_contains_txn.py"
+IDLE = "tests/spark/source/test_idle.py"
+METRICS = "tests/test_prometheus.py"
+RETENTION = "tests/segments/test_retention.py"
+TRIM = "tests/backends/pulsar/test_trim.py"
+SCALING = "tests/segments/test_scaling.py"
+WIRE = "tests/backends/pulsar/wire/test_transport.py"
+DOMAIN = "tests/backends/pulsar/test_native_topic_log.py"
+HELD = "tests/backends/pulsar/library/test_reader.py"
+ADOPTION = "tests/segments/test_adoption.py"
+TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
+CHANGES = "tests/segments/test_changes.py"
+CLIENT = "tests/client/test_client.py"
+STARTS = "tests/spark/source/test_query_start.py"
+ADMINS = "tests/admin/test_subscriptions.py"
+STRETCHES = "tests/models/test_subscription_histories.py"
 ANY_STRETCH = f"{STRETCHES}::test_each_stretch_of_a_subscription_delivers_what_it_must_once"
-RANDOM = "tests/test_interleavings.py"
-TAIL = "tests/test_lost_tail.py"
-LIVES = "tests/test_topic_lives.py"
-LIFE_STORIES = "tests/test_topic_histories.py"
+RANDOM = "tests/models/test_interleavings.py"
+TAIL = "tests/spark/sink/test_lost_tail.py"
+LIVES = "tests/segments/test_topic_lifecycle.py"
+LIFE_STORIES = "tests/models/test_topic_histories.py"
 IN_EVERY_LIFE = (
     f"{LIFE_STORIES}::test_in_every_history_nothing_of_one_life_of_a_topic_reaches_into_the_next"
 )
@@ -106,7 +113,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/test_secrets.py"
         "::test_a_secret_in_any_option_is_in_no_error_no_repr_no_log_and_no_check_up",
         Edit(
-            f"{SEGMENTS}/pulsar_options.py",
+            f"{PULSAR}/passthrough.py",
             '    shown = f"{parts.scheme}://{address}{parts.path}".rstrip("/")\n',
             '    shown = url.rstrip("/")\n',
         ),
@@ -117,7 +124,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/test_secrets.py"
         "::test_a_secret_in_any_option_is_in_no_error_no_repr_no_log_and_no_check_up",
         Edit(
-            f"{SPARK}/write_task.py",
+            f"{SINK_CODE}/task.py",
             "    given: tuple[tuple[str, str], ...] = field(repr=False)  # store.url, authParams\n",
             "    given: tuple[tuple[str, str], ...]\n",
         ),
@@ -152,7 +159,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a stream whose options are wrong is refused while its reader is made",
         "PySpark hides it",
-        "tests/test_border.py"
+        "tests/spark/test_error_boundary.py"
         "::test_a_wrong_option_of_a_stream_is_raised_by_the_readers_first_method",
         Edit(
             f"{SPARK}/datasource.py",
@@ -166,7 +173,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         f"{TASKS}::test_no_entry_is_appended_before_its_writer_is_pinned",
         Edit(
-            "pulsar_txn_spark/topic_writer.py",
+            "pulsar_txn_spark/engine/topic_writers.py",
             "        if self._admit is not None:\n            try:",
             "        if False:\n            try:",
         ),
@@ -264,7 +271,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{TASKS}::test_a_function_that_writes_nothing_records_its_batch",
         Edit(
-            f"{SPARK}/scope.py",
+            f"{SINK_CODE}/foreach_batch.py",
             "        if not self._runs and not self._rules.every_batch:\n",
             "        if not self._runs:\n",
         ),
@@ -274,7 +281,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         f"{TASKS}::test_what_a_scope_has_staged_goes_with_it_whatever_its_end",
         Edit(
-            f"{SPARK}/scope.py",
+            f"{SINK_CODE}/foreach_batch.py",
             "        if not self._runs or self._went_with_transaction:\n",
             "        if True:\n",
         ),
@@ -304,7 +311,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-4",
         f"{BUFFER}::test_whatever_comes_between_the_reads_of_lac_and_pins_is_not_read",
         Edit(
-            f"{TXN}/buffer.py",
+            f"{TXN}/transaction_buffer.py",
             "            confirmed = [last_confirmed(segment) for segment in segments]\n"
             "            lows = confirmed if ends_only else starts\n"
             "            gates = self._store.gates("
@@ -318,7 +325,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-4",
         f"{BUFFER}::test_pins_and_dropped_writers_are_read_anew_for_every_read",
         Edit(
-            f"{TXN}/buffer.py",
+            f"{TXN}/transaction_buffer.py",
             "            gates = self._store.gates("
             "segments, list(zip(lows, confirmed, strict=True)))\n",
             "            gates = self.__dict__.setdefault('cache', self._store.gates(segments))\n",
@@ -329,7 +336,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-3",
         f"{BUFFER}::test_no_command_of_an_abort_shows_a_row_of_it",
         Edit(
-            f"{STORE}/redis_store.py",
+            f"{REDIS}/store.py",
             '"resolved", "state", "events"]\n',
             '"resolved", "state", "events"]\n'
             "        for d in decisions:\n"
@@ -444,7 +451,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-6",
         f"{BUFFER}::test_a_losing_writer_whose_pin_alone_is_there_holds_nobody_up",
         Edit(
-            f"{TXN}/buffer.py",
+            f"{TXN}/transaction_buffer.py",
             "intents = [write_intent(segment, writer) for segment in segments]",
             "intents: list[str] = []",
         ),
@@ -459,7 +466,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a reader falls back behind what it has read",
         "INV-4",
         f"{BUFFER}::test_the_end_never_falls_below_what_was_read",
-        Edit(f"{TXN}/buffer.py", "ReadableRange(max(start, end), ", "ReadableRange(end, "),
+        Edit(
+            f"{TXN}/transaction_buffer.py", "ReadableRange(max(start, end), ", "ReadableRange(end, "
+        ),
     ),
     mutation(
         "positions compared as text",
@@ -661,21 +670,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a replay of other input passes",
         "INV-7",
         f"{BATCH}::test_a_replay_that_read_other_data_is_refused",
-        Edit(f"{TXN}/evidence.py", "if cause is not None:", "if False:"),
+        Edit(f"{TXN}/replay_evidence.py", "if cause is not None:", "if False:"),
     ),
     # --- what the source refuses ------------------------------------------------------------------
     mutation(
         "offsets may run backwards",
         "INV-11",
         f"{SOURCE}::test_offsets_that_run_backwards_are_refused",
-        Edit(f"{SPARK}/source.py", "        if backwards:\n", "        if False:\n"),
+        Edit(f"{SOURCE_CODE}/reader.py", "        if backwards:\n", "        if False:\n"),
     ),
     mutation(
         "an executor may reach another store than the driver",
         "INV-11",
         f"{SOURCE}::test_an_executor_that_reaches_another_store_reads_nothing",
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "    if run.store.identity.uuid != partition.store_uuid:\n",
             "    if False:\n",
         ),
@@ -686,7 +695,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-15",
         f"{CHECKPOINTS}::test_no_history_of_checkpoints_loses_or_doubles_a_row",
         Edit(
-            f"{TXN}/evidence.py",
+            f"{TXN}/replay_evidence.py",
             "    if committed is None or compared is Compared.NONE:\n",
             "    if True:\n",
         ),
@@ -696,7 +705,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-15",
         f"{EVIDENCE}::test_a_batch_that_was_planned_anew_on_a_restored_checkpoint_is_no_replay",
         Edit(
-            f"{TXN}/evidence.py",
+            f"{TXN}/replay_evidence.py",
             "    if committed.planned and committed.planned == now.planned:\n",
             "    if committed.planned and now.planned:\n",
         ),
@@ -706,7 +715,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-15",
         f"{EVIDENCE}::test_a_replay_by_the_same_plan_may_have_other_rows",
         Edit(
-            f"{TXN}/evidence.py",
+            f"{TXN}/replay_evidence.py",
             "    if committed.planned and committed.planned == now.planned:\n",
             "    if False:\n",
         ),
@@ -716,7 +725,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-15",
         f"{EVIDENCE}::test_equal_ranges_do_not_vouch_for_a_foreign_source_beside_ours",
         Edit(
-            f"{TXN}/evidence.py",
+            f"{TXN}/replay_evidence.py",
             "    if same_reads and _only_own_sources(committed, now):\n",
             "    if same_reads:\n",
         ),
@@ -726,7 +735,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-15",
         f"{EVIDENCE}::test_where_nobody_knows_the_sources_the_rows_decide_beside_the_ranges",
         Edit(
-            f"{TXN}/evidence.py",
+            f"{TXN}/replay_evidence.py",
             "    if committed.fingerprint != now.fingerprint:",
             "    if False:",
         ),
@@ -736,14 +745,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-15",
         f"{EVIDENCE}::"
         "test_a_side_that_adaptive_execution_cancelled_in_one_run_does_not_stop_the_replay",
-        Edit(f"{TXN}/evidence.py", "    return one <= two or two <= one\n", "    return False\n"),
+        Edit(
+            f"{TXN}/replay_evidence.py",
+            "    return one <= two or two <= one\n",
+            "    return False\n",
+        ),
     ),
     mutation(
         "a copied checkpoint that went its own way goes on",
         "INV-15",
         f"{EVIDENCE}::test_a_copy_that_went_through_a_batch_elsewhere_is_fenced_in_the_next",
         Edit(
-            f"{TXN}/evidence.py",
+            f"{TXN}/replay_evidence.py",
             "    if own is not None and own.digest not in before.planned:",
             "    if False:",
         ),
@@ -778,7 +791,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "Spark's offsets may be missing where they took the fingerprint's place",
         "INV-15",
         f"{EVIDENCE}::test_a_checkpoint_that_loses_the_running_batch_stops_it",
-        Edit(f"{TXN}/evidence.py", "    elif rule.promised:\n", "    elif False:\n"),
+        Edit(f"{TXN}/replay_evidence.py", "    elif rule.promised:\n", "    elif False:\n"),
     ),
     mutation(
         "the checkpoint of another query vouches for a batch",
@@ -806,7 +819,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-15",
         f"{EVIDENCE}::test_neighbouring_columns_and_rows_do_not_run_together",
         Edit(
-            f"{SPARK}/fingerprint.py",
+            f"{SINK_CODE}/fingerprint.py",
             "    return int(_final(total).sum(dtype=np.uint64))\n",
             "    return int(total.sum(dtype=np.uint64))\n",
         ),
@@ -835,7 +848,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{TASKS}::test_a_write_whose_error_was_swallowed_keeps_the_scope_from_committing",
         Edit(
-            f"{SPARK}/scope.py",
+            f"{SINK_CODE}/foreach_batch.py",
             "failed = sorted(self._runs.keys() - self._succeeded.keys())",
             "failed: list[str] = []",
         ),
@@ -844,14 +857,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "committing the run of a slot that user code saw fail",
         "INV-7",
         f"{TASKS}::test_a_slot_that_ran_well_and_then_failed_does_not_commit",
-        Edit(f"{SPARK}/scope.py", "            self._succeeded.pop(name, None)\n", ""),
+        Edit(f"{SINK_CODE}/foreach_batch.py", "            self._succeeded.pop(name, None)\n", ""),
     ),
     mutation(
         "a success that is seen late stands for a later run",
         "INV-7",
         f"{TASKS}::test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run",
         Edit(
-            f"{SPARK}/scope.py",
+            f"{SINK_CODE}/foreach_batch.py",
             "            if self._runs[name] == run:\n",
             "            if True:\n",
         ),
@@ -1199,7 +1212,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         f"{BUFFER}::test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision",
         Edit(
-            f"{TXN}/buffer.py",
+            f"{TXN}/transaction_buffer.py",
             "        self.admit(txn, nonce, timeout_ms, writer, [segment])\n        record = ",
             "        at = append()\n        self.admit(txn, nonce, timeout_ms, writer, [segment])\n"
             "        append = lambda: at  # noqa: E731\n        record = ",
@@ -1210,7 +1223,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         f"{BUFFER}::test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision",
         Edit(
-            f"{TXN}/buffer.py",
+            f"{TXN}/transaction_buffer.py",
             "            self._coordinator.append_ops(txn, nonce, ops)\n",
             "            pass\n",
         ),
@@ -1220,7 +1233,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-6",
         f"{TASKS}::test_each_task_records_what_it_wrote_and_where",
         Edit(
-            f"{SPARK}/write_task.py",
+            f"{SINK_CODE}/task.py",
             "                run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)\n",
             "                pass\n",
         ),
@@ -1230,7 +1243,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{STORES}::test_another_number_of_coordinators_is_refused_with_both_numbers",
         Edit(
-            f"{STORE}/redis_store.py",
+            f"{REDIS}/store.py",
             "if wanted is not None and wanted != int(coordinators):",
             "if False:",
         ),
@@ -1335,7 +1348,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         f"{EMBEDDED}::test_what_is_sent_is_no_receipt_before_it_is_acknowledged",
         Edit(
-            f"{SEGMENTS}/embedded_log.py",
+            f"{EMBEDDED_CODE}/log.py",
             "        self._in_flight += 1\n        self._lane.send",
             "        self._in_flight += 1\n"
             "        self._total.add(self._last + 1, messages, size)\n        self._lane.send",
@@ -1346,7 +1359,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         f"{PULSAR_WRITER}::test_an_entry_that_is_on_its_way_is_no_receipt",
         Edit(
-            f"{SEGMENTS}/pulsar_writer.py",
+            f"{LIBRARY}/writer.py",
             "            self._pending += 1\n",
             "            self._pending += 1\n"
             "            self._total = _plus(self._total, self._highest, entry)\n",
@@ -1391,7 +1404,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-14",
         f"{HISTORIES}::test_a_state_passes_exactly_if_it_lies_in_the_past_of_the_tag",
         Edit(
-            f"{STORE}/redis_store.py",
+            f"{REDIS}/store.py",
             "        states = [f\"{state.seq} {state.history or '-'}\" for state in call.seen]\n",
             "        states = [f\"{s.seq} {s.history or '-'}\" for s in sorted(call.seen)[-1:]]\n",
         ),
@@ -1407,7 +1420,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-14",
         f"{HISTORIES}::test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by",
         Edit(
-            f"{SPARK}/offsets.py",
+            f"{SOURCE_CODE}/offsets.py",
             'history = {"h": self.history} if self.history else {}',
             "history: dict[str, str] = {}",
         ),
@@ -1416,7 +1429,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the seq in the source's offset is not compared",
         "INV-11",
         f"{HISTORIES}::test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by",
-        Edit(f"{SPARK}/source.py", "            store.bear_witness(\n", "            dict(\n"),
+        Edit(
+            f"{SOURCE_CODE}/reader.py", "            store.bear_witness(\n", "            dict(\n"
+        ),
     ),
     mutation(
         "a tag whose maker died before it was registered is relied on",
@@ -1440,7 +1455,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{STORES}::test_a_wiped_segment_is_found_out, test_a_wiped_coordinator_is_found_out, "
         "test_a_wiped_pointer_is_found_out_before_a_batch_is_written_twice",
         Edit(
-            f"{STORE}/redis_store.py",
+            f"{REDIS}/store.py",
             "            if self._was_born(call.tag):\n",
             "            if False:\n",
         ),
@@ -1449,14 +1464,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a lost segment is born again where segments are prepared",
         "INV-11",
         f"{STORES}::test_a_prepared_segment_that_is_lost_before_its_first_use_is_found_out",
-        Edit(f"{STORE}/redis_store.py", ' if state != "born"]', "]"),
+        Edit(f"{REDIS}/store.py", ' if state != "born"]', "]"),
     ),
     mutation(
         "a tag that another task has just made is called lost",
         "INV-11",
         f"{STORES}::test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost",
         Edit(
-            f"{STORE}/redis_store.py",
+            f"{REDIS}/store.py",
             "        body, sha = _script(call.name)\n"
             '        reply = self._send(sha, body, [f"{{{call.tag}}}:birth", *call.keys],'
             " self._args(call))\n"
@@ -1477,7 +1492,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{EMBEDDED}::test_a_connection_that_was_closed_before_the_receipts_came_is_not_opened_again",
         Edit(
-            f"{SEGMENTS}/append_lane.py",
+            f"{EMBEDDED_CODE}/append_lane.py",
             "        if not connection.is_connected:\n",
             "        if False:\n",
         ),
@@ -1487,7 +1502,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{EMBEDDED}::test_an_entry_behind_a_refused_one_is_not_counted",
         Edit(
-            f"{SEGMENTS}/embedded_log.py",
+            f"{EMBEDDED_CODE}/log.py",
             "        if self._error is not None or self._failed:\n            return\n",
             "",
         ),
@@ -1546,7 +1561,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "lost wake-up",
         f"{EVENTS}::test_a_watcher_that_missed_trimmed_events_looks_at_the_state_again",
         Edit(
-            f"{STORE}/event_feed.py",
+            f"{REDIS}/event_feed.py",
             "*(self._last[key] for key in read.keys),",
             '*("$" for _ in read.keys),',
         ),
@@ -1556,7 +1571,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "lost wake-up",
         f"{EVENTS}::test_a_lost_connection_counts_as_an_event_on_everything_it_followed",
         Edit(
-            f"{STORE}/event_feed.py",
+            f"{REDIS}/event_feed.py",
             "        return {self._tags[key] for key in read.keys}\n",
             "        return set()\n",
         ),
@@ -1566,7 +1581,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "lost wake-up",
         f"{EVENTS}::test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out",
         Edit(
-            f"{TXN}/notification.py",
+            f"{TXN}/watcher.py",
             "                found.add(segment)\n",
             "                pass\n",
         ),
@@ -1575,16 +1590,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a decision before its coordinator is followed is missed",
         "lost wake-up",
         f"{EVENTS}::test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out",
-        Edit(
-            f"{TXN}/notification.py", "            self._due.add(segment)\n", "            pass\n"
-        ),
+        Edit(f"{TXN}/watcher.py", "            self._due.add(segment)\n", "            pass\n"),
     ),
     mutation(
         "nothing is looked at without an event",
         "lost wake-up",
         f"{EVENTS}::test_without_any_event_everything_is_looked_at_once_in_a_while",
         Edit(
-            f"{TXN}/notification.py",
+            f"{TXN}/watcher.py",
             "            if now >= recheck_at:\n",
             "            if False:\n",
         ),
@@ -1600,7 +1613,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "lost wake-up",
         f"{IDLE}::test_with_a_topic_of_pulsars_own_domain_every_question_is_a_look",
         Edit(
-            f"{SPARK}/idle.py",
+            f"{SOURCE_CODE}/idle.py",
             "if any(segment.in_pulsar_domain for segment in segments):",
             "if False:",
         ),
@@ -1617,7 +1630,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PIP-373",
         f"{MARK}::test_users_read_the_property_and_may_not_change_it",
         Edit(
-            "pulsar_txn_spark/topic_admin.py",
+            "pulsar_txn_spark/admin/topics.py",
             "if name.startswith(SYSTEM_PREFIX):",
             "if False:",
         ),
@@ -1793,16 +1806,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a trim counts before the broker has removed the ledgers",
         "INV-5",
         f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
-        Edit(
-            f"{SEGMENTS}/pulsar_log.py", "if first_ledger == ledger:", "if first_ledger <= ledger:"
-        ),
+        Edit(f"{PULSAR}/log.py", "if first_ledger == ledger:", "if first_ledger <= ledger:"),
     ),
     mutation(
         "a trim is begun before the last one is done",
         "INV-11",
         f"{TRIM}::test_a_trim_that_was_begun_is_finished_before_another_one_begins",
         Edit(
-            f"{SEGMENTS}/pulsar_log.py",
+            f"{PULSAR}/log.py",
             "        if not origin.unfinished(layout.first_ledger):",
             "        if True:",
         ),
@@ -1812,7 +1823,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
         Edit(
-            f"{SEGMENTS}/pulsar_log.py",
+            f"{PULSAR}/log.py",
             "for one in layout.ledgers[:-1] if",
             "for one in layout.ledgers if",
         ),
@@ -1852,7 +1863,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "metrics",
         f"{METRICS}::test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next",
         Edit(
-            f"{STORE}/redis_store.py",
+            f"{REDIS}/store.py",
             "            self.tally.add(own)  # nothing",
             "            # ",
         ),
@@ -1862,7 +1873,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "metrics",
         f"{METRICS}::test_a_delivery_without_a_reply_counts_at_most_once",
         Edit(
-            f"{STORE}/redis_store.py",
+            f"{REDIS}/store.py",
             "            reply = self._send_once(sha, body, keys, self._args(call))\n"
             "        except (*_NO_REPLY, StoreUnavailableError):",
             "            reply = self._send(sha, body, keys, self._args(call))\n"
@@ -1960,7 +1971,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "read committed",
         f"{DOMAIN}::test_a_topic_that_is_being_loaded_is_waited_for",
         Edit(
-            f"{SEGMENTS}/pulsar_admin.py",
+            f"{PULSAR}/admin_api.py",
             "if found is None or not found.recovering:",
             "if True:",
         ),
@@ -1988,7 +1999,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{DOMAIN}::test_a_message_that_begins_before_the_range_is_not_dropped",
         Edit(
-            f"{SEGMENTS}/pulsar_log.py",
+            f"{PULSAR}/log.py",
             "        elif head.message not in self._begun:\n",
             "        elif False:\n",
         ),
@@ -1998,7 +2009,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "one domain",
         f"{DOMAIN}::test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours",
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             '    if topic.startswith(f"{PULSAR_DOMAIN}://"):\n',
             "    if False:\n",
         ),
@@ -2059,7 +2070,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{ADOPTION}::test_a_topic_with_an_open_transaction_of_pulsars_own_is_not_adopted",
         Edit(
-            f"{SEGMENTS}/pulsar_log.py",
+            f"{PULSAR}/log.py",
             "if own is not None and (own.ongoing or own.max_read_position < last):",
             "if False:",
         ),
@@ -2068,14 +2079,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a topic that is produced to is sealed",
         "INV-11",
         f"{ADOPTION}::test_a_topic_with_producers_is_not_adopted",
-        Edit(f"{SEGMENTS}/pulsar_log.py", "        if producers:\n", "        if False:\n"),
+        Edit(f"{PULSAR}/log.py", "        if producers:\n", "        if False:\n"),
     ),
     mutation(
         "an adopted topic is deleted with the segmented one",
         "INV-11",
         f"{ADOPTION}::test_an_adopted_topic_is_given_back_and_never_deleted",
         Edit(
-            f"{SEGMENTS}/pulsar_log.py",
+            f"{PULSAR}/log.py",
             "return owner == segment.id and ADOPTED_PROPERTY not in found",
             "return owner == segment.id",
         ),
@@ -2238,7 +2249,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "client: no lease is extended",
         "INV-8",
         f"{CLIENT}::test_a_living_client_keeps_its_lease_and_one_that_lost_it_hears_of_it",
-        Edit(f"{CLIENT_CODE}/lease.py", "            leased.beat()\n", "            pass\n"),
+        Edit(f"{ENGINE}/lease.py", "            leased.beat()\n", "            pass\n"),
     ),
     mutation(
         "client: a commit bears no witness of what it acknowledged",
@@ -2255,7 +2266,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         f"{CLIENT}::test_a_subscription_is_not_freed_over_messages_acknowledged_one_by_one",
         Edit(
-            "pulsar_txn_spark/subscription_admin.py",
+            "pulsar_txn_spark/admin/subscriptions.py",
             "    if acks is not None and (acks.deleted or acks.cursor.taken_after[1]):\n",
             "    if False and acks is not None:\n",
         ),
@@ -2316,7 +2327,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "transport",
         f"{WIRE}::test_auto_is_wire_unless_an_option_needs_the_client",
         Edit(
-            "pulsar_txn_spark/segments/pulsar_transport.py",
+            "pulsar_txn_spark/backends/pulsar/transport.py",
             "    if reason is None:\n",
             "    if True:\n",
         ),
@@ -2324,10 +2335,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what a writer wrote behind its last receipt counts, although it goes out again",
         "INV-7",
-        "tests/test_segment_changes.py::"
+        "tests/segments/test_changes.py::"
         "test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name",
         Edit(
-            "pulsar_txn_spark/topic_writer.py",
+            "pulsar_txn_spark/engine/topic_writers.py",
             "self._left.append(replace(written, bounded=True))",
             "self._left.append(replace(written, bounded=False))",
         ),
@@ -2337,7 +2348,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{CHANGES}::test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice",
         Edit(
-            "pulsar_txn_spark/topic_writer.py",
+            "pulsar_txn_spark/engine/topic_writers.py",
             "self.name, receipt, bounded=bool(rest)), rest",
             "self.name, receipt), rest",
         ),
@@ -2347,7 +2358,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{CHANGES}::test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice",
         Edit(
-            "pulsar_txn_spark/topic_writer.py",
+            "pulsar_txn_spark/engine/topic_writers.py",
             "        if rest and receipt.messages > self._proved:\n",
             "        if False:\n",
         ),
@@ -2357,7 +2368,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-10",
         f"{CHANGES}::test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent",
         Edit(
-            "pulsar_txn_spark/topic_writer.py",
+            "pulsar_txn_spark/engine/topic_writers.py",
             "for id_ in [id_ for id_ in self._open if id_ not in active]:",
             "for id_ in [id_ for id_ in self._open if id_ not in active and id_ == segment.id]:",
         ),
@@ -2367,7 +2378,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         f"{CHANGES}::test_a_segment_is_split_twice_and_merged_under_one_writer",
         Edit(
-            "pulsar_txn_spark/topic_writer.py",
+            "pulsar_txn_spark/engine/topic_writers.py",
             "topology = self._successors(segment, error)\n        self._generation += 1\n",
             "topology = self._successors(segment, error)\n",
         ),
@@ -2437,7 +2448,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who stands at the beginning of an empty sealed segment has read its parents",
         "INV-10",
-        "tests/test_segment_histories.py::"
+        "tests/models/test_segment_histories.py::"
         "test_in_every_history_each_row_is_read_once_and_each_key_in_order",
         Edit(
             f"{SEGMENTS}/reading_order.py",
@@ -2477,7 +2488,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-10",
         f"{CHANGES}::test_a_sweep_finishes_what_an_operator_has_left_half_done",
         Edit(
-            "pulsar_txn_spark/runtime.py",
+            "pulsar_txn_spark/engine/components.py",
             "chores = [finish_deletions, finish_changes, let_data_go]",
             "chores = [finish_deletions, let_data_go]",
         ),
@@ -2487,7 +2498,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-10",
         f"{IDLE}::test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once",
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "        if not any(now - since >= LEFT_ALONE_S for since in seen.values()):\n",
             "        if True:\n",
         ),
@@ -2508,7 +2519,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "self._idle.before(segments.values(), topologies)",
             "self._idle.before(segments.values(), ())",
         ),
@@ -2518,7 +2529,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{HELD}::test_a_broker_that_shows_nothing_more_before_the_end_makes_no_range_shorter",
         Edit(
-            f"{SEGMENTS}/pulsar_log.py",
+            f"{PULSAR}/log.py",
             "            if due is None:\n                return None\n            found",
             "            if True:\n                return None\n            found",
         ),
@@ -2528,7 +2539,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{HELD}::test_a_broker_that_knows_no_such_entries_yet_is_waited_for_and_then_named",
         Edit(
-            f"{SEGMENTS}/pulsar_log.py",
+            f"{PULSAR}/log.py",
             "            return None if self._may_be_gone(layout, end) else end\n",
             "            return None\n",
         ),
@@ -2538,7 +2549,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{HELD}::test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped",
         Edit(
-            f"{SEGMENTS}/pulsar_log.py",
+            f"{PULSAR}/log.py",
             "            holes.note(at, head)\n        return None",
             "        return None",
         ),
@@ -2555,13 +2566,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-12",
         IN_EVERY_LIFE,
         Edit(
-            f"{SEGMENTS}/topic_lives.py",
+            f"{SEGMENTS}/topic_lifecycle.py",
             "            self._take_out_of_use(now)\n        raise",
             "            self.give_up(now.segments)\n"
             "            self._take_out_of_use(now)\n        raise",
         ),
         Edit(
-            f"{SEGMENTS}/topics.py",
+            f"{SEGMENTS}/catalog.py",
             "        self._list(found)\n        return found\n",
             "        self._list(found)\n"
             "        for segment in found.active:\n"
@@ -2616,7 +2627,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-12",
         IN_EVERY_LIFE,
         Edit(
-            "pulsar_txn_spark/topic_writer.py",
+            "pulsar_txn_spark/engine/topic_writers.py",
             'topics.lives.again(self._topology, "this task wrote to it")',
             "topics.require(self._topic)",
         ),
@@ -2626,7 +2637,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-12",
         IN_EVERY_LIFE,
         Edit(
-            f"{SEGMENTS}/topic_lives.py",
+            f"{SEGMENTS}/topic_lifecycle.py",
             "        for txn in sorted(writing):\n",
             "        for txn in sorted(writing)[:0]:\n",
         ),
@@ -2652,13 +2663,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-12",
         f"{LIVES}::test_a_creation_that_died_at_any_step_blocks_nothing",
         Edit(
-            f"{SEGMENTS}/topic_lives.py",
+            f"{SEGMENTS}/topic_lifecycle.py",
             "        # Step 2: listed before it is live.\n"
             "        self._store.catalogue(str(found.topic))\n",
             "",
         ),
         Edit(
-            f"{SEGMENTS}/topic_lives.py",
+            f"{SEGMENTS}/topic_lifecycle.py",
             "        if not self.alive(found):\n            # Deleted meanwhile: what was",
             "        self._store.catalogue(str(found.topic))\n"
             "        if not self.alive(found):\n            # Deleted meanwhile: what was",
@@ -2669,7 +2680,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-12",
         f"{LIVES}::test_a_name_that_is_listed_without_a_topic_disturbs_nobody_and_goes",
         Edit(
-            f"{SEGMENTS}/topic_lives.py",
+            f"{SEGMENTS}/topic_lifecycle.py",
             "        return self._store.uncatalogue(name, stamp).code is not Code.CONFLICT\n",
             "        return False\n",
         ),
@@ -2695,7 +2706,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-12",
         f"{LIVES}::test_a_log_is_never_made_anew_under_a_used_id",
         Edit(
-            f"{SEGMENTS}/lua/create.lua",
+            f"{EMBEDDED_CODE}/lua/create.lua",
             "if redis.call('HEXISTS', KEYS[2], 'retired') == 1 then",
             "if false then",
         ),
@@ -2705,7 +2716,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-12",
         f"{LIVES}::test_a_failed_creation_leaves_nothing_that_blocks_the_next_one",
         Edit(
-            f"{SEGMENTS}/topic_lives.py",
+            f"{SEGMENTS}/topic_lifecycle.py",
             "                self._require_log(planned)\n",
             "",
         ),
@@ -2723,10 +2734,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an entry of pulsar-client may be as large as the broker's limit, and no bookie stores it",
         "",
-        "tests/test_pulsar_writer.py::"
+        "tests/backends/pulsar/library/test_writer.py::"
         "test_an_entry_that_a_default_bookie_would_not_store_is_refused_before_it_is_sent",
         Edit(
-            f"{SEGMENTS}/pulsar_writer.py",
+            f"{LIBRARY}/writer.py",
             "            if entry.cost_bytes > allowed - ENTRY_MARGIN_BYTES:",
             "            if entry.cost_bytes > allowed:",
         ),
@@ -2737,7 +2748,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{DOMAIN}::"
         "test_the_name_of_a_scalable_topic_of_pulsars_own_is_refused_before_anything_is_made",
         Edit(
-            f"{SEGMENTS}/topics.py",
+            f"{SEGMENTS}/catalog.py",
             "        if self._pulsar_topics is not None:\n"
             "            self._pulsar_topics.refuse_scalable(topic)\n",
             "        del topic\n",
@@ -2748,7 +2759,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         f"{DOMAIN}::test_a_broker_that_is_busy_with_a_subscription_is_asked_again",
         Edit(
-            f"{SEGMENTS}/pulsar_admin.py",
+            f"{PULSAR}/admin_api.py",
             "                if not _is_busy(answer):\n",
             "                if True:\n",
         ),
@@ -2758,11 +2769,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-13",
         ANY_STRETCH,
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "            if not subscription or not start.plants:\n",
             "            if True:\n",
         ),
-        Edit(f"{SPARK}/source.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+        Edit(f"{SOURCE_CODE}/reader.py", "{**dict(partition.starts), own: start}", "{own: start}"),
     ),
     mutation(
         "a query's start makes no cursors, and rows go that it has not read",
@@ -2771,11 +2782,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_reset_to_here_stays_where_the_query_began_although_it_has_read_nothing,"
         "test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_further_on",
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "            if not subscription or not start.plants:\n",
             "            if True:\n",
         ),
-        Edit(f"{SPARK}/source.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+        Edit(f"{SOURCE_CODE}/reader.py", "{**dict(partition.starts), own: start}", "{own: start}"),
     ),
     mutation(
         "a trim does not look at the cursors again",
@@ -2798,7 +2809,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-13",
         f"{STARTS}::test_a_child_that_comes_while_the_query_starts_is_held_too",
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "            if planted is not None and "
             "set(segments) == set(reader.segments(reader.topologies())):\n",
             "            if planted is not None:\n",
@@ -2809,12 +2820,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-13",
         f"{STARTS}::test_a_start_that_dies_half_way_is_done_again_and_skips_nothing",
         Edit(
-            f"{SPARK}/query_start.py",
+            f"{SOURCE_CODE}/query_start.py",
             "        if number_of(segment) >= numbers.get(name, topology.next_segment)\n",
             "",
         ),
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "        if ending.begun is not None and start == self._initial:",
             "        if False:",
         ),
@@ -2824,7 +2835,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{STARTS}::test_a_first_batch_without_a_subscription_is_repeated_from_where_it_began",
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "        if ending.begun is not None and start == self._initial:",
             "        if False:",
         ),
@@ -2833,13 +2844,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the first task claims only where it reads",
         "INV-13",
         f"{STARTS}::test_the_first_task_takes_the_subscription_in_every_segment",
-        Edit(f"{SPARK}/source.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+        Edit(f"{SOURCE_CODE}/reader.py", "{**dict(partition.starts), own: start}", "{own: start}"),
     ),
     mutation(
         "a query that was reset keeps a segment from its successor",
         "INV-9",
         f"{STARTS}::test_a_query_that_was_reset_keeps_nothing_from_its_successor",
-        Edit(f"{SPARK}/source.py", "        claim(everywhere, asks_only=True)\n", ""),
+        Edit(f"{SOURCE_CODE}/reader.py", "        claim(everywhere, asks_only=True)\n", ""),
     ),
     mutation(
         "a reset does not shut out the queries that have started before",
@@ -2879,7 +2890,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADMINS}::test_a_decided_transaction_is_completed_on_behalf_of_its_dead_owner,"
         "test_an_expired_transaction_is_aborted_first",
         Edit(
-            "pulsar_txn_spark/subscription_admin.py",
+            "pulsar_txn_spark/admin/subscriptions.py",
             "        if not run.coordinator.help(holders, missing):\n",
             "        if True:\n",
         ),
@@ -2889,7 +2900,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no loss in silence",
         f"{ADMINS}::test_a_log_that_is_gone_though_somebody_needs_it_is_an_error_of_the_reset",
         Edit(
-            "pulsar_txn_spark/subscription_admin.py",
+            "pulsar_txn_spark/admin/subscriptions.py",
             "                raise\n            return None\n",
             "                return None\n            return None\n",
         ),
@@ -2931,7 +2942,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{STARTS}::test_a_committed_batch_is_replayed_although_its_segment_was_deleted",
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "not batch_is_committed(run.store, facts.query, facts.batch)",
             "facts.query",
         ),
@@ -2942,7 +2953,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{STARTS}::test_a_batch_that_was_not_committed_and_has_lost_its_rows_is_an_error,"
         "test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error",
         Edit(
-            f"{SPARK}/source.py",
+            f"{SOURCE_CODE}/reader.py",
             "not facts.query or not batch_is_committed(run.store, facts.query, facts.batch)",
             "False",
         ),
@@ -2951,9 +2962,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "pulsar-client's 'deduplicated' counts as acknowledged",
         "",
-        "tests/test_pulsar_writer.py::test_a_deduplicated_row_is_not_acknowledged",
+        "tests/backends/pulsar/library/test_writer.py::test_a_deduplicated_row_is_not_acknowledged",
         Edit(
-            f"{SEGMENTS}/pulsar_writer.py",
+            f"{LIBRARY}/writer.py",
             "        if position.ledger < 0 or position.entry < 0:\n",
             "        if False:\n",
         ),
@@ -2961,9 +2972,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch of pulsar-client's that did not go whole counts as acknowledged",
         "",
-        "tests/test_pulsar_writer.py::test_a_batch_that_did_not_go_whole_is_not_acknowledged",
+        "tests/backends/pulsar/library/test_writer.py::test_a_batch_that_did_not_go_whole_is_not_acknowledged",
         Edit(
-            f"{SEGMENTS}/pulsar_writer.py",
+            f"{LIBRARY}/writer.py",
             "        if index != entry.rows - 1 and not (entry.rows == 1 and index == -1):\n",
             "        if False:\n",
         ),
@@ -2971,9 +2982,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a receipt of pulsar-client's may name a position from before",
         "",
-        "tests/test_pulsar_writer.py::test_a_position_that_does_not_grow_is_not_believed",
+        "tests/backends/pulsar/library/test_writer.py::test_a_position_that_does_not_grow_is_not_believed",
         Edit(
-            f"{SEGMENTS}/pulsar_writer.py",
+            f"{LIBRARY}/writer.py",
             "        if position <= self._highest:\n",
             "        if False:\n",
         ),
@@ -2983,7 +2994,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         f"{CHANGES}::test_everything_from_the_first_row_without_a_receipt_on_goes_out_again",
         Edit(
-            "pulsar_txn_spark/topic_writer.py",
+            "pulsar_txn_spark/engine/topic_writers.py",
             "        rest = list(self._unproved)\n        if rest and receipt",
             "        rest = list(self._unproved)[:1]\n        if rest and receipt",
         ),

@@ -1,0 +1,102 @@
+"""Reads the job's outputs as any reader would, and the raw logs below them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from demo.audit import Audit, audit, in_order
+from demo.child import Settings
+from demo.proof import Expected, Message, by_key, compare, disordered
+from demo.topics import DELAYS, FLIGHTS, ON_TIME
+from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer
+
+_OUTPUTS = (DELAYS, ON_TIME)
+
+
+def read_committed(spark: SparkSession, settings: Settings, topic: str) -> Iterator[Message]:
+    """Read a whole topic through Spark."""
+    rows = (
+        spark.read.format("pulsar_txn")
+        .options(**settings.options)
+        .option("topic", topic)
+        .load()
+        .select("__key", "value")
+        .toArrow()
+    )
+    for key, value in zip(rows["__key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+        yield None if key is None else key.decode(), value
+
+
+def audit_outputs(settings: Settings) -> Audit:
+    """Read all that physically lies in the logs of the output topics."""
+    components = runtime(Options(settings.options, Use.CONNECT))
+    refs = {
+        segment.ref.id: segment.ref
+        for topic in _OUTPUTS
+        for segment in components.topics.require(TopicName.parse(topic)).readable
+    }
+    ranges = components.buffer.readable(
+        list(refs),
+        lambda segment: components.log.last_confirmed(refs[segment]),
+        [EARLIEST] * len(refs),
+    )
+    total = Audit()
+    for ref, readable in zip(refs.values(), ranges, strict=True):
+        assert not readable.blocked_by, f"{readable.blocked_by} is still open"
+        total += audit(components.log, ref, readable.visibility)
+    return total
+
+
+def _read_in_order(settings: Settings, topic: str) -> Iterator[Message]:
+    components = runtime(Options(settings.options, Use.CONNECT))
+    for key, value in in_order(components, TopicName.parse(topic)):
+        yield None if key is None else key.decode(), value
+
+
+def keys_out_of_order(settings: Settings) -> list[str]:
+    """Hold the order of each key's rows in the outputs against that in the input."""
+    before = by_key(_read_in_order(settings, FLIGHTS))
+    after = {topic: by_key(_read_in_order(settings, topic)) for topic in _OUTPUTS}
+    return disordered(before, after)
+
+
+def find(
+    spark: SparkSession, settings: Settings, expected: Mapping[int, Expected]
+) -> dict[str, Any]:
+    """Hold the outputs against the expectation, and count what lies in their logs.
+
+    Returns
+    -------
+    dict
+        Can be written as JSON: ``verdict`` (see :class:`~demo.proof.Verdict`),
+        ``audit`` (see :class:`~demo.audit.Audit`), and ``disordered``, the keys
+        whose rows are not in the order in which they went in.
+    """
+    outputs = {topic: read_committed(spark, settings, topic) for topic in _OUTPUTS}
+    verdict = compare(expected, outputs)
+    found = audit_outputs(settings)
+    return {
+        "disordered": keys_out_of_order(settings),
+        "verdict": {
+            "exact": verdict.exact,
+            "expected": dict(verdict.expected),
+            "read": dict(verdict.read),
+            "missing": verdict.missing,
+            "doubled": verdict.doubled,
+            "wrong": verdict.wrong,
+            "examples": verdict.examples,
+        },
+        "audit": {
+            "rows": found.rows,
+            "aborted_rows": found.aborted_rows,
+            "aborted_entries": found.aborted_entries,
+            "aborted_transactions": len(set(map(txn_of_writer, found.aborted_writers))),
+        },
+    }

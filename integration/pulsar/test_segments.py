@@ -1,0 +1,173 @@
+"""Segments that change, on a real broker: random histories, and topics that are terminated."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from http import HTTPStatus
+
+import pytest
+import urllib3
+from hypothesis import HealthCheck, Phase, given, settings
+
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.topic_writers import Written
+from pulsar_txn_spark.errors import SegmentSealedError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.scaling import SCALING_PROPERTY, Decision, ScalingPolicy
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Segment, hash_of
+from pulsar_txn_spark.testing.pulsar_server import Broker
+from pulsar_txn_spark.txn.batch import new_nonce
+from tests.models.segment_histories import History, Move, Rows, Task, moves, record_batch
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["client", "wire"], ids=["pulsar-client", "pulsar-wire"])
+def options(
+    request: pytest.FixtureRequest, pulsar: Broker, embedded: dict[str, str]
+) -> dict[str, str]:
+    return {
+        **embedded,
+        "service.url": pulsar.service_url,
+        "admin.url": pulsar.admin_url,
+        "transport": request.param,
+    }
+
+
+@pytest.fixture
+def run(options: dict[str, str]) -> Runtime:
+    return runtime(Options(options, Use.CONNECT))
+
+
+def new_topic(run: Runtime, segments: int) -> TopicName:
+    topic = TopicName.parse(f"changing-{os.getpid()}-{next(_numbers)}")
+    run.topics.create(topic, segments)
+    return topic
+
+
+def write(task: Task, topic: TopicName, rows: Rows) -> list[Written]:
+    task.writers.append(topic, record_batch(rows))
+    return task.writers.finish()
+
+
+def test_in_a_few_histories_each_row_is_read_once_and_each_key_in_order(
+    run: Runtime, options: dict[str, str]
+) -> None:
+    # A child is a new topic, which takes the broker a second: few histories, and short ones. What
+    # fails is not made smaller, which would take minutes.
+    @settings(
+        max_examples=3,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(made=moves(10, 16))
+    def check(made: list[Move]) -> None:
+        history = History(run, options, new_topic(run, 2))
+        try:
+            for move in made:
+                history.go(move)
+            history.finish()
+        finally:
+            history.close()
+
+    check()
+
+
+def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(
+    run: Runtime, options: dict[str, str]
+) -> None:
+    topic = new_topic(run, 1)
+    [parent] = run.topics.require(topic).active
+    rows = [(f"key-{n % 7}", n) for n in range(4000)]
+    task = Task(run, new_nonce())
+    task.writers.append(topic, record_batch(rows[:2000]))
+    run.log.seal(parent.ref)  # past this package: nothing is planned
+    with pytest.raises(SegmentSealedError, match="nobody has planned a successor"):
+        write(task, topic, rows[2000:])
+    task.abort()
+    run.topics.changes.split(topic, parent.descriptor)
+    history = History(run, options, topic)
+    task = Task(run, new_nonce())
+    task.commit(write(task, topic, rows))
+    for key, value in rows:
+        history.committed[key].append(value)
+    history.finish()
+    history.close()
+
+
+@pytest.mark.long
+def test_a_topic_is_scaled_by_the_brokers_counters_also_when_they_begin_anew(
+    run: Runtime, pulsar: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(run, 2)
+    policy = ScalingPolicy(
+        enabled=True, rows_per_s=100, hot_for_ms=0, split_pause_ms=0, merge_pause_ms=0
+    )
+    run.store.change_property(str(topic), SCALING_PROPERTY, policy.serialize())
+    clock_ms = [1_000_000]
+    monkeypatch.setattr(run.store, "lowest_open", lambda _tc: (1, clock_ms[0]))
+
+    def after_10_s(*, dry_run: bool = False) -> Decision:
+        clock_ms[0] += 10_000
+        [scaled] = [one for one in run.scaler().sweep(dry_run=dry_run) if one.topic == str(topic)]
+        assert scaled.failed == ""
+        return scaled.decision
+
+    def load(segment: Segment, rows: int) -> None:
+        """Write outside of transactions to one segment, so that the broker counts rows of it."""
+        writer = run.log.writer(segment.ref, new_nonce())
+        keys = [key for key in (f"key-{n}" for n in range(500)) if owns(segment, key)]
+        writer.append(record_batch([(keys[n % len(keys)], n) for n in range(rows)]))
+        assert writer.flush().messages == rows
+        writer.close()
+
+    def active() -> list[Segment]:
+        return list(run.topics.require(topic).active)
+
+    assert after_10_s().what == "nothing"  # the first look
+    hot, quiet = active()
+    load(hot, 3000)
+    load(quiet, 100)
+    dry = after_10_s(dry_run=True)
+    assert (dry.what, dry.segments) == ("split", (hot.descriptor,))
+    assert active() == [hot, quiet]
+    load(hot, 3000)
+    done = after_10_s()
+    assert (done.what, done.segments) == ("split", (hot.descriptor,))
+    *children, still = active()
+    assert still == quiet
+    assert [parent for child in children for parent in child.parents] == [hot.ref.id] * 2
+    # A load that is no reason for anything, until the counters have grown.
+    assert after_10_s().what == "nothing"
+    for _ in range(4):
+        for segment in active():
+            load(segment, 400)
+        assert after_10_s().what == "nothing"
+    # The broker counts from when it has loaded the topic.
+    for segment in active():
+        unload(pulsar, segment)
+    assert after_10_s().what == "nothing"
+    for segment in active():
+        load(segment, 400)
+    assert after_10_s().what == "nothing"
+    # And what is hot then is found out by what came in since.
+    for segment in active():
+        unload(pulsar, segment)
+    load(quiet, 3000)
+    assert after_10_s().segments == (quiet.descriptor,)
+    run.topics.require(topic).require_tiling()
+
+
+def unload(broker: Broker, segment: Segment) -> None:
+    path = segment.ref.log_name.replace("://", "/")
+    answer = urllib3.request("PUT", f"{broker.admin_url}/admin/v2/{path}/unload")
+    assert answer.status == HTTPStatus.NO_CONTENT, answer.data
+
+
+def owns(segment: Segment, key: str) -> bool:
+    return segment.hash_start <= hash_of(key.encode()) <= segment.hash_end

@@ -1,0 +1,678 @@
+"""The embedded segment log: a segment is a pair of Redis Streams, next to its metadata.
+
+Keys, all under the segment's own hash tag ``{seg:<id>}``: ``log`` holds the payloads (see
+:mod:`pulsar_txn_spark.backends.entry_codec`), ``log-index`` what is known of each entry (writer,
+counts, running totals, publish time), ``log-state`` the segment itself. An entry's id is
+``1-<entry>`` in both streams; entries are numbered from 0 without a gap, so a reader knows of
+each entry whether it is missing. The index keeps measuring cheap, and lets a reader skip what it
+may not see without fetching it. Each operation that writes is one Lua script.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import pyarrow as pa
+import redis
+from redis.exceptions import (
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
+
+from pulsar_txn_spark.backends import entry_codec
+from pulsar_txn_spark.backends.embedded.append_lane import AppendLane, Request
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+    SegmentSealedError,
+    StoreUnavailableError,
+    UnverifiedReceiptError,
+)
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import (
+    Appended,
+    RangeSize,
+    Receipt,
+    SegmentRef,
+    SegmentWriter,
+    Visible,
+)
+from pulsar_txn_spark.store.redis.connection import Client, exchange
+
+LEDGER = 1
+"""The only ledger of an embedded segment: a stream's ids never start anew."""
+
+_NO_ENTRY = -1  # number before the first entry
+_COALESCE_BYTES = 512 * 1024  # row batches are gathered up to this before they become an entry
+_FETCH_BYTES = 4 * 1024 * 1024  # payloads per round trip: bounds memory, and how long Redis is busy
+_SCAN_ENTRIES = 512  # index records per round trip, about 60 KiB
+_TRIM_ENTRIES = 256  # entries removed in one step, so that others get their turn
+_FEW_ROWS = 1024  # entries of fewer rows are joined: a batch costs Spark some 100 us
+
+
+class _Refused(enum.IntEnum):
+    """What append.lua and seal.lua answer instead of a number of entries."""
+
+    NOT_FOUND = -1
+    SEALED = -2
+
+
+@cache
+def _script(name: str) -> tuple[str, str]:
+    """Return a script's text and SHA1."""
+    folder = resources.files("pulsar_txn_spark.backends.embedded") / "lua"
+    body = (folder / f"{name}.lua").read_text(encoding="utf-8")
+    return body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
+
+
+def _state_key(segment: SegmentRef) -> str:
+    return f"{{seg:{segment.id}}}:log-state"
+
+
+def _log_key(segment: SegmentRef) -> str:
+    return f"{{seg:{segment.id}}}:log"
+
+
+def _index_key(segment: SegmentRef) -> str:
+    return f"{{seg:{segment.id}}}:log-index"
+
+
+def _number(position: Position) -> int:
+    """Return the number of the last entry that is not after `position`."""
+    if position.ledger < LEDGER:
+        return _NO_ENTRY
+    if position.ledger > LEDGER:
+        raise DataLossError(
+            f"Position {position} cannot belong to an embedded segment, whose only ledger is "
+            f"{LEDGER}: the checkpoint comes from a topic on another backend."
+        )
+    return position.entry
+
+
+def _position(number: int) -> Position:
+    return Position(LEDGER, number) if number > _NO_ENTRY else EARLIEST
+
+
+@contextmanager
+def _server_errors(segment: SegmentRef, what: str) -> Iterator[None]:
+    """Turn the errors of the server and of its connection into those of the segment log."""
+    try:
+        yield
+    except OutOfMemoryError as error:
+        raise SegmentLogUnavailableError(
+            f"Could not {what} segment {segment.id} of {segment.topic}: the server has reached its "
+            "memory limit. Raise its 'maxmemory', or let retention remove old data."
+        ) from error
+    except (RedisError, RedisClusterException, StoreUnavailableError) as error:
+        raise SegmentLogUnavailableError(
+            f"Could not {what} segment {segment.id} of {segment.topic} on the embedded log: {error}"
+        ) from error
+
+
+def _not_found(segment: SegmentRef) -> SegmentNotFoundError:
+    return SegmentNotFoundError(
+        f"Segment {segment.id} of {segment.topic} has no log on this server: it was deleted, or "
+        "the options point to another server than the one that the topic was created on."
+    )
+
+
+def _sealed(segment: SegmentRef) -> SegmentSealedError:
+    return SegmentSealedError(
+        f"Segment {segment.id} of {segment.topic} is sealed: it takes no more entries. Its "
+        "children take them."
+    )
+
+
+def _check_open(segment: SegmentRef, replies: Sequence[Any]) -> None:
+    """Check the replies to the opening of a writer."""
+    for reply in replies:
+        if isinstance(reply, ResponseError):
+            raise reply
+    _, (count, sealed) = replies
+    if count is None:
+        raise _not_found(segment)
+    if sealed != b"0":
+        raise _sealed(segment)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An index record."""
+
+    number: int
+    writer: str
+    messages: int
+    bytes: int
+    publish_time_ms: int
+
+    @classmethod
+    def parse(cls, record: Sequence[Any]) -> _Entry:
+        stream_id, fields = record
+        of = dict(zip(fields[::2], fields[1::2], strict=True))
+        return cls(
+            number=int(stream_id.partition(b"-")[2]),
+            writer=of[b"w"].decode(),
+            messages=int(of[b"n"]),
+            bytes=int(of[b"b"]),
+            publish_time_ms=int(of[b"t"]),
+        )
+
+
+class _Lanes(threading.local):
+    """Of each thread: a lane for each server."""
+
+    def __init__(self) -> None:
+        self.by_pool: dict[redis.ConnectionPool, AppendLane] = {}
+
+
+class EmbeddedSegmentLog:
+    """A :class:`~pulsar_txn_spark.segments.log.SegmentLog` on Redis Streams.
+
+    Parameters
+    ----------
+    client : redis.Redis or redis.RedisCluster
+        From :func:`pulsar_txn_spark.store.redis.connection.connect`. It stays the caller's:
+        closing the log does not close it.
+    """
+
+    backend = "embedded"
+    at_once = 1
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._lanes = _Lanes()
+
+    def create(self, segment: SegmentRef) -> None:
+        """Create the segment's log; again = no harm.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If the segment was deleted.
+        """
+        keys = [_state_key(segment), f"{{seg:{segment.id}}}:birth"]
+        if self._run("create", segment, keys) == _Refused.NOT_FOUND:
+            raise SegmentNotFoundError(
+                f"Segment {segment.id} of {segment.topic} was deleted: its log is not made anew. "
+                "Whoever asks for it has planned that before the deletion."
+            )
+
+    def adopt(self, segment: SegmentRef) -> None:
+        """Take a log that is there already; see the Protocol. Here, each is a segment's anyway."""
+        self._state(segment, "next")
+
+    def delete(self, segment: SegmentRef) -> None:
+        """Remove the segment's log and all that is in it; absent = no harm."""
+        # The state goes in the same step: a writer that is still there finds no segment.
+        with _server_errors(segment, "delete"):
+            self._client.unlink(_state_key(segment), _log_key(segment), _index_key(segment))
+
+    def seal(self, segment: SegmentRef) -> Position:
+        """Seal the segment and return its last position; again = no harm.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        count = self._run("seal", segment, [_state_key(segment)])
+        if count == _Refused.NOT_FOUND:
+            raise _not_found(segment)
+        return _position(count - 1)
+
+    def trim(self, segment: SegmentRef, up_to: Position) -> Position:
+        """Remove every entry up to `up_to`, and return the last position that is gone.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        keys = [_state_key(segment), _log_key(segment), _index_key(segment)]
+        while True:  # each round removes at least one entry or is the last
+            answer = self._run("trim", segment, keys, _number(up_to), _TRIM_ENTRIES)
+            if not answer:
+                raise _not_found(segment)
+            gone, goal = answer
+            if gone == goal:
+                return _position(gone)
+
+    def reach(self, segment: SegmentRef) -> None:
+        """Raise unless the server answers and knows the segment.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        self.last_confirmed(segment)
+
+    def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
+        """Open a writer; all of a thread share one connection, while something is in flight.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentSealedError, SegmentLogUnavailableError
+        """
+        with _server_errors(segment, "open"):
+            try:
+                return self._open_writer(segment, name)
+            except MovedError:
+                # Nothing was written yet, so asking the right node is safe.
+                assert isinstance(self._client, redis.RedisCluster)
+                self._client.nodes_manager.initialize()
+                return self._open_writer(segment, name)
+
+    def _open_writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
+        pool = self._pool(_state_key(segment))
+        # SCRIPT LOAD ahead of any append on a connection: EVALSHA then needs no fallback.
+        load = ("SCRIPT", "LOAD", _script("append")[0])
+        connection = pool.get_connection()
+        try:
+            commands = [load, ("HMGET", _state_key(segment), "next", "sealed")]
+            _check_open(segment, exchange(connection, commands))
+        finally:
+            pool.release(connection)
+        return _EmbeddedWriter(segment, name, self._lane(pool, load))
+
+    def _lane(self, pool: redis.ConnectionPool, prepare: Sequence[str]) -> AppendLane:
+        """Return this thread's lane to a server."""
+        lanes = self._lanes.by_pool
+        if pool not in lanes:
+            lanes[pool] = AppendLane(pool, prepare)
+        return lanes[pool]
+
+    def _pool(self, key: str) -> redis.ConnectionPool:
+        """Return the connections to the server that holds a key."""
+        if not isinstance(self._client, redis.RedisCluster):
+            return self._client.connection_pool
+        node = self._client.get_node_from_key(key)  # type: ignore[no-untyped-call]
+        if node is None:
+            raise SegmentLogUnavailableError(f"No node of the Redis Cluster holds the key {key}.")
+        return self._client.get_redis_connection(node).connection_pool
+
+    def last_confirmed(self, segment: SegmentRef) -> Position:
+        """Return the position of the last entry, EARLIEST if there is none.
+
+        A reply that shows an entry is sent only after the entry was synced to disk.
+        """
+        return _position(self._state(segment, "next") - 1)
+
+    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return every LAC; see the Protocol."""
+        return [self.last_confirmed(segment) for segment in segments]
+
+    def trimmed_to(self, segment: SegmentRef) -> Position:
+        """Return the last position that is gone, EARLIEST if none is."""
+        return _position(self._state(segment, "trimmed"))
+
+    def _state(self, segment: SegmentRef, field: str) -> int:
+        with _server_errors(segment, "look at"):
+            value: Any = self._client.hget(_state_key(segment), field)
+        if value is None:
+            raise _not_found(segment)
+        return int(value)
+
+    def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
+        """Return the last position that was published before `time_ms` by the server's clock."""
+        keys = [_state_key(segment), _index_key(segment)]
+        number = self._run("published", segment, keys, time_ms)
+        if number is None:
+            raise _not_found(segment)
+        return _position(int(number))
+
+    def appended(self, segment: SegmentRef) -> Appended:
+        """Return what was ever appended."""
+        with _server_errors(segment, "look at"):
+            found: Any = self._client.hmget(_state_key(segment), "messages", "bytes")
+        if found[0] is None:
+            raise _not_found(segment)
+        return Appended(int(found[0]), int(found[1]))
+
+    def measure(self, segment: SegmentRef, start: Position, end: Position) -> RangeSize:
+        """Count what is in ``(start, end]``, exactly; what is trimmed counts nothing."""
+        first, last, messages, size = self._measure(segment, start, end)
+        return RangeSize(entries=last - first, messages=messages, bytes=size, exact=True)
+
+    def _measure(
+        self, segment: SegmentRef, start: Position, end: Position, *amounts: str | int
+    ) -> list[int]:
+        keys = [_state_key(segment), _index_key(segment)]
+        reply: list[int] = self._run(
+            "measure", segment, keys, _number(start), _number(end), *amounts
+        )
+        if not reply:
+            raise _not_found(segment)
+        return reply
+
+    def limit(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        max_messages: int | None,
+        max_bytes: int | None,
+    ) -> Position:
+        """Return the furthest position in ``(start, end]`` that keeps within both limits."""
+        amounts: list[str | int] = []
+        if max_messages is not None:
+            amounts += ["m", max_messages]
+        if max_bytes is not None:
+            amounts += ["c", max_bytes]
+        if not amounts:
+            return end
+        first, last, _, _, *reached = self._measure(segment, start, end, *amounts)
+        furthest = max(first + 1, min(reached))
+        return end if furthest >= last else _position(furthest)
+
+    def split(
+        self, segment: SegmentRef, start: Position, end: Position, parts: int
+    ) -> list[Position]:
+        """Return the ascending ends of up to `parts` sub-ranges of about equal bytes."""
+        first, last, _, size = self._measure(segment, start, end)
+        if first >= last:
+            return []
+        shares: list[str | int] = []
+        for part in range(1, parts):
+            shares += ["c", size * part // parts]
+        reached = self._measure(segment, start, end, *shares)[4:] if shares else []
+        inner = sorted({number for number in reached if first < number < last})
+        return [*map(_position, inner), end]
+
+    def read(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        *,
+        visible: Visible,
+        columns: frozenset[str],
+        max_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the visible rows of ``(start, end]`` in log order, at most `max_rows` a batch.
+
+        Raises
+        ------
+        DataLossError
+            If an entry of the range is gone, before the range is read or while it is, or if the
+            log ends before `end`.
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        gathered: list[pa.RecordBatch] = []
+        count = 0
+        for entry, payload in self._payloads(segment, _number(start), _number(end), visible):
+            rows = entry_codec.present(
+                entry_codec.decode(payload, entry.messages),
+                columns,
+                ledger=LEDGER,
+                entry=entry.number,
+                publish_time_ms=entry.publish_time_ms,
+            )
+            # A large entry passes without being copied, small ones are joined.
+            if gathered and (rows.num_rows >= _FEW_ROWS or count + rows.num_rows > max_rows):
+                yield _joined(gathered)
+                gathered, count = [], 0
+            if rows.num_rows >= min(_FEW_ROWS, max_rows):
+                for offset in range(0, rows.num_rows, max_rows):
+                    yield rows.slice(offset, max_rows)
+            else:
+                gathered.append(rows)
+                count += rows.num_rows
+        if gathered:
+            yield _joined(gathered)
+
+    def _payloads(
+        self, segment: SegmentRef, start: int, end: int, visible: Visible
+    ) -> Iterator[tuple[_Entry, bytes]]:
+        """Yield the visible entries of ``(start, end]``, after checking that all of it is there."""
+        run: list[_Entry] = []  # visible neighbours, fetched in one round trip
+        size = 0
+        for entry in self._entries(segment, start, end):
+            seen = visible(entry.writer, _position(entry.number))
+            if run and (not seen or size + entry.bytes > _FETCH_BYTES):
+                yield from self._fetch(segment, run)
+                run, size = [], 0
+            if seen:
+                run.append(entry)
+                size += entry.bytes
+        if run:
+            yield from self._fetch(segment, run)
+
+    def _entries(self, segment: SegmentRef, start: int, end: int) -> Iterator[_Entry]:
+        """Yield the index records of ``(start, end]``, none of which may be missing."""
+        keys = [_state_key(segment), _index_key(segment)]
+        expected = start + 1
+        while expected <= end:
+            reply = self._run("scan", segment, keys, expected, end, _SCAN_ENTRIES)
+            if not reply:
+                raise _not_found(segment)
+            count, trimmed, records = reply
+            if expected <= trimmed:
+                raise _trimmed(segment, expected, trimmed)
+            if end >= count:
+                raise DataLossError(
+                    f"Segment {segment.id} of {segment.topic} was to be read up to "
+                    f"{_position(end)}, which was acknowledged once, but ends at "
+                    f"{_position(count - 1)}: the server has lost data, or is not the same one."
+                )
+            entries = [_Entry.parse(record) for record in records]
+            if not entries:
+                raise _missing(segment, expected)
+            for entry in entries:
+                if entry.number != expected:
+                    raise _missing(segment, expected)
+                yield entry
+                expected += 1
+
+    def _fetch(self, segment: SegmentRef, run: Sequence[_Entry]) -> Iterator[tuple[_Entry, bytes]]:
+        first, last = run[0].number, run[-1].number
+        with _server_errors(segment, "read"):
+            found: Any = self._client.xrange(
+                _log_key(segment), f"{LEDGER}-{first}", f"{LEDGER}-{last}"
+            )
+        for entry, (stream_id, fields) in zip(run, found, strict=False):
+            if stream_id != b"%d-%d" % (LEDGER, entry.number):
+                break
+            yield entry, fields[b"p"]
+        else:
+            if len(found) == len(run):
+                return
+        # Read after the miss: trimming removes and notes in one step.
+        trimmed = _number(self.trimmed_to(segment))
+        if first <= trimmed:
+            raise _trimmed(segment, first, trimmed)
+        raise _missing(segment, first)
+
+    def _run(self, name: str, segment: SegmentRef, keys: list[str], *args: str | int) -> Any:
+        body, digest = _script(name)
+        with _server_errors(segment, name):
+            try:
+                return self._client.evalsha(digest, len(keys), *keys, *map(str, args))
+            except NoScriptError:
+                return self._client.eval(body, len(keys), *keys, *map(str, args))
+
+    def close(self) -> None:
+        """Do nothing: the client is shared with the metadata store, and closed by its owner."""
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _trimmed(segment: SegmentRef, wanted: int, trimmed: int) -> DataLossError:
+    return DataLossError(
+        f"Segment {segment.id} of {segment.topic} was to be read from {_position(wanted)} on, but "
+        f"everything up to {_position(trimmed)} has been removed by retention. Data that was not "
+        "read is lost to this query: lengthen the retention, or start the query anew from what "
+        "is still there."
+    )
+
+
+def _missing(segment: SegmentRef, wanted: int) -> DataLossError:
+    return DataLossError(
+        f"Segment {segment.id} of {segment.topic} lacks the entry at {_position(wanted)} or one "
+        "soon after it, although nothing there was removed by retention: the server has lost data."
+    )
+
+
+class _EmbeddedWriter:
+    """Appends rows of one writer, a bounded number of bytes ahead of receipts.
+
+    It shares its lane's connection with the other writers of its thread, and has none while nothing
+    of its own is in flight. Nothing is ever sent twice, on whichever connection.
+    """
+
+    def __init__(self, segment: SegmentRef, name: str, lane: AppendLane) -> None:
+        self._segment = segment
+        self._name = name
+        self._lane = lane
+        self._digest = _script("append")[1]
+        self._keys = (_state_key(segment), _log_key(segment), _index_key(segment))
+        self._failed = False
+        self._closed = False
+        self._error: Exception | None = None  # what a reply that another writer received said
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_bytes = 0
+        self._in_flight = 0
+        self._last = _NO_ENTRY
+        self._receipt = _Tally()
+        self._total = _Tally()
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Queue rows; waits for receipts while too much is in flight."""
+        with self._used():
+            if rows.num_rows == 0:
+                return
+            rows = entry_codec.normalize(rows)
+            for piece in entry_codec.split(rows):
+                if self._gathered and self._gathered_bytes + piece.nbytes > entry_codec.ENTRY_BYTES:
+                    self._send_gathered()
+                self._gathered.append(piece)
+                self._gathered_bytes += piece.nbytes
+                if self._gathered_bytes >= _COALESCE_BYTES:
+                    self._send_gathered()
+
+    def flush(self) -> Receipt:
+        """Send what is queued, and wait for every receipt."""
+        with self._used():
+            if self._gathered:
+                self._send_gathered()
+            self._lane.wait(lambda: not self._in_flight or self._error is not None)
+            self._raise_error()
+            tally, self._receipt = self._receipt, _Tally()
+        return tally.receipt()
+
+    def acknowledged(self) -> Receipt:
+        """Return what was acknowledged since the writer was opened."""
+        return self._total.receipt()
+
+    def close(self) -> None:
+        """Forget what is in flight: its receipts are read by nobody."""
+        self._closed = True
+        self._lane.abandon()
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Refuse to go on after an error: what was sent is unknown from then on."""
+        if self._failed or self._closed:
+            raise SegmentLogError(
+                f"The writer {self._name} on segment {self._segment.id} has failed or was closed. "
+                "What is left goes out under a new name."
+            )
+        try:
+            with _server_errors(self._segment, "append to"):
+                self._raise_error()
+                yield
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _send_gathered(self) -> None:
+        rows = entry_codec.combine(self._gathered)
+        self._gathered, self._gathered_bytes = [], 0
+        payload = entry_codec.encode(rows)
+        messages, size = rows.num_rows, len(payload)
+        command = ("EVALSHA", self._digest, len(self._keys), *self._keys)
+        request = Request(
+            size,
+            lambda reply: self._answered(reply, messages, size),
+            self._lost,
+            lambda: not (self._closed or self._failed),
+        )
+        self._in_flight += 1
+        self._lane.send((*command, self._name, messages, payload), request)
+        self._raise_error()
+
+    def _lost(self, error: Exception) -> None:
+        self._in_flight -= 1
+        self._error = self._error or error
+
+    def _answered(self, reply: Any, messages: int, size: int) -> None:
+        self._in_flight -= 1
+        # After the first that failed no other counts: a writer's bound has no holes below it.
+        if self._error is not None or self._failed:
+            return
+        self._error = self._refusal(reply)
+        if self._error is None:
+            self._last = reply
+            self._receipt.add(reply, messages, size)
+            self._total.add(reply, messages, size)
+
+    def _refusal(self, reply: Any) -> Exception | None:
+        if isinstance(reply, ResponseError):
+            return reply
+        if reply == _Refused.NOT_FOUND:
+            return _not_found(self._segment)
+        if reply == _Refused.SEALED:
+            return _sealed(self._segment)
+        if not isinstance(reply, int) or reply <= self._last:
+            return UnverifiedReceiptError(
+                f"Expected the number of an entry after {self._last} as the receipt of an append "
+                f"to segment {self._segment.id}, found {reply!r}: it proves nothing."
+            )
+        return None
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was acknowledged since the last flush."""
+
+    first: int = _NO_ENTRY
+    last: int = _NO_ENTRY
+    entries: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, number: int, messages: int, size: int) -> None:
+        if self.entries == 0:
+            self.first = number
+        self.last = number
+        self.entries += 1
+        self.messages += messages
+        self.bytes += size
+
+    def receipt(self) -> Receipt:
+        if self.entries == 0:
+            return Receipt(None, None, 0, 0, 0)
+        return Receipt(
+            first=_position(self.first),
+            last=_position(self.last),
+            entries=self.entries,
+            messages=self.messages,
+            bytes=self.bytes,
+        )

@@ -1,0 +1,717 @@
+"""A lean client of Pulsar's admin REST API: what the segment log needs, and no more.
+
+Every call is idempotent (or made so here), is bounded in time, and is repeated a few times where
+the broker asks for patience: a topic that moves between brokers answers 503 for a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlsplit
+
+import urllib3
+
+from pulsar_txn_spark.backends.pulsar.ledgers import Layout
+from pulsar_txn_spark.backends.pulsar.passthrough import (
+    Credentials,
+    parse_admin_url,
+    parse_passthrough,
+)
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import (
+    OptionError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+)
+from pulsar_txn_spark.position import Position
+
+_T = TypeVar("_T")
+
+_CONNECT_SECONDS = 10.0  # a broker that does not accept within that is not there
+_READ_SECONDS = 30.0  # loading a topic with many ledgers may take that long
+CALLS_AT_A_TIME = 4
+"""So many connections are kept; more calls at once than that help nobody."""
+
+_ATTEMPTS = 4  # an unloaded topic is served again within a second or two
+_BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
+"""Between tries of what a broker refuses with "Subscription Busy" (seen on 5.0.0-M1)."""
+
+_HEAD_SECONDS = 2.0  # about 2 ms; of a chunk of a compressed message there is no answer at all
+_SETTLE_SECONDS = 30.0  # topic policies travel through a system topic: usually 1 to 2 s
+_SETTLE_POLL_SECONDS = 0.05
+_BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
+_BATCH_SIZE_HEADER = "X-Pulsar-batch-size"
+_PUBLISH_TIME_HEADER = "X-Pulsar-publish-time"
+_PARTITION = re.compile(r"-partition-\d+$")
+_MARKER_HEADER = "X-Pulsar-marker-type"
+_ABORTED_HEADER = "X-Pulsar-txn-aborted"
+_TRANSACTIONS_SETTING = "transactionCoordinatorEnabled"  # named by a broker that has them off
+DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
+"""What a broker takes in one message unless ``maxMessageSize`` says otherwise."""
+
+KEEP_ALL_POLICIES: tuple[tuple[str, str, Any, str], ...] = (
+    ("messageTTL", "messageTTL?messageTTL=0", None, "message TTL"),
+    (
+        "retention",
+        "retention",
+        {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+        "retention",
+    ),
+    (
+        "inactiveTopicPolicies",
+        "inactiveTopicPolicies",
+        {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+            "maxInactiveDurationSeconds": 2**31 - 1,
+            "deleteWhileInactive": False,
+        },
+        "deletion of inactive topics",
+    ),
+)
+"""Policy -> (name, how it is set, body, what it is): with these no unread data is ever dropped."""
+
+_NO_RETENTION = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+_QUOTA = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
+_QUOTA_TYPES = ("destination_storage", "message_age")
+
+
+class TransactionState(NamedTuple):
+    """What Pulsar's own transactions say of a topic."""
+
+    state: str
+    max_read_position: Position
+    ongoing: int
+
+    @property
+    def recovering(self) -> bool:
+        """Whether the broker does not know yet how far one may read."""
+        return self.state not in ("Ready", "NoSnapshot", "FirstSnapshotting")
+
+
+class EntryHead(NamedTuple):
+    """What an entry is: hidden from readers (a marker, or aborted), or a chunk of a message.
+
+    ``messages`` and ``bytes`` count what is in it, ``published_ms`` is the producer's clock. Of an
+    entry that the broker could not find or read, ``there`` is false, and nothing else is known.
+    """
+
+    hidden: bool
+    message: str
+    chunk: int
+    chunks: int
+    messages: int = 1
+    bytes: int = 0
+    published_ms: int | None = None
+    there: bool = True
+
+
+class PulsarAdmin:
+    """Admin API of one cluster; safe to use from several threads.
+
+    Parameters
+    ----------
+    config : PulsarConfig
+        ``admin_url`` and the options ``pulsar.admin.*``; where those say nothing about
+        authentication and TLS, ``pulsar.client.*`` does.
+
+    Raises
+    ------
+    OptionError
+        If an option is wrong, or the authentication is one that works for the binary protocol
+        only.
+    """
+
+    def __init__(self, config: PulsarConfig) -> None:
+        client = parse_passthrough("client", dict(config.client))
+        own = parse_passthrough("admin", dict(config.admin))
+        settings = client | {
+            name: value
+            for name, value in own.items()
+            if name != "credentials" or value.method != "none"
+        }
+        self._credentials: Credentials = settings["credentials"]
+        self._url = self._without_credentials(config.admin_url)
+        if self._credentials.method in {"athenz", "oauth2"}:
+            raise OptionError(
+                f"the admin API takes a token, basic or TLS authentication, found "
+                f"{self._credentials.method}; set pulsar.admin.authPluginClassName and "
+                "pulsar.admin.authParams to one of those"
+            )
+        connect_ms = own.get("connection_timeout_ms", _CONNECT_SECONDS * 1000)
+        read_ms = own.get("read_timeout_ms", _READ_SECONDS * 1000)
+        self._retries = urllib3.Retry(
+            total=_ATTEMPTS,
+            redirect=_ATTEMPTS,
+            status_forcelist=(502, 503, 504),
+            allowed_methods=None,
+            backoff_factor=0.2,
+            raise_on_status=False,
+            # A broker sends us on to the one that serves the topic: the same cluster.
+            remove_headers_on_redirect=(),
+        )
+        self._pool = urllib3.PoolManager(
+            timeout=urllib3.Timeout(connect=connect_ms / 1000, read=read_ms / 1000),
+            retries=self._retries,
+            maxsize=CALLS_AT_A_TIME,
+            **_tls(self._url, settings, self._credentials),
+        )
+
+    def _without_credentials(self, url: str) -> str:
+        """Return a URL that may be shown; use the user and password that it holds."""
+        try:
+            shown, in_url = parse_admin_url(url)
+        except ValueError as wrong:
+            raise OptionError(f"option 'admin.url': expected {wrong}") from None
+        if in_url.method == "none":
+            return shown
+        if self._credentials.method != "none":
+            raise OptionError(
+                "option 'admin.url' holds a user and password, but "
+                "pulsar.admin.authPluginClassName (or that of pulsar.client) asks for "
+                f"{self._credentials.method}: leave them out of the URL"
+            )
+        self._credentials = in_url
+        return shown
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._pool.clear()
+
+    # --- topics -------------------------------------------------------------------------------
+
+    def create_topic(self, topic: str) -> None:
+        """Create a non-partitioned topic; there already = no harm."""
+        self._call("PUT", _path(topic), "create the topic", topic, accept=(409,))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its subscriptions; absent = no harm."""
+        self._call("DELETE", f"{_path(topic)}?force=true", "delete the topic", topic, accept=(404,))
+
+    def terminate(self, topic: str) -> Position:
+        """Seal a topic; again = no harm.
+
+        Returns
+        -------
+        Position
+            Its last entry, EARLIEST if it has none.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such topic.
+        """
+        self._call("POST", f"{_path(topic)}/terminate", "seal the topic", topic)
+        # Sends in flight at that moment are neither stored nor refused by brokers up to 4.0.7 at
+        # least, and their topic stays "temporarily unavailable" for readers as well. Loading it
+        # anew ends that (apache/pulsar#26678).
+        self.unload(topic)
+        # What `terminate` itself returns may name an entry of a last ledger that is empty.
+        return self.layout(topic).last
+
+    def unload(self, topic: str) -> None:
+        """Make the broker close a topic and load it anew on its next use."""
+        self._call("PUT", f"{_path(topic)}/unload", "unload the topic", topic)
+
+    def layout(self, topic: str) -> Layout:
+        """Return where the topic's entries are.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such topic.
+        """
+        return Layout.of(self._get(f"{_path(topic)}/internalStats", "read the state of", topic))
+
+    def messages_since_load(self, topic: str) -> tuple[int, int]:
+        """Return how many messages and bytes came in since the broker loaded the topic."""
+        found = self._stats(topic)
+        return int(found["msgInCounter"]), int(found["bytesInCounter"])
+
+    def transactions_of(self, topic: str, *, required: bool = True) -> TransactionState | None:
+        """Return what a topic's own transactions say, None if the broker has none.
+
+        Unless `required`, None as well where we may not ask.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If the broker has not loaded the topic.
+        SegmentLogUnavailableError
+            If it does not say.
+        """
+        tenant, namespace, name = _parts(topic)
+        answer = self._call(
+            "GET",
+            f"/transactions/transactionBufferStats/{tenant}/{namespace}/{name}",
+            "read the transaction buffer of",
+            topic,
+            accept=(503,) if required else (401, 403, 503),
+            version="v3",
+        )
+        if answer.status in {401, 403}:
+            return None
+        if answer.status == HTTPStatus.OK:
+            found = json.loads(answer.data or b"null")
+            if not found:
+                return None  # a topic of the system's, which has no transactions
+            return TransactionState(
+                found["state"],
+                Position.parse(found["maxReadPosition"]),
+                int(found.get("ongoingTxnSize") or 0),
+            )
+        if _TRANSACTIONS_SETTING in answer.data.decode(errors="replace"):
+            return None
+        raise self._error(answer, "read the transaction buffer of", topic)
+
+    def settled_transactions_of(
+        self, topic: str, *, required: bool = True
+    ) -> TransactionState | None:
+        """Return the same, once the broker has loaded the topic and recovered its transactions.
+
+        Until then it names the last entry, whatever is undecided before it (seen on 4.0.7).
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such topic.
+        SegmentLogUnavailableError
+            If the broker does not say in time.
+        """
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            try:
+                found = self.transactions_of(topic, required=required)
+            except SegmentNotFoundError:
+                self.layout(topic)  # this loads it, or says that it is gone
+                state = "not loaded"
+            else:
+                if found is None or not found.recovering:
+                    return found
+                state = found.state
+            if time.monotonic() > deadline:
+                raise SegmentLogUnavailableError(
+                    f"the broker does not say within {_SETTLE_SECONDS:.0f} s how far {topic} may "
+                    f"be read (its transactions are {state}): nothing was read; look into the "
+                    "broker's log and try again"
+                )
+            time.sleep(_SETTLE_POLL_SECONDS)
+
+    def knows_transaction(self, most: int, least: int) -> bool:
+        """Tell whether one of Pulsar's own coordinators knows a transaction of these numbers."""
+        answer = self._call(
+            "GET",
+            f"/transactions/transactionMetadata/{most}/{least}",
+            "look for a transaction in",
+            self._url,
+            accept=(400, 401, 403, 404, 500, 503),
+            version="v3",
+        )
+        return answer.status == HTTPStatus.OK
+
+    def partitions(self, topic: str) -> int | None:
+        """Return how many partitions a topic has, 0 = it has none; None = there is no topic."""
+        answer = self._call(
+            "GET", f"{_path(topic)}/partitions", "read the partitions of", topic, accept=(404,)
+        )
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        return int(json.loads(answer.data)["partitions"])
+
+    def has_scalable(self, tenant: str, namespace: str, name: str) -> bool:
+        """Tell whether the broker has a scalable topic of its own; none of before 5.0 has.
+
+        False as well where we may not ask.
+        """
+        parts = "/".join(quote(part, safe="") for part in (tenant, namespace, name))
+        answer = self._call(
+            "GET",
+            f"/scalable/{parts}",
+            "look for a scalable topic",
+            f"{tenant}/{namespace}/{name}",
+            accept=(401, 403, 404, 405),
+        )
+        return answer.status == HTTPStatus.OK
+
+    def topics(self, tenant: str, namespace: str) -> list[str]:
+        """Return the full names of a namespace's topics, with partitions one by one.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such namespace.
+        """
+        path = f"/persistent/{quote(tenant, safe='')}/{quote(namespace, safe='')}"
+        found: list[str] = self._get(path, "list the topics of", f"{tenant}/{namespace}")
+        return found
+
+    def entry_head(self, topic: str, position: Position) -> EntryHead:
+        """Return what an entry's metadata say of it; one that is not there says nothing.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If there is no answer within a short time: of a chunk of a compressed message there
+            never is one.
+        """
+        answer = self._call(
+            "HEAD",
+            f"{_path(topic)}/ledger/{position.ledger}/entry/{position.entry}",
+            f"look at entry {position} of",
+            topic,
+            accept=(404, 500),
+            patience_s=_HEAD_SECONDS,
+        )
+        if answer.status != HTTPStatus.OK:
+            return EntryHead(hidden=False, message="", chunk=0, chunks=1, there=False)
+        headers = answer.headers
+        size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
+        text = headers.get(_PUBLISH_TIME_HEADER)
+        return EntryHead(
+            hidden=_MARKER_HEADER in headers or headers.get(_ABORTED_HEADER) == "true",
+            message=headers.get("X-Pulsar-uuid", ""),
+            chunk=int(headers.get("X-Pulsar-chunk-id", 0)),
+            chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
+            messages=int(headers.get(_BATCH_COUNT_HEADER, "1")),
+            bytes=int(size),
+            published_ms=(round(datetime.fromisoformat(text).timestamp() * 1000) if text else None),
+        )
+
+    def producers(self, topic: str) -> list[str]:
+        """Return the names of the producers that are connected."""
+        found = self._get(
+            f"{_path(topic)}/stats?excludeConsumers=true", "read statistics of", topic
+        )
+        return [str(one.get("producerName")) for one in found.get("publishers") or ()]
+
+    def properties(self, topic: str) -> dict[str, str] | None:
+        """Return the topic's properties, None if there is no such topic."""
+        answer = self._call(
+            "GET", f"{_path(topic)}/properties", "read the properties of", topic, accept=(404,)
+        )
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        found: dict[str, str] = json.loads(answer.data or b"{}") or {}
+        return found
+
+    def set_properties(self, topic: str, properties: Mapping[str, str]) -> None:
+        """Set some properties of a topic and leave the others as they are."""
+        self._call(
+            "PUT", f"{_path(topic)}/properties", "set properties of", topic, body=dict(properties)
+        )
+
+    def remove_property(self, topic: str, name: str) -> None:
+        """Take a property from a topic; absent = no harm."""
+        path = f"{_path(topic)}/properties?key={quote(name, safe='')}"
+        self._call("DELETE", path, "remove a property of", topic, accept=(404,))
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription; absent = no harm."""
+        path = f"{_path(topic)}/subscription/{quote(name, safe='')}?force=true"
+        self._call("DELETE", path, "delete a subscription of", topic, accept=(404,))
+
+    def create_subscription(self, topic: str, name: str) -> None:
+        """Create a durable subscription that stands before the first entry; again = no harm."""
+        self._call(
+            "PUT",
+            f"{_path(topic)}/subscription/{quote(name, safe='')}",
+            "create a subscription of",
+            topic,
+            body={"ledgerId": -1, "entryId": -1, "partitionIndex": -1},
+            accept=(409,),
+        )
+
+    def move_subscription(self, topic: str, name: str, to: Position) -> None:
+        """Let a subscription stand before the entry `to`: what lies before it is acknowledged."""
+        self._call(
+            "POST",
+            f"{_path(topic)}/subscription/{quote(name, safe='')}/resetcursor",
+            "move a subscription of",
+            topic,
+            body={"ledgerId": to.ledger, "entryId": to.entry, "partitionIndex": -1},
+        )
+
+    def trim_ledgers(self, topic: str) -> None:
+        """Ask the broker to remove what it need not keep; it does so later by itself as well."""
+        self._call("POST", f"{_path(topic)}/trim", "trim", topic, accept=(403, 404, 405))
+
+    def subscriptions(self, topic: str) -> list[str]:
+        """Return the names of the topic's durable subscriptions."""
+        found: list[str] = self._get(f"{_path(topic)}/subscriptions", "list subscriptions", topic)
+        return found
+
+    # --- policies -----------------------------------------------------------------------------
+
+    def keep_all_data(self, topic: str) -> None:
+        """Set topic-level policies by which the broker drops nothing, and wait until they hold.
+
+        Raises
+        ------
+        SegmentLogError
+            If the broker refuses topic-level policies or does not apply them.
+        """
+        base = _policy_path(topic)
+        for name, setter, body, what in KEEP_ALL_POLICIES:
+            self._set_policy(topic, f"{base}/{setter}", body, what)
+            wanted = 0 if body is None else body
+            self._await(
+                lambda name=name: self._get(  # type: ignore[misc]
+                    f"{base}/{name}?applied=true", "read policies of", topic
+                ),
+                lambda found, wanted=wanted: found == wanted,  # type: ignore[misc]
+                f"the policy {what} of {topic} to be {wanted}",
+            )
+        for kind in _QUOTA_TYPES:
+            self._set_policy(
+                topic, f"{base}/backlogQuota?backlogQuotaType={kind}", _QUOTA, "backlog quota"
+            )
+        self._await(
+            lambda: self._get(f"{base}/backlogQuotaMap?applied=true", "read policies of", topic),
+            _no_quota,
+            f"the backlog quotas of {topic} to be unlimited",
+        )
+        self._check_subscription_expiry(topic)
+
+    def retain_nothing(self, topic: str) -> None:
+        """Let the broker remove what every subscription of a topic has acknowledged."""
+        path = f"{_policy_path(topic)}/retention"
+        if self._get(f"{path}?applied=true", "read policies of", topic) == _NO_RETENTION:
+            return
+        self._set_policy(topic, path, _NO_RETENTION, "retention")
+
+    def forget_policies(self, topic: str) -> None:
+        """Take back what :meth:`keep_all_data` has set: the namespace's policies hold again."""
+        base = _policy_path(topic)
+        paths = [name for name, *_ in KEEP_ALL_POLICIES]
+        paths += [f"backlogQuota?backlogQuotaType={kind}" for kind in _QUOTA_TYPES]
+        for path in paths:
+            action = "remove policies of"
+            self._call("DELETE", f"{base}/{path}", action, topic, accept=(404, 405, 412))
+
+    def deduplicate(self, topic: str) -> None:
+        """Switch broker deduplication on, and wait until the broker says that it works.
+
+        A known producer's first message was accepted twice before the status said so.
+        """
+        self._set_policy(topic, f"{_path(topic)}/deduplicationEnabled", True, "deduplication")
+        self._await(
+            lambda: self._stats(topic).get("deduplicationStatus"),
+            lambda found: found == "Enabled",
+            f"deduplication of {topic} to be Enabled",
+        )
+
+    def deduplication_status(self, topic: str) -> str:
+        """Return what the broker says of a topic's deduplication; ``Enabled`` = it works."""
+        return str(self._stats(topic).get("deduplicationStatus"))
+
+    def broker_version(self) -> str:
+        """Return the version of the broker that answers."""
+        answer = self._call("GET", "/brokers/version", "ask the version of", "the broker")
+        return answer.data.decode(errors="replace").strip()
+
+    def max_message_bytes(self) -> int:
+        """Return the broker's ``maxMessageSize``, or its default where we may not ask."""
+        try:
+            found = self._get("/brokers/configuration/runtime", "read the configuration", "")
+            return int(found.get("maxMessageSize", DEFAULT_MAX_MESSAGE_BYTES))
+        except SegmentLogError:
+            return DEFAULT_MAX_MESSAGE_BYTES
+
+    def _set_policy(self, topic: str, path: str, body: Any, what: str) -> None:
+        answer = self._call("POST", path, "set policies of", topic, body=body, accept=(405, 412))
+        if answer.status in {405, 412}:
+            raise SegmentLogError(
+                f"the broker refused the topic-level policy {what} for {topic} "
+                f"({_reason(answer)}): without it the broker may drop data that was not read; set "
+                "systemTopicEnabled=true and topicLevelPoliciesEnabled=true on the brokers"
+            )
+
+    def _check_subscription_expiry(self, topic: str) -> None:
+        """Refuse namespaces that expire subscriptions: there is no topic-level policy for it."""
+        tenant, namespace, _ = _parts(topic)
+        answer = self._call(
+            "GET",
+            f"/namespaces/{tenant}/{namespace}/subscriptionExpirationTime",
+            "read policies of the namespace of",
+            topic,
+            accept=(401, 403),
+        )
+        minutes = answer.data.decode().strip() if answer.status == HTTPStatus.OK else ""
+        if minutes and int(minutes) > 0:
+            raise SegmentLogError(
+                f"the namespace {tenant}/{namespace} expires subscriptions after {minutes} "
+                "minutes: the internal subscription, which keeps data that was not read, would "
+                f"vanish; run 'pulsar-admin namespaces set-subscription-expiration-time -t 0 "
+                f"{tenant}/{namespace}' or use another namespace"
+            )
+
+    # --- plumbing -----------------------------------------------------------------------------
+
+    def _stats(self, topic: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._get(
+            f"{_path(topic)}/stats?excludePublishers=true&excludeConsumers=true",
+            "read statistics of",
+            topic,
+        )
+        return found
+
+    def _await(self, read: Callable[[], _T], good: Callable[[_T], bool], what: str) -> None:
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while not good(found := read()):
+            if time.monotonic() > deadline:
+                raise SegmentLogError(
+                    f"expected {what} within {_SETTLE_SECONDS:.0f} s, found {found!r}: writing "
+                    "would not be safe; check that systemTopicEnabled and "
+                    "topicLevelPoliciesEnabled are true on the brokers and that no other tool "
+                    "sets that policy"
+                )
+            time.sleep(_SETTLE_POLL_SECONDS)
+
+    def _get(self, path: str, action: str, topic: str) -> Any:
+        data = self._call("GET", path, action, topic).data
+        return json.loads(data) if data else None
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        action: str,
+        topic: str,
+        *,
+        body: Any = None,
+        accept: tuple[int, ...] = (),
+        version: str = "v2",
+        patience_s: float | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        bounds: dict[str, Any] = {}
+        if patience_s is not None:
+            bounds["timeout"] = urllib3.Timeout(connect=patience_s, read=patience_s)
+            bounds["retries"] = self._retries.new(read=0)
+        headers = {"Content-Type": "application/json"} | self._authorization()
+        content = None if body is None else json.dumps(body).encode()
+        try:
+            for pause_s in _BUSY_PAUSES_S:
+                answer = self._pool.request(
+                    method,
+                    f"{self._url}/admin/{version}{path}",
+                    body=content,
+                    headers=headers,
+                    **bounds,
+                )
+                if not _is_busy(answer):
+                    break
+                time.sleep(pause_s)
+        except urllib3.exceptions.HTTPError as failed:
+            raise SegmentLogUnavailableError(
+                f"cannot {action} {topic}: the admin API at {self._url} does not answer "
+                f"({_cause(failed)}); check admin.url, and for https the TLS options"
+            ) from None
+        if answer.status < HTTPStatus.MULTIPLE_CHOICES or answer.status in accept:
+            return answer
+        raise self._error(answer, action, topic)
+
+    def _error(self, answer: urllib3.BaseHTTPResponse, action: str, topic: str) -> SegmentLogError:
+        reason = _reason(answer)
+        if answer.status in {401, 403}:
+            return SegmentLogUnavailableError(
+                f"cannot {action} {topic}: the admin API refuses us ({answer.status}: {reason}); "
+                "check pulsar.admin.authPluginClassName and pulsar.admin.authParams (or those of "
+                "pulsar.client) and the role's permission on the namespace"
+            )
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return SegmentNotFoundError(
+                f"cannot {action} {topic}: it is not there ({reason}); check the tenant, the "
+                "namespace and whether the segment was deleted"
+            )
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return SegmentLogUnavailableError(
+                f"cannot {action} {topic}: the broker answers {answer.status} ({reason}); look "
+                "into the broker's log and try again"
+            )
+        return SegmentLogError(
+            f"cannot {action} {topic}: the broker answers {answer.status} ({reason})"
+        )
+
+    def _authorization(self) -> dict[str, str]:
+        if self._credentials.method == "token":
+            return {"Authorization": f"Bearer {self._credentials.token()}"}
+        if self._credentials.method == "basic":
+            pair = f"{self._credentials['userId']}:{self._credentials['password']}"
+            return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+        return {}
+
+
+def _tls(url: str, settings: Mapping[str, Any], credentials: Credentials) -> dict[str, Any]:
+    if urlsplit(url).scheme != "https":
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=settings.get("tls_trust_certs_file_path"))
+        if not settings.get("tls_validate_hostname", True):
+            context.check_hostname = False
+        if settings.get("tls_allow_insecure_connection", False):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        certificate = settings.get("tls_certificate_file_path")
+        key = settings.get("tls_private_key_file_path")
+        if credentials.method == "tls":
+            certificate, key = credentials["tlsCertFile"], credentials["tlsKeyFile"]
+        if certificate:
+            context.load_cert_chain(certificate, key)
+    except OSError as failed:  # ssl.SSLError is one
+        raise OptionError(
+            f"cannot read the certificates for the admin API ({failed}); check the options "
+            "tlsTrustCertsFilePath, tlsCertificateFilePath and tlsKeyFilePath"
+        ) from None
+    return {"ssl_context": context}
+
+
+def _parts(topic: str) -> tuple[str, str, str]:
+    domain, separator, rest = topic.partition("://")
+    tenant, _, rest = rest.partition("/")
+    namespace, _, name = rest.partition("/")
+    if domain != "persistent" or not (separator and tenant and namespace and name):
+        raise OptionError(f"expected persistent://tenant/namespace/name, found {topic!r}")
+    return quote(tenant, safe=""), quote(namespace, safe=""), quote(name, safe="")
+
+
+def _path(topic: str) -> str:
+    return "/persistent/" + "/".join(_parts(topic))
+
+
+def _policy_path(topic: str) -> str:
+    """Return the path of a topic's policies; partitions have none of their own."""
+    return _PARTITION.sub("", _path(topic))
+
+
+def _no_quota(found: Mapping[str, Mapping[str, Any]] | None) -> bool:
+    quotas = found or {}
+    return all(
+        kind in quotas and quotas[kind]["limitSize"] < 0 and quotas[kind]["limitTime"] < 0
+        for kind in _QUOTA_TYPES
+    )
+
+
+def _is_busy(answer: urllib3.BaseHTTPResponse) -> bool:
+    """Tell whether a broker is about something else with the very subscription or topic."""
+    return answer.status == HTTPStatus.PRECONDITION_FAILED and "Busy" in _reason(answer)
+
+
+def _reason(answer: urllib3.BaseHTTPResponse) -> str:
+    text = answer.data.decode(errors="replace")
+    try:
+        return str(json.loads(text)["reason"])[:500]
+    except (ValueError, KeyError, TypeError):
+        return answer.reason or f"status {answer.status}"
+
+
+def _cause(failed: urllib3.exceptions.HTTPError) -> str:
+    reason = getattr(failed, "reason", None) or failed
+    return f"{type(reason).__name__}: {reason}"[:300]

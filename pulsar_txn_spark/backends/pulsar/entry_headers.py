@@ -1,0 +1,155 @@
+"""What single entries of a topic are: a part of a message, hidden from readers, or how large.
+
+The admin API tells it in about 2 ms, also of entries that no reader gets to see. Of a chunk of a
+compressed message it never answers: the broker fails while it unpacks the part (seen on 4.0.7).
+So it is asked with a bound. A topic where it did not answer once is asked over the wire, by a
+reader that begins at the entry: its metadata stand before what is packed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pulsar_txn_spark.backends.pulsar import ledgers
+from pulsar_txn_spark.backends.pulsar.admin_api import EntryHead, PulsarAdmin
+from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS
+from pulsar_txn_spark.backends.pulsar.wire.connection import RefusedError
+from pulsar_txn_spark.backends.pulsar.wire.reader import (
+    WireEntry,
+    WireEntryFeed,
+    WireReaderSettings,
+)
+from pulsar_txn_spark.backends.pulsar.wire.settings import client_needed
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import SegmentLogUnavailableError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.log import SegmentRef
+
+_POLL_SECONDS = 0.05  # before the broker is asked whether it has anything for us at all
+_WIRE_SECONDS = 10.0
+_PERMITS = 64  # chunks are large, and mostly alone
+
+
+class EntryHeads:
+    """Heads of entries; safe to use from several threads.
+
+    Parameters
+    ----------
+    config : PulsarConfig
+        URLs and pass-through options.
+    admin : PulsarAdmin
+        Asked first.
+    """
+
+    def __init__(self, config: PulsarConfig, admin: PulsarAdmin) -> None:
+        self._admin = admin
+        # Heads are never encrypted: what only decrypting needs is left out.
+        plain = replace(config, producer=(), reader=())
+        self._wire = None if client_needed(plain) else plain
+        self._unanswered: set[str] = set()
+        self._max_message_bytes: int | None = None
+
+    def entry_head(self, topic: str, position: Position) -> EntryHead:
+        """Return what an entry is; one that is not there is said to be so.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If nobody tells it in time.
+        """
+        if self._wire is None:
+            return self._admin.entry_head(topic, position)
+        if topic not in self._unanswered:
+            try:
+                return self._admin.entry_head(topic, position)
+            except SegmentLogUnavailableError:
+                self._unanswered.add(topic)
+        found = self._over_the_wire(self._wire, topic, position)
+        # Nothing comes for one that is hidden, nor from a broker that is late: this tells them.
+        return self._admin.entry_head(topic, position) if found is None else found
+
+    def between(
+        self, topic: str, start: Position, end: Position
+    ) -> Iterator[tuple[Position, EntryHead]]:
+        """Yield the heads of the entries between two, both excluded, that readers get to see.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If the broker does not answer in time.
+        """
+        if self._wire is None:
+            layout = self._admin.layout(topic)
+            for at in ledgers.positions(layout.pieces(start, end)):
+                head = self._admin.entry_head(topic, at)
+                if at < end and not head.hidden:
+                    yield at, head
+            return
+        with self._feed(self._wire, topic, start, _PERMITS) as feed:
+            entry = feed.next_entry(start)
+            while entry is not None and entry.position < end:
+                yield entry.position, _head_of(entry)
+                entry = feed.next_entry(entry.position)
+
+    def max_message_bytes(self) -> int:
+        """Return the broker's ``maxMessageSize``, which it names to everybody who connects."""
+        if self._max_message_bytes is None:
+            self._max_message_bytes = self._ask_max_message_bytes()
+        return self._max_message_bytes
+
+    def _ask_max_message_bytes(self) -> int:
+        if self._wire is not None:
+            client = CLIENTS.acquire(self._wire)
+            try:
+                return client.max_message_bytes()
+            except RefusedError:  # the admin API may be there all the same
+                pass
+            finally:
+                CLIENTS.release(self._wire)
+        return self._admin.max_message_bytes()
+
+    @contextlib.contextmanager
+    def _feed(
+        self, config: PulsarConfig, topic: str, start: Position, permits: int
+    ) -> Iterator[WireEntryFeed]:
+        settings = WireReaderSettings(
+            max_permits=permits, poll_s=_POLL_SECONDS, timeout_s=_WIRE_SECONDS
+        )
+        client = CLIENTS.acquire(config)
+        try:
+            feed = WireEntryFeed(SegmentRef(topic, topic, topic), start, client, settings)
+            try:
+                yield feed
+            finally:
+                feed.close()
+        finally:
+            CLIENTS.release(config)
+
+    def _over_the_wire(
+        self, config: PulsarConfig, topic: str, position: Position
+    ) -> EntryHead | None:
+        before = Position(position.ledger, position.entry - 1)
+        with self._feed(config, topic, before, 1) as feed:
+            entry = feed.next_entry(before)
+        if entry is None:
+            return None
+        if entry.position != position:
+            # Readers get entries in order: the broker has passed this one over, or it is gone.
+            return EntryHead(hidden=True, message="", chunk=0, chunks=1)
+        return _head_of(entry)
+
+
+def _head_of(entry: WireEntry) -> EntryHead:
+    metadata = entry.metadata
+    chunked = metadata.HasField("uuid")
+    return EntryHead(
+        hidden=metadata.HasField("marker_type"),
+        message=metadata.uuid,
+        chunk=metadata.chunk_id if chunked else 0,
+        chunks=max(1, metadata.chunks) if chunked else 1,
+        messages=entry.messages,
+        bytes=len(entry.payload),
+        published_ms=metadata.publish_time_ms,
+    )

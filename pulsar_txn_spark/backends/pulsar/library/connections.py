@@ -1,0 +1,66 @@
+"""Connections through ``pulsar-client``, shared within a process."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pulsar
+
+from pulsar_txn_spark.backends.pulsar.passthrough import (
+    Credentials,
+    parse_passthrough,
+    service_url_of,
+)
+from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
+from pulsar_txn_spark.config import PulsarConfig
+
+
+def _new_client(config: PulsarConfig) -> Any:
+    settings = parse_passthrough("client", dict(config.client))
+    credentials: Credentials = settings.pop("credentials")
+    settings.setdefault("tls_validate_hostname", True)
+    return pulsar.Client(
+        service_url_of(config),
+        authentication=_authentication(credentials),
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn),
+        **settings,
+    )
+
+
+class _Renewing:
+    """Gives the token whenever the client connects; a file may have been renewed meanwhile."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._last = credentials.token()  # raises here, where somebody sees it
+
+    def __call__(self) -> str:
+        # An exception on the client's own thread would end the process.
+        with contextlib.suppress(Exception):
+            self._last = self._credentials.token()
+        return self._last
+
+
+def _authentication(credentials: Credentials) -> Any:
+    if credentials.method == "token":
+        return pulsar.AuthenticationToken(_Renewing(credentials))
+    if credentials.method == "tls":
+        return pulsar.AuthenticationTLS(credentials["tlsCertFile"], credentials["tlsKeyFile"])
+    if credentials.method == "basic":
+        return pulsar.AuthenticationBasic(credentials["userId"], credentials["password"])
+    if credentials.method == "oauth2":
+        return pulsar.AuthenticationOauth2(credentials["json"])
+    if credentials.method == "athenz":
+        return pulsar.AuthenticationAthenz(credentials["json"])
+    return None
+
+
+def close_quietly(resource: Any) -> None:
+    """Close a client, a producer or a reader, whatever state it is in."""
+    # A client, producer or reader that is closed or whose topic is sealed raises on closing.
+    with contextlib.suppress(pulsar.PulsarException):
+        resource.close()
+
+
+CLIENTS = SharedClients(_new_client, close_quietly)

@@ -1,0 +1,314 @@
+"""Reading a Pulsar topic through ``pulsar-client``, entry by entry.
+
+A Pulsar reader has a cursor that lives and dies with its connection: nothing is left behind when
+the process is killed. The size of an entry's batch stands in its first message's id, so that one
+look per entry is enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulsar
+import pyarrow as pa
+
+from pulsar_txn_spark.backends.pulsar.errors import TRANSIENT, translate
+from pulsar_txn_spark.backends.pulsar.library.connections import close_quietly
+from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import SegmentLogError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.log import READ_SCHEMA, SegmentRef
+
+_POLL_MS = 1000  # how often a reader that gets nothing asks whether there is anything
+_PROGRESS_SECONDS = 30.0  # a broker that restarts is back by then
+_RETRY_SECONDS = 0.02
+_BATCH_BYTES = 16 * 1024 * 1024  # bound on one record batch on its way out
+_LEDGER_FIELD, _ENTRY_FIELD, _BATCH_SIZE_FIELD, _FIRST_CHUNK_FIELD = 1, 2, 6, 7
+"""Of ``MessageIdData`` in PulsarApi.proto; the last one is an id itself."""
+
+_Messages = list[Any]
+
+
+def reader_settings(config: PulsarConfig) -> dict[str, Any]:
+    """Return arguments of ``pulsar.Client.create_reader`` from the options ``pulsar.reader.*``.
+
+    Raises
+    ------
+    OptionError
+        If one is unknown, refused or malformed.
+    """
+    given = parse_passthrough("reader", dict(config.reader))
+    public = given.pop("crypto_public_key_path", "")
+    private = given.pop("crypto_private_key_path", "")
+    if private:
+        given["crypto_key_reader"] = pulsar.CryptoKeyReader(public, private)
+    return given
+
+
+def _values(messages: _Messages, _position: Position, _size: int) -> list[bytes | None]:
+    values: list[bytes | None] = [message.data() for message in messages]
+    if b"" in values:  # an empty value, or none at all
+        for row, value in enumerate(values):
+            if value == b"" and messages[row].has_null_value():
+                values[row] = None
+    return values
+
+
+def _properties(messages: _Messages, _position: Position, _size: int) -> list[Any]:
+    # Pulsar does not tell an empty map from none.
+    found = [message.properties() for message in messages]
+    return [list(pairs.items()) if pairs else None for pairs in found]
+
+
+def _first_chunks(messages: _Messages, size: int, part: int) -> list[int | None]:
+    first = None if size else _first_chunk(messages[0])  # a batch is never in chunks
+    return [first[part] if first else None] * len(messages)
+
+
+_EXTRACT: Mapping[str, Callable[[_Messages, Position, int], Iterable[Any]]] = {
+    "value": _values,
+    "key": lambda messages, _position, _size: [
+        message.partition_key() or None for message in messages
+    ],
+    "event_time_ms": lambda messages, _position, _size: [
+        message.event_timestamp() or None for message in messages
+    ],
+    "properties": _properties,
+    # One for the whole entry.
+    "publish_time_ms": lambda messages, _position, _size: (
+        [messages[0].publish_timestamp()] * len(messages)
+    ),
+    "ledger": lambda messages, position, _size: [position.ledger] * len(messages),
+    "entry": lambda messages, position, _size: [position.entry] * len(messages),
+    "batch_index": lambda _messages, _position, size: range(size) if size else [-1],
+    "batch_size": lambda messages, _position, size: [size] * len(messages),
+    "first_ledger": lambda messages, _position, size: _first_chunks(messages, size, 0),
+    "first_entry": lambda messages, _position, size: _first_chunks(messages, size, 1),
+}
+"""Column of READ_SCHEMA -> its values from one entry's messages, position and batch size."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEntry:
+    """An entry's messages; `size` is 0 where it is no batch."""
+
+    messages: _Messages
+    position: Position
+    size: int
+
+    @property
+    def producer_name(self) -> str:
+        """Return who wrote it."""
+        name: str = self.messages[0].producer_name()
+        return name
+
+
+class RowCollector:
+    """Collects rows and hands them out as record batches of the columns that were asked for.
+
+    Parameters
+    ----------
+    columns : frozenset of str
+        Out of READ_SCHEMA.
+    max_rows : int
+        Bound on a batch.
+    """
+
+    def __init__(self, columns: frozenset[str], max_rows: int) -> None:
+        self._schema = pa.schema([column for column in READ_SCHEMA if column.name in columns])
+        self._max_rows = max_rows
+        self._columns: dict[str, list[Any]] = {name: [] for name in self._schema.names}
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, entry: ClientEntry) -> None:
+        """Add one entry's messages."""
+        messages, position, size = entry.messages, entry.position, entry.size
+        for name, collected in self._columns.items():
+            found = _EXTRACT[name](messages, position, size)
+            if name == "value":
+                self._bytes += sum(len(value) for value in found if value)
+            collected.extend(found)
+        self._rows += len(messages)
+
+    def batches(self, *, everything: bool) -> Iterator[pa.RecordBatch]:
+        """Yield full batches, and with `everything` the rest too."""
+        full = self._rows >= self._max_rows or self._bytes >= _BATCH_BYTES
+        if not self._rows or not (full or everything):
+            return
+        arrays = [_array(name, values) for name, values in self._columns.items()]
+        if arrays:
+            whole = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        else:  # only how many rows there are
+            whole = pa.RecordBatch.from_struct_array(pa.nulls(self._rows, pa.struct([])))
+        for collected in self._columns.values():
+            collected.clear()
+        rows, self._rows, self._bytes = self._rows, 0, 0
+        for start in range(0, rows, self._max_rows):
+            yield whole.slice(start, self._max_rows)
+
+
+def _array(name: str, values: list[Any]) -> pa.Array:
+    kind = READ_SCHEMA.field(name).type
+    if name == "key":
+        return pa.array(values, pa.string()).cast(kind)
+    return pa.array(values, kind)
+
+
+class EntryFeed:
+    """Entries of one reader in order, with a bound on waiting.
+
+    Parameters
+    ----------
+    reader : pulsar.Reader
+        Just opened.
+    segment : SegmentRef
+        What it reads, for error messages.
+    """
+
+    def __init__(self, reader: Any, segment: SegmentRef) -> None:
+        self._reader = reader._reader  # noqa: SLF001 - the layer above costs 20 %
+        self._next = self._reader.read_next
+        self._segment = segment
+
+    def next_entry(self, previous: Position) -> ClientEntry | None:
+        """Return the entry after `previous`, None if the broker has none.
+
+        Raises
+        ------
+        SegmentLogError
+            If the messages do not come entry by entry.
+        SegmentLogUnavailableError
+            If nothing comes in time.
+        """
+        head = self._message()
+        if head is None:
+            return None
+        position, size = _head_of_entry(head, previous, self._segment)
+        messages = [head]
+        if size > 1:
+            messages += self._messages(size - 1)
+            _check_tail(messages[-1], position, size, self._segment)
+        return ClientEntry(messages, position, size)
+
+    def close(self) -> None:
+        """Close the reader."""
+        close_quietly(self._reader)
+
+    def _message(self) -> Any:
+        """Return the next message, None if the broker has none after the last one."""
+        try:
+            return self._next(_POLL_MS)
+        except pulsar.Timeout:
+            return self._patiently()
+        except pulsar.PulsarException as failed:
+            raise translate(type(failed).__name__, "read", self._segment) from failed
+
+    def _messages(self, count: int) -> _Messages:
+        """Return the next `count` messages, which belong to an entry that has begun."""
+        read = self._next
+        found: _Messages = []
+        try:
+            while len(found) < count:
+                found.append(read(_POLL_MS))
+        except pulsar.Timeout:
+            # The client lost its connection in the middle of the entry and fetches it again.
+            while len(found) < count:
+                message = self._message()
+                if message is None:
+                    raise translate("Timeout", "read", self._segment) from None
+                found.append(message)
+        except pulsar.PulsarException as failed:
+            raise translate(type(failed).__name__, "read", self._segment) from failed
+        return found
+
+    def _patiently(self) -> Any:
+        deadline = time.monotonic() + _PROGRESS_SECONDS
+        last = "Timeout"
+        while time.monotonic() < deadline:
+            try:
+                if not self._reader.has_message_available():
+                    return None
+                return self._next(_POLL_MS)
+            except pulsar.PulsarException as not_yet:
+                last = type(not_yet).__name__
+                if last not in TRANSIENT or last == "AlreadyClosed":
+                    raise translate(last, "read", self._segment) from not_yet
+                if last not in {"Timeout", "TimeOut"}:
+                    time.sleep(_RETRY_SECONDS)  # it fails at once while it reconnects
+        raise translate(last, "read", self._segment)
+
+
+def _batch_size(message_id: Any) -> int:
+    """Return how many messages the entry holds, 0 if it is no batch.
+
+    pulsar-client does not show it, but it is in the serialized ``MessageIdData``.
+    """
+    size = _fields(message_id.serialize()).get(_BATCH_SIZE_FIELD, 0)
+    assert isinstance(size, int)
+    return size if message_id.batch_index() >= 0 else 0
+
+
+def _first_chunk(message: Any) -> Position | None:
+    """Return where a message in several chunks begins, None for any other."""
+    first = _fields(message.message_id().serialize()).get(_FIRST_CHUNK_FIELD)
+    if not isinstance(first, bytes):
+        return None
+    own = _fields(first)
+    ledger, entry = own.get(_LEDGER_FIELD), own.get(_ENTRY_FIELD)
+    assert isinstance(ledger, int)
+    assert isinstance(entry, int)
+    return Position(ledger, entry)
+
+
+def _fields(data: bytes) -> dict[int, int | bytes]:
+    """Return the fields of a serialized record by number, each as a number or as bytes."""
+    found: dict[int, int | bytes] = {}
+    offset = 0
+    while offset < len(data):
+        tag, offset = _varint(data, offset)
+        value, offset = _varint(data, offset)
+        if tag & 7 == 0:
+            found[tag >> 3] = value
+        else:  # length-delimited: no other kind occurs in that record
+            found[tag >> 3] = data[offset : offset + value]
+            offset += value
+    return found
+
+
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:  # the last byte has no continuation bit
+            return value, offset
+        shift += 7
+
+
+def _head_of_entry(message: Any, previous: Position, segment: SegmentRef) -> tuple[Position, int]:
+    """Return an entry's position and batch size from its first message."""
+    message_id = message.message_id()
+    position = Position(message_id.ledger_id(), message_id.entry_id())
+    index = message_id.batch_index()
+    if index > 0 or position <= previous:
+        raise SegmentLogError(
+            f"expected the beginning of an entry after {previous} of segment {segment.id}, found "
+            f"message {index} of {position}: the reader cannot vouch for the order; try again"
+        )
+    return position, _batch_size(message_id)
+
+
+def _check_tail(message: Any, position: Position, size: int, segment: SegmentRef) -> None:
+    message_id = message.message_id()
+    found = Position(message_id.ledger_id(), message_id.entry_id())
+    if found != position or message_id.batch_index() != size - 1:
+        raise SegmentLogError(
+            f"expected message {size - 1} of entry {position} of segment {segment.id}, found "
+            f"{message_id.batch_index()} of {found}: the entry did not come whole; try again"
+        )

@@ -1,0 +1,717 @@
+"""The segment log on Apache Pulsar: each segment is a non-partitioned topic.
+
+See :mod:`~pulsar_txn_spark.backends.pulsar.library.writer` and
+:mod:`~pulsar_txn_spark.backends.pulsar.library.reader` for how rows get in and out.
+
+**What is gone.** The topic property :data:`ORIGIN_PROPERTY` says up to where data was given up on
+purpose and which ledger comes next. A first ledger beyond that one was removed by somebody else.
+
+**Trimming** goes by whole ledgers, and the broker does it when it likes:
+
+1. :data:`TRIM_PROPERTY` says up to where data is to go, and which ledger comes next. It counts as
+   gone only when the broker has removed the ledgers: readers that skip dropped writers by what the
+   metadata store still knows must never see an entry that it has forgotten (INV-5);
+2. the broker's own retention is switched off: nothing holds data then but the subscription;
+3. the subscription's mark-delete position moves;
+4. when the ledgers are gone, the next trim makes it the origin. One trim at a time.
+
+The last ledger that holds data stays: an empty one may be replaced by the broker at any time, and
+would look like data that somebody else has removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pulsar_txn_spark.backends.pulsar import ledgers
+from pulsar_txn_spark.backends.pulsar.admin_api import CALLS_AT_A_TIME, EntryHead, PulsarAdmin
+from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeads
+from pulsar_txn_spark.backends.pulsar.ledgers import Layout, Piece
+from pulsar_txn_spark.backends.pulsar.passthrough import validate_passthrough
+from pulsar_txn_spark.backends.pulsar.transport import Entry, Feed, Transport, open_transport
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+)
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import (
+    CONTAINS_TXN,
+    TRANSACTIONAL_WRITER,
+    Appended,
+    RangeSize,
+    SegmentRef,
+    SegmentWriter,
+    Visible,
+)
+
+__all__ = ["PulsarSegmentLog", "validate_passthrough"]
+
+_logger = logging.getLogger(__name__)
+
+INTERNAL_SUBSCRIPTION = "__pulsar_txn_spark"
+"""Durable subscription of every segment that keeps what was not read."""
+
+SEGMENT_PROPERTY = "pulsar_txn_spark.segment"
+"""Topic property with the segment's id: a topic without it is not a segment of ours."""
+
+ORIGIN_PROPERTY = "pulsar_txn_spark.origin"
+"""Topic property ``<position>,<ledger>``: everything up to the position was given up on purpose,
+and the ledger is the first one after it that holds data."""
+
+TRIM_PROPERTY = "pulsar_txn_spark.trim"
+"""Topic property of the same form: the trim that was begun last."""
+
+ADOPTED_PROPERTY = "pulsar_txn_spark.adopted"
+"""Topic property of a segment whose topic was there before: it is given back, never deleted."""
+
+_RECEIVER_BYTES = 32 * 1024 * 1024  # bound on what a reader prefetches
+_RECEIVER_ROWS = 20_000
+_LATE_SECONDS = 30.0  # a broker that restarts, or takes a topic over, shows its entries by then
+_LOOKED_AT_ALWAYS = 100  # entries at a range's end, 2 ms each, however late it is
+_COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
+_MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
+
+
+class Origin(NamedTuple):
+    """Up to where data was given up, and the ledger that comes next; and what a trim adds to it."""
+
+    given_up: Position
+    ledger: int
+    trim: tuple[Position, int] | None = None
+
+    @classmethod
+    def parse(cls, text: str, trim: str | None) -> Origin:
+        return cls(*_position_and_ledger(text), _position_and_ledger(trim) if trim else None)
+
+    def gone(self, first_ledger: int) -> Position:
+        """Return up to where data is gone if that is the first ledger that is there."""
+        for given_up, ledger in filter(None, [self.trim, (self.given_up, self.ledger)]):
+            if first_ledger == ledger:
+                return given_up
+        if first_ledger < self.ledger:
+            return self.given_up
+        # In the middle of a trim, or removed by somebody else.
+        return Position(first_ledger, -1)
+
+    def unfinished(self, first_ledger: int) -> bool:
+        """Tell whether the broker has still to remove ledgers."""
+        return self.trim is not None and first_ledger < self.trim[1]
+
+
+def _position_and_ledger(text: str) -> tuple[Position, int]:
+    position, _, ledger = text.partition(",")
+    return Position.parse(position), int(ledger)
+
+
+class _Holes:
+    """Looks at entries that ``pulsar-client`` did not show.
+
+    A message may lie in several entries (chunks), and the client drops one whose first chunk lies
+    before the range, or is gone. Only producers of others make such messages.
+    """
+
+    def __init__(self, heads: EntryHeads, segment: SegmentRef) -> None:
+        self._heads = heads
+        self._segment = segment
+        self._begun: set[str] = set()
+
+    def look(self, previous: Position, position: Position) -> None:
+        """Look at the entries between two that were shown.
+
+        Raises
+        ------
+        SegmentLogError
+            If one is a later chunk of a message that begins before the range.
+        """
+        if position.ledger == previous.ledger and position.entry == previous.entry + 1:
+            return
+        for at, head in self._heads.between(self._segment.log_name, previous, position):
+            self.note(at, head)
+
+    def note(self, at: Position, head: EntryHead) -> None:
+        """Take in what an entry is that was not shown; entries come in order.
+
+        Raises
+        ------
+        SegmentLogError
+            If it is a later chunk of a message that begins before the range.
+        """
+        if head.chunk == 0:
+            self._begun.add(head.message)
+        elif head.message not in self._begun:
+            raise SegmentLogError(
+                f"{self._segment.log_name}: expected a message's first chunk, found chunk "
+                f"{head.chunk} of {head.chunks} at {at}: the message begins before the range that "
+                "is read, and pulsar-client would drop it. Nothing was skipped; read with the "
+                "transport 'wire', which goes back for its beginning, or let producers write "
+                "without chunks"
+            )
+
+
+class PulsarSegmentLog:
+    """Segments as Pulsar topics; see :class:`~pulsar_txn_spark.segments.log.SegmentLog`.
+
+    Parameters
+    ----------
+    config : PulsarConfig
+        URLs and pass-through options.
+
+    Raises
+    ------
+    OptionError
+        If an option is unknown, refused or malformed.
+    """
+
+    backend = "pulsar"
+    at_once = CALLS_AT_A_TIME
+
+    def __init__(self, config: PulsarConfig) -> None:
+        self._config = config
+        self._admin = PulsarAdmin(config)
+        self._heads = EntryHeads(config, self._admin)
+        self._transport: Transport = open_transport(
+            config, self._receiver_queue, self._heads.max_message_bytes
+        )
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._origins: dict[str, Origin | None] = {}
+        self._contains_txn: dict[str, str] = {}  # the property as it was last seen, or set
+        self._means: dict[str, tuple[float, float]] = {}
+        self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
+        self._closed = False
+
+    @property
+    def admin(self) -> PulsarAdmin:
+        """Return the admin API, for what goes beyond one segment's log."""
+        return self._admin
+
+    def create(self, segment: SegmentRef) -> None:
+        """Create the topic with all that keeps its data; see the Protocol."""
+        topic = segment.log_name
+        # Step 1: the topic, and at once the subscription that holds its data.
+        if self._admin.properties(topic) is None:
+            self._admin.create_topic(topic)
+        self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
+        # Step 2: nothing else may drop data, and resends after a reconnect are recognized.
+        self._admin.keep_all_data(topic)
+        self._admin.deduplicate(topic)
+        # Step 3: only now it counts as a segment; an adopted topic may hold data already.
+        self._mark(segment, self._admin.properties(topic) or {}, {})
+
+    def adopt(self, segment: SegmentRef) -> None:
+        """Make a topic that is there a segment, with all that keeps its data; see the Protocol."""
+        topic = segment.log_name
+        found = self._admin.properties(topic)
+        if found is None:
+            raise SegmentNotFoundError(
+                f"the topic {topic} is to become segment {segment.id}, but it is not there: it was "
+                "deleted meanwhile. If its data may go, create an empty one and adopt again"
+            )
+        self._require_no_other(segment, found)
+        self._require_quiet(segment)
+        status = self._admin.deduplication_status(topic)
+        if status != "Enabled":
+            _logger.warning(
+                "the topic %s, which is adopted, was written without deduplication (it is %s): "
+                "what a client has sent twice stays in it twice",
+                topic,
+                status,
+            )
+        # Step 1: from here on nothing drops data. What is going to be sealed needs no
+        # deduplication: nobody writes to it as a segment.
+        self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
+        self._admin.keep_all_data(topic)
+        # Step 2: the topic is the segment, unless somebody else takes it at this moment.
+        self._mark(segment, found, {ADOPTED_PROPERTY: "true"})
+        self._require_no_other(segment, self._admin.properties(topic) or {})
+
+    def _require_quiet(self, segment: SegmentRef) -> None:
+        """Refuse a topic that somebody writes to: a seal would be the end of what is open there.
+
+        A transaction of Pulsar's own ends with a marker in the topic. A sealed one takes none, so
+        that the transaction, and all that follows it, could never be read.
+        """
+        topic = segment.log_name
+        producers = self._admin.producers(topic)
+        if producers:
+            raise SegmentLogError(
+                f"cannot adopt {topic}: {len(producers)} producers are connected "
+                f"({', '.join(producers[:5])}), and it is about to be sealed. Nothing was sealed; "
+                "stop them and adopt again, it goes on where it was"
+            )
+        own = self._admin.settled_transactions_of(topic)
+        last = self._admin.layout(topic).last
+        if own is not None and (own.ongoing or own.max_read_position < last):
+            raise SegmentLogError(
+                f"cannot adopt {topic}: {own.ongoing} transactions of Pulsar's own are open in it "
+                f"(readers are held at {own.max_read_position}, the last entry is {last}). Sealed "
+                "now, they could never end. Nothing was sealed; end them and adopt again"
+            )
+
+    def _require_no_other(self, segment: SegmentRef, found: Mapping[str, str]) -> None:
+        owner = found.get(SEGMENT_PROPERTY)
+        if owner is not None and owner != segment.id:
+            raise SegmentLogError(
+                f"the topic {segment.log_name} belongs to segment {owner}, expected {segment.id}: "
+                "two segments in one topic would read each other's rows; use another name"
+            )
+
+    def _mark(self, segment: SegmentRef, found: Mapping[str, str], more: Mapping[str, str]) -> None:
+        """Say in the topic's properties which segment it is."""
+        self._require_no_other(segment, found)
+        marks = {SEGMENT_PROPERTY: segment.id, **more}
+        layout = self._admin.layout(segment.log_name)
+        if layout.ledgers and ORIGIN_PROPERTY not in found:
+            marks[ORIGIN_PROPERTY] = f"{EARLIEST},{layout.first_ledger}"
+        self._admin.set_properties(segment.log_name, marks)
+
+    def delete(self, segment: SegmentRef) -> None:
+        """Delete the topic, or give an adopted one back; see the Protocol."""
+        topic = segment.log_name
+        found = self._admin.properties(topic)
+        if found is not None and self._created_here(segment, found):
+            self._admin.delete_topic(topic)
+        elif found is not None and found.get(SEGMENT_PROPERTY) == segment.id:
+            self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
+            self._admin.forget_policies(topic)
+            # Last: until then it can be done again.
+            for name in (TRIM_PROPERTY, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY):
+                self._admin.remove_property(topic, name)
+        with self._lock:
+            self._origins.pop(segment.log_name, None)
+            self._contains_txn.pop(segment.log_name, None)
+            self._means.pop(segment.log_name, None)
+
+    def _created_here(self, segment: SegmentRef, found: Mapping[str, str]) -> bool:
+        """Tell whether a topic was made for a segment: what others have made is never deleted."""
+        owner = found.get(SEGMENT_PROPERTY)
+        if owner is None:  # its creation was not finished, unless it is somebody else's
+            return INTERNAL_SUBSCRIPTION in self._admin.subscriptions(segment.log_name)
+        return owner == segment.id and ADOPTED_PROPERTY not in found
+
+    def reach(self, segment: SegmentRef) -> None:
+        """Ask both of Pulsar's sides for the topic; see the Protocol."""
+        self._check_process()
+        self._check_exists(segment)
+        self._transport.reach(segment, self._config.service_url)
+
+    def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
+        """Open a producer of that name; see the Protocol."""
+        self._check_process()
+        self._check_exists(segment)
+        if name.startswith(TRANSACTIONAL_WRITER):
+            self._mark_contains_txn(segment)
+        writer = self._transport.writer(segment, name, lambda: self._mark_origin(segment))
+        self._writers.add(writer)
+        return writer
+
+    def seal(self, segment: SegmentRef) -> Position:
+        """Seal the segment and return its last position; again = no harm.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        self._check_exists(segment)
+        return self._admin.terminate(segment.log_name)
+
+    def last_confirmed(self, segment: SegmentRef) -> Position:
+        """Return the LAC; see the Protocol. One admin call of about 2 ms."""
+        return self._admin.layout(segment.log_name).last
+
+    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return every LAC; see the Protocol. A few admin calls are under way at a time."""
+        if len(segments) == 1:
+            return [self.last_confirmed(segments[0])]
+        with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-lac") as pool:
+            return list(pool.map(self.last_confirmed, segments))
+
+    def trimmed_to(self, segment: SegmentRef) -> Position:
+        """Return up to where data is gone; see the Protocol."""
+        first = self._admin.layout(segment.log_name).first_ledger
+        return self._gone(segment, first)
+
+    def trim(self, segment: SegmentRef, up_to: Position) -> Position:
+        """Let whole ledgers go; see the Protocol and the head of this module."""
+        topic = segment.log_name
+        origin = self._read_origin(segment)
+        layout = self._admin.layout(topic)
+        if origin is None:
+            return EARLIEST
+        if not origin.unfinished(layout.first_ledger):
+            whole = [one for one in layout.ledgers[:-1] if one.last <= up_to]
+            if not whole:
+                return self._gone(segment, layout.first_ledger)
+            marks = {TRIM_PROPERTY: f"{whole[-1].last},{layout.ledgers[len(whole)].id}"}
+            if origin.trim is not None and layout.first_ledger >= origin.trim[1]:
+                marks[ORIGIN_PROPERTY] = f"{origin.trim[0]},{origin.trim[1]}"
+            # Step 1: what is to go is known before any of it goes.
+            self._admin.set_properties(topic, marks)
+            origin = self._read_origin(segment)
+        assert origin is not None
+        assert origin.trim is not None
+        # Steps 2 and 3; a trim that somebody has begun is carried out as it was begun.
+        self._admin.retain_nothing(topic)
+        self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(origin.trim[1], 0))
+        self._admin.trim_ledgers(topic)
+        return self._gone(segment, self._admin.layout(topic).first_ledger)
+
+    def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
+        """Return the end of the last ledger all of which was published before; see the Protocol.
+
+        A ledger's last entry stands for it. Times are those of the producers' clocks.
+        """
+        ledgers = self._admin.layout(segment.log_name).ledgers
+        low, high = 0, len(ledgers)  # so many from the beginning were, so many may have been
+        while low < high:
+            middle = (low + high) // 2
+            head = self._heads.entry_head(segment.log_name, ledgers[middle].last)
+            published = head.published_ms
+            if published is not None and published < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return ledgers[low - 1].last if low else EARLIEST
+
+    def appended(self, segment: SegmentRef) -> Appended:
+        """Return what came in since the broker loaded the topic."""
+        return Appended(*self._admin.messages_since_load(segment.log_name))
+
+    def measure(self, segment: SegmentRef, start: Position, end: Position) -> RangeSize:
+        """Count entries, and estimate or count the rest; see the Protocol."""
+        layout = self._admin.layout(segment.log_name)
+        pieces = layout.pieces(start, end)
+        entries = sum(piece.entries for piece in pieces)
+        if entries <= _COUNTED_ENTRIES:
+            counted = self._count(segment, pieces)
+            if counted is not None:
+                return RangeSize(
+                    entries, sum(one for one, _ in counted), sum(two for _, two in counted), True
+                )
+        messages = round(entries * self._messages_per_entry(segment, layout, pieces))
+        return RangeSize(entries, messages, round(sum(piece.bytes for piece in pieces)), False)
+
+    def limit(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        max_messages: int | None,
+        max_bytes: int | None,
+    ) -> Position:
+        """Return how far one may read within the limits; see the Protocol."""
+        layout = self._admin.layout(segment.log_name)
+        pieces = layout.pieces(start, end)
+        entries = sum(piece.entries for piece in pieces)
+        if entries <= 1 or (max_messages is None and max_bytes is None):
+            return end
+        counted = self._count(segment, pieces) if entries <= _COUNTED_ENTRIES else None
+        if counted is not None:
+            taken, messages, size = 0, 0, 0
+            for entry_messages, entry_bytes in counted:
+                messages, size = messages + entry_messages, size + entry_bytes
+                too_many = max_messages is not None and messages > max_messages
+                if too_many or (max_bytes is not None and size > max_bytes):
+                    break
+                taken += 1
+            taken = max(taken, 1)
+        else:
+            mean = 0.0
+            if max_messages is not None:
+                mean = self._messages_per_entry(segment, layout, pieces)
+            taken = ledgers.take(pieces, mean, max_messages, max_bytes)
+        return end if taken >= entries else ledgers.nth(pieces, taken)
+
+    def split(
+        self, segment: SegmentRef, start: Position, end: Position, parts: int
+    ) -> list[Position]:
+        """Cut a range into parts of about equal bytes; see the Protocol."""
+        if start >= end:
+            return []
+        pieces = self._admin.layout(segment.log_name).pieces(start, end)
+        if not pieces:
+            return [end]
+        cuts = ledgers.cut(pieces, parts)
+        return [*(ledgers.nth(pieces, number) for number in cuts[:-1]), end]
+
+    def read(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        *,
+        visible: Visible,
+        columns: frozenset[str],
+        max_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the visible rows of a range; see the Protocol."""
+        if start >= end:
+            return
+        self._check_process()
+        self._check_exists(segment)
+        feed = self._transport.feed(segment, start)
+        try:
+            rows = self._transport.rows(segment, columns, max_rows)
+            previous, whole = start, True
+            holes = _Holes(self._heads, segment) if self._transport.drops_chunks else None
+            while previous < end:
+                found = feed.next_entry(previous)
+                if found is None:  # perhaps nothing that a reader gets to see lies before `end`
+                    whole = False
+                    found = self._late_entry(segment, feed, previous, end, holes)
+                if found is None:
+                    break
+                position = found.position
+                if position != (previous.ledger, previous.entry + 1):
+                    whole = False
+                    if holes is not None:
+                        holes.look(previous, position)
+                if position > end:
+                    break
+                previous = position
+                if visible(found.producer_name, position):
+                    rows.add(found)
+                    yield from rows.batches(everything=False)
+        finally:
+            feed.close()
+        # Positions without a hole prove that nothing is missing; else the broker has to say so.
+        if not whole:
+            self._check_whole(segment, start, end)
+        yield from rows.batches(everything=True)
+
+    def close(self) -> None:
+        """Close the writers and let go of the client; see the Protocol."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._pid == os.getpid():
+            for writer in list(self._writers):
+                writer.close()
+            self._transport.release()
+        self._admin.close()
+
+    def _late_entry(
+        self,
+        segment: SegmentRef,
+        feed: Feed,
+        previous: Position,
+        end: Position,
+        holes: _Holes | None,
+    ) -> Entry | None:
+        """Return the next entry of a range of which the broker says that it has nothing more.
+
+        A broker says so too while it loads a topic, recovers its transactions, or has lost it to
+        another one. So each entry that is left has to prove that readers do not get to see it.
+
+        Returns
+        -------
+        Entry or None
+            None if everything up to `end` is proven to be hidden, or gone.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If an entry is due and does not come.
+        """
+        deadline = time.monotonic() + _LATE_SECONDS
+        while True:
+            self._check_not_held(segment, end)
+            due = self._due(segment, previous, end, holes, deadline)
+            if due is None:
+                return None
+            found = feed.next_entry(previous)  # what held it may have ended just now
+            if found is not None:
+                return found
+            if time.monotonic() > deadline:
+                raise SegmentLogUnavailableError(
+                    f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be "
+                    f"read, but the broker shows nothing after {previous}, although {due} is there "
+                    "or was acknowledged. Nothing was skipped: look into the broker's log, and "
+                    "start again"
+                )
+
+    def _due(
+        self,
+        segment: SegmentRef,
+        previous: Position,
+        end: Position,
+        holes: _Holes | None,
+        deadline: float,
+    ) -> Position | None:
+        """Return an entry behind `previous` that has to come, None if there certainly is none."""
+        layout = self._admin.layout(segment.log_name)
+        if layout.last < end:
+            self._check_whole(segment, previous, end)
+            return None if self._may_be_gone(layout, end) else end
+        left = ledgers.positions(layout.pieces(previous, end))
+        for number, at in enumerate(left, 1):
+            if number > _LOOKED_AT_ALWAYS and time.monotonic() > deadline:
+                return at
+            head = self._heads.entry_head(segment.log_name, at)
+            if head.hidden:
+                continue
+            if holes is None or head.chunks == 1 or head.chunk == head.chunks - 1:
+                return at
+            # pulsar-client shows a message where its last chunk stands, behind this range.
+            holes.note(at, head)
+        return None
+
+    def _may_be_gone(self, layout: Layout, end: Position) -> bool:
+        """Tell whether a log that ends before `end` is no reason to wait."""
+        del layout, end
+        return False
+
+    # --- what is there ------------------------------------------------------------------------
+
+    def _check_process(self) -> None:
+        if self._closed:
+            raise SegmentLogError("this log is closed: open another one")
+        if self._pid != os.getpid():
+            raise SegmentLogError(
+                "this log was opened in the parent of this process: its connections do not "
+                "survive a fork; open another one here"
+            )
+
+    def _check_exists(self, segment: SegmentRef) -> None:
+        """Raise unless the topic is that segment: a client would conjure up a missing one."""
+        if segment.log_name not in self._origins:
+            self._read_origin(segment)
+
+    def _read_origin(self, segment: SegmentRef) -> Origin | None:
+        """Return up to where data was given up and the ledger after that, None if never written."""
+        found = self._admin.properties(segment.log_name)
+        if found is None or found.get(SEGMENT_PROPERTY) != segment.id:
+            what = "there is none" if found is None else "the one there is not it"
+            raise SegmentNotFoundError(
+                f"expected segment {segment.id} in the topic {segment.log_name}, but {what}; it "
+                "was deleted on the broker, or never created there: check service.url and "
+                "admin.url"
+            )
+        self._contains_txn[segment.log_name] = found.get(CONTAINS_TXN, "")
+        text = found.get(ORIGIN_PROPERTY)
+        origin = None if text is None else Origin.parse(text, found.get(TRIM_PROPERTY))
+        with self._lock:
+            self._origins[segment.log_name] = origin
+        return origin
+
+    def _mark_origin(self, segment: SegmentRef) -> None:
+        """Note the first ledger with data, before the first write is reported as done.
+
+        An empty ledger may be replaced by another one at any time, so the topic's creation is too
+        early for that; afterwards the internal subscription holds it.
+        """
+        if self._origins.get(segment.log_name) is not None:
+            return
+        if self._read_origin(segment) is None:
+            first = self._admin.layout(segment.log_name).first_ledger
+            self._admin.set_properties(segment.log_name, {ORIGIN_PROPERTY: f"{EARLIEST},{first}"})
+            self._read_origin(segment)
+
+    def _mark_contains_txn(self, segment: SegmentRef) -> None:
+        """Note for others, before the first transactional row, that there may be some (PIP-373)."""
+        found = self._contains_txn.get(segment.log_name, "")
+        if found.lower() == "true":
+            return
+        if found.lower() not in ("", "false"):
+            # A user's, from before: PIP-373 leaves it alone. No reader of ours goes by it.
+            _logger.warning(
+                "the topic %s has a property %s=%r of a user's, which is left as it is: other "
+                "tools cannot tell from it that there are transactions",
+                segment.log_name,
+                CONTAINS_TXN,
+                found,
+            )
+        else:
+            try:
+                self._admin.set_properties(segment.log_name, {CONTAINS_TXN: "true"})
+            except SegmentLogError as error:
+                # A broker with PIP-373 keeps this property to itself. The store's mark is there
+                # already, and no reader of ours looks at anything else.
+                _logger.warning("the property %s is left to the broker: %s", CONTAINS_TXN, error)
+        self._contains_txn[segment.log_name] = "true"
+
+    def _gone(self, segment: SegmentRef, first_ledger: int) -> Position:
+        origin = self._origins.get(segment.log_name)
+        if origin is None or first_ledger > (origin.trim[1] if origin.trim else origin.ledger):
+            origin = self._read_origin(segment)  # a trim may have been begun since, by anybody
+        return EARLIEST if origin is None else origin.gone(first_ledger)
+
+    def _check_not_held(self, segment: SegmentRef, end: Position) -> None:
+        """Raise if the broker holds readers back: rows behind that point would be skipped."""
+        # Nobody but us should write there: where we may not ask, there is no reason to fear it.
+        own = self._admin.settled_transactions_of(segment.log_name, required=False)
+        held_at = None if own is None else own.max_read_position
+        if held_at is not None and held_at < end:
+            raise SegmentLogUnavailableError(
+                f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be read, "
+                f"but the broker lets nobody read beyond {held_at}: a transaction of Pulsar's own "
+                "is open in the segment's topic, or the topic is being recovered. Nothing was "
+                "skipped: end that transaction, let no other client write to the topic, and start "
+                "again"
+            )
+
+    def _check_whole(self, segment: SegmentRef, start: Position, end: Position) -> None:
+        gone = self.trimmed_to(segment)
+        if start < gone:
+            raise DataLossError(
+                f"rows of ({start}, {end}] of segment {segment.id} ({segment.log_name}) are gone: "
+                f"everything up to {gone} was deleted before it was read; start from the "
+                "earliest position in a new checkpoint if that is acceptable, and find out what "
+                f"deleted it (subscription {INTERNAL_SUBSCRIPTION} skipped or removed?)"
+            )
+
+    # --- sizes --------------------------------------------------------------------------------
+
+    def _count(self, segment: SegmentRef, pieces: list[Piece]) -> list[tuple[int, int]] | None:
+        found = []
+        for position in ledgers.positions(pieces):
+            head = self._heads.entry_head(segment.log_name, position)
+            if not head.there:
+                return None
+            found.append((head.messages, head.bytes))
+        return found
+
+    def _messages_per_entry(
+        self, segment: SegmentRef, layout: Layout, pieces: list[Piece]
+    ) -> float:
+        if not pieces:
+            return 0.0
+        if layout.added_since_load > 0:
+            messages, _ = self._admin.messages_since_load(segment.log_name)
+            if messages > 0:
+                return messages / layout.added_since_load
+        # Nothing was written since the topic was loaded: a sample has to do.
+        first, last = ledgers.nth(pieces, 1), Position(pieces[-1].ledger, pieces[-1].last)
+        heads = [self._heads.entry_head(segment.log_name, one) for one in {first, last}]
+        known = [head.messages for head in heads if head.there]
+        return sum(known) / len(known) if known else 1.0
+
+    def _receiver_queue(self, segment: SegmentRef, start: Position) -> int:
+        """Return how many messages a reader may prefetch, by their mean size."""
+        now = time.monotonic()
+        mean, until = self._means.get(segment.log_name, (0.0, 0.0))
+        if now > until:
+            messages, size = self._admin.messages_since_load(segment.log_name)
+            if not messages:
+                layout = self._admin.layout(segment.log_name)
+                pieces = layout.pieces(start, layout.last)
+                messages, size = 1, 0
+                if pieces:
+                    head = self._heads.entry_head(segment.log_name, ledgers.nth(pieces, 1))
+                    messages, size = head.messages, head.bytes
+            mean = max(1.0, size / max(1, messages))
+            with self._lock:
+                self._means[segment.log_name] = (mean, now + _MEAN_SECONDS)
+        return max(1, min(_RECEIVER_ROWS, int(_RECEIVER_BYTES / mean)))

@@ -1,0 +1,306 @@
+"""Topics of Pulsar's own domain, ``persistent://``, partitioned or not: read, and never written.
+
+Their transactions are Pulsar's own. So no gate of the metadata store says how far they may be
+read, but Pulsar's maxReadPosition (PIP-31), and the broker leaves out markers and what was aborted.
+
+Nothing here holds the data: a broker deletes what no subscription of its own needs and no retention
+keeps. What is gone is told from the ledgers that are left; see
+:meth:`~pulsar_txn_spark.backends.pulsar.ledgers.Layout.settled`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pyarrow as pa
+
+from pulsar_txn_spark.backends.pulsar.ledgers import Layout
+from pulsar_txn_spark.backends.pulsar.log import SEGMENT_PROPERTY, Origin, PulsarSegmentLog
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    SegmentNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
+    TransactionDomainError,
+)
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.redaction import redacted
+from pulsar_txn_spark.segments.log import SegmentRef, SegmentWriter, Visible
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, Topology
+
+_PARTITIONS_SECONDS = (
+    2.0  # how long topics and their partitions may serve before they are asked for
+)
+_OFF_SECONDS = 60.0  # how long "this broker has no transactions" may serve
+_HIDDEN_TAIL = 8  # markers and aborted entries at a range's end that are recognized one by one
+_PARTITION = re.compile(r"-partition-\d+$")
+
+
+class PulsarTopicLog(PulsarSegmentLog):
+    """Reads topics of Pulsar's own domain; see :class:`~pulsar_txn_spark.segments.log.SegmentLog`.
+
+    Parameters
+    ----------
+    config : PulsarConfig
+        URLs and pass-through options.
+
+    Raises
+    ------
+    OptionError
+        If an option is unknown, refused or malformed.
+    """
+
+    def __init__(self, config: PulsarConfig) -> None:
+        super().__init__(config)
+        self._topologies: dict[TopicName, tuple[Topology, float]] = {}
+        self._names: dict[tuple[str, str], tuple[list[TopicName], float]] = {}
+        self._ends: dict[str, tuple[Position, Position]] = {}  # an end, and that of whole messages
+        self._owned: dict[str, bool] = {}  # whether a topic is a segment
+        self._off_until: dict[str, float] = {}
+
+    # --- which topics ---------------------------------------------------------------------------
+
+    def topology(self, topic: TopicName) -> Topology:
+        """Return a topic's partitions, or the topic itself as the only one.
+
+        Each is named as Pulsar does, so that offsets are the same in both worlds.
+
+        Raises
+        ------
+        TopicNotFoundError
+            If the broker has no such topic.
+        TransactionDomainError
+            If it is a segment of this package's.
+        """
+        found, until = self._topologies.get(topic, (None, 0.0))
+        if found is not None and time.monotonic() < until:
+            return found
+        partitions = self._transport.partitions(str(topic), self._admin.partitions)
+        if partitions is None:
+            raise TopicNotFoundError(
+                f"topic {topic} does not exist on the broker at "
+                f"{redacted(self._config.admin_url)}: check "
+                "its name and admin.url. A segmented topic is named topic://tenant/namespace/name"
+            )
+        names = [f"{topic}-partition-{n}" for n in range(partitions)] or [str(topic)]
+        segments = tuple(
+            Segment(SegmentRef(name, str(topic), name), 0, HASH_SPACE - 1) for name in names
+        )
+        found = Topology(topic, "", segments, len(segments), self.backend)
+        for segment in segments:
+            self._check_exists(segment.ref)
+        self._topologies[topic] = (found, time.monotonic() + _PARTITIONS_SECONDS)
+        return found
+
+    def names(self, tenant: str, namespace: str) -> list[TopicName]:
+        """Return a namespace's topics, without partitions, system topics and segments; sorted."""
+        kept, until = self._names.get((tenant, namespace), ([], 0.0))
+        if time.monotonic() < until:
+            return kept
+        found = set()
+        for full in self._admin.topics(tenant, namespace):
+            name = TopicName.of_any_domain(_PARTITION.sub("", full))
+            if full not in self._owned:
+                owner = (self._admin.properties(full) or {}).get(SEGMENT_PROPERTY)
+                self._owned[full] = owner is not None
+            if not name.name.startswith("__") and not self._owned[full]:
+                found.add(name)
+        names = sorted(found)
+        self._names[tenant, namespace] = (names, time.monotonic() + _PARTITIONS_SECONDS)
+        return names
+
+    def knows_transaction(self, most: int, least: int) -> bool:
+        """Tell whether Pulsar's own coordinators know a transaction of these numbers."""
+        return self._admin.knows_transaction(most, least)
+
+    def refuse_scalable(self, topic: TopicName) -> None:
+        """Refuse the name of a scalable topic that Pulsar itself has (PIP-460, Pulsar 5).
+
+        Raises
+        ------
+        TopicExistsError
+        """
+        if self._admin.has_scalable(topic.tenant, topic.namespace, topic.name):
+            raise TopicExistsError(
+                f"Pulsar has a scalable topic {topic} of its own (PIP-460). Its segments and "
+                "transactions are the brokers', and clients of Pulsar 5 that use the name would "
+                "reach it, not the one that was to be created: two topics of one name, each with "
+                "half of the rows. Nothing was created: choose another name, or delete that topic "
+                "with pulsar-admin"
+            )
+
+    def _read_origin(self, segment: SegmentRef) -> Origin | None:
+        """Raise unless it is a topic of Pulsar's own domain."""
+        found = self._admin.properties(segment.log_name)
+        if found is None:
+            raise SegmentNotFoundError(
+                f"the topic {segment.log_name} is not there: it was deleted, by somebody or by the "
+                "broker because it was idle and had no subscription; check admin.url, and give the "
+                "topic a retention or a subscription"
+            )
+        owner = found.get(SEGMENT_PROPERTY)
+        if owner is not None:
+            topic = TopicName.parse(owner.rsplit("/", 2)[0])
+            raise TransactionDomainError(
+                f"the topic {segment.log_name} is a segment of {topic}: its transactions are those "
+                "of this package, and read past them it would show what was never committed. "
+                f"Read {topic}"
+            )
+        with self._lock:
+            self._origins[segment.log_name] = None
+        return None
+
+    # --- how far --------------------------------------------------------------------------------
+
+    def last_confirmed(self, segment: SegmentRef) -> Position:
+        """Return how far readers may read: Pulsar's maxReadPosition, the LAC without transactions.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        # What may be read first, then where that is: what comes in between is left for later.
+        horizon = self._horizon(segment)
+        layout = self._admin.layout(segment.log_name)
+        end = layout.last if horizon is None else min(layout.last, horizon)
+        return layout.settled(self._before_begun_message(segment, end))
+
+    def _before_begun_message(self, segment: SegmentRef, end: Position) -> Position:
+        """Step back from within a message of several chunks: a reader has to get it whole."""
+        if end.entry < 0:
+            return end
+        kept, found = self._ends.get(segment.log_name, (EARLIEST, EARLIEST))
+        if kept == end:
+            return found
+        head = self._heads.entry_head(segment.log_name, end)
+        begun = head.chunks > 1 and head.chunk < head.chunks - 1
+        # Chunks of others may lie between them; then the next range is refused (see _Holes).
+        found = Position(end.ledger, max(-1, end.entry - head.chunk - 1)) if begun else end
+        self._ends[segment.log_name] = (end, found)
+        return found
+
+    def limit(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        max_messages: int | None,
+        max_bytes: int | None,
+    ) -> Position:
+        """Return how far one may read within the limits; see the Protocol."""
+        limited = super().limit(segment, start, end, max_messages, max_bytes)
+        if limited == end:
+            return end
+        whole = self._before_begun_message(segment, limited)
+        if whole > start:
+            return whole
+        # A message alone exceeds the limits: it is taken, or the reader would never get on.
+        head = self._heads.entry_head(segment.log_name, limited)
+        last = Position(limited.ledger, limited.entry + head.chunks - 1 - head.chunk)
+        return min(last, end)
+
+    def _horizon(self, segment: SegmentRef) -> Position | None:
+        if time.monotonic() < self._off_until.get(segment.log_name, 0.0):
+            return None
+        found = self._admin.settled_transactions_of(segment.log_name)
+        if found is None:
+            self._off_until[segment.log_name] = time.monotonic() + _OFF_SECONDS
+            return None
+        return found.max_read_position
+
+    def trimmed_to(self, segment: SegmentRef) -> Position:
+        """Return the end of what is gone for certain: what precedes the first ledger."""
+        layout = self._admin.layout(segment.log_name)
+        # An empty ledger is replaced by another one whenever the topic is loaded.
+        return Position(layout.first_ledger, -1) if layout.ledgers else EARLIEST
+
+    def read(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        *,
+        visible: Visible,
+        columns: frozenset[str],
+        max_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range; see the Protocol."""
+        self._check_exists(segment)
+        last = self._last_delivered(segment, start, end)
+        if last <= start:
+            # Nothing but markers and aborted entries, or what there was is gone.
+            self._check_whole(segment, start, end)
+            return
+        yield from super().read(
+            segment, start, last, visible=visible, columns=columns, max_rows=max_rows
+        )
+
+    def _last_delivered(self, segment: SegmentRef, start: Position, end: Position) -> Position:
+        """Return an earlier end of a range, if nothing that readers get to see lies behind it.
+
+        A transaction ends with a marker, for which a reader would wait until it asks the broker.
+        """
+        pieces = self._admin.layout(segment.log_name).pieces(start, end)
+        looked_at = 0
+        for piece in reversed(pieces):
+            for entry in range(piece.last, piece.first - 1, -1):
+                at = Position(piece.ledger, entry)
+                if looked_at == _HIDDEN_TAIL:
+                    return at
+                if not self._heads.entry_head(segment.log_name, at).hidden:
+                    return at
+                looked_at += 1
+        return start
+
+    def _check_whole(self, segment: SegmentRef, start: Position, end: Position) -> None:
+        # From the very beginning means from whatever is there.
+        if start == EARLIEST:
+            return
+        gone = self.trimmed_to(segment)
+        if start < gone:
+            raise DataLossError(
+                f"rows of ({start}, {end}] of {segment.log_name} may be gone: everything up to "
+                f"{gone} was deleted by the broker, which keeps what a subscription of Pulsar's "
+                "own still needs, or the retention of the topic's namespace. Give it one of them, "
+                "and set failOnDataLoss=false to go on with what is left, or start with a new "
+                "checkpoint"
+            )
+
+    def _may_be_gone(self, layout: Layout, end: Position) -> bool:
+        # Pulsar's own retention may take a whole topic while somebody reads it from the beginning.
+        return layout.first_ledger > end.ledger
+
+    # --- what is refused ------------------------------------------------------------------------
+
+    def create(self, segment: SegmentRef) -> None:
+        """Refuse: such topics are Pulsar's."""
+        self._refuse(segment)
+
+    def adopt(self, segment: SegmentRef) -> None:
+        """Refuse: an adopted topic is a segment of another name."""
+        self._refuse(segment)
+
+    def delete(self, segment: SegmentRef) -> None:
+        """Refuse: such topics are Pulsar's."""
+        self._refuse(segment)
+
+    def seal(self, segment: SegmentRef) -> Position:
+        """Refuse: such topics are Pulsar's."""
+        self._refuse(segment)
+
+    def trim(self, segment: SegmentRef, up_to: Position) -> Position:  # noqa: ARG002
+        """Refuse: such topics are Pulsar's, and so is their retention."""
+        self._refuse(segment)
+
+    def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:  # noqa: ARG002
+        """Refuse: such topics are Pulsar's."""
+        self._refuse(segment)
+
+    def _refuse(self, segment: SegmentRef) -> NoReturn:
+        TopicName.of_any_domain(segment.topic).require_segmented()
+        raise AssertionError(f"{segment} is no topic of Pulsar's own domain")

@@ -1,0 +1,331 @@
+"""A batch entry's payload: Arrow rows to bytes and back.
+
+For each message ``[metadata size 4][RowMetadata][value]``. Writing: the pieces of all rows are made
+column by column and joined by Arrow, so that no object is made for a row. Reading: one short step
+for each message finds where it begins (each one says where the next one is); what is in it is cut
+out column by column.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
+
+from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError
+from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import RowMetadata
+from pulsar_txn_spark.segments.log import ROW_SCHEMA, checked_event_times, checked_properties
+
+_KEY, _SIZE_TAG, _EVENT_TIME, _BASE64, _NULL = b"\x12", b"\x18", b"\x28", b"\x30\x01", b"\x48\x01"
+_KEY_TAG, _PAYLOAD_TAG = _KEY[0], _SIZE_TAG[0]
+_SEQUENCE_TAG = 0x40
+_VARINT_BYTES = 10
+_ONE_BYTE, _TWO_BYTES = 1 << 7, 1 << 14  # varints below take a single byte, or two
+_Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Rows as they stand in a batch payload, one behind the other.
+
+    Parameters
+    ----------
+    data : pyarrow.Buffer
+        Every row's bytes.
+    offsets : numpy.ndarray
+        Where each row begins, and the end; rows + 1 numbers.
+    """
+
+    data: pa.Buffer
+    offsets: _Ints
+
+    def payload(self, start: int, end: int) -> bytes:
+        """Return the payload of a batch of the rows ``[start, end)``."""
+        low, high = int(self.offsets[start]), int(self.offsets[end])
+        found: bytes = self.data.slice(low, high - low).to_pybytes()
+        return found
+
+
+def encode(rows: pa.RecordBatch) -> EncodedRows:
+    """Encode a normalized row batch; see :func:`~..entry_codec.normalize`.
+
+    Raises
+    ------
+    SchemaError
+        If an event time is negative.
+    """
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    count = rows.num_rows
+    value = columns.get("value", pa.nulls(count, pa.binary()))
+    pieces: list[pa.Array] = []
+    if "properties" in columns:
+        pieces.append(_properties(columns["properties"]))
+    if "key" in columns:
+        pieces += _key(columns["key"])
+    pieces.append(_tagged(_SIZE_TAG, _lengths(value)))
+    if "event_time_ms" in columns:
+        pieces.append(_event_times(columns["event_time_ms"]))
+    if "key" in columns:
+        flags = _base64_flags(columns["key"])
+        if flags is not None:
+            pieces.append(flags)
+    if value.null_count:
+        pieces.append(_where(value.is_null(), _NULL))
+    metadata_bytes = np.zeros(count, np.int64)
+    for piece in pieces:
+        metadata_bytes += _lengths(piece)
+    head = pa.Array.from_buffers(
+        pa.binary(4), count, [None, pa.py_buffer(metadata_bytes.astype(">u4").tobytes())]
+    ).cast(pa.binary())
+    joined = _join([head, *pieces, pc.fill_null(value, b"")])
+    return EncodedRows(joined.buffers()[2] or pa.py_buffer(b""), _offsets(joined))
+
+
+def _join(pieces: list[pa.Array]) -> pa.Array:
+    # 64-bit offsets: a batch of Spark's may hold more than 2 GiB.
+    large = pa.large_binary()
+    return pc.binary_join_element_wise(
+        *(piece.cast(large) for piece in pieces), pa.scalar(b"", large)
+    )
+
+
+def _offsets(large: pa.Array) -> _Ints:
+    found: _Ints = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
+    return found
+
+
+def _lengths(column: pa.Array) -> _Ints:
+    lengths = pc.binary_length(column)
+    if lengths.null_count:
+        lengths = pc.fill_null(lengths, 0)
+    found: _Ints = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def _tagged(tag: bytes, numbers: _Ints) -> pa.Array:
+    """Return each number, none of them negative, as a protobuf varint with a tag before it."""
+    count, widest = len(numbers), int(numbers.max(initial=0))
+    width = 1 + max(1, -(-widest.bit_length() // 7))
+    digits = np.empty((count, width), np.uint8)
+    digits[:, 0] = tag[0]
+    lengths = np.full(count, 2, np.int32)
+    for place in range(width - 1):
+        shifted = numbers >> (7 * place)
+        digits[:, 1 + place] = (shifted & 0x7F) | np.where(shifted >= _ONE_BYTE, 0x80, 0)
+        if place:
+            lengths += shifted > 0
+    all_whole = int(lengths.min(initial=width)) == width
+    kept = digits if all_whole else digits[np.arange(width) < lengths[:, None]]
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(kept).tobytes())]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
+
+
+def _where(condition: pa.Array, text: bytes) -> pa.Array:
+    return pc.if_else(condition, pa.scalar(text, pa.binary()), pa.scalar(b"", pa.binary()))
+
+
+def _key(column: pa.Array) -> list[pa.Array]:
+    text = _as_text(column)
+    head = _tagged(_KEY, _lengths(text))
+    if column.null_count:
+        head = pc.if_else(column.is_valid(), head, pa.scalar(b"", pa.binary()))
+    return [head, pc.fill_null(text, b"")]
+
+
+def _binary_keys(column: pa.Array) -> pa.Array | None:
+    """Say which keys are no text, None if all are; Pulsar has those in base64 with a flag."""
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_is_text(key) is False for key in column.to_pylist()])
+    return None
+
+
+def _is_text(key: bytes | None) -> bool | None:
+    if key is None:
+        return None
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    flags = _binary_keys(column)
+    if flags is None:
+        return column
+    pairs = zip(column.to_pylist(), flags.to_pylist(), strict=True)
+    return pa.array([base64.b64encode(key) if flag else key for key, flag in pairs], pa.binary())
+
+
+def _base64_flags(column: pa.Array) -> pa.Array | None:
+    flags = _binary_keys(column)
+    return None if flags is None else _where(flags, _BASE64)
+
+
+def _event_times(column: pa.Array) -> pa.Array:
+    times = pc.fill_null(checked_event_times(column), 0)  # 0 is Pulsar's own "no event time"
+    encoded = _tagged(_EVENT_TIME, times.to_numpy(zero_copy_only=False).astype(np.int64))
+    return pc.if_else(pc.greater(times, 0), encoded, pa.scalar(b"", pa.binary()))
+
+
+def _properties(column: pa.Array) -> pa.Array:
+    encoded: list[bytes] = []
+    for pairs in checked_properties(column).to_pylist():
+        row = RowMetadata()
+        for name, text in pairs or ():
+            row.properties.add(key=name, value=text)
+        # payload_size is written by itself.
+        encoded.append(row.SerializePartialToString())
+    return pa.array(encoded, pa.binary())
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def decode(payload: bytes, messages: int) -> pa.RecordBatch:
+    """Return a batch's messages as rows with the columns of ``ROW_SCHEMA`` that hold something.
+
+    Raises
+    ------
+    FrameError
+        If the payload is not exactly that many messages.
+    """
+    if messages < 0 or messages * 6 > len(payload):  # 4 + a metadata of at least 2 bytes
+        raise FrameError(
+            f"expected a batch of {messages} messages, found {len(payload)} bytes: too few for it"
+        )
+    try:
+        # It takes metadata to be short, and goes astray where it is not.
+        with contextlib.suppress(IndexError):
+            rows = _decode_plain(payload, messages)
+            if rows is not None:
+                return rows
+        return _decode_any(payload, messages)
+    except (IndexError, DecodeError, UnicodeDecodeError, binascii.Error):
+        raise FrameError(
+            f"expected a batch of {messages} messages in {len(payload)} bytes, found bytes that "
+            "are none: the entry is damaged"
+        ) from None
+
+
+def _decode_plain(payload: bytes, messages: int) -> pa.RecordBatch | None:
+    """Decode messages with a value and perhaps a short key, and nothing else; None for others.
+
+    Only where each message begins has to be found one by one, on trust; whether all of them are of
+    that kind is then checked at once.
+    """
+    begins: list[int] = []
+    note = begins.append
+    at = 0
+    keyed = messages > 0 and payload[4] == _KEY_TAG
+    for _ in range(messages):
+        note(at)
+        sized = at + 7 + payload[at + 5] if keyed else at + 5
+        size = payload[sized]
+        if size >= _ONE_BYTE:
+            size += (payload[sized + 1] << 7) - _ONE_BYTE
+            if size >= _TWO_BYTES:
+                size += (payload[sized + 2] << 14) - _TWO_BYTES
+        at += 4 + payload[at + 3] + size
+    if at != len(payload):
+        return None
+    return _cut(payload, np.array(begins, np.int64), keyed=keyed)
+
+
+def _cut(payload: bytes, begins: _Ints, *, keyed: bool) -> pa.RecordBatch | None:
+    """Cut keys and values out; None where a message's metadata holds more than that."""
+    raw = np.frombuffer(payload, np.uint8)
+    tags = begins + 4
+    values = tags + raw[begins + 3]
+    if (raw[begins] | raw[begins + 1] | raw[begins + 2]).any():
+        return None
+    if keyed:
+        if (raw[tags] != _KEY_TAG).any() or (raw[tags + 1] >= _ONE_BYTE).any():
+            return None
+        tags = tags + 2 + raw[begins + 5]
+    if (raw[tags] != _PAYLOAD_TAG).any():
+        return None
+    # Of the size's bytes, the last one is the first without a continuation bit.
+    sized = tags + 2
+    more = raw[tags + 1] >= _ONE_BYTE
+    for _ in range(2):
+        sized = sized + more
+        more = more & (raw[sized - 1] >= _ONE_BYTE)
+    if more.any() or not _only_sequence_ids(raw, sized, values):
+        return None
+    # Four pieces for each message: its key, what is behind it, its value, what is before the next.
+    offsets = np.empty(4 * len(begins) + 1, np.int32)
+    offsets[0:-1:4] = begins + (6 if keyed else 4)
+    offsets[1::4] = offsets[0:-1:4] + (raw[begins + 5] if keyed else 0)
+    offsets[2::4] = values
+    offsets[3::4] = np.append(begins[1:], len(payload))
+    offsets[-1] = len(payload)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(payload)]
+    pieces = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+    keys = np.arange(0, len(offsets) - 1, 4, dtype=np.int32)
+    arrays = {"value": pieces.take(_indexes(keys + 2))}
+    if keyed:
+        arrays["key"] = pieces.take(_indexes(keys))
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _indexes(numbers: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> pa.Array:
+    # Not pa.array: its first call in a process imports pandas.
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _only_sequence_ids(raw: Any, starts: _Ints, ends: _Ints) -> bool:
+    """Say whether nothing is in each ``[start, end)`` but the sequence id of other clients."""
+    lengths = ends - starts
+    if not lengths.any():
+        return True
+    if lengths.min() < 2 or lengths.max() > 1 + _VARINT_BYTES:  # noqa: PLR2004 - tag and varint
+        return False
+    if (raw[starts] != _SEQUENCE_TAG).any() or (raw[ends - 1] >= _ONE_BYTE).any():
+        return False
+    for place in range(1, int(lengths.max()) - 1):
+        inside = starts[place < lengths - 1] + place
+        if (raw[inside] < _ONE_BYTE).any():
+            return False
+    return True
+
+
+def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
+    found = []
+    at = 0
+    for _ in range(messages):
+        size = int.from_bytes(payload[at : at + 4])
+        row = RowMetadata()
+        row.ParseFromString(payload[at + 4 : at + 4 + size])
+        start = at + 4 + size
+        at = start + row.payload_size
+        if row.payload_size < 0 or at > len(payload):
+            raise IndexError
+        value = None if row.null_value else payload[start:at]
+        key: bytes | None = None
+        if row.HasField("partition_key") and not row.null_key:
+            key = row.partition_key.encode()
+            if row.key_is_base64:
+                key = base64.b64decode(key, validate=True)
+        # A name may be there twice: the last one counts, as for Pulsar's Java client.
+        pairs = list({pair.key: pair.value for pair in row.properties}.items()) or None
+        found.append((value, key, row.event_time_ms or None, pairs))
+    if at != len(payload):
+        raise IndexError
+    columns = list(zip(*found, strict=True)) or [()] * len(ROW_SCHEMA)
+    arrays = [
+        pa.array(list(column), field.type)
+        for column, field in zip(columns, ROW_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)

@@ -1,0 +1,254 @@
+"""Connections of a process: which broker serves a topic, and one connection to each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+
+from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
+from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
+from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+    Command,
+    Lookup,
+    LookupResponse,
+    PartitionsRequest,
+)
+from pulsar_txn_spark.backends.pulsar.wire.settings import (
+    Address,
+    ConnectionSettings,
+    parse_addresses,
+)
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import OptionError
+
+RETRIED = frozenset(
+    {
+        "BrokerMetadataError",
+        "BrokerPersistenceError",
+        "ConnectError",
+        "ConsumerBusy",
+        "Disconnected",
+        "ProducerBusy",
+        "ServiceUnitNotReady",
+        "Timeout",
+        "TooManyLookupRequestException",
+    }
+)
+"""Results that another try may not give again, within the time that there is."""
+
+_REDIRECTS = 20  # more than a cluster that agrees with itself ever gives
+_REDIRECT, _CONNECT = 0, 1  # of a LookupResponse; 2 = failed
+_SUCCESS = 0  # of a PartitionsResponse
+_FIRST_PAUSE_SECONDS = 0.02
+_LAST_PAUSE_SECONDS = 0.5
+
+
+class Backoff:
+    """Pauses between tries, up to a deadline.
+
+    Parameters
+    ----------
+    timeout_s : float
+        From now on.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._deadline = time.monotonic() + timeout_s
+        self._pause = _FIRST_PAUSE_SECONDS
+
+    @property
+    def left_s(self) -> float:
+        """Return how much time is left, 0 if none."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def again(self, why: RefusedError) -> None:
+        """Pause before another try.
+
+        Raises
+        ------
+        RefusedError
+            `why`, if another try makes no sense or there is no time for it.
+        """
+        if why.result not in RETRIED or self.left_s <= self._pause:
+            raise why
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LAST_PAUSE_SECONDS)
+
+
+class WireClient:
+    """Connections of one configuration; of the process that made it alone.
+
+    Parameters
+    ----------
+    settings : ConnectionSettings
+        How to connect.
+    """
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self.changed = threading.Condition()
+        """Guards what is in flight, of all writers; notified by every receipt."""
+        self.in_flight_bytes = 0
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._connections: dict[tuple[Address, str | None], Connection] = {}
+        self._located: dict[str, tuple[Address, str | None]] = {}
+        self._pid = os.getpid()
+
+    def next_number(self) -> int:
+        """Return a number for a producer or consumer, unique on all connections."""
+        return next(self._numbers)
+
+    def connection_of(self, topic: str, timeout_s: float) -> Connection:
+        """Return a connection to the broker that serves the topic.
+
+        Raises
+        ------
+        RefusedError
+            If there is none; the caller may try again.
+        """
+        known = self._located.get(topic)
+        if known is None:
+            known = self._locate(topic, timeout_s)
+            self._located[topic] = known
+        try:
+            return self._connect(*known)
+        except RefusedError:
+            self.forget(topic)
+            raise
+
+    def reach(self, topic: str) -> None:
+        """Connect to the broker that serves the topic, trying again for the usual time.
+
+        Raises
+        ------
+        RefusedError
+            If that fails.
+        """
+        backoff = Backoff(self.settings.operation_s)
+        while True:
+            try:
+                self.connection_of(topic, backoff.left_s)
+            except RefusedError as refused:
+                backoff.again(refused)
+            else:
+                return
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has, 0 = it has none; never creates the topic.
+
+        Any broker can tell. Tried again for the usual time.
+
+        Raises
+        ------
+        RefusedError
+            If that fails; with the result ``TopicNotFound`` if there is no such topic, and
+            ``UnsupportedVersionError`` if the broker is older than the question (PIP-344).
+        """
+        backoff = Backoff(self.settings.operation_s)
+        while True:
+            try:
+                return self._ask_partitions(self._any(), topic, backoff.left_s)
+            except RefusedError as refused:
+                backoff.again(refused)
+
+    def max_message_bytes(self) -> int:
+        """Return the largest message that brokers take.
+
+        Raises
+        ------
+        RefusedError
+            If none of them can be reached.
+        """
+        return self._any().max_message_bytes
+
+    def forget(self, topic: str) -> None:
+        """Look the topic up again the next time: it is not where it was."""
+        self._located.pop(topic, None)
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            closing = list(self._connections.values())
+            self._connections.clear()
+        if self._pid == os.getpid():
+            for connection in closing:
+                connection.close()
+
+    def _connect(self, address: Address, behind_proxy: str | None = None) -> Connection:
+        with self._lock:
+            found = self._connections.get((address, behind_proxy))
+            if found is None or not found.usable:
+                found = Connection(self.settings, address, behind_proxy)
+                self._connections[address, behind_proxy] = found
+            return found
+
+    def _any(self) -> Connection:
+        """Return a connection to one of the addresses of ``service.url``."""
+        failure = RefusedError("ConnectError")
+        for address in self.settings.addresses:
+            try:
+                return self._connect(address)
+            except RefusedError as refused:
+                failure = refused
+        raise failure
+
+    def _locate(self, topic: str, timeout_s: float) -> tuple[Address, str | None]:
+        asked, authoritative = self._any(), False
+        for _ in range(_REDIRECTS):
+            answer = self._look_up(asked, topic, authoritative, timeout_s)
+            url = answer.url_tls if self.settings.tls else answer.url
+            if not url:
+                raise RefusedError("ServiceUnitNotReady", "the broker that has it is not known")
+            try:
+                (told,) = parse_addresses(url)
+            except (OptionError, ValueError):
+                raise RefusedError("LookupError", f"a lookup gave {url!r}") from None
+            # A proxy passes on what it gets; the broker behind it cannot be reached from here.
+            where = (asked.address, str(told)) if answer.through_proxy else (told, None)
+            if answer.outcome == _CONNECT:
+                return where
+            asked, authoritative = self._connect(*where), answer.authoritative
+        raise RefusedError("LookupError", f"{_REDIRECTS} brokers passed the lookup on")
+
+    def _look_up(
+        self, asked: Connection, topic: str, authoritative: bool, timeout_s: float
+    ) -> LookupResponse:
+        def make(number: int) -> Command:
+            lookup = Lookup(topic=topic, request_id=number, authoritative=authoritative)
+            if self.settings.listener_name is not None:
+                lookup.listener_name = self.settings.listener_name
+            return Command(type=Command.LOOKUP, lookup=lookup)
+
+        answer = asked.request(make, timeout_s).lookup_response
+        if answer.outcome not in (_REDIRECT, _CONNECT):
+            raise RefusedError.of(answer.error, answer.message)
+        return answer
+
+    def _ask_partitions(self, asked: Connection, topic: str, timeout_s: float) -> int:
+        if not asked.asks_without_creating:
+            raise RefusedError("UnsupportedVersionError", f"{asked.address} would create the topic")
+
+        def make(number: int) -> Command:
+            request = PartitionsRequest(topic=topic, request_id=number, create_topic=False)
+            return Command(type=Command.PARTITIONS, partitions=request)
+
+        answer = asked.request(make, timeout_s).partitions_response
+        if answer.outcome != _SUCCESS:
+            raise RefusedError.of(answer.error, answer.message)
+        return answer.partitions
+
+
+def _new(config: PulsarConfig) -> WireClient:
+    return WireClient(ConnectionSettings.of(config))
+
+
+def _close(client: WireClient) -> None:
+    with contextlib.suppress(RefusedError):
+        client.close()
+
+
+CLIENTS = SharedClients(_new, _close)

@@ -1,0 +1,518 @@
+"""Reading a topic over the wire: entries in order, within a budget of bytes, as Arrow.
+
+The subscription is exclusive and not durable: its cursor lives and dies with the connection, and
+nothing is left behind. It may be opened again at any position, so that a lost connection costs
+nothing but time. Pulsar counts permits in messages, not in bytes: how many are granted follows the
+mean size of what came. Where that was misjudged by far, the subscription is closed before memory
+is full, and opened again behind the last entry that was taken.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pulsar_txn_spark.backends import entry_codec
+from pulsar_txn_spark.backends.pulsar.errors import translate
+from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
+from pulsar_txn_spark.backends.pulsar.wire import batch
+from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, Backoff, WireClient
+from pulsar_txn_spark.backends.pulsar.wire.compression import MAX_PAYLOAD_BYTES, decompress
+from pulsar_txn_spark.backends.pulsar.wire.connection import (
+    Connection,
+    RefusedError,
+    positive_id,
+    wire_id,
+)
+from pulsar_txn_spark.backends.pulsar.wire.frames import decode_entry, encode_command
+from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+    CloseConsumer,
+    Command,
+    Delivery,
+    EntryMetadata,
+    Flow,
+    LastIdRequest,
+    RowMetadata,
+    Subscribe,
+)
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import SegmentLogError
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import READ_SCHEMA, ROW_SCHEMA, SegmentRef
+
+_BUDGET_BYTES = 16 * 1024 * 1024  # prefetched; several times bandwidth x delay of a LAN
+_OVERFLOW = 4  # times the budget: then the subscription is opened again
+_FIRST_PERMITS = 16  # before any size is known
+_MAX_PERMITS = 1_000_000
+_POLL_SECONDS = 1.0  # how often a reader that gets nothing asks whether there is anything
+_PROGRESS_SECONDS = 30.0  # a broker that restarts is back by then
+_BATCH_BYTES = 16 * 1024 * 1024  # bound on one record batch on its way out
+_EXCLUSIVE = 0
+_LOOK_BACK = 4  # times as many entries as there are chunks, at first
+_SUBSCRIPTION = "pulsar-txn-spark-"
+
+
+@dataclass(frozen=True, slots=True)
+class WireReaderSettings:
+    """How to read: made from the options ``pulsar.reader.*``.
+
+    Parameters
+    ----------
+    budget_bytes : int
+        About what is prefetched.
+    max_permits : int
+        Bound on the messages that are prefetched.
+    subscription : str
+        Beginning of the subscription's name.
+    consumer : str
+        The consumer's name, "" for none.
+    poll_s, timeout_s : float
+        Bounds on waiting: before the broker is asked whether there is anything, and altogether.
+    """
+
+    budget_bytes: int = _BUDGET_BYTES
+    max_permits: int = _MAX_PERMITS
+    subscription: str = _SUBSCRIPTION
+    consumer: str = ""
+    poll_s: float = _POLL_SECONDS
+    timeout_s: float = _PROGRESS_SECONDS
+
+    @classmethod
+    def of(cls, config: PulsarConfig) -> WireReaderSettings:
+        """Read the options.
+
+        Raises
+        ------
+        OptionError
+            If one is unknown, refused or malformed.
+        """
+        given = parse_passthrough("reader", dict(config.reader))
+        return cls(
+            max_permits=given.get("receiver_queue_size", _MAX_PERMITS),
+            subscription=given.get("subscription_role_prefix", "") + _SUBSCRIPTION,
+            consumer=given.get("reader_name", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WireEntry:
+    """An entry whose checksum was right; its payload is still packed.
+
+    ``first`` is where a message begins that was put together out of several entries.
+    """
+
+    position: Position
+    metadata: EntryMetadata
+    payload: bytes | memoryview
+    first: Position | None = None
+
+    @property
+    def producer_name(self) -> str:
+        """Return who wrote it."""
+        return self.metadata.producer_name
+
+    @property
+    def messages(self) -> int:
+        """Return how many messages Pulsar counts in it."""
+        return self.metadata.messages if self.metadata.HasField("messages") else 1
+
+
+class _Subscription:
+    """What one subscription has got so far; filled by the connection's thread."""
+
+    def __init__(self, number: int, limit_bytes: int) -> None:
+        self.number = number
+        self._limit_bytes = limit_bytes
+        self._changed = threading.Condition()
+        self._queue: collections.deque[tuple[Position, bytes]] = collections.deque()
+        self._held_bytes = 0
+        self._over: RefusedError | None = None
+
+    def on_message(self, delivery: Delivery, body: bytes) -> None:
+        """Queue an entry, unless it would be too much: then it comes again later."""
+        with self._changed:
+            if self._over is not None:
+                return
+            if self._queue and self._held_bytes + len(body) > self._limit_bytes:
+                self._over = RefusedError("Disconnected", "more came than fits into memory")
+            else:
+                self._queue.append((Position(*positive_id(delivery.id)), body))
+                self._held_bytes += len(body)
+            self._changed.notify()
+
+    def on_lost(self, why: RefusedError) -> None:
+        """Note that nothing more will come."""
+        with self._changed:
+            self._over = self._over or why
+            self._changed.notify()
+
+    def take(self, timeout_s: float) -> tuple[Position, bytes] | None:
+        """Return the next entry, None if none comes in time.
+
+        Raises
+        ------
+        RefusedError
+            If nothing more will come.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._over, timeout_s)
+            if self._queue:
+                taken = self._queue.popleft()
+                self._held_bytes -= len(taken[1])
+                return taken
+            if self._over is not None:
+                raise self._over
+            return None
+
+
+class WireEntryFeed:
+    """Entries of one segment in order, with a bound on memory and on waiting.
+
+    Parameters
+    ----------
+    segment : SegmentRef
+        Which.
+    start : Position
+        The first entry is the one after it.
+    client : WireClient
+        Whose connections to use.
+    settings : WireReaderSettings
+        How much to prefetch, how long to wait.
+
+    Raises
+    ------
+    SegmentNotFoundError, SegmentLogUnavailableError
+    """
+
+    def __init__(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        client: WireClient,
+        settings: WireReaderSettings,
+    ) -> None:
+        self._segment = segment
+        self._client = client
+        self._settings = settings
+        self._mean_bytes = 0.0  # of a message; not known yet
+        self._granted = 0  # permits that no message has used up
+        self._connection, self._subscription = self._open(start, client.settings.operation_s)
+
+    def next_entry(self, previous: Position) -> WireEntry | None:
+        """Return the entry after `previous`, None if the broker has none.
+
+        Raises
+        ------
+        FrameError
+            If the entry is damaged.
+        SegmentLogUnavailableError
+            If nothing comes in time.
+        """
+        deadline = time.monotonic() + self._settings.timeout_s
+        nothing_more = False
+        while True:
+            try:
+                taken = self._subscription.take(0 if nothing_more else self._settings.poll_s)
+                if taken is None:
+                    if nothing_more:
+                        return None
+                    nothing_more = self._last(deadline) <= previous
+            except RefusedError as lost:
+                self._reopen(previous, lost, deadline)
+                nothing_more = False
+                continue
+            if taken is not None:
+                position, body = taken
+                metadata, payload = decode_entry(body)
+                entry = WireEntry(position, metadata, payload)
+                self._used(entry, len(body))
+                if position > previous:  # a subscription begins an entry early
+                    return entry
+            elif time.monotonic() > deadline:
+                raise self._translate(RefusedError("Timeout"))
+
+    def close(self) -> None:
+        """Let go of the subscription."""
+        self._leave(self._connection, self._subscription)
+
+    def _used(self, entry: WireEntry, size: int) -> None:
+        """Count what an entry took of the permits, and grant more where it is time."""
+        self._granted -= entry.messages
+        # The larger of its own mean and of a mean that fades: sizes may grow at once.
+        mean = size / max(1, entry.messages)
+        if self._mean_bytes:
+            mean = max(mean, 0.9 * self._mean_bytes + 0.1 * mean)
+        self._mean_bytes = mean
+        self._grant(self._connection, self._subscription)
+
+    def _grant(self, connection: Connection, subscription: _Subscription) -> None:
+        settings = self._settings
+        fitting = _FIRST_PERMITS
+        if self._mean_bytes:
+            fitting = int(settings.budget_bytes / max(1.0, self._mean_bytes))
+        target = max(1, min(fitting, settings.max_permits))
+        if self._granted > target // 2:
+            return
+        permits = target - self._granted
+        self._granted = target
+        flow = Flow(consumer_id=subscription.number, permits=permits)
+        try:
+            connection.post([encode_command(Command(type=Command.FLOW, flow=flow))])
+        except RefusedError as lost:
+            subscription.on_lost(lost)
+
+    def _last(self, deadline: float) -> Position:
+        """Return the last position that the broker has for us."""
+        answer = self._connection.request(
+            lambda number: Command(
+                type=Command.GET_LAST_ID,
+                get_last_id=LastIdRequest(consumer_id=self._subscription.number, request_id=number),
+            ),
+            max(self._settings.poll_s, deadline - time.monotonic()),
+        ).last_id.last
+        found = Position(*positive_id(answer))
+        return found if found.entry >= 0 else Position(-1, -1)  # an empty ledger
+
+    def _reopen(self, previous: Position, why: RefusedError, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0 or why.result not in RETRIED:
+            raise self._translate(why)
+        self._leave(self._connection, self._subscription)
+        self._client.forget(self._segment.log_name)
+        self._connection, self._subscription = self._open(previous, left)
+
+    def _open(self, start: Position, timeout_s: float) -> tuple[Connection, _Subscription]:
+        backoff = Backoff(timeout_s)
+        topic = self._segment.log_name
+        while True:
+            # A new number each time: what is still on its way for the old one concerns nobody.
+            limit = _OVERFLOW * self._settings.budget_bytes
+            subscription = _Subscription(self._client.next_number(), limit)
+            connection = None
+            try:
+                connection = self._client.connection_of(topic, backoff.left_s)
+                connection.add_consumer(subscription.number, subscription)
+                connection.request(
+                    lambda number: self._subscribe(number, subscription.number, start),  # noqa: B023
+                    backoff.left_s,
+                )
+            except RefusedError as refused:
+                if connection is not None:
+                    self._leave(connection, subscription)
+                self._client.forget(topic)
+                try:
+                    backoff.again(refused)
+                except RefusedError as last:
+                    raise self._translate(last) from None
+                continue
+            self._granted = 0
+            self._grant(connection, subscription)
+            return connection, subscription
+
+    def _subscribe(self, number: int, consumer: int, start: Position) -> Command:
+        subscribe = Subscribe(
+            topic=self._segment.log_name,
+            subscription=self._settings.subscription + uuid.uuid4().hex,
+            type=_EXCLUSIVE,
+            consumer_id=consumer,
+            request_id=number,
+            durable=False,
+            # Brokers begin at that entry or behind it, depending on their version: never later.
+            start=wire_id(*start),
+            initial_position=1,
+            create_topic=False,
+        )
+        if self._settings.consumer:
+            subscribe.consumer_name = self._settings.consumer
+        return Command(type=Command.SUBSCRIBE, subscribe=subscribe)
+
+    def _leave(self, connection: Connection, subscription: _Subscription) -> None:
+        connection.remove(subscription.number)
+        connection.tell(
+            lambda number: Command(
+                type=Command.CLOSE_CONSUMER,
+                close_consumer=CloseConsumer(consumer_id=subscription.number, request_id=number),
+            )
+        )
+
+    def _translate(self, why: RefusedError) -> SegmentLogError:
+        result = "Retryable" if why.result in RETRIED - {"Timeout"} else why.result
+        return translate(result, "read", self._segment, why.detail)
+
+
+@dataclass(slots=True)
+class _Chunks:
+    """What has come of a message in several entries, and where it begins."""
+
+    first: Position
+    parts: list[bytes]
+
+
+class EntryRows:
+    """Collects entries' rows and hands them out as record batches of the columns asked for.
+
+    Parameters
+    ----------
+    columns : frozenset of str
+        Out of READ_SCHEMA.
+    max_rows : int
+        Bound on a batch.
+    segment : SegmentRef
+        What is read, for error messages.
+    entries : Callable
+        Gives the entries between two positions, both excluded: a message in several chunks may
+        begin before the range that is read.
+    """
+
+    def __init__(
+        self,
+        columns: frozenset[str],
+        max_rows: int,
+        segment: SegmentRef,
+        entries: Callable[[Position, Position], Iterator[WireEntry]],
+    ) -> None:
+        self._entries = entries
+        self._columns = columns
+        self._max_rows = max_rows
+        self._segment = segment
+        self._schema = pa.schema([column for column in READ_SCHEMA if column.name in columns])
+        self._held: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._chunks: dict[str, _Chunks] = {}
+
+    def add(self, entry: WireEntry) -> None:
+        """Add an entry's rows.
+
+        Raises
+        ------
+        SegmentLogError
+            If it is encrypted, damaged, or the rest of a message whose beginning is gone.
+        """
+        if entry.metadata.HasField("marker_type"):
+            return  # Pulsar's own, of a transaction or of replication
+        if entry.metadata.encryption_keys:
+            raise SegmentLogError(
+                f"entry {entry.position} of segment {self._segment.id} is encrypted, which the "
+                "transport 'wire' does not read: use the transport 'client' with "
+                "pulsar.reader.cryptoPrivateKeyPath"
+            )
+        whole = self._assembled(entry)
+        if whole is None:
+            return
+        rows = _decode(whole)
+        shown = entry_codec.present(
+            rows,
+            self._columns,
+            ledger=entry.position.ledger,
+            entry=entry.position.entry,
+            publish_time_ms=entry.metadata.publish_time_ms,
+        )
+        if not entry.metadata.HasField("messages"):
+            shown = _with(shown, batch_index=-1, batch_size=0)
+        if whole.first is not None:
+            shown = _with(shown, first_ledger=whole.first.ledger, first_entry=whole.first.entry)
+        self._held.append(shown)
+        self._rows += shown.num_rows
+        self._bytes += shown.nbytes
+
+    def batches(self, *, everything: bool) -> Iterator[pa.RecordBatch]:
+        """Yield full batches, and with `everything` the rest too."""
+        full = self._rows >= self._max_rows or self._bytes >= _BATCH_BYTES
+        if not self._rows or not (full or everything):
+            return
+        held, rows, self._held, self._rows, self._bytes = self._held, self._rows, [], 0, 0
+        if not self._schema.names:  # only how many rows there are
+            whole = pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
+        elif len(held) == 1:
+            (whole,) = held
+        else:
+            whole = pa.concat_batches(held)
+        for start in range(0, rows, self._max_rows):
+            yield whole.slice(start, self._max_rows)
+
+    def _assembled(self, entry: WireEntry) -> WireEntry | None:
+        """Return the entry, a message whole out of its chunks, or None where chunks are due."""
+        metadata = entry.metadata
+        if not metadata.HasField("uuid") or metadata.chunks <= 1:
+            return entry
+        if metadata.chunk_id == 0:
+            self._chunks[metadata.uuid] = _Chunks(entry.position, [])
+        chunks = self._chunks.get(metadata.uuid)
+        if chunks is None:  # it begins before the range that is read
+            chunks = self._chunks[metadata.uuid] = self._look_back(entry)
+        if metadata.chunk_id < len(chunks.parts):
+            return None  # sent again by a client that had lost its connection
+        if metadata.chunk_id > len(chunks.parts):
+            raise SegmentLogError(
+                f"expected chunk {len(chunks.parts)} of a message in segment {self._segment.id}, "
+                f"found chunk {metadata.chunk_id} of {metadata.chunks} at {entry.position}: its "
+                "beginning is no longer in the log, so that the message cannot be read; start "
+                "behind it"
+            )
+        chunks.parts.append(bytes(entry.payload))
+        if sum(map(len, chunks.parts)) > MAX_PAYLOAD_BYTES:
+            raise SegmentLogError(
+                f"a message in {metadata.chunks} chunks at {entry.position} of segment "
+                f"{self._segment.id} exceeds {MAX_PAYLOAD_BYTES} bytes: it would not fit"
+            )
+        if len(chunks.parts) < metadata.chunks:
+            return None
+        del self._chunks[metadata.uuid]
+        return replace(entry, payload=b"".join(chunks.parts), first=chunks.first)
+
+    def _look_back(self, entry: WireEntry) -> _Chunks:
+        """Return the chunks of a message that lie before an entry, as far as they are found."""
+        wanted, here = entry.metadata.chunk_id, entry.position
+        reach = _LOOK_BACK * wanted
+        while True:
+            # Others may write in between; and it may have begun in an earlier ledger.
+            start = EARLIEST
+            if reach < here.entry:
+                start = Position(here.ledger, here.entry - reach - 1)
+            chunks = _Chunks(here, [])
+            for found in self._entries(start, here):
+                its = found.metadata
+                if its.uuid == entry.metadata.uuid and its.chunk_id == len(chunks.parts):
+                    chunks.first = chunks.first if chunks.parts else found.position
+                    chunks.parts.append(bytes(found.payload))
+            if len(chunks.parts) == wanted or start == EARLIEST:
+                return chunks
+            reach *= _LOOK_BACK
+
+
+def _decode(entry: WireEntry) -> pa.RecordBatch:
+    metadata = entry.metadata
+    payload = decompress(entry.payload, metadata.compression, metadata.uncompressed_size)
+    if metadata.HasField("messages"):
+        return batch.decode(payload, metadata.messages)
+    # A single message has in the entry's metadata what is in each row's elsewhere.
+    row = RowMetadata(
+        properties=metadata.properties,
+        payload_size=len(payload),
+        event_time_ms=metadata.event_time_ms,
+        key_is_base64=metadata.key_is_base64,
+        null_value=metadata.null_value,
+        null_key=metadata.null_key,
+    )
+    if metadata.HasField("partition_key"):
+        row.partition_key = metadata.partition_key
+    head = row.SerializeToString()
+    found = batch.decode(b"".join((len(head).to_bytes(4), head, payload)), 1)
+    assert set(found.schema.names) <= set(ROW_SCHEMA.names)
+    return found
+
+
+def _with(rows: pa.RecordBatch, **constants: int) -> pa.RecordBatch:
+    """Replace the columns of an entry's only row, where they are there."""
+    for name, value in constants.items():
+        at = rows.schema.get_field_index(name)
+        if at >= 0:
+            field = rows.schema.field(at)
+            rows = rows.set_column(at, field, pa.array([value], field.type))
+    return rows

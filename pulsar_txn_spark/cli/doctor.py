@@ -1,0 +1,386 @@
+"""``pulsar-txn doctor``: is everything as it has to be, and if not, what to do about it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+
+import pulsar_txn_spark
+from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
+from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
+from pulsar_txn_spark.cli.format_lookup import look_up
+from pulsar_txn_spark.environment import require_java, require_python_and_pyspark
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    SegmentLogError,
+    SegmentNotFoundError,
+)
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topology import TopicState, Topology
+from pulsar_txn_spark.store.protocol import NOWHERE, TcState, TxnId
+from pulsar_txn_spark.store.redis.connection import connect, verify
+from pulsar_txn_spark.store.redis.store import RedisStore
+from pulsar_txn_spark.txn.health import (
+    STUCK_AFTER_MS,
+    held_by_pointers,
+    stuck_participants,
+    tc_states,
+)
+
+LEAST_PULSAR = (4, 0)
+OLD_MS = 600_000
+"""A transaction that is open for longer than ten minutes is worth a look: micro-batches take
+seconds."""
+
+BACKLOG = 1_000  # decided headers of a TC: two sweeps' worth
+DROPPED_WRITERS = 1_000  # of one segment: 135 KB that go along with every gate
+_SEGMENTS_ASKED = 500  # whose deduplication is asked for: one admin call each
+_EXPIRED_MS = 120_000  # longer than the two intervals in which a sweep must have come by
+
+
+class Level(StrEnum):
+    """How bad it is. Anything but OK makes the command fail."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check has found.
+
+    Parameters
+    ----------
+    check : str
+    level : Level
+    found : str
+    remedy : str
+        Empty if all is well.
+    """
+
+    check: str
+    level: Level
+    found: str
+    remedy: str = ""
+
+
+def examine(given: Mapping[str, str]) -> list[Finding]:
+    """Make every check that the options allow. Changes nothing, but a new store gets its identity.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        How to reach the store and Pulsar, as for ``format("pulsar_txn")``.
+
+    Raises
+    ------
+    OptionError
+        If an option is wrong: there is nothing to check then.
+    """
+    # What the user accepts or vouches for is what is to be looked at here.
+    seeing = {**given, "store.acceptDataLoss": "true", "store.assumeDurable": "false"}
+    for key in given:
+        if key.lower() in ("store.acceptdataloss", "store.assumedurable"):
+            seeing.pop(key)
+            seeing.update({"store.acceptDataLoss": "true", "store.assumeDurable": "false"})
+    options = Options(seeing, Use.CONNECT)
+    findings = [*_versions()]
+    topologies: list[Topology] = []
+    try:
+        findings += _durability(options)
+        config = options.store_config()
+        store = RedisStore(lambda: connect(config), config.coordinators)
+        findings.append(_schema(store))
+        topologies = _topologies(store)
+        findings += _transactions(store)
+        findings.append(_half_made(topologies))
+        topologies = [one for one in topologies if one.state is TopicState.LIVE]
+        findings += _gates(store, [s.ref for t in topologies for s in t.readable])
+        findings.append(_changes(topologies))
+    except OptionError:
+        raise
+    except PulsarTxnError as error:
+        findings.append(
+            Finding("metadata store", Level.ERROR, str(error), "see the message; then run again")
+        )
+    # Nothing is ever appended to a sealed one: whether its broker deduplicates does not matter.
+    findings += _pulsar(options, [s.ref for t in topologies for s in t.active])
+    return findings
+
+
+# -- versions ------------------------------------------------------------------------------------
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("package", Level.OK, f"pulsar_txn_spark {pulsar_txn_spark.__version__}")
+    yield _required("Python and PySpark", require_python_and_pyspark, _pyspark())
+    yield _required("Java", require_java, "17 or newer")
+    yield _format()
+
+
+def _required(check: str, require: Callable[[], None], well: str) -> Finding:
+    try:
+        require()
+    except PulsarTxnError as error:
+        return Finding(check, Level.ERROR, str(error), "upgrade it, as the message says")
+    return Finding(check, Level.OK, well)
+
+
+def _format() -> Finding:
+    """Tell whether Spark finds the format, in the interpreter that it starts."""
+    check, found = "format('pulsar_txn')", look_up()
+    if found.found:
+        return Finding(check, Level.OK, f"Spark finds it with {found.python} ({found.chosen_by})")
+    return Finding(
+        check,
+        Level.ERROR,
+        f"Spark does not find it with {found.python} ({found.chosen_by}): {found.problem}",
+        f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to an interpreter that has it (this one is "
+        f"{sys.executable}), or install it there: {found.python} -m pip install pulsar-txn-spark",
+    )
+
+
+def _pyspark() -> str:
+    for name in ("pyspark", "pyspark-client"):
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return "PySpark comes with Spark's own distribution"
+
+
+# -- the metadata store --------------------------------------------------------------------------
+
+
+def _durability(options: Options) -> Iterator[Finding]:
+    config = options.store_config()
+    facts = verify(connect(config), config)
+    for problem in facts.problems:
+        level = Level.ERROR if problem.loses_data else Level.WARNING
+        yield Finding("Redis durability", level, problem.what, problem.remedy)
+    for node in facts.nodes:
+        yield Finding(
+            "metadata store", Level.OK, f"{node.product} {node.version} at {node.address}"
+        )
+    if not any(problem.loses_data for problem in facts.problems):
+        yield Finding("Redis durability", Level.OK, "keeps what it has acknowledged")
+
+
+def _schema(store: RedisStore) -> Finding:
+    identity = store.identity
+    found = f"store {identity.uuid}, {identity.coordinators} transaction coordinators"
+    return Finding("store identity", Level.OK, found)
+
+
+def _topologies(store: RedisStore) -> list[Topology]:
+    read = map(store.read_topology, store.list_topics())
+    return [Topology.parse(*found) for found in read if found is not None]
+
+
+def _half_made(topologies: list[Topology]) -> Finding:
+    """Tell of topics that are being created or deleted. That takes seconds."""
+    half = {
+        state: [f"{t.topic}" for t in topologies if t.state is state]
+        for state in (TopicState.CREATING, TopicState.DELETING)
+    }
+    if not any(half.values()):
+        return Finding("creations and deletions", Level.OK, "none is half done")
+    found = [f"{', '.join(names)} ({state})" for state, names in half.items() if names]
+    return Finding(
+        "creations and deletions",
+        Level.WARNING,
+        f"not finished: {'; '.join(found)}. It is under way, or whoever began it is dead",
+        "pulsar-txn sweep finishes deletions. Create or delete again what is half created",
+    )
+
+
+def _changes(topologies: list[Topology]) -> Finding:
+    """Tell of splits and merges that are under way. They take seconds."""
+    names = [f"{topology.topic}" for topology in topologies if topology.unfinished]
+    if not names:
+        return Finding("changes of segments", Level.OK, "none is half done")
+    return Finding(
+        "changes of segments",
+        Level.WARNING,
+        f"a split, a merge or a seal is not finished in {', '.join(names)}: it is under way, or "
+        "whoever began it is dead",
+        "pulsar-txn sweep (it finishes it, or its error says why it cannot)",
+    )
+
+
+def _transactions(store: RedisStore) -> Iterator[Finding]:
+    states = tc_states(store)
+    yield from _stuck(store, states)
+    yield _oldest_open(states)
+    yield from _expired(store, states)
+    backlog = max(state.decided for state in states)
+    if backlog > BACKLOG:
+        yield Finding(
+            "collection of headers",
+            Level.WARNING,
+            f"{backlog} decided headers of one coordinator are not collected",
+            "let a sweep run: pulsar-txn sweep --every 30. It names what holds them ('stuck'); an "
+            "old open transaction holds up all younger ones of its coordinator",
+        )
+    else:
+        yield Finding("collection of headers", Level.OK, f"at most {backlog} wait")
+    yield _held(store)
+
+
+def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
+    stuck = stuck_participants(store, states)
+    for one in stuck:
+        yield Finding(
+            "stuck participants",
+            Level.ERROR,
+            f"segment {one.segment} has not carried out the decision of transaction {one.txn}, "
+            f"made {_duration(one.decided_ms_ago)} ago: its header waits for it, and readers may",
+            "pulsar-txn sweep (it carries the decision out, or its error says why it cannot)",
+        )
+    if not stuck:
+        seconds = STUCK_AFTER_MS // 1000
+        found = f"every decision older than {seconds} s is carried out everywhere"
+        yield Finding("stuck participants", Level.OK, found)
+
+
+def _held(store: RedisStore) -> Finding:
+    """Tell of headers that stay for a pointer. They are in nobody's way: no reason to fail."""
+    held = held_by_pointers(store)
+    if not held:
+        return Finding("headers held by pointers", Level.OK, "none")
+    named = ", ".join(f"{one.txn} of sink {one.sink}" for one in held)
+    return Finding(
+        "headers held by pointers",
+        Level.OK,
+        f"{named}: the attempt died before its pointer named the transaction, which is aborted. "
+        "Nobody waits for it; its header goes after the next batch of its query, and stays if "
+        "that never comes back",
+    )
+
+
+def _oldest_open(states: list[TcState]) -> Finding:
+    opened = [(s.oldest_open[1], s.oldest_open[0], s.now_ms) for s in states if s.oldest_open]
+    if not opened:
+        return Finding("oldest open transaction", Level.OK, "none is open")
+    at, txn, now_ms = min(opened)
+    found = f"transaction {txn} is open for {_duration(now_ms - at)}"
+    if now_ms - at <= OLD_MS:
+        return Finding("oldest open transaction", Level.OK, found)
+    return Finding(
+        "oldest open transaction",
+        Level.WARNING,
+        f"{found}: readers of its segments stand in front of it",
+        f"pulsar-txn txn show '{txn}' names its sink and query; if its driver is gone: "
+        f"pulsar-txn txn abort '{txn}'",
+    )
+
+
+def _expired(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
+    late: list[TxnId] = []
+    for tc, state in enumerate(states):
+        due = store.list_open(tc, deadline_ms=state.now_ms - _EXPIRED_MS, limit=10)
+        late += [txn for txn, _ in due]
+    if late:
+        yield Finding(
+            "sweeps",
+            Level.WARNING,
+            f"{', '.join(map(str, late))}: the lease has been over for more than "
+            f"{_duration(_EXPIRED_MS)}, and nobody has aborted it: no sweep runs",
+            "pulsar-txn sweep --every 30, beside the queries",
+        )
+    else:
+        yield Finding("sweeps", Level.OK, "no transaction is open long after its lease")
+
+
+def _gates(store: RedisStore, segments: list[SegmentRef]) -> Iterator[Finding]:
+    ids = [ref.id for ref in segments]
+    gates = store.gates(ids, [NOWHERE] * len(ids)) if ids else []
+    well = True
+    for ref, gate in zip(segments, gates, strict=True):
+        if gate.all_dropped <= DROPPED_WRITERS:
+            continue
+        well = False
+        yield Finding(
+            "dropped writers",
+            Level.WARNING,
+            f"segment {ref.id} has {gate.all_dropped} dropped writers, whose entries lie in it",
+            "a job fails over and over: mend it. They go when the data they lie in is deleted",
+        )
+    if well:
+        yield Finding("dropped writers", Level.OK, f"few in each of {len(segments)} segments")
+
+
+# -- Pulsar --------------------------------------------------------------------------------------
+
+
+def _pulsar(options: Options, segments: list[SegmentRef]) -> Iterator[Finding]:
+    config = options.pulsar_config()
+    if config is None:
+        yield Finding("Pulsar", Level.OK, "not used: the segments live in the embedded log")
+        return
+    chosen, why = choose_and_say(config)
+    yield Finding("transport", Level.OK, f"{chosen}: {why}")
+    admin = PulsarAdmin(config)
+    try:
+        yield _pulsar_version(admin.broker_version())
+        yield from _deduplication(admin, segments)
+    except SegmentLogError as error:
+        remedy = "check service.url, admin.url and the credentials; then run again"
+        yield Finding("Pulsar", Level.ERROR, str(error), remedy)
+    finally:
+        admin.close()
+
+
+def _pulsar_version(found: str) -> Finding:
+    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    if numbers >= LEAST_PULSAR:
+        return Finding("Pulsar", Level.OK, f"version {found}")
+    needed = ".".join(map(str, LEAST_PULSAR))
+    return Finding("Pulsar", Level.ERROR, f"version {found}", f"upgrade to {needed} or newer")
+
+
+def _deduplication(admin: PulsarAdmin, segments: list[SegmentRef]) -> Iterator[Finding]:
+    asked = [ref for ref in segments if ref.log_name.startswith("persistent://")][:_SEGMENTS_ASKED]
+    enabled = 0
+    for ref in asked:
+        try:
+            status = admin.deduplication_status(ref.log_name)
+        except SegmentNotFoundError:
+            yield Finding(
+                "Pulsar deduplication",
+                Level.ERROR,
+                f"{ref.log_name} is not there: a segment's topic was deleted, or the options lead "
+                "to another cluster",
+                "check service.url and admin.url; a segment that is gone is lost: restore it, or "
+                "delete the topic (pulsar-txn topic delete)",
+            )
+            continue
+        if status == "Enabled":
+            enabled += 1
+            continue
+        yield Finding(
+            "Pulsar deduplication",
+            Level.ERROR,
+            f"of {ref.log_name} is {status!r}, needed is 'Enabled': a transport that reconnects by "
+            "itself may then write a row twice",
+            f"pulsar-admin topicPolicies set-deduplication-status -e {ref.log_name}",
+        )
+    if enabled == len(asked):
+        yield Finding("Pulsar deduplication", Level.OK, f"on for all of {enabled} segments")
+    if len(asked) < len(segments):
+        left = len(segments) - len(asked)
+        yield Finding("Pulsar deduplication", Level.OK, f"{left} further segments were not asked")
+
+
+def _duration(ms: int) -> str:
+    seconds = ms // 1000
+    if seconds < 120:  # noqa: PLR2004 - two minutes are still told in seconds
+        return f"{seconds} s"
+    return f"{seconds // 60} min"

@@ -1,0 +1,423 @@
+"""Writing the rows of one task to segmented topics that may change while it writes.
+
+A writer that meets a sealed segment sends everything from its first unacknowledged row on, by key,
+to the children, in the same transaction. Per topic, that is:
+
+1. the topology in which the children are active is read; a change that was left half done is
+   finished first;
+2. *every* segment that takes no rows any more is left, also where this task has not met the seal
+   yet: a row for a merged child must not overtake one that still waits for its parent;
+3. of each of them, what was acknowledged stays under the old name, which is bounded there; if
+   nothing was, the name is no winner and is dropped from the start;
+4. the rest is routed anew and goes out under a new name, intent and pin first (INV-2).
+
+Where receipts are missing after a lost connection, or prove nothing, the segment stays, and steps 3
+and 4 alone are taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.errors import (
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+    SegmentSealedError,
+    UnverifiedReceiptError,
+)
+from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Router, SegmentState, Topology
+from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Winner
+from pulsar_txn_spark.txn.coordinator import as_record
+
+_MOST_TURNS = 1024
+"""Changes of one topic that a task follows: more of them in one batch mean that something runs
+wild."""
+
+_MOST_LOSSES = 16
+"""How often a task goes on under a new name where receipts prove nothing: with more of them it is
+better off if Spark repeats it elsewhere."""
+
+_ENDED = (
+    SegmentSealedError,
+    SegmentNotFoundError,
+    SegmentLogUnavailableError,
+    UnverifiedReceiptError,
+)
+"""Errors after which the rows without a receipt may go elsewhere, or under another name. Whether a
+segment has ended is for the topology to say: a deleted one was sealed before."""
+
+Admit = Callable[[str, Sequence[str]], None]
+"""``admit(writer, segments)``: lets a writer append to segments, intents and pins first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one writer has put into one segment.
+
+    With `bounded`, only its entries up to ``receipt.last`` count: those after it, if any, went out
+    again under another name.
+    """
+
+    segment: SegmentRef
+    writer: str
+    receipt: Receipt
+    bounded: bool = False
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def winners_of(written: Sequence[Written]) -> list[Winner]:
+    """Return the writers that count, as a commit names them.
+
+    A writer without any receipt is no winner: it is dropped from the start.
+    """
+    winners = []
+    for one in written:
+        if one.receipt.last is not None:
+            last = as_record(one.receipt.last)
+            bound = last if one.bounded else None
+            winners.append(
+                Winner(segment=one.segment.id, writer=one.writer, last=last, bound=bound)
+            )
+    return winners
+
+
+def op_records(written: Sequence[Written]) -> dict[str, bytes]:
+    """Return the operation records of what was written, by name."""
+    return {f"{w.writer}/{w.segment.id}": _op_record(w) for w in written if w.receipt.entries}
+
+
+def _op_record(written: Written) -> bytes:
+    receipt = written.receipt
+    record = OpRecord(
+        kind=OpRecord.WRITE,
+        segment=written.segment.id,
+        writer=written.writer,
+        messages=receipt.messages,
+        bytes=receipt.bytes,
+    )
+    if receipt.first is not None and receipt.last is not None:
+        record.first.CopyFrom(as_record(receipt.first))
+        record.last.CopyFrom(as_record(receipt.last))
+    return record.SerializeToString(deterministic=True)
+
+
+class TopicWriters:
+    """The writers of one task, over all the topics that it has rows for.
+
+    Parameters
+    ----------
+    run : Runtime
+    name : callable
+        Returns the task's writer name of a generation: 0, and a higher one after each change.
+    admit : callable or None
+        None without transactions.
+    turn : int
+        Where the round of rows without a key begins.
+    """
+
+    def __init__(
+        self, run: Runtime, name: Callable[[int], str], admit: Admit | None, turn: int
+    ) -> None:
+        self._run = run
+        self._name = name
+        self._admit = admit
+        self._turn = turn
+        self._outputs: dict[TopicName, _Output] = {}
+
+    def append(self, topic: TopicName, rows: pa.RecordBatch) -> None:
+        """Queue rows for a topic.
+
+        Raises
+        ------
+        TopicNotFoundError, SegmentLogError, TransactionError, StoreError
+        """
+        output = self._outputs.get(topic)
+        if output is None:
+            output = _Output(self._run, topic, self._name, self._admit, self._turn)
+            self._outputs[topic] = output
+        output.append(rows)
+
+    def finish(self) -> list[Written]:
+        """Wait for every receipt; same errors as :meth:`append`."""
+        for output in self._outputs.values():
+            output.finish()
+        return [written for output in self._outputs.values() for written in output.written()]
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for output in self._outputs.values():
+            output.close()
+
+
+class _Open:
+    """An open writer, and the rows that it has no receipt of yet."""
+
+    def __init__(self, segment: SegmentRef, name: str, writer: SegmentWriter) -> None:
+        self.segment = segment
+        self.name = name
+        self._writer = writer
+        self._unproved: deque[pa.RecordBatch] = deque()
+        self._proved = 0  # rows of those that are no longer in there
+        self._appended = 0
+        self._failed = False
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        # Kept before they are sent: an error says nothing of which rows it has hit.
+        self._unproved.append(rows)
+        self._appended += rows.num_rows
+        self._guarded(lambda: self._writer.append(rows))
+        self._forget_proved(self._writer.acknowledged())
+
+    def flush(self) -> None:
+        self._guarded(self._writer.flush)
+        self._forget_proved(self._writer.acknowledged())
+        if self._unproved:
+            raise UnverifiedReceiptError(
+                f"writer {self.name} of segment {self.segment.id}: expected receipts of "
+                f"{self._appended} rows, found {self._writer.acknowledged().messages}"
+            )
+
+    def _guarded(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _forget_proved(self, receipt: Receipt) -> None:
+        while self._unproved and self._proved + self._unproved[0].num_rows <= receipt.messages:
+            self._proved += self._unproved.popleft().num_rows
+
+    def leave(self) -> tuple[Written, list[pa.RecordBatch]]:
+        """End here; return what counts, and the rows that have to go elsewhere."""
+        if not self._failed:
+            with suppress(*_ENDED):
+                self.flush()
+        # Read once: a receipt that comes later counts for nothing, its rows go out again.
+        receipt = self._writer.acknowledged()
+        self.close()
+        self._forget_proved(receipt)
+        rest = list(self._unproved)
+        if rest and receipt.messages > self._proved:
+            rest[0] = rest[0].slice(receipt.messages - self._proved)
+        return Written(self.segment, self.name, receipt, bounded=bool(rest)), rest
+
+    def written(self) -> Written:
+        return Written(self.segment, self.name, self._writer.acknowledged())
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _flushed(one: _Open) -> Exception | None:
+    """Wait for a writer's receipts; return an error after which its rows may go elsewhere."""
+    try:
+        one.flush()
+    except _ENDED as error:
+        return error
+    return None
+
+
+class _Output:
+    """One topic's side of a task: a router, and a writer for each segment that gets rows."""
+
+    def __init__(
+        self,
+        run: Runtime,
+        topic: TopicName,
+        name: Callable[[int], str],
+        admit: Admit | None,
+        turn: int,
+    ) -> None:
+        self._run = run
+        self._topic = topic
+        self._name = name
+        self._admit = admit
+        self._turn = turn
+        self._generation = 0
+        self._losses = 0
+        self._open: dict[str, _Open] = {}
+        self._left: list[Written] = []
+        self._topology = run.topics.require(topic)
+        if not self._topology.active:
+            # An adoption that was left half done.
+            self._topology = run.topics.changes.finish(self._topology)
+        self._router = Router(self._topology, turn)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Queue rows, and whatever has to go out again before them."""
+        waiting = deque([rows])
+        while waiting:
+            waiting.extendleft(reversed(self._place(waiting.popleft())))
+
+    def finish(self) -> None:
+        """Wait for every receipt, wherever the rows have to go for it."""
+        waiting = list(self._open.values())
+        while waiting:
+            again: list[pa.RecordBatch] = []
+            for one, error in zip(waiting, self._each(waiting, _flushed), strict=True):
+                # What one error has set in motion may have left the others as well.
+                if error is not None and self._open.get(one.segment.id) is one:
+                    again += self._turn_over(one.segment, error)
+            for rows in again:
+                self.append(rows)
+            waiting = list(self._open.values()) if again else []
+
+    def written(self) -> list[Written]:
+        """Return what counts of all writers, those included that were left."""
+        return [*self._left, *(one.written() for one in self._open.values())]
+
+    def close(self) -> None:
+        for one in self._open.values():
+            one.close()
+
+    def _place(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Hand rows to the segments that own them; return those that have to be placed anew."""
+        parts = list(self._routed(rows))
+        met = self._connect([segment for segment, _ in parts])
+        if met is not None:
+            return [*self._turn_over(*met), rows]
+        for index, (segment, part) in enumerate(parts):
+            try:
+                self._open[segment.id].append(part)
+            except _ENDED as error:
+                # The part itself is among the rows that the writer has no receipt of.
+                behind = [later for _, later in parts[index + 1 :]]
+                return [*self._turn_over(segment, error), *behind]
+        return []
+
+    def _routed(self, rows: pa.RecordBatch) -> Iterator[tuple[SegmentRef, pa.RecordBatch]]:
+        names = rows.schema.names
+        keys = rows.column(names.index("key")) if "key" in names else None
+        routed = self._router.route(keys, rows.num_rows)
+        segments = self._router.segments
+        used = np.unique(routed)
+        if len(used) == 1:
+            yield segments[used[0]].ref, rows
+            return
+        # One stable sort, then slices: rows of a segment stay in order and are copied once.
+        order = np.argsort(routed, kind="stable")
+        # Not pa.array: its first call in a process imports pandas, 0.2 s of the first batch.
+        indices = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
+        ordered = rows.take(indices)
+        bounds = np.searchsorted(routed[order], used, side="left").tolist()
+        for index, start, end in zip(used, bounds, [*bounds[1:], rows.num_rows], strict=True):
+            yield segments[index].ref, ordered.slice(start, end - start)
+
+    def _connect(self, segments: Sequence[SegmentRef]) -> tuple[SegmentRef, Exception] | None:
+        """Open a writer for each segment that has none; return the first end that this meets."""
+        new = [segment for segment in segments if segment.id not in self._open]
+        if not new:
+            return None
+        name = self._name(self._generation)
+        if self._admit is not None:
+            try:
+                self._admit(name, [segment.id for segment in new])
+            except SegmentSealedError as error:
+                # Deleted since this task has read the topology.
+                active = {s.ref.id for s in self._run.topics.require(self._topic).active}
+                gone = [segment for segment in new if segment.id not in active]
+                if not gone:
+                    raise
+                return gone[0], error
+        errors = self._each(new, partial(self._open_writer, name))
+        return next(((s, error) for s, error in zip(new, errors, strict=True) if error), None)
+
+    def _open_writer(
+        self, name: str, segment: SegmentRef
+    ) -> SegmentSealedError | SegmentNotFoundError | None:
+        try:
+            writer = self._run.log.writer(segment, name)
+        except (SegmentSealedError, SegmentNotFoundError) as error:
+            return error
+        self._open[segment.id] = _Open(segment, name, writer)
+        return None
+
+    def _each(self, items: Sequence[_Item], action: Callable[[_Item], _Result]) -> list[_Result]:
+        """Do the same for each of them, several at once where each one waits for a server."""
+        at_once = min(len(items), self._run.log.at_once)
+        if at_once <= 1:
+            return [action(item) for item in items]
+        with ThreadPoolExecutor(at_once, "pulsar-txn-segment") as pool:
+            return list(pool.map(action, items))
+
+    # -- segments that end -------------------------------------------------------------------
+
+    def _turn_over(self, segment: SegmentRef, error: Exception) -> list[pa.RecordBatch]:
+        """Follow the topology to where a segment's rows go now; return the rows without receipt.
+
+        Raises
+        ------
+        SegmentSealedError, SegmentNotFoundError, SegmentLogUnavailableError
+            The given error, if the segment has no successor.
+        """
+        if isinstance(error, UnverifiedReceiptError):
+            return self._renew(segment, error)
+        topology = self._successors(segment, error)
+        self._generation += 1
+        if self._generation > _MOST_TURNS:
+            raise error
+        self._topology = topology
+        self._router = Router(topology, self._turn)
+        active = {one.ref.id for one in topology.active}
+        rest: list[pa.RecordBatch] = []
+        for id_ in [id_ for id_ in self._open if id_ not in active]:
+            written, unproved = self._open.pop(id_).leave()
+            self._left.append(written)
+            rest += unproved
+        return rest
+
+    def _renew(self, segment: SegmentRef, error: UnverifiedReceiptError) -> list[pa.RecordBatch]:
+        """Leave a writer of which nobody can tell what it has written; return what has no receipt.
+
+        What lies behind its last receipt is dropped by the bound, so that it may go out again.
+
+        Raises
+        ------
+        UnverifiedReceiptError
+            If that has happened too often.
+        """
+        self._losses += 1
+        if self._losses > _MOST_LOSSES:
+            raise error
+        self._generation += 1
+        written, unproved = self._open.pop(segment.id).leave()
+        self._left.append(replace(written, bounded=True))
+        return unproved
+
+    def _successors(self, segment: SegmentRef, error: Exception) -> Topology:
+        topics = self._run.topics
+        # A topic of the same name is not this one's successor: what was written before is gone, and
+        # a transaction that went on there would be torn (INV-12).
+        topology = topics.lives.again(self._topology, "this task wrote to it")
+        if isinstance(error, SegmentSealedError):
+            # Whoever began the change may be dead: then it is finished here.
+            topology = topics.changes.await_or_finish(topology)
+        found = topology.by_id.get(segment.id)
+        if found is not None and found.state is SegmentState.ACTIVE:
+            if not isinstance(error, SegmentSealedError):
+                raise error  # the log is out of reach or gone, but nothing says that it was sealed
+            raise SegmentSealedError(
+                f"segment {segment.id} of {segment.topic} is sealed in the log ({error}), but "
+                "nobody has planned a successor: it was terminated past pulsar_txn_spark. Give it "
+                f"one (pulsar-txn topic seal {segment.topic} {found.descriptor}); the query goes "
+                "on when it is started again"
+            ) from error
+        return topology

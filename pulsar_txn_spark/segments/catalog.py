@@ -1,0 +1,379 @@
+"""Creating, finding and deleting segmented topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Protocol
+
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    SegmentLogUnavailableError,
+    StoreUnavailableError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from pulsar_txn_spark.segments.changes import TopologyChanges
+from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
+from pulsar_txn_spark.segments.topic_lifecycle import EndTransaction, TopicLives
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
+from pulsar_txn_spark.segments.topology import TopicState, Topology
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.protocol import MetadataStore
+
+_PARTITION = re.compile(r"-partition-\d+$")
+
+
+class PulsarTopics(SegmentLog, Protocol):
+    """The log of topics of Pulsar's own domain, and which there are."""
+
+    def topology(self, topic: TopicName) -> Topology:
+        """Return a topic's partitions; raises TopicNotFoundError, TransactionDomainError."""
+        ...
+
+    def names(self, tenant: str, namespace: str) -> list[TopicName]:
+        """Return a namespace's topics, sorted."""
+        ...
+
+    def knows_transaction(self, most: int, least: int) -> bool:
+        """Tell whether Pulsar's own coordinators know a transaction of these numbers."""
+        ...
+
+    def refuse_scalable(self, topic: TopicName) -> None:
+        """Raise TopicExistsError if Pulsar has a scalable topic of its own of that name."""
+        ...
+
+
+class Topics:
+    """The catalogue of segmented topics, and the way to those of Pulsar's own domain.
+
+    Parameters
+    ----------
+    store : MetadataStore
+    log : SegmentLog
+    pulsar_topics : PulsarTopics or None
+        None = there is no Pulsar.
+    end : callable or None
+        Aborts a transaction that has written to a topic which is being deleted.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        log: SegmentLog,
+        pulsar_topics: PulsarTopics | None = None,
+        end: EndTransaction | None = None,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._pulsar_topics = pulsar_topics
+        self._reached: set[bool] = set()
+        self.lives = TopicLives(store, log, end)
+        self.changes = TopologyChanges(store, log, self.lives, self.require)
+
+    def create(self, topic: TopicName, segments: int, *, exist_ok: bool = False) -> Topology:
+        """Create a topic of `segments` segments over the whole hash space.
+
+        With `exist_ok`, a topic of as many first segments is taken as it is. What somebody has
+        left half created, or half deleted, is finished first
+        (:mod:`~pulsar_txn_spark.segments.topic_lifecycle`).
+
+        Raises
+        ------
+        TopicExistsError
+            If the topic exists (with `exist_ok`: if it was created with another number of
+            segments; splits and merges since then do not matter), or Pulsar has a scalable topic
+            of its own of that name.
+        TopologyConflictError
+            If somebody else has deleted it meanwhile.
+        StoreUnavailableError, SegmentLogUnavailableError
+        """
+        self._refuse_scalable(topic)
+        found, created = self.lives.begin(lambda: Topology.plan(topic, segments, self._log.backend))
+        if created:
+            return found
+        if not exist_ok:
+            raise TopicExistsError(f"topic {topic} exists, with {len(found.active)} segments")
+        first = sum(not segment.parents for segment in found.segments)
+        if first != segments:
+            raise TopicExistsError(
+                f"topic {topic} exists and was created with {first} segments, expected {segments}"
+            )
+        self._list(found)
+        return found
+
+    def _list(self, found: Topology) -> None:
+        """Add a topic to the catalogue that an older version has left out of it."""
+        if self._store.catalogued(str(found.topic)) is None:
+            self._store.catalogue(str(found.topic))
+
+    def adopt(self, source: TopicName, topic: TopicName, segments: int | None = None) -> Topology:
+        """Make a topic of Pulsar's own domain, with its data, the beginning of a segmented one.
+
+        1. The topology is written: the partitions are to be the parents of `segments` children.
+        2. The topic is listed, and lives.
+        3. Whoever finds that carries it out, as any other change: the partitions become segments,
+           are sealed, and the children take over (:mod:`~pulsar_txn_spark.segments.changes`).
+
+        Again = it goes on where it was left.
+
+        Raises
+        ------
+        TopicExistsError
+            If there is such a topic, and it is not the adopted one.
+        TopicNotFoundError
+            If there is nothing to adopt.
+        TransactionDomainError
+            If it is a segment already.
+        SegmentLogError
+            If somebody still writes to it.
+        """
+        found = self.find(topic)
+        if found is None:
+            self._refuse_scalable(topic)
+            logs = [
+                s.ref.log_name for s in self._require_pulsar(str(source)).topology(source).active
+            ]
+            # Steps 1 and 2: the plan is durable before any topic is touched.
+            found, _ = self.lives.begin(
+                lambda: Topology.plan_adoption(
+                    topic, logs, segments or len(logs), self._log.backend
+                ),
+                Step.PLAN_CHILDREN,
+            )
+        adopted = {segment.ref.log_name for segment in found.segments if segment.adopted}
+        origins = {_PARTITION.sub("", log) for log in adopted}
+        if str(source) not in adopted | origins:
+            raise TopicExistsError(
+                f"topic {topic} exists, and has not adopted {source}"
+                + (f" but {', '.join(sorted(origins))}" if origins else "")
+                + ": choose another name, or write the data over"
+            )
+        self._list(found)
+        # Step 3.
+        return self.changes.finish(found)
+
+    def _refuse_scalable(self, topic: TopicName) -> None:
+        """Refuse the name of a topic that Pulsar itself keeps under it (5.0 and newer)."""
+        if self._pulsar_topics is not None:
+            self._pulsar_topics.refuse_scalable(topic)
+
+    def find(self, topic: TopicName) -> Topology | None:
+        """Return a topic's topology, None if there is no such topic that can be used."""
+        found = self.lives.read(topic)
+        return found if found is not None and found.state is TopicState.LIVE else None
+
+    def readable(self, topic: TopicName) -> Topology:
+        """Return a topic of either domain, for reading; otherwise as :meth:`require`."""
+        if topic.segmented:
+            return self.require(topic)
+        return self._require_pulsar(str(topic)).topology(topic)
+
+    def readable_if_there(self, topic: TopicName) -> Topology | None:
+        """Like :meth:`readable`, but None where a name was listed and there is no such topic."""
+        if not topic.segmented:
+            return self.readable(topic)
+        found = self.lives.read(topic)
+        if found is None:
+            self.lives.unlist(str(topic))
+        return found if found is not None and found.state is TopicState.LIVE else None
+
+    def log_of(self, segment: SegmentRef) -> SegmentLog:
+        """Return the log that a segment is in: topics of Pulsar's own domain have another one."""
+        if not segment.in_pulsar_domain:
+            return self._log
+        return self._require_pulsar(segment.topic)
+
+    def pulsar_knows(self, most: int, least: int) -> bool:
+        """Tell whether Pulsar's own coordinators know a transaction; False without Pulsar."""
+        return self._pulsar_topics is not None and self._pulsar_topics.knows_transaction(
+            most, least
+        )
+
+    def _require_pulsar(self, topic: str) -> PulsarTopics:
+        if self._pulsar_topics is None:
+            raise OptionError(
+                f"topic {topic} is one of Pulsar's own, but there is no Pulsar: give service.url "
+                "and admin.url, or name a segmented topic (topic://tenant/namespace/name)"
+            )
+        return self._pulsar_topics
+
+    def require(self, topic: TopicName) -> Topology:
+        """Like :meth:`find`, but the topic must be there.
+
+        Raises
+        ------
+        TopicNotFoundError
+            If it is not; the message says what there is.
+        """
+        topology = self.lives.read(topic)
+        if topology is not None and topology.state is TopicState.LIVE:
+            return topology
+        if topology is not None:
+            raise TopicNotFoundError(_NOT_IN_USE[topology.state].format(topic=topic))
+        known = self.names()
+        listed = f"there are {len(known)}: {', '.join(known[:8])}" if known else "there is none yet"
+        raise TopicNotFoundError(
+            f"topic {topic} does not exist in this metadata store ({listed}). Segmented topics are "
+            "created on purpose: pulsar_txn_spark.create_topic(options, topic, segments=4)"
+        )
+
+    def reach(self, topology: Topology) -> None:
+        """Find out whether the log can be read and written, once in each process.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        if not topology.active:
+            return  # it is being adopted
+        segment = topology.active[0].ref
+        if segment.in_pulsar_domain not in self._reached:
+            self.log_of(segment).reach(segment)
+            self._reached.add(segment.in_pulsar_domain)
+
+    def matching(self, pattern: str) -> list[TopicName]:
+        """Return the topics whose full name or path matches a regular expression, sorted.
+
+        One that is listed may be gone, or be on its way: :meth:`readable_if_there` tells. A pattern
+        ``persistent://tenant/namespace/<regular expression>`` is one of topics of Pulsar's own
+        domain, in one namespace.
+
+        Raises
+        ------
+        OptionError
+            If the pattern is no regular expression.
+        """
+        if pattern.startswith(f"{PULSAR_DOMAIN}://"):
+            return self._matching_in_pulsar(pattern)
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise OptionError(
+                f"topicsPattern {pattern!r} is no regular expression: {error}"
+            ) from error
+        names = [TopicName.parse(name) for name in self._store.list_topics()]
+        return [n for n in names if compiled.fullmatch(str(n)) or compiled.fullmatch(n.path)]
+
+    def _matching_in_pulsar(self, pattern: str) -> list[TopicName]:
+        found = re.fullmatch(rf"{PULSAR_DOMAIN}://([-=:.\w]+)/([-=:.\w]+)/(.+)", pattern)
+        try:
+            compiled = re.compile(found[3]) if found else None
+        except re.error as error:
+            raise OptionError(
+                f"topicsPattern {pattern!r}: no regular expression behind the namespace: {error}"
+            ) from error
+        if found is None or compiled is None:
+            raise OptionError(
+                f"topicsPattern {pattern!r}: expected {PULSAR_DOMAIN}://tenant/namespace/<regular "
+                "expression>: topics of Pulsar's own domain are looked for in one namespace"
+            )
+        names = self._require_pulsar(pattern).names(found[1], found[2])
+        return [name for name in names if compiled.fullmatch(name.name)]
+
+    def names(self) -> list[str]:
+        """Return the full names of the topics that can be used, sorted.
+
+        Names in the catalogue without a topic are removed from it.
+        """
+        return [str(found.topic) for found in self._topologies() if found.state is TopicState.LIVE]
+
+    def _topologies(self) -> Iterator[Topology]:
+        """Yield every topic of the catalogue that is there, whatever its state and backend."""
+        for name in self._store.list_topics():
+            read = self._store.read_topology(name)
+            if read is None:
+                self.lives.unlist(name)
+            else:
+                yield Topology.parse(*read)
+
+    def finish_deletions(self) -> tuple[int, dict[str, PulsarTxnError]]:
+        """Finish every deletion of a topic that somebody has left half done.
+
+        Returns
+        -------
+        tuple of int and dict of str to PulsarTxnError
+            How many there were, and what kept topics from being deleted.
+
+        Raises
+        ------
+        StoreUnavailableError, SegmentLogUnavailableError
+        """
+        finished = 0
+        failed: dict[str, PulsarTxnError] = {}
+        for found in self._topologies():
+            if found.state is not TopicState.DELETING or found.backend != self._log.backend:
+                continue
+            try:
+                self.lives.finish_deletion(found)
+            except (StoreUnavailableError, SegmentLogUnavailableError):
+                raise
+            except PulsarTxnError as error:
+                failed[str(found.topic)] = error
+            else:
+                finished += 1
+        return finished, failed
+
+    def finish_changes(self) -> tuple[int, dict[str, PulsarTxnError]]:
+        """Finish every split, merge and seal that somebody has left half done.
+
+        Returns
+        -------
+        tuple of int and dict of str to PulsarTxnError
+            How many there were, and what kept topics from being finished.
+
+        Raises
+        ------
+        StoreUnavailableError, SegmentLogUnavailableError
+        """
+        finished = 0
+        failed: dict[str, PulsarTxnError] = {}
+        for topology in self._topologies():
+            # The other backend's logs cannot be reached with these options.
+            if topology.state is not TopicState.LIVE or topology.backend != self._log.backend:
+                continue
+            if not topology.unfinished:
+                continue
+            try:
+                self.changes.finish(topology)
+            except (StoreUnavailableError, SegmentLogUnavailableError):
+                raise
+            except TopicNotFoundError:
+                continue  # deleted meanwhile, and its change with it
+            except PulsarTxnError as error:
+                failed[str(topology.topic)] = error
+            else:
+                finished += len(topology.unfinished)
+        return finished, failed
+
+    def delete(self, topic: TopicName) -> None:
+        """Delete a topic with all its data; open transactions that write to it are aborted.
+
+        First it is taken out of use. If the rest fails, the next call, a sweep, or whoever creates
+        the topic again goes on with it (:mod:`~pulsar_txn_spark.segments.topic_lifecycle`).
+
+        Raises
+        ------
+        TopicNotFoundError
+            If there is none.
+        StoreUnavailableError, SegmentLogUnavailableError
+        """
+        found = self.lives.read(topic)
+        if found is not None:
+            self.lives.end(found)
+        elif not self.lives.unlist(str(topic)):
+            self.require(topic)
+
+
+_NOT_IN_USE = {
+    TopicState.CREATING: (
+        "topic {topic} does not exist yet: it is being created, or whoever began it has failed. "
+        "Create it again, with as many segments: that goes on with it"
+    ),
+    TopicState.DELETING: (
+        "topic {topic} does not exist any more: it is being deleted, and nothing reads or writes "
+        "it. To finish the deletion, delete it again or run 'pulsar-txn sweep'; to have an empty "
+        "topic of this name, create it"
+    ),
+}

@@ -1,0 +1,745 @@
+"""A real standalone Pulsar without Docker, for tests, the demo and trying things out.
+
+The broker and its dependencies come from Maven Central (about 235 MB once, kept in Maven's own
+local repository) and run on a plain ``java``. Data lives in a temporary folder and goes with the
+process that asked for the server, also when that process is killed.
+
+From a shell::
+
+    python -m pulsar_txn_spark.testing.pulsar_server
+
+starts one in the foreground and prints its two URLs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Self
+
+from pulsar_txn_spark.errors import EnvironmentTooOldError, PulsarTxnError
+
+DEFAULT_VERSION = "4.0.7"
+"""The LTS release that the tests run against."""
+
+SERVICE_URL_VARIABLE = "PULSAR_TXN_SPARK_TEST_SERVICE_URL"
+ADMIN_URL_VARIABLE = "PULSAR_TXN_SPARK_TEST_ADMIN_URL"
+CACHE_VARIABLE = "PULSAR_TXN_SPARK_CACHE"
+
+_HOST = "127.0.0.1"
+_STARTUP_SECONDS = 120.0  # about 10 s on two idle cores; the rest is for a busy machine
+_RESOLVE_SECONDS = 1800.0  # a first download of 235 MB over a slow line
+_STOP_SECONDS = 45.0  # above the supervisor's own bound on an orderly shutdown
+_REQUEST_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+_LOG_TAIL_LINES = 40
+_LOG_FOLLOWS = "; the end of its log:\n"
+_MAX_MESSAGE_BYTES = 5 * 1024 * 1024  # a broker's own default
+_FRAME_PADDING_BYTES = 10 * 1024  # as brokers reckon (Commands.MESSAGE_SIZE_FRAME_PADDING)
+_PORT_ATTEMPTS = 3  # somebody may take a free port between our look and the broker's bind
+_OLDEST_JAVA = 17
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>pulsar-txn-spark</groupId>
+  <artifactId>broker-classpath</artifactId>
+  <version>1</version>{imports}
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.pulsar</groupId>
+      <artifactId>pulsar-broker</artifactId>
+      <version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+_IMPORTS = """
+  <dependencyManagement>
+    <dependencies>
+      <dependency>
+        <groupId>{group}</groupId>
+        <artifactId>{artifact}</artifactId>
+        <version>{version}</version>
+        <type>pom</type>
+        <scope>import</scope>
+      </dependency>
+    </dependencies>
+  </dependencyManagement>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What is particular to the standalone broker of a release of Pulsar.
+
+    Parameters
+    ----------
+    version : str
+        As on Maven Central, such as ``4.0.7`` or ``5.0.0-M1``.
+
+    Raises
+    ------
+    PulsarServerError
+        If it is no version.
+    """
+
+    version: str
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Return the major and the minor number."""
+        found = re.match(r"(\d+)\.(\d+)\.", self.version)
+        if found is None:
+            raise PulsarServerError(
+                f"--version: expected a release of Pulsar such as {DEFAULT_VERSION}, found "
+                f"{self.version!r}"
+            )
+        return int(found[1]), int(found[2])
+
+    @property
+    def bom(self) -> tuple[str, str, str] | None:
+        """Return group, artifact and version of what Maven has to import ahead.
+
+        Pulsar's build pins these for itself, in a place that does not count for who depends on it:
+        modules of several versions come together then, and the broker does not start.
+        """
+        if self.number >= (5, 0):
+            return "com.fasterxml.jackson", "jackson-bom", "2.21.3"
+        if self.number >= (4, 2):
+            return "io.opentelemetry", "opentelemetry-bom", "1.62.0"
+        return None
+
+    @property
+    def takes_bookkeeper_port(self) -> bool:
+        """Whether the standalone broker knows ``--bookkeeper-port``."""
+        return self.number < (5, 0)
+
+    @property
+    def pom(self) -> str:
+        """Return the Maven project of which the class path is resolved."""
+        imports = ""
+        if self.bom is not None:
+            group, artifact, version = self.bom
+            imports = _IMPORTS.format(group=group, artifact=artifact, version=version)
+        return _POM.format(version=self.version, imports=imports)
+
+
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %-5p [%t] %c{1} %m%n
+logger.standalone.name = org.apache.pulsar.PulsarStandalone
+logger.standalone.level = info
+"""
+
+_SETTINGS: Mapping[str, str] = {
+    "clusterName": "standalone",
+    "bindAddress": _HOST,
+    "advertisedAddress": _HOST,
+    "allowLoopback": "true",
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
+    "loadBalancerEnabled": "false",
+    "functionsWorkerEnabled": "false",
+    "webSocketServiceEnabled": "false",
+    "transactionCoordinatorEnabled": "true",
+    "brokerDeduplicationEnabled": "true",
+    "systemTopicEnabled": "true",
+    "topicLevelPoliciesEnabled": "true",
+    # The bookie writes to its journal, so that what was acknowledged survives a kill of the
+    # process (not of the machine: there is no fsync, which would only make the tests slow).
+    "journalWriteData": "true",
+    "journalSyncData": "false",
+    "journalMaxGroupWaitMSec": "0",
+    "managedLedgerCacheSizeMB": "128",
+    "dbStorage_writeCacheMaxSizeMb": "64",
+    "dbStorage_readAheadCacheMaxSizeMb": "32",
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    "numIOThreads": "2",
+    "numHttpServerThreads": "8",
+    # The only bookie: a few failed requests around a restart would put it into quarantine for half
+    # an hour, and nothing could be stored ("Not enough non-faulty bookies available").
+    "bookkeeperClientHealthCheckEnabled": "false",
+    "diskUsageThreshold": "0.99",
+    "diskUsageWarnThreshold": "0.99",
+}
+
+_METADATA_DRIVERS = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
+_JVM_ARGUMENTS = (
+    "-Xms256m",
+    "-Xmx1g",
+    "-XX:MaxDirectMemorySize=768m",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:-UsePerfData",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.net=ALL-UNNAMED",
+    "--add-opens=java.management/sun.management=ALL-UNNAMED",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    f"-Dbookkeeper.metadata.bookie.drivers={_METADATA_DRIVERS}BookieDriver",
+    f"-Dbookkeeper.metadata.client.drivers={_METADATA_DRIVERS}ClientDriver",
+)
+
+
+class PulsarServerError(PulsarTxnError):
+    """The standalone broker could not be resolved, started or stopped."""
+
+
+class NoBrokerError(PulsarTxnError):
+    """There is neither a broker nor the means to start one; the message says what was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where a broker listens, and which of the choices of :func:`choose_broker` it is."""
+
+    service_url: str
+    admin_url: str
+    origin: str
+
+
+def cache_folder() -> Path:
+    """Return the folder that keeps what was resolved, created if it is not there."""
+    configured = os.environ.get(CACHE_VARIABLE)
+    if configured:
+        folder = Path(configured)
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder /= "pulsar_txn_spark"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def resolve_classpath(version: str = DEFAULT_VERSION) -> str:
+    """Return the broker's class path, downloaded through Maven the first time.
+
+    Parameters
+    ----------
+    version : str
+        Release of ``org.apache.pulsar:pulsar-broker``.
+
+    Raises
+    ------
+    PulsarServerError
+        If Maven is absent or fails.
+    """
+    project = Release(version).pom
+    folder = cache_folder() / f"pulsar-{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    # One process resolves, the others wait for it and find the result.
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept, pom = folder / "classpath", folder / "pom.xml"
+        # What was resolved by an older version of this package may not be what is needed.
+        if kept.exists() and pom.exists() and pom.read_text() == project:
+            classpath = kept.read_text()
+            # Maven's local repository may have been cleaned since.
+            if all(Path(jar).exists() for jar in classpath.split(os.pathsep)):
+                return classpath
+        pom.write_text(project)
+        classpath = _run_maven(folder, version)
+        kept.write_text(classpath)
+        return classpath
+
+
+def _run_maven(folder: Path, version: str) -> str:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise PulsarServerError(
+            "cannot fetch the Pulsar broker: expected the command 'mvn' on the PATH, found none; "
+            "install Apache Maven, or name a running broker by the environment variables "
+            f"{SERVICE_URL_VARIABLE} and {ADMIN_URL_VARIABLE}"
+        )
+    pom, output = folder / "pom.xml", folder / "resolved"
+    command = [maven, "-B", "-q", "-f", str(pom), "dependency:build-classpath"]
+    command += [f"-Dmdep.outputFile={output}", "-Dmdep.includeScope=runtime"]
+    try:
+        done = subprocess.run(  # noqa: S603 - no part of it comes from outside
+            command, capture_output=True, text=True, timeout=_RESOLVE_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        raise PulsarServerError(
+            f"Maven did not resolve pulsar-broker {version} within {_RESOLVE_SECONDS:.0f} s; "
+            "check the connection to the Maven repository and start again (it goes on where it "
+            "stopped)"
+        ) from late
+    if done.returncode != 0 or not output.exists():
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-_LOG_TAIL_LINES:])
+        raise PulsarServerError(
+            f"Maven could not resolve pulsar-broker {version} (exit code {done.returncode}); "
+            f"the end of its output:\n{tail}"
+        )
+    return output.read_text().strip()
+
+
+def find_java() -> str:
+    """Return the ``java`` command.
+
+    Raises
+    ------
+    PulsarServerError
+        If there is none.
+    EnvironmentTooOldError
+        If it is older than Java 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise PulsarServerError(
+            "cannot start the Pulsar broker: expected 'java' in JAVA_HOME or on the PATH, found "
+            f"{java or 'none'}; install a Java {_OLDEST_JAVA} or newer"
+        )
+    shown = subprocess.run(  # noqa: S603 - the user's own java
+        [java, "-version"], capture_output=True, text=True, timeout=_REQUEST_SECONDS, check=False
+    ).stderr
+    match = re.search(r'version "(\d+)', shown)
+    if match and int(match[1]) < _OLDEST_JAVA:
+        raise EnvironmentTooOldError(
+            f"the Pulsar broker needs Java {_OLDEST_JAVA} or newer, found {match[1]}; "
+            "point JAVA_HOME to a newer one"
+        )
+    return java
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback address that nobody listens on just now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((_HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class PulsarServer:
+    """A standalone broker in a process of its own; a context manager.
+
+    Parameters
+    ----------
+    version : str
+        Release of Pulsar.
+    settings : Mapping[str, str], optional
+        Broker settings over the defaults (``broker.conf`` names).
+    token : str, optional
+        Superuser token for the admin calls of the start, where `settings` switch
+        authentication on.
+    startup_timeout_s : float
+        Bound on the time from the start until the broker answers.
+
+    Attributes
+    ----------
+    service_url, admin_url : str
+        The same over restarts.
+    log_path : Path
+        The broker's log; it goes with the server.
+    """
+
+    def __init__(
+        self,
+        *,
+        version: str = DEFAULT_VERSION,
+        settings: Mapping[str, str] | None = None,
+        token: str | None = None,
+        startup_timeout_s: float = _STARTUP_SECONDS,
+    ) -> None:
+        self._version = version
+        self._settings = dict(settings or {})
+        self._token = token
+        self._startup_timeout_s = startup_timeout_s
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+        self._ports: list[int] = []
+        self._command: list[str] = []
+
+    @property
+    def service_url(self) -> str:
+        """Return the URL of the binary protocol."""
+        return f"pulsar://{_HOST}:{self._ports[0]}"
+
+    @property
+    def admin_url(self) -> str:
+        """Return the URL of the admin REST API."""
+        return f"http://{_HOST}:{self._ports[1]}"
+
+    @property
+    def log_path(self) -> Path:
+        """Return the path of the broker's log."""
+        if self._folder is None:
+            raise PulsarServerError("the server was not started or is stopped: there is no log")
+        return self._folder / "broker.log"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the broker and wait until it serves the namespace ``public/default``.
+
+        Raises
+        ------
+        PulsarServerError
+            If it ends or does not answer in time; with the end of its log.
+        """
+        classpath, java = resolve_classpath(self._version), find_java()
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self._folder = Path(tempfile.mkdtemp(prefix="pulsar-txn-spark-"))
+            self._ports = free_ports(3)
+            self._write_files(java, classpath)
+            self._launch()
+            try:
+                self._await_ready()
+            except BaseException as failure:
+                taken = isinstance(failure, PulsarServerError) and "BindException" in str(failure)
+                self.stop()
+                if taken and attempt < _PORT_ATTEMPTS:
+                    continue
+                raise
+            return
+
+    def stop(self) -> None:
+        """Kill the broker and remove its data; again = no harm."""
+        # Nobody will look at the data any more: an orderly shutdown would only take time.
+        self._request("discard")
+        self._folder = None
+
+    def restart(self, *, crash: bool = False) -> None:
+        """Stop the broker and start it again with the same ports and data.
+
+        Parameters
+        ----------
+        crash : bool
+            Kill it instead of an orderly shutdown.
+        """
+        self.pause(crash=crash)
+        self.resume()
+
+    def pause(self, *, crash: bool = False) -> None:
+        """Stop the broker but keep its data, for :meth:`resume`."""
+        self._request("crash" if crash else "pause")
+
+    def resume(self) -> None:
+        """Start the broker again on the data and the ports that it had."""
+        self._launch()
+        try:
+            self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _write_files(self, java: str, classpath: str) -> None:
+        assert self._folder is not None
+        broker_port, web_port, bookie_port = self._ports
+        settings = dict(_SETTINGS)
+        settings |= {"brokerServicePort": str(broker_port), "webServicePort": str(web_port)}
+        settings |= self._settings
+        # The bookie's frame holds an entry of the broker's limit and what is put around it. Its own
+        # default is that limit itself: an entry just below would never be stored.
+        largest = int(settings.get("maxMessageSize", _MAX_MESSAGE_BYTES)) + _FRAME_PADDING_BYTES
+        settings.setdefault("nettyMaxFrameSizeBytes", str(largest))
+        config = self._folder / "broker.conf"
+        config.touch(mode=0o600)  # the settings may hold a secret
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        (self._folder / "log4j2.properties").write_text(_LOGGING)
+        arguments = [
+            *_JVM_ARGUMENTS,
+            f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
+            f"-Djava.io.tmpdir={self._folder}",
+            "-cp",
+            classpath,
+            "org.apache.pulsar.PulsarStandaloneStarter",
+            *("--config", str(config), "-nss", "-nfw", "-a", _HOST),
+            *("--metadata-dir", str(self._folder / "metadata")),
+            *("--bookkeeper-dir", str(self._folder / "bookkeeper")),
+        ]
+        if Release(self._version).takes_bookkeeper_port:
+            arguments += ["--bookkeeper-port", str(bookie_port)]
+        # An argument file: a class path of 317 jars makes every list of processes unreadable.
+        quoted = (argument.replace("\\", "\\\\").replace('"', '\\"') for argument in arguments)
+        (self._folder / "java.args").write_text("".join(f'"{one}"\n' for one in quoted))
+        self._command = [java, f"@{self._folder / 'java.args'}"]
+
+    def _launch(self) -> None:
+        if self._folder is None or self._supervisor is not None:
+            raise PulsarServerError("the server is not in a state in which it can be started")
+        supervisor = Path(__file__).with_name("supervisor.py")
+        command = [sys.executable, "-I", str(supervisor), str(self._folder), *self._command]
+        with self.log_path.open("ab") as log:
+            self._supervisor = subprocess.Popen(  # noqa: S603 - our own file and java
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                # Ctrl-C in a terminal is for the tests: they stop the server.
+                start_new_session=True,
+            )
+
+    def _request(self, request: str) -> None:
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            if self._folder is not None and request == "discard":
+                shutil.rmtree(self._folder, ignore_errors=True)
+            return
+        assert supervisor.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended by itself
+            supervisor.stdin.write(f"{request}\n".encode())
+            supervisor.stdin.close()
+        try:
+            supervisor.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            supervisor.kill()  # the broker dies with it
+            supervisor.wait()
+        if request == "discard" and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + self._startup_timeout_s
+        last = "no answer yet"
+        while time.monotonic() < deadline:
+            assert self._supervisor is not None
+            code = self._supervisor.poll()
+            if code is not None:
+                raise PulsarServerError(
+                    f"the Pulsar broker ended while it was starting (exit code {code})"
+                    + self._log_tail()
+                )
+            try:
+                _prepare(self.admin_url, self._token)
+            except (OSError, ValueError) as not_yet:
+                last = str(not_yet)
+            else:
+                return
+            time.sleep(_POLL_SECONDS)
+        raise PulsarServerError(
+            f"the Pulsar broker did not answer within {self._startup_timeout_s:g} s ({last}): give "
+            "it longer (--startup-timeout, or startup_timeout_s) if the machine is busy"
+            + self._log_tail()
+        )
+
+    def _log_tail(self) -> str:
+        lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        return _LOG_FOLLOWS + "\n".join(lines)
+
+
+def _prepare(admin_url: str, token: str | None = None) -> None:
+    """Set the namespace up and see that topics can be served; raises until it is so."""
+
+    def call(method: str, path: str, body: bytes | None = None) -> bytes:
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        request = urllib.request.Request(  # noqa: S310 - always http to the loopback address
+            admin_url + path, data=body, method=method, headers=headers
+        )
+        # No proxy of the environment stands between us and the loopback address.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=_REQUEST_SECONDS) as answer:
+            content: bytes = answer.read()
+            return content
+
+    if "public/default" not in json.loads(call("GET", "/admin/v2/namespaces/public")):
+        raise ValueError("the namespace public/default is not there yet")
+    forever = json.dumps({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}).encode()
+    call("POST", "/admin/v2/namespaces/public/default/retention", forever)
+    call("GET", "/lookup/v2/topic/persistent/public/default/ready")
+    # A look-up needs no bookie. Loading a topic does, and after a kill the bookie may come late:
+    # "Not enough non-faulty bookies available".
+    topic = "/admin/v2/persistent/public/default/ready"
+    try:
+        call("PUT", topic, b"")
+    except urllib.error.HTTPError as answer:
+        if answer.code != HTTPStatus.CONFLICT:  # it is there from before
+            raise
+    call("GET", f"{topic}/internalStats")
+
+
+@contextlib.contextmanager
+def choose_broker() -> Iterator[Broker]:
+    """Give a broker for tests: the environment's, one in Docker, or one from Maven.
+
+    Yields
+    ------
+    Broker
+        Its URLs; what was started for it stops at the end.
+
+    Raises
+    ------
+    NoBrokerError
+        If none of the three is possible; with Maven present, a failure is a failure.
+    """
+    service_url = os.environ.get(SERVICE_URL_VARIABLE)
+    admin_url = os.environ.get(ADMIN_URL_VARIABLE)
+    if bool(service_url) != bool(admin_url):
+        raise PulsarServerError(
+            f"expected both of {SERVICE_URL_VARIABLE} and {ADMIN_URL_VARIABLE}, found only one; "
+            "set the other one or unset this one"
+        )
+    if service_url and admin_url:
+        yield Broker(service_url, admin_url, "environment")
+        return
+    no_docker = _docker_absent()
+    if no_docker is None:
+        with _docker_broker() as broker:
+            yield broker
+        return
+    if shutil.which("mvn") is None:
+        raise NoBrokerError(
+            f"no Pulsar to test against: {SERVICE_URL_VARIABLE} is not set, {no_docker}, and there "
+            "is no 'mvn' on the PATH"
+        )
+    with PulsarServer() as server:
+        yield Broker(server.service_url, server.admin_url, "maven")
+
+
+def _docker_absent() -> str | None:
+    """Say why Docker cannot serve, None if it can."""
+    try:
+        import testcontainers.core.container  # noqa: F401, PLC0415 - optional
+    except ImportError:
+        return "testcontainers is not installed"
+    docker = shutil.which("docker")
+    if docker is None:
+        return "there is no 'docker' on the PATH"
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command
+            [docker, "info"], capture_output=True, timeout=_REQUEST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "'docker info' does not answer"
+    return None if done.returncode == 0 else "'docker info' finds no daemon"
+
+
+@contextlib.contextmanager
+def _docker_broker() -> Iterator[Broker]:
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - optional
+
+    # The broker tells clients its own port, so it must be the same inside and outside.
+    broker_port, web_port = free_ports(2)
+    settings = {
+        name: value
+        for name, value in _SETTINGS.items()
+        if name not in {"bindAddress", "clusterName"}
+    }
+    settings |= {"brokerServicePort": str(broker_port), "webServicePort": str(web_port)}
+    container = DockerContainer(f"apachepulsar/pulsar:{DEFAULT_VERSION}")
+    for name, value in settings.items():
+        container = container.with_env(f"PULSAR_PREFIX_{name}", value)
+    container = (
+        container.with_bind_ports(broker_port, broker_port)
+        .with_bind_ports(web_port, web_port)
+        .with_command(
+            "sh -c 'bin/apply-config-from-env.py conf/standalone.conf && exec bin/pulsar "
+            "standalone -nss -nfw'"
+        )
+    )
+    broker = Broker(f"pulsar://{_HOST}:{broker_port}", f"http://{_HOST}:{web_port}", "docker")
+    with container:
+        deadline = time.monotonic() + _STARTUP_SECONDS
+        while True:
+            try:
+                _prepare(broker.admin_url)
+            except (OSError, ValueError) as not_yet:
+                if time.monotonic() > deadline:
+                    raise PulsarServerError(
+                        f"Pulsar in Docker did not answer within {_STARTUP_SECONDS:.0f} s: "
+                        f"{not_yet}"
+                    ) from not_yet
+                time.sleep(_POLL_SECONDS)
+            else:
+                break
+        yield broker
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a broker in the foreground until a signal comes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pulsar_txn_spark.testing.pulsar_server",
+        description="Start a standalone Pulsar with throw-away data and print its URLs.",
+    )
+    parser.add_argument("--version", default=DEFAULT_VERSION, help="release of Pulsar")
+    parser.add_argument(
+        "--startup-timeout",
+        type=float,
+        default=_STARTUP_SECONDS,
+        metavar="SECONDS",
+        help="how long the broker may take until it answers (%(default)g)",
+    )
+    parser.add_argument(
+        "--run",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="once it answers, run this with service.url=... and admin.url=... as further "
+        "arguments, and end with it; if the broker does not come up, it is not run",
+    )
+    chosen = parser.parse_args(arguments)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        with PulsarServer(
+            version=chosen.version, startup_timeout_s=chosen.startup_timeout
+        ) as server:
+            urls = [f"service.url={server.service_url}", f"admin.url={server.admin_url}"]
+            if chosen.run:
+                return _run([*chosen.run, *urls], ended)
+            print("\n".join(urls), flush=True)  # noqa: T201 - what it is for
+            ended.wait()
+    except PulsarTxnError as error:
+        print(f"error: {_in_one_line(error)}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _run(command: list[str], ended: threading.Event) -> int:
+    """Run a command until it ends or a signal comes, and return its exit code."""
+    try:
+        process = subprocess.Popen(command)  # noqa: S603 - the user's own
+    except OSError as error:
+        raise PulsarServerError(f"{command[0]} does not run: {error.strerror}") from error
+    while process.poll() is None:
+        if ended.wait(_POLL_SECONDS):
+            process.terminate()
+            return process.wait()
+    return process.returncode
+
+
+def _in_one_line(error: PulsarTxnError) -> str:
+    """Return what happened; the end of the broker's log goes into a file, which outlives it."""
+    what, separator, log = str(error).partition(_LOG_FOLLOWS)
+    if not separator:
+        return " ".join(what.split())
+    number, path = tempfile.mkstemp(prefix="pulsar-broker-", suffix=".log")
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        file.write(log)
+    return f"{' '.join(what.split())}; the end of its log is in {path}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,438 @@
+"""Resets and deletions of subscriptions: one step each, and nobody dead is in their way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from typer.testing import CliRunner
+
+from pulsar_txn_spark.admin import topics as topic_admin
+from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
+from pulsar_txn_spark.cli import main
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.errors import (
+    AcknowledgementConflictError,
+    OptionError,
+    PulsarTxnError,
+    SegmentNotFoundError,
+)
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.retention import Retention
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.protocol import AckRequest, Code, EndedBy, TxnId, TxnState
+from pulsar_txn_spark.store.redis.store import RedisStore
+
+TOPIC = TopicName.parse("administered")
+NAME = str(TOPIC)
+SUB = "sub"
+
+
+@pytest.fixture
+def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
+    found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+    found.topics.create(TOPIC, 1)
+    return found
+
+
+@pytest.fixture
+def options(redis_path: str) -> dict[str, str]:
+    return {"store.path": redis_path}
+
+
+def segment(run: Runtime, number: int = 0) -> str:
+    return run.topics.require(TOPIC).segment(str(number)).ref.id
+
+
+def write(run: Runtime, *values: bytes) -> Position:
+    [found] = run.topics.require(TOPIC).active
+    writer = run.log.writer(found.ref, "plain")
+    for value in values:
+        writer.append(pa.record_batch([pa.array([value])], names=["value"]))
+        last = writer.flush().last
+    writer.close()
+    assert last is not None
+    run.store.raise_high(found.ref.id, last)
+    return last
+
+
+def claim(run: Runtime, start: Position = EARLIEST, source: int = 1) -> None:
+    answer = run.store.claim_cursor(segment(run), SUB, "q", source, start)
+    assert answer.code is Code.OK
+
+
+def place(
+    run: Runtime, start: Position, end: Position, timeout_ms: int = 60_000
+) -> tuple[TxnId, str]:
+    """Place a pending acknowledgement of a transaction that stays open."""
+    nonce = f"ack-{end}"
+    txn = run.coordinator.new_txn(nonce, timeout_ms=timeout_ms)
+    run.store.intend(txn, nonce, timeout_ms, [f"A|{segment(run)}|{SUB}"])
+    request = AckRequest(segment(run), SUB, "q", 1, start, end, "s", "0")
+    assert [a.code for a in run.store.place_acks(txn, [request])] == [Code.OK]
+    return txn, nonce
+
+
+def stands(run: Runtime) -> tuple[Position, str] | None:
+    [cursor] = run.store.read_cursors([segment(run)], SUB)
+    return None if cursor is None else (cursor.position, cursor.query)
+
+
+def at(entry: int) -> Position:
+    return Position(1, entry)
+
+
+def delete_beside(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let retention delete a segment that is read through, behind the next look at its cursors."""
+    end = write(run, b"a")
+    claim(run, end)
+    [parent] = run.topics.require(TOPIC).active
+    run.topics.changes.split(TOPIC, parent.descriptor)
+    run.store.change_property(NAME, "__retention", Retention(size_bytes=0).serialize())
+    read = RedisStore.read_cursors
+    deleted: list[str] = []
+
+    def beside(store: RedisStore, *args: Any) -> Any:
+        found = read(store, *args)
+        if not deleted:
+            deleted.append("now")
+            deleted[:] = run.retention().sweep(lambda _: None).deleted
+        return found
+
+    monkeypatch.setattr(RedisStore, "read_cursors", beside)
+    return deleted
+
+
+# -- one step ------------------------------------------------------------------------------------
+
+
+def test_a_reset_to_here_keeps_what_is_committed_while_it_runs(
+    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 6: it read the cursor and wrote it back."""
+    write(run, b"a", b"b")
+    claim(run)
+    reset = RedisStore.reset_cursor
+    late: list[int] = []
+
+    def beside(store: RedisStore, *args: Any) -> Any:
+        if not late:
+            late.append(1)
+            run.coordinator.commit(*place(run, EARLIEST, at(1)), Outcome())
+        return reset(store, *args)
+
+    monkeypatch.setattr(RedisStore, "reset_cursor", beside)
+    topic_admin.reset_subscription(options, NAME, SUB, to="here")
+    assert stands(run) == (at(1), "")
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest"])
+def test_a_reset_that_finds_the_cursor_moved_looks_again(
+    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    write(run, b"a", b"b")
+    claim(run)
+    reset = RedisStore.reset_cursor
+    calls: list[Code] = []
+
+    def beside(store: RedisStore, *args: Any) -> Any:
+        if not calls:
+            run.coordinator.commit(*place(run, EARLIEST, at(0)), Outcome())
+            write(run, b"c")
+        answer = reset(store, *args)
+        calls.append(answer.code)
+        return answer
+
+    monkeypatch.setattr(RedisStore, "reset_cursor", beside)
+    topic_admin.reset_subscription(options, NAME, SUB, to=to)
+    assert calls == [Code.CHANGED, Code.OK]
+    assert stands(run) == ((EARLIEST if to == "earliest" else at(2)), "")
+
+
+@pytest.mark.parametrize(
+    "to", ["earliest", "latest", "here", datetime.max.replace(tzinfo=UTC)], ids=str
+)
+def test_a_reset_passes_over_a_segment_that_is_deleted_beside_it(
+    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, to: str | datetime
+) -> None:
+    """Its subscriptions have read it, and stand in its children: nobody needs what is left."""
+    deleted = delete_beside(run, monkeypatch)
+    moves = topic_admin.reset_subscription(options, NAME, SUB, to=to)
+    [parent, *children] = [s.ref.id for s in run.topics.require(TOPIC).segments]
+    assert deleted == [parent]
+    assert [move.segment for move in moves] == children
+    cursors = run.store.read_cursors(children, SUB)
+    assert [cursor and cursor.query for cursor in cursors] == ["", ""]
+
+
+def test_a_place_in_a_segment_that_is_deleted_meanwhile_is_refused(
+    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted = delete_beside(run, monkeypatch)
+    with pytest.raises(OptionError, match="has no log: a subscription stands only in"):
+        topic_admin.reset_subscription(options, NAME, SUB, to={"0000-ffff-0": EARLIEST})
+    assert len(deleted) == 1
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest", {"0000-ffff-0": EARLIEST}], ids=str)
+def test_a_log_that_is_gone_though_somebody_needs_it_is_an_error_of_the_reset(
+    run: Runtime, options: dict[str, str], to: str | dict[str, Position]
+) -> None:
+    write(run, b"a")
+    claim(run)
+    [found] = run.topics.require(TOPIC).active
+    run.log.delete(found.ref)
+    with pytest.raises(SegmentNotFoundError):
+        topic_admin.reset_subscription(options, NAME, SUB, to=to)
+
+
+def test_a_query_that_runs_cannot_take_a_subscription_back(
+    run: Runtime, options: dict[str, str]
+) -> None:
+    write(run, b"a")
+    claim(run, source=7)
+    topic_admin.reset_subscription(options, NAME, SUB, to="here")
+    for source, expected in ((6, Code.CHANGED), (7, Code.CHANGED), (8, Code.OK)):
+        answer = run.store.claim_cursor(segment(run), SUB, "q", source, EARLIEST)
+        assert answer.code is expected
+
+
+def test_a_query_that_goes_on_elsewhere_does_not_take_a_subscription_that_was_moved(
+    run: Runtime, options: dict[str, str]
+) -> None:
+    write(run, b"a")
+    claim(run)
+    topic_admin.reset_subscription(options, NAME, SUB, to="latest")
+    for start, expected in ((EARLIEST, Code.CHANGED), (at(0), Code.OK)):
+        answer = run.store.claim_cursor(segment(run), SUB, "q", 2, start, only_there=True)
+        assert answer.code is expected
+
+
+# -- who is in the way ---------------------------------------------------------------------------
+
+Admin = Callable[[dict[str, str]], object]
+BOTH: list[Admin] = [
+    lambda options: topic_admin.reset_subscription(options, NAME, SUB, to="here"),
+    lambda options: topic_admin.delete_subscription(options, NAME, SUB),
+]
+
+
+@pytest.mark.parametrize("act", BOTH, ids=["reset", "delete"])
+def test_a_decided_transaction_is_completed_on_behalf_of_its_dead_owner(
+    run: Runtime, options: dict[str, str], act: Admin
+) -> None:
+    """Finding 13: both refused for ever, until somebody swept."""
+    write(run, b"a")
+    claim(run)
+    txn, nonce = place(run, EARLIEST, at(0))
+    outcome = Outcome().SerializeToString(deterministic=True)
+    ended = run.store.end_txn(txn, TxnState.COMMITTED, outcome, EndedBy.OWNER, nonce=nonce)
+    assert ended.code is Code.OK
+    act(options)  # the owner died right behind the compare-and-set
+    assert stands(run) in ((at(0), ""), None)
+
+
+@pytest.mark.parametrize("act", BOTH, ids=["reset", "delete"])
+def test_an_expired_transaction_is_aborted_first(
+    run: Runtime, options: dict[str, str], act: Admin
+) -> None:
+    """Finding 13."""
+    write(run, b"a")
+    claim(run)
+    txn, _ = place(run, EARLIEST, at(0), timeout_ms=0)
+    act(options)
+    header = run.store.read_txn(txn)
+    assert header is not None
+    assert header.state is TxnState.ABORTED
+    assert stands(run) in ((EARLIEST, ""), None)
+
+
+@pytest.mark.parametrize("act", BOTH, ids=["reset", "delete"])
+def test_a_living_transaction_is_refused_and_named(
+    run: Runtime, options: dict[str, str], act: Admin
+) -> None:
+    write(run, b"a")
+    claim(run)
+    txn, _ = place(run, EARLIEST, at(0))
+    with pytest.raises(AcknowledgementConflictError, match="which is open") as caught:
+        act(options)
+    assert str(txn) in str(caught.value)
+    assert stands(run) == (EARLIEST, "q")
+
+
+# -- where to ------------------------------------------------------------------------------------
+
+
+def test_an_unknown_subscription_is_an_error_and_is_not_made(
+    run: Runtime, options: dict[str, str]
+) -> None:
+    """Finding 25: a misspelt name was created, and then held data for ever."""
+    claim(run)
+    for act in (
+        lambda: topic_admin.reset_subscription(options, NAME, "subb", to="earliest"),
+        lambda: topic_admin.delete_subscription(options, NAME, "subb"),
+    ):
+        with pytest.raises(PulsarTxnError, match="has no subscription 'subb'; there are: sub"):
+            act()
+    assert run.store.list_subscriptions(segment(run)) == [SUB]
+
+
+def test_a_subscription_is_reset_to_a_position(run: Runtime, options: dict[str, str]) -> None:
+    write(run, b"a", b"b", b"c")
+    claim(run)
+    descriptor = segment(run).rpartition("/")[2]
+    places: Any = ({descriptor: "1:1"}, json.dumps({descriptor: "1:1"}), {segment(run): at(1)})
+    for number, to in enumerate(places, 1):
+        claim(run, source=number)
+        [move] = topic_admin.reset_subscription(options, NAME, SUB, to=to)
+        assert (str(move.after), move.owner) == ("1:1", "q")
+        assert stands(run) == (at(1), "")
+
+
+def test_a_segment_that_is_not_named_stays_where_it_stands(
+    run: Runtime, options: dict[str, str]
+) -> None:
+    write(run, b"a", b"b")
+    claim(run, at(1))
+    run.topics.changes.seal(TOPIC, "0")
+    child = run.topics.require(TOPIC).active[0]
+    run.store.claim_cursor(child.ref.id, SUB, "q", 1, EARLIEST)
+    topic_admin.reset_subscription(options, NAME, SUB, to={child.descriptor: "earliest"})
+    assert stands(run) == (at(1), "")
+
+
+@pytest.mark.parametrize(
+    "to, expected",
+    [
+        ({"0000-ffff-0": "1:9"}, "1:9 lies behind 1:0"),
+        ({"0000-ffff-7": "1:0"}, "has no segment"),
+        ({"0000-ffff-0": "x"}, "expected a position as 'ledger:entry'"),
+        ({}, "expected positions like"),
+        ("yesterday", "expected 'earliest', 'latest', 'here', a time"),
+        ("2026-01-31T08:00:00", "has no zone"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_refused(
+    run: Runtime, options: dict[str, str], to: Any, expected: str
+) -> None:
+    write(run, b"a")
+    claim(run)
+    with pytest.raises(OptionError, match=expected):
+        topic_admin.reset_subscription(options, NAME, SUB, to=to)
+    assert stands(run) == (EARLIEST, "q")
+
+
+def test_a_subscription_is_reset_to_a_time(
+    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(run, b"old")
+    _, now_ms = run.store.lowest_open(0)
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+    asked: list[int] = []
+
+    def published_before(_log: object, _segment: object, time_ms: int) -> Position:
+        asked.append(time_ms)
+        return at(0)
+
+    write(run, b"new")
+    claim(run)
+    monkeypatch.setattr(EmbeddedSegmentLog, "published_before", published_before)
+    topic_admin.reset_subscription(options, NAME, SUB, to=moment)
+    assert stands(run) == (at(0), "")
+    assert asked == [now_ms]
+
+
+def test_what_is_not_decided_yet_is_not_skipped_however_old_it_is(
+    run: Runtime, options: dict[str, str]
+) -> None:
+    last = write(run, b"old")
+    txn = run.coordinator.new_txn("open", timeout_ms=60_000)
+    run.buffer.admit(txn, "open", 60_000, f"{txn.key}-0-w", [segment(run)])
+    write(run, b"behind the pin")
+    claim(run)
+    later = datetime.now(UTC) + timedelta(days=1)
+    topic_admin.reset_subscription(options, NAME, SUB, to=later)
+    assert stands(run) == (last, "")
+
+
+def test_a_dry_run_says_what_would_move_and_moves_nothing(
+    run: Runtime, options: dict[str, str]
+) -> None:
+    write(run, b"a", b"b")
+    claim(run)
+    [move] = topic_admin.reset_subscription(options, NAME, SUB, to="latest", dry_run=True)
+    assert (str(move.before), str(move.after)) == ("-1:-1", "1:1")
+    assert stands(run) == (EARLIEST, "q")
+
+
+# -- the command line ----------------------------------------------------------------------------
+
+
+def invoke(options: dict[str, str], *args: str, answer: str = "") -> Any:
+    given = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    return CliRunner().invoke(main.app, ["subscription", *args, *given], input=answer)
+
+
+def test_a_reset_without_a_place_is_refused(run: Runtime, options: dict[str, str]) -> None:
+    """Finding 25: it rewound to the beginning, unasked."""
+    write(run, b"a")
+    claim(run, at(0))
+    result = invoke(options, "reset", NAME, SUB)
+    assert result.exit_code == 2
+    assert "--to" in result.output
+    assert stands(run) == (at(0), "q")
+
+
+@pytest.mark.parametrize(
+    "command", [["reset", NAME, SUB, "--to", "earliest"], ["delete", NAME, SUB]]
+)
+def test_a_reset_and_a_deletion_ask_and_name_the_owner(
+    run: Runtime, options: dict[str, str], command: list[str]
+) -> None:
+    write(run, b"a")
+    claim(run)
+    run.coordinator.commit(*place(run, EARLIEST, at(0)), Outcome())
+    result = invoke(options, *command, answer="n\n")
+    assert result.exit_code == 1
+    assert "belongs to query q, which last committed an acknowledgement 0 s ago" in " ".join(
+        result.output.split()
+    )
+    assert stands(run) == (at(0), "q")
+    assert invoke(options, *command, answer="y\n").exit_code == 0
+    assert stands(run) in ((EARLIEST, ""), None)
+
+
+def test_a_dry_run_of_the_command_asks_nothing_and_changes_nothing(
+    run: Runtime, options: dict[str, str]
+) -> None:
+    write(run, b"a")
+    claim(run)
+    result = invoke(options, "reset", NAME, SUB, "--to", "latest", "--dry-run", "--json")
+    [row] = json.loads(result.stdout)
+    assert (row["from"], row["to"], row["query"]) == ("-1:-1", "1:0", "q")
+    assert stands(run) == (EARLIEST, "q")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["reset", NAME, "subb", "--to", "earliest", "--yes"],
+        ["delete", NAME, "subb", "--yes"],
+        ["describe", NAME, "subb"],
+    ],
+    ids=["reset", "delete", "describe"],
+)
+def test_an_unknown_name_on_the_command_line_is_an_error(
+    run: Runtime, options: dict[str, str], command: list[str]
+) -> None:
+    claim(run)
+    result = invoke(options, *command)
+    assert "has no subscription 'subb'" in str(result.exception)
+    assert run.store.list_subscriptions(segment(run)) == [SUB]

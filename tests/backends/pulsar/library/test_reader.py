@@ -1,0 +1,153 @@
+"""A broker that holds readers back is noticed: silence is not the end of a range."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from unittest import mock
+
+import pytest
+
+from pulsar_txn_spark.backends.pulsar import log as pulsar_log
+from pulsar_txn_spark.backends.pulsar.admin_api import EntryHead, TransactionState
+from pulsar_txn_spark.backends.pulsar.ledgers import Layout, Ledger
+from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
+from pulsar_txn_spark.errors import SegmentLogError, SegmentLogUnavailableError
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
+
+SEGMENT = SegmentRef("s", "topic://public/default/t", "persistent://public/default/s")
+END = Position(3, 2)
+PLAIN, HIDDEN = EntryHead(False, "", 0, 1), EntryHead(True, "", 0, 1)
+
+
+class Entry(NamedTuple):
+    position: Position
+    producer_name: str = "w"
+
+
+def layout(entries: int) -> Layout:
+    """Return a topic of one ledger."""
+    ledgers = (Ledger(3, entries, 100),) if entries else ()
+    return Layout(3, ledgers, Position(3, entries - 1) if entries else EARLIEST, entries, 3)
+
+
+class Broker:
+    """Shows entries when it likes, and tells what they are."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 0.0)
+        self.state: TransactionState | None = None
+        self.heads: dict[Position, EntryHead] = {}
+        self.layouts = [layout(3)]
+        self.shown: list[Entry | None] = []
+        self.rows: list[Entry] = []
+        self.log = PulsarSegmentLog.__new__(PulsarSegmentLog)
+        admin = mock.Mock()
+        admin.settled_transactions_of.side_effect = lambda *_, **__: self.state
+        admin.layout.side_effect = self._layout
+        self.log._admin = admin
+        self.log._heads = mock.Mock()
+        self.log._heads.entry_head.side_effect = lambda _, at: self.heads.get(at, PLAIN)
+        self.log._heads.between.side_effect = lambda *_: ()
+        self.log._transport = mock.Mock(drops_chunks=True)
+        feed = self.log._transport.feed.return_value
+        feed.next_entry.side_effect = lambda _: self.shown.pop(0) if self.shown else None
+        rows = self.log._transport.rows.return_value
+        rows.add.side_effect = self.rows.append
+        rows.batches.return_value = []
+        for name in ("_check_process", "_check_exists", "_check_whole"):
+            monkeypatch.setattr(self.log, name, mock.Mock())
+
+    def _layout(self, _topic: str) -> Layout:
+        return self.layouts.pop(0) if len(self.layouts) > 1 else self.layouts[0]
+
+    def read(self) -> list[int]:
+        """Read the range, and return which entries came."""
+        found = self.log.read(
+            SEGMENT,
+            EARLIEST,
+            END,
+            visible=lambda _writer, _position: True,
+            columns=frozenset({"value"}),
+            max_rows=10,
+        )
+        assert list(found) == []
+        return [entry.position.entry for entry in self.rows]
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    return Broker(monkeypatch)
+
+
+def test_rows_that_the_broker_holds_back_are_not_skipped(broker: Broker) -> None:
+    broker.state = TransactionState("Ready", Position(3, 0), 1)
+    with pytest.raises(SegmentLogUnavailableError, match=r"nobody read beyond 3:0.*Nothing was"):
+        broker.read()
+
+
+@pytest.mark.parametrize("shown", [0, 1, 2])
+def test_a_broker_that_shows_nothing_more_before_the_end_makes_no_range_shorter(
+    broker: Broker, shown: int
+) -> None:
+    broker.shown = [Entry(Position(3, entry)) for entry in range(shown)]
+    with pytest.raises(
+        SegmentLogUnavailableError, match=rf"shows nothing after .*3:{shown} is there.*Nothing was"
+    ):
+        broker.read()
+
+
+def test_a_broker_that_is_late_is_waited_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 60.0)
+    first, *others = (Entry(Position(3, entry)) for entry in range(3))
+    broker.shown = [first, None, None, None, *others]
+    assert broker.read() == [0, 1, 2]
+
+
+def test_a_broker_that_knows_no_such_entries_yet_is_waited_for_and_then_named(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.layouts = [layout(0)]
+    with pytest.raises(SegmentLogUnavailableError, match=r"although 3:2 is there or was"):
+        broker.read()
+    monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 60.0)
+    broker.layouts = [layout(0), layout(0), layout(3)]
+    broker.shown = [None, None, *(Entry(Position(3, entry)) for entry in range(3))]
+    assert broker.read() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("max_read", [END, Position(4, -1), None])
+def test_a_range_of_which_nothing_is_to_be_seen_ends(
+    broker: Broker, max_read: Position | None
+) -> None:
+    broker.state = None if max_read is None else TransactionState("Ready", max_read, 1)
+    broker.heads = {Position(3, entry): HIDDEN for entry in range(3)}
+    assert broker.read() == []
+
+
+def test_what_is_hidden_at_the_end_is_no_reason_to_wait_and_what_lies_before_it_is(
+    broker: Broker,
+) -> None:
+    broker.heads[Position(3, 2)] = HIDDEN
+    broker.shown = [Entry(Position(3, 0)), Entry(Position(3, 1))]
+    assert broker.read() == [0, 1]
+    broker.shown = [Entry(Position(3, 0))]
+    with pytest.raises(SegmentLogUnavailableError, match="3:1 is there"):
+        broker.read()
+
+
+def test_a_message_whose_last_chunk_lies_behind_the_range_is_no_reason_to_wait(
+    broker: Broker,
+) -> None:
+    broker.shown = [Entry(Position(3, 0))]
+    for chunk in (0, 1):
+        broker.heads[Position(3, 1 + chunk)] = EntryHead(False, "m", chunk, 3)
+    assert broker.read() == [0]
+
+
+def test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped(broker: Broker) -> None:
+    broker.heads[Position(3, 0)] = EntryHead(False, "m", 1, 3)
+    with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 3:0.*Nothing was skipped"):
+        broker.read()

@@ -1,0 +1,109 @@
+"""Arithmetic on the ledgers of a topic, held against counting entry by entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_txn_spark.backends.pulsar import ledgers
+from pulsar_txn_spark.backends.pulsar.ledgers import Layout, Ledger
+from pulsar_txn_spark.position import EARLIEST, Position
+
+some_ledgers = st.lists(
+    st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 10_000)), max_size=4
+).map(
+    lambda found: tuple(
+        Ledger(sum(gap for gap, _, _ in found[: at + 1]), entries, size)
+        for at, (_, entries, size) in enumerate(found)
+    )
+)
+
+
+def layout_of(found: tuple[Ledger, ...]) -> Layout:
+    last = Position(found[-1].id, found[-1].entries - 1) if found else EARLIEST
+    return Layout(found[0].id if found else -1, found, last, 0)
+
+
+def every_entry(found: tuple[Ledger, ...]) -> list[Position]:
+    return [Position(one.id, entry) for one in found for entry in range(one.entries)]
+
+
+@given(found=some_ledgers, data=st.data())
+def test_pieces_are_the_entries_of_a_range(found: tuple[Ledger, ...], data: st.DataObject) -> None:
+    where = st.sampled_from([EARLIEST, *every_entry(found), Position(1, -1), Position(99, 0)])
+    start, end = data.draw(where), data.draw(where)
+    pieces = layout_of(found).pieces(start, end)
+    inside = [position for position in every_entry(found) if start < position <= end]
+    assert list(ledgers.positions(pieces)) == inside
+    assert sum(piece.entries for piece in pieces) == len(inside)
+    for number, position in enumerate(inside, 1):
+        assert ledgers.nth(pieces, number) == position
+    if len(inside) == len(every_entry(found)):
+        assert sum(piece.bytes for piece in pieces) == sum(one.bytes for one in found)
+
+
+@given(found=some_ledgers.filter(bool), parts=st.integers(1, 30))
+def test_cuts_tile_the_entries_into_parts_that_are_not_empty(
+    found: tuple[Ledger, ...], parts: int
+) -> None:
+    entries = len(every_entry(found))
+    pieces = layout_of(found).pieces(EARLIEST, Position(10**6, 0))
+    cuts = ledgers.cut(pieces, parts)
+    assert len(cuts) == min(parts, entries)
+    assert cuts[-1] == entries
+    assert all(low < high for low, high in zip([0, *cuts], cuts, strict=False))
+
+
+@given(
+    found=some_ledgers.filter(bool),
+    mean=st.floats(0.5, 50),
+    messages=st.none() | st.integers(1, 1000),
+    size=st.none() | st.integers(1, 100_000),
+)
+def test_limits_take_as_much_as_fits_and_at_least_one(
+    found: tuple[Ledger, ...], mean: float, messages: int | None, size: int | None
+) -> None:
+    pieces = layout_of(found).pieces(EARLIEST, Position(10**6, 0))
+    taken = ledgers.take(pieces, mean, messages, size)
+    each = [one.bytes / one.entries for one in found for _ in range(one.entries)]
+    assert 1 <= taken <= len(each)
+
+    def fits(count: int, slack: float) -> bool:
+        few = messages is None or count * mean <= messages + slack
+        return few and (size is None or sum(each[:count]) <= size + slack)
+
+    # Sums of floats differ by their order: by far less than a message or a byte.
+    assert taken == 1 or fits(taken, 1e-6)
+    assert taken == len(each) or not fits(taken + 1, -1e-6)
+
+
+def stats(lac: str, *found: tuple[int, int, int], current: int = 0) -> dict[str, Any]:
+    return {
+        "lastConfirmedEntry": lac,
+        "ledgers": [{"ledgerId": one, "entries": two, "size": three} for one, two, three in found],
+        "currentLedgerSize": current,
+        "entriesAddedCounter": 0,
+    }
+
+
+def test_the_open_ledger_is_as_long_as_the_last_confirmed_entry_says() -> None:
+    layout = Layout.of(stats("9:4", (7, 3, 300), (9, 0, 0), current=500))
+    assert layout.ledgers == (Ledger(7, 3, 300), Ledger(9, 5, 500))
+    assert layout.last == (9, 4)
+
+
+def test_the_last_entry_is_in_an_earlier_ledger_when_the_last_one_is_empty() -> None:
+    assert Layout.of(stats("25:-1", (19, 5, 50), (20, 3, 30))).last == (20, 2)
+    assert Layout.of(stats("20:2", (19, 5, 50), (20, 3, 30), (25, 0, 0))).last == (20, 2)
+
+
+def test_a_topic_without_entries_begins_with_its_empty_ledger() -> None:
+    layout = Layout.of(stats("13:-1", (13, 0, 0)))
+    assert (layout.first_ledger, layout.ledgers, layout.last) == (13, (), EARLIEST)
+
+
+def test_the_last_entry_is_known_also_when_it_is_gone() -> None:
+    layout = Layout.of(stats("20:2", (25, 0, 0)))
+    assert (layout.first_ledger, layout.ledgers, layout.last) == (25, (), (20, 2))

@@ -1,0 +1,559 @@
+"""Topics of Pulsar's own domain: how far they are read, what is gone, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pulsar
+import pytest
+import redis
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from pulsar_txn_spark.backends.pulsar.admin_api import EntryHead, PulsarAdmin, TransactionState
+from pulsar_txn_spark.backends.pulsar.ledgers import Layout
+from pulsar_txn_spark.backends.pulsar.log import SEGMENT_PROPERTY, PulsarSegmentLog, _Holes
+from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
+from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    OptionError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
+    TransactionDomainError,
+)
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.catalog import Topics
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.rows import message_ids
+from pulsar_txn_spark.spark.source.reader import (
+    PulsarTxnStreamReader,
+    partition_of,
+    read_partition,
+    require_options,
+)
+
+NAME = "persistent://public/default/t"
+TOPIC = TopicName.of_any_domain(NAME)
+REF = SegmentRef(NAME, NAME, NAME)
+
+
+def layout(*ledgers: tuple[int, int]) -> Layout:
+    """Return a layout of ledgers with so many entries; the last one is open."""
+    number, entries = ledgers[-1]
+    return Layout.of(
+        {
+            "lastConfirmedEntry": f"{number}:{entries - 1}",
+            "currentLedgerSize": 10 * entries,
+            "entriesAddedCounter": 0,
+            "ledgers": [{"ledgerId": n, "entries": c, "size": 10 * c} for n, c in ledgers],
+        }
+    )
+
+
+class Admin:
+    """The admin API of a broker with a few topics."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int | None] = {NAME: 0}
+        self.properties_of: dict[str, dict[str, str]] = {}
+        self.layouts: dict[str, Layout] = {}
+        self.states: list[TransactionState | Exception | None] = [ready(Position(9, 9))]
+        self.hidden: set[Position] = set()
+        self.scalable: set[str] = set()
+        self.chunks: dict[Position, EntryHead] = {}
+
+    def chunked(self, message: str, *entries: int, of: int = 0) -> None:
+        """Let entries of ledger 6 be the chunks of a message; `of` if some are still to come."""
+        for chunk, entry in enumerate(entries):
+            head = EntryHead(hidden=False, message=message, chunk=chunk, chunks=of or len(entries))
+            self.chunks[Position(6, entry)] = head
+
+    def partitions(self, topic: str) -> int | None:
+        return self.counts.get(topic)
+
+    def properties(self, topic: str) -> dict[str, str] | None:
+        return self.properties_of.get(topic, {})
+
+    def layout(self, topic: str) -> Layout:
+        return self.layouts[topic]
+
+    def transactions_of(self, _topic: str, **_how: bool) -> TransactionState | None:
+        found = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def settled_transactions_of(self, topic: str) -> TransactionState | None:
+        return PulsarAdmin.settled_transactions_of(self, topic)  # type: ignore[arg-type]
+
+    def entry_head(self, _topic: str, position: Position) -> EntryHead:
+        plain = EntryHead(hidden=position in self.hidden, message="", chunk=0, chunks=1)
+        return self.chunks.get(position, plain)
+
+    def between(
+        self, topic: str, start: Position, end: Position
+    ) -> Iterator[tuple[Position, EntryHead]]:
+        for entry in range(start.entry + 1, end.entry):
+            yield Position(6, entry), self.entry_head(topic, Position(6, entry))
+
+    def has_scalable(self, _tenant: str, _namespace: str, name: str) -> bool:
+        return name in self.scalable
+
+    def topics(self, _tenant: str, _namespace: str) -> list[str]:
+        return sorted(self.layouts)
+
+
+def ready(position: Position) -> TransactionState:
+    return TransactionState("Ready", position, 0)
+
+
+@pytest.fixture
+def admin() -> Admin:
+    return Admin()
+
+
+@pytest.fixture
+def log(admin: Admin) -> PulsarTopicLog:
+    found = PulsarTopicLog.__new__(PulsarTopicLog)
+    with mock.patch("pulsar_txn_spark.backends.pulsar.log.PulsarSegmentLog.__init__"):
+        PulsarTopicLog.__init__(found, mock.Mock(admin_url="http://broker"))
+    found._config = mock.Mock(admin_url="http://broker")
+    found._admin = found._heads = admin  # type: ignore[assignment]
+    found._transport = mock.Mock(partitions=lambda topic, ask_admin: ask_admin(topic))
+    found._origins = {}
+    found._lock = mock.MagicMock()
+    return found
+
+
+# -- how far it is read ----------------------------------------------------------------------------
+
+
+def test_a_topic_is_read_up_to_where_pulsars_own_transactions_let_readers(
+    log: PulsarTopicLog, admin: Admin
+) -> None:
+    admin.layouts[NAME] = layout((6, 8))
+    admin.states = [ready(Position(6, 2))]
+    assert log.last_confirmed(REF) == Position(6, 2)
+    admin.states = [ready(Position(6, 7))]
+    assert log.last_confirmed(REF) == Position(6, 7)
+
+
+def test_a_broker_without_transactions_lets_read_up_to_the_last_entry(
+    log: PulsarTopicLog, admin: Admin
+) -> None:
+    admin.layouts[NAME] = layout((6, 8))
+    admin.states = [None]
+    assert log.last_confirmed(REF) == Position(6, 7)
+
+
+def test_a_topic_that_is_being_loaded_is_waited_for(log: PulsarTopicLog, admin: Admin) -> None:
+    admin.layouts[NAME] = layout((6, 8))
+    # Until it knows, a broker names the last entry, whatever is undecided before it.
+    recovering = TransactionState("Initializing", Position(6, 7), 0)
+    admin.states = [SegmentNotFoundError("not loaded"), recovering, ready(Position(6, 3))]
+    assert log.last_confirmed(REF) == Position(6, 3)
+
+
+def test_a_topic_that_does_not_say_how_far_it_may_be_read_is_not_read(
+    log: PulsarTopicLog, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.layouts[NAME] = layout((6, 8))
+    admin.states = [TransactionState("Initializing", EARLIEST, 0)]
+    clock = itertools.count(0, 20)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    with pytest.raises(SegmentLogUnavailableError, match="its transactions are Initializing"):
+        log.last_confirmed(REF)
+
+
+def test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one(
+    log: PulsarTopicLog, admin: Admin
+) -> None:
+    # When the closed one is gone, nobody knows any more that it had no further entry.
+    admin.layouts[NAME] = layout((6, 8), (12, 0))
+    admin.states = [ready(Position(6, 7))]
+    end = log.last_confirmed(REF)
+    assert end == Position(12, -1)
+    admin.layouts[NAME] = layout((12, 3))
+    assert log.trimmed_to(REF) <= end
+    log._check_whole(REF, end, Position(12, 2))
+
+
+def test_what_an_open_transaction_holds_is_no_end_of_a_ledger(
+    log: PulsarTopicLog, admin: Admin
+) -> None:
+    admin.layouts[NAME] = layout((6, 8), (12, 0))
+    admin.states = [ready(Position(6, 3))]
+    assert log.last_confirmed(REF) == Position(6, 3)
+
+
+# -- what is gone ----------------------------------------------------------------------------------
+
+
+def test_data_that_the_broker_deleted_unread_is_reported(log: PulsarTopicLog, admin: Admin) -> None:
+    admin.layouts[NAME] = layout((12, 3))
+    with pytest.raises(DataLossError, match=r"rows of \(6:3, 12:2\].*retention"):
+        log._check_whole(REF, Position(6, 3), Position(12, 2))
+
+
+def test_from_the_beginning_means_from_whatever_is_there(log: PulsarTopicLog, admin: Admin) -> None:
+    admin.layouts[NAME] = layout((12, 3))
+    log._check_whole(REF, EARLIEST, Position(12, 2))
+    assert log.trimmed_to(REF) == Position(12, -1)
+
+
+def test_an_empty_topic_that_is_loaded_again_has_lost_nothing(
+    log: PulsarTopicLog, admin: Admin
+) -> None:
+    for ledger in (6, 9):
+        admin.layouts[NAME] = layout((ledger, 0))
+        admin.states = [ready(Position(ledger, -1))]
+        assert log.trimmed_to(REF) == EARLIEST
+        assert log.last_confirmed(REF) == EARLIEST
+
+
+def test_markers_at_the_end_of_a_range_are_not_waited_for(
+    log: PulsarTopicLog, admin: Admin
+) -> None:
+    admin.layouts[NAME] = layout((6, 8))
+    admin.hidden = {Position(6, 6), Position(6, 7)}
+    assert log._last_delivered(REF, EARLIEST, Position(6, 7)) == Position(6, 5)
+    assert log._last_delivered(REF, Position(6, 5), Position(6, 7)) == Position(6, 5)
+
+
+def test_a_range_ends_before_a_message_of_which_chunks_are_still_to_come(
+    log: PulsarTopicLog, admin: Admin
+) -> None:
+    admin.layouts[NAME] = layout((6, 8))
+    admin.chunked("m", 6, 7, of=3)
+    assert log.last_confirmed(REF) == Position(6, 5)
+    admin.layouts[NAME] = layout((6, 9))
+    admin.chunked("m", 6, 7, 8)
+    assert log.last_confirmed(REF) == Position(6, 8)
+
+
+def test_a_limit_takes_a_message_whole_or_not_at_all(
+    log: PulsarTopicLog, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.chunked("m", 3, 4, 5)
+    end = Position(6, 7)
+    for cut, start, expected in [(4, 1, 2), (4, 2, 5), (5, 2, 5), (2, 1, 2)]:
+        monkeypatch.setattr(PulsarSegmentLog, "limit", lambda *_, cut=cut: Position(6, cut))
+        assert log.limit(REF, Position(6, start), end, 1, None) == Position(6, expected)
+
+
+def test_a_message_that_begins_before_the_range_is_not_dropped(admin: Admin) -> None:
+    admin.chunked("m", 3, 4, 5)
+    _Holes(admin, REF).look(Position(6, 2), Position(6, 5))  # type: ignore[arg-type]
+    with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 6:4.*Nothing was skipped"):
+        _Holes(admin, REF).look(Position(6, 3), Position(6, 6))  # type: ignore[arg-type]
+
+
+def test_a_message_that_begins_before_the_range_is_found_behind_many_others(admin: Admin) -> None:
+    for entry in range(4, 40):
+        admin.chunked(f"m{entry}", entry, of=9)
+    admin.chunked("m", 3, 40, 41)
+    with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 6:40.*Nothing was skipped"):
+        _Holes(admin, REF).look(Position(6, 3), Position(6, 42))  # type: ignore[arg-type]
+
+
+# -- which topics ----------------------------------------------------------------------------------
+
+
+def test_partitions_are_named_as_pulsar_names_them(log: PulsarTopicLog, admin: Admin) -> None:
+    admin.counts[NAME] = 2
+    found = log.topology(TOPIC)
+    assert [s.descriptor for s in found.segments] == ["t-partition-0", "t-partition-1"]
+    assert [s.ref.log_name for s in found.segments] == [f"{NAME}-partition-{n}" for n in (0, 1)]
+    assert all(s.ref.in_pulsar_domain for s in found.segments)
+
+
+def test_a_topic_without_partitions_is_the_only_one_of_itself(log: PulsarTopicLog) -> None:
+    assert [s.descriptor for s in log.topology(TOPIC).segments] == ["t"]
+
+
+def test_a_partition_that_is_added_later_is_found(log: PulsarTopicLog, admin: Admin) -> None:
+    admin.counts[NAME] = 1
+    assert len(log.topology(TOPIC).segments) == 1
+    admin.counts[NAME] = 3
+    found, _ = log._topologies[TOPIC]
+    log._topologies[TOPIC] = (found, 0.0)
+    assert len(log.topology(TOPIC).segments) == 3
+
+
+def test_a_topic_that_the_broker_does_not_know_is_not_found(log: PulsarTopicLog) -> None:
+    absent = TopicName.of_any_domain("persistent://public/default/absent")
+    with pytest.raises(TopicNotFoundError, match="does not exist on the broker"):
+        log.topology(absent)
+
+
+def test_a_segment_is_not_read_past_its_gate(log: PulsarTopicLog, admin: Admin) -> None:
+    admin.properties_of[NAME] = {SEGMENT_PROPERTY: "public/default/x/3f2a/0000-ffff-0"}
+    with pytest.raises(TransactionDomainError, match="Read topic://public/default/x"):
+        log.topology(TOPIC)
+
+
+def test_a_pattern_finds_topics_of_one_namespace_without_those_of_the_system(
+    log: PulsarTopicLog, admin: Admin
+) -> None:
+    base = "persistent://public/default/"
+    for name in ("a-partition-0", "a-partition-1", "b", "__change_events", "c--1--0000-ffff-0"):
+        admin.layouts[base + name] = layout((1, 0))
+    admin.properties_of[base + "c--1--0000-ffff-0"] = {SEGMENT_PROPERTY: "public/default/c/1/x"}
+    topics = Topics(mock.Mock(), mock.Mock(), log)
+    assert [str(n) for n in topics.matching(base + ".*")] == [base + "a", base + "b"]
+    assert [str(n) for n in topics.matching(base + "b?")] == [base + "b"]
+    with pytest.raises(OptionError, match="in one namespace"):
+        topics.matching("persistent://public/.*")
+    with pytest.raises(OptionError, match="no regular expression"):
+        topics.matching(base + "[")
+
+
+def test_nothing_is_written_to_or_done_with_such_a_topic(log: PulsarTopicLog) -> None:
+    for refused in (log.create, log.delete, log.seal, lambda ref: log.writer(ref, "w")):
+        with pytest.raises(TransactionDomainError, match="none spans both"):
+            refused(REF)
+
+
+# -- the source ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given", [{"topic": NAME}, {"topics": f"t,{NAME}"}, {"topicsPattern": f"{NAME}.*"}]
+)
+def test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours(given: dict[str, str]) -> None:
+    require_options(given, Use.READ | Use.STREAM)
+    with pytest.raises(TransactionDomainError, match=r"none spans both.*Leave the option"):
+        require_options({**given, "subscription": "s"}, Use.READ | Use.STREAM)
+
+
+def test_without_pulsar_there_are_no_such_topics(
+    redis_path: str, redis_client: redis.Redis
+) -> None:
+    run = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+    with pytest.raises(OptionError, match=r"give service\.url"):
+        run.topics.readable(TOPIC)
+
+
+class Reading:
+    """A stream over one topic of Pulsar's own domain, asked as Spark does."""
+
+    def __init__(
+        self, path: str, log: PulsarTopicLog, options: Mapping[str, str] | None = None
+    ) -> None:
+        run = runtime(Options({"store.path": path}, Use.CONNECT))
+        run.topics._pulsar_topics = log
+        given = {"store.path": path, "topic": NAME, "startingOffsets": "earliest"}
+        self.run = run
+        self.stream = PulsarTxnStreamReader({**given, **(options or {})}, StructType())
+        self.at: dict[str, Any] = self.stream.initialOffset()
+
+    def batch(self) -> list[tuple[str, str, str]]:
+        """Return what the next micro-batch reads: descriptor, start and end."""
+        end = self.stream.latestOffset(self.at, ReadAllAvailable())
+        found = self.stream.partitions(self.at, end)
+        self.at = json.loads(json.dumps(end))
+        return [
+            (p.segment.id.rpartition("/")[2], str(p.start), str(p.end))  # type: ignore[attr-defined]
+            for p in found
+        ]
+
+
+@pytest.fixture
+def reading(redis_path: str, redis_client: redis.Redis, log: PulsarTopicLog) -> Reading:
+    admin: Any = log._admin
+    admin.counts[NAME] = 2
+    for n in (0, 1):
+        admin.layouts[f"{NAME}-partition-{n}"] = layout((6 + n, 3))
+    admin.states = [ready(Position(9, -1))]
+    return Reading(redis_path, log)
+
+
+def test_a_stream_goes_from_position_to_position_and_asks_the_store_for_no_gate(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_gate(_segments: object) -> None:
+        raise AssertionError("there is no gate")
+
+    monkeypatch.setattr(reading.run.store, "gates", no_gate)
+    assert reading.batch() == [("t-partition-0", "6:-1", "6:2"), ("t-partition-1", "7:-1", "7:2")]
+    admin: Any = reading.run.topics._pulsar_topics._admin  # type: ignore[union-attr]
+    assert reading.batch() == []
+    admin.layouts[f"{NAME}-partition-1"] = layout((7, 5))
+    assert reading.batch() == [("t-partition-1", "7:2", "7:4")]
+
+
+def test_a_partition_that_is_added_later_is_read_from_its_beginning(reading: Reading) -> None:
+    reading.batch()
+    log: Any = reading.run.topics._pulsar_topics
+    log._admin.counts[NAME] = 3
+    log._admin.layouts[f"{NAME}-partition-2"] = layout((8, 1))
+    log._topologies.clear()
+    assert reading.batch() == [("t-partition-2", "-1:-1", "8:0")]
+
+
+def test_a_stream_whose_topic_lost_unread_data_stops(reading: Reading) -> None:
+    reading.batch()
+    log: Any = reading.run.topics._pulsar_topics
+    log._admin.layouts[f"{NAME}-partition-0"] = layout((8, 2))
+    end = reading.stream.latestOffset(reading.at, ReadAllAvailable())
+    [partition] = reading.stream.partitions(reading.at, end)
+    # The task knows which batch it is: this one is not committed.
+    facts = TaskFacts("a-query", 1, "run", 0, 0)
+    with (
+        mock.patch.object(TaskFacts, "of_task", return_value=facts),
+        pytest.raises(DataLossError, match="has been deleted"),
+    ):
+        read_partition(partition, StructType())  # type: ignore[arg-type]
+
+
+def test_a_topic_with_fewer_partitions_than_the_checkpoint_knows_is_another_one(
+    reading: Reading,
+) -> None:
+    reading.batch()
+    log: Any = reading.run.topics._pulsar_topics
+    log._admin.counts[NAME] = 1
+    log._topologies.clear()
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        reading.batch()
+
+
+def test_a_message_id_names_the_partition_as_pulsars_clients_do() -> None:
+    ref = SegmentRef(f"{NAME}-partition-3", NAME, f"{NAME}-partition-3")
+    assert partition_of(ref) == 3
+    assert partition_of(REF) == -1
+    ours = SegmentRef("s", "topic://public/default/t-partition-3", "persistent://a/b/c-partition-3")
+    assert partition_of(ours) == -1
+    one = np.array([1])
+    ids = message_ids(one, one, one * -1, one * 0, partition=partition_of(ref)).to_pylist()
+    assert pulsar.MessageId.deserialize(ids[0]).partition() == 3
+
+
+def test_the_id_of_a_message_in_chunks_says_where_it_begins() -> None:
+    two = np.array([7, 7])
+    entries, none = np.array([8, 9]), np.array([-1, -1])
+    first, other = message_ids(two, entries, none, none * 0, firsts={0: (6, 5)}).to_pylist()
+    # As Java's ChunkMessageIdImpl writes it: the last chunk's id, and the first one's as field 7.
+    assert first == b"\x08\x07\x10\x08\x3a\x04\x08\x06\x10\x05"
+    assert other == b"\x08\x07\x10\x09"
+    assert pulsar.MessageId.deserialize(first).serialize() == first
+
+
+def test_the_name_of_a_scalable_topic_of_pulsars_own_is_refused_before_anything_is_made(
+    redis_path: str, redis_client: redis.Redis, log: PulsarTopicLog, admin: Admin
+) -> None:
+    run = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+    topics = Topics(run.store, run.log, log)
+    taken, free = TopicName.parse("taken"), TopicName.parse("free")
+    admin.scalable.add(taken.name)
+    keys = set(redis_client.keys())
+    refused = pytest.raises(TopicExistsError, match=r"scalable topic .*taken.*Nothing was created")
+    with refused:
+        topics.create(taken, 1)
+    with refused:
+        topics.adopt(TOPIC, taken)
+    assert set(redis_client.keys()) == keys
+    assert topics.create(free, 1).active
+
+
+# -- the admin API ---------------------------------------------------------------------------------
+
+OFF = b'{"reason":"This Broker is not configured with transactionCoordinatorEnabled=true."}'
+STATE = b'{"state":"Ready","maxReadPosition":"6:7","ongoingTxnSize":2}'
+
+
+def answering(status: int, data: bytes = b"", **headers: str) -> PulsarAdmin:
+    admin = PulsarAdmin.__new__(PulsarAdmin)
+    admin._url = "http://broker"
+    admin._credentials = mock.Mock(method="none")
+    headers = {key.replace("_", "-"): value for key, value in headers.items()}
+    answer = mock.Mock(status=status, data=data, headers=headers, reason="")
+    admin._retries = mock.Mock()
+    admin._pool = mock.Mock()
+    admin._pool.request.return_value = answer
+    return admin
+
+
+def test_a_broker_that_is_busy_with_a_subscription_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", mock.Mock())
+    admin = answering(204)
+    pool: Any = admin._pool
+    busy = mock.Mock(status=412, data=b'{"reason":"Subscription Busy"}', headers={}, reason="")
+    pool.request.side_effect = [busy, busy, pool.request.return_value]
+    admin.delete_subscription(NAME, "s")
+    assert pool.request.call_count == 3
+    pool.request.side_effect = None
+    pool.request.return_value = busy
+    with pytest.raises(SegmentLogError, match=r"412 .*Busy"):
+        admin.delete_subscription(NAME, "s")
+    # Any other precondition that fails is told at once.
+    pool.request.reset_mock()
+    pool.request.return_value = mock.Mock(status=412, data=b'{"reason":"no"}', headers={})
+    with pytest.raises(SegmentLogError, match="412"):
+        admin.delete_subscription(NAME, "s")
+    assert pool.request.call_count == 1
+
+
+@pytest.mark.parametrize("status, there", [(200, True), (404, False), (405, False)])
+def test_a_scalable_topic_of_pulsars_own_is_told_from_none(status: int, *, there: bool) -> None:
+    assert answering(status).has_scalable("public", "default", "t") is there
+
+
+def test_only_a_broker_that_says_so_has_no_transactions() -> None:
+    assert answering(200, STATE).transactions_of(NAME) == TransactionState(
+        "Ready", Position(6, 7), 2
+    )
+    assert answering(503, OFF).transactions_of(NAME) is None
+    with pytest.raises(SegmentLogUnavailableError):
+        answering(503, b'{"reason":"moving"}').transactions_of(NAME)
+
+
+def test_where_one_may_not_ask_only_segments_are_read() -> None:
+    with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
+        answering(403).transactions_of(NAME)
+    assert answering(403).transactions_of(NAME, required=False) is None
+
+
+def test_markers_and_aborted_entries_are_told_from_others() -> None:
+    def hidden(status: int = 200, **headers: str) -> bool:
+        return answering(status, b"", **headers).entry_head(NAME, Position(6, 7)).hidden
+
+    assert not hidden()
+    assert not hidden(X_Pulsar_txn_aborted="false")
+    assert hidden(X_Pulsar_txn_aborted="true")
+    assert hidden(X_Pulsar_marker_type="22")
+    assert not hidden(404)
+
+
+def test_a_chunk_is_told_from_a_whole_message() -> None:
+    headers = {
+        "X_Pulsar_uuid": "m",
+        "X_Pulsar_chunk_id": "1",
+        "X_Pulsar_num_chunks_from_msg": "3",
+    }
+    found = answering(200, b"", **headers).entry_head(NAME, Position(6, 7))
+    assert found == EntryHead(hidden=False, message="m", chunk=1, chunks=3)
+
+
+def test_policies_are_those_of_the_topic_whose_partition_it_is() -> None:
+    admin = answering(204)
+    admin.forget_policies(f"{NAME}-partition-1")
+    asked = [call.args[1] for call in admin._pool.request.call_args_list]  # type: ignore[attr-defined]
+    assert len(asked) == 5
+    assert all(
+        url.startswith("http://broker/admin/v2/persistent/public/default/t/") for url in asked
+    )

@@ -1,0 +1,167 @@
+"""Trimming a Pulsar segment: whole ledgers, when the broker likes, and nothing twice or too far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from pulsar_txn_spark.backends.pulsar.admin_api import EntryHead
+from pulsar_txn_spark.backends.pulsar.ledgers import Layout, Ledger
+from pulsar_txn_spark.backends.pulsar.log import (
+    ORIGIN_PROPERTY,
+    SEGMENT_PROPERTY,
+    TRIM_PROPERTY,
+    PulsarSegmentLog,
+)
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
+
+SEGMENT = SegmentRef("id", "topic://public/default/t", "persistent://public/default/t")
+
+
+class Crash(Exception):  # noqa: N818 — not an error of anybody's
+    pass
+
+
+class FakeAdmin:
+    """A broker's topic of several ledgers, which removes what may go when it is told to."""
+
+    def __init__(self) -> None:
+        self.ledgers = dict.fromkeys((3, 5, 8, 9), 2)  # entries
+        self.found = {SEGMENT_PROPERTY: SEGMENT.id, ORIGIN_PROPERTY: f"{EARLIEST},3"}
+        self.acknowledged = Position(3, -1)
+        self.keeps_all = True
+        self.published = {3: 100, 5: 200, 8: 300, 9: 400}
+        self.dies_before = ""
+
+    def _maybe_die(self, step: str) -> None:
+        if step == self.dies_before:
+            self.dies_before = ""
+            raise Crash
+
+    def remove(self) -> None:
+        """Do what the broker does in the background."""
+        if not self.keeps_all:
+            self.ledgers = {
+                number: entries
+                for number, entries in self.ledgers.items()
+                if Position(number, entries - 1) >= self.acknowledged or not entries
+            }
+
+    def layout(self, _topic: str) -> Layout:
+        ledgers = tuple(Ledger(n, count, 100) for n, count in self.ledgers.items() if count)
+        return Layout(min(self.ledgers), ledgers, ledgers[-1].last, 0)
+
+    def properties(self, _topic: str) -> dict[str, str]:
+        return dict(self.found)
+
+    def set_properties(self, _topic: str, properties: Mapping[str, str]) -> None:
+        self._maybe_die("properties")
+        self.found |= properties
+
+    def retain_nothing(self, _topic: str) -> None:
+        self._maybe_die("policy")
+        self.keeps_all = False
+
+    def move_subscription(self, _topic: str, _name: str, to: Position) -> None:
+        self._maybe_die("move")
+        assert to.entry == 0
+        assert TRIM_PROPERTY in self.found, "what goes is noted before it goes"
+        self.acknowledged = to
+
+    def trim_ledgers(self, _topic: str) -> None:
+        self._maybe_die("trim")
+
+    def entry_head(self, _topic: str, position: Position) -> EntryHead:
+        published_ms = self.published.get(position.ledger)
+        return EntryHead(False, "", 0, 1, published_ms=published_ms)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def admin() -> FakeAdmin:
+    return FakeAdmin()
+
+
+def open_log(admin: FakeAdmin) -> PulsarSegmentLog:
+    """Open the log as another process does: it remembers nothing."""
+    log = PulsarSegmentLog(PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1"))
+    fake: Any = admin
+    log._admin = log._heads = fake
+    return log
+
+
+def test_a_trim_counts_once_the_broker_has_removed_the_ledgers(admin: FakeAdmin) -> None:
+    log, other = open_log(admin), open_log(admin)
+    assert other.trimmed_to(SEGMENT) == EARLIEST
+    assert log.trim(SEGMENT, Position(8, 0)) == EARLIEST
+    assert log.trimmed_to(SEGMENT) == other.trimmed_to(SEGMENT) == EARLIEST
+    admin.remove()
+    assert list(admin.ledgers) == [8, 9], "a ledger goes whole, or not at all"
+    assert log.trimmed_to(SEGMENT) == other.trimmed_to(SEGMENT) == Position(5, 1)
+    assert log.trim(SEGMENT, Position(9, 1)) == Position(5, 1)
+    admin.remove()
+    assert list(admin.ledgers) == [9], "the last one stays: an empty one may be replaced"
+    assert other.trimmed_to(SEGMENT) == open_log(admin).trimmed_to(SEGMENT) == Position(8, 1)
+    assert log.trim(SEGMENT, Position(9, 1)) == Position(8, 1)
+    assert admin.found[ORIGIN_PROPERTY] == "5:1,8"
+
+
+def test_a_trim_that_was_begun_is_finished_before_another_one_begins(admin: FakeAdmin) -> None:
+    log = open_log(admin)
+    log.trim(SEGMENT, Position(3, 1))
+    assert log.trim(SEGMENT, Position(8, 1)) == EARLIEST
+    assert admin.acknowledged == Position(5, 0)
+    admin.remove()
+    assert log.trim(SEGMENT, Position(8, 1)) == Position(3, 1)
+    assert admin.acknowledged == Position(9, 0)
+
+
+@pytest.mark.parametrize("step", ["properties", "policy", "move", "trim"])
+def test_whoever_comes_next_finishes_a_trim_that_died(admin: FakeAdmin, step: str) -> None:
+    admin.dies_before = step
+    with pytest.raises(Crash):
+        open_log(admin).trim(SEGMENT, Position(5, 1))
+    admin.remove()
+    log = open_log(admin)
+    assert log.trimmed_to(SEGMENT) == (Position(5, 1) if step == "trim" else EARLIEST)
+    log.trim(SEGMENT, Position(5, 1))
+    admin.remove()
+    assert list(admin.ledgers) == [8, 9]
+    assert log.trimmed_to(SEGMENT) == Position(5, 1)
+
+
+def test_what_somebody_else_removed_is_told_from_what_was_given_up(admin: FakeAdmin) -> None:
+    log = open_log(admin)
+    log.trim(SEGMENT, Position(3, 1))
+    admin.remove()
+    del admin.ledgers[5]
+    assert log.trimmed_to(SEGMENT) == Position(8, -1)
+    assert open_log(admin).trimmed_to(SEGMENT) == Position(8, -1)
+
+
+def test_a_trim_that_is_half_removed_is_reported_as_far_as_it_is_gone(admin: FakeAdmin) -> None:
+    log = open_log(admin)
+    log.trim(SEGMENT, Position(8, 1))
+    del admin.ledgers[3]
+    assert log.trimmed_to(SEGMENT) == Position(5, -1)
+
+
+@pytest.mark.parametrize(
+    "time_ms, expected",
+    [(100, EARLIEST), (101, Position(3, 1)), (300, Position(5, 1)), (9999, Position(9, 1))],
+)
+def test_a_ledger_is_as_old_as_its_last_entry(
+    admin: FakeAdmin, time_ms: int, expected: Position
+) -> None:
+    assert open_log(admin).published_before(SEGMENT, time_ms) == expected
+
+
+def test_a_ledger_that_does_not_say_when_it_was_written_is_kept(admin: FakeAdmin) -> None:
+    admin.published = {3: 100}
+    assert open_log(admin).published_before(SEGMENT, 9999) == Position(3, 1)

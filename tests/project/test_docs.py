@@ -1,0 +1,190 @@
+"""The documents name nothing that is not there, lose no page, and keep their sentences short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pulsar_txn_spark import errors
+from pulsar_txn_spark.steps import Step
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("**/*.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *PAGES]
+
+RAISED_BASES = {"OptionError", "StoreRolledBackError", "TransactionConflictError"}
+EXAMPLE_LINES = 6
+README_BYTES = 7 * 1024
+WORDS_IN_A_SENTENCE = 25
+HELD_TO_SHORT_SENTENCES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(
+        DOCS / name
+        for name in (
+            "README.md",
+            "deployment.md",
+            "failure-scenarios.md",
+            "guarantees.md",
+            "internals/decisions.md",
+            "internals/redis-keys.md",
+            "migrating-from-pulsar-spark.md",
+            "operations.md",
+            "protocol.md",
+            "sink.md",
+            "source.md",
+            "troubleshooting.md",
+        )
+    ),
+]
+
+
+def name_of(path: Path) -> str:
+    """Return a document's path below the project's root."""
+    return str(path.relative_to(ROOT))
+
+
+def anchor_of(heading: str) -> str:
+    """Return the anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def sentences(markdown: str) -> list[str]:
+    """Return the sentences of a page: without code, tables, headings and the targets of links.
+
+    Code within a sentence counts as one word. A list item, a paragraph and a sentence end where
+    Markdown says so, with a full stop or without one.
+    """
+    text = re.sub(r"^ *```.*?^ *```$", "\n", markdown, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^ *(\||#).*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"``.+?``|`[^`]+`", "code", text, flags=re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    text = re.sub(r"^ *([-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
+    blocks = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
+    found = [part for block in blocks for part in re.split(r"(?<=[.!?])[)\]*]*\s+", block)]
+    return [sentence for sentence in found if sentence]
+
+
+def words(sentence: str) -> int:
+    """Return how many words a sentence has."""
+    return sum(any(letter.isalnum() for letter in word) for word in sentence.split())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (document.parent / path).resolve() if path else document
+        assert found.exists(), f"{document.name}: {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(anchor_of, headings), f"{document.name}: {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_snippet_of_python_compiles(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    for code in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        compile(code, name_of(document), "exec")
+
+
+def test_the_index_has_every_page() -> None:
+    text = (DOCS / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Use", "Operate", "Internals"]
+    links = re.findall(r"\]\(([^)#\s]+)\)", text)
+    linked = [target for target in links if target != "../examples/"]
+    pages = [str(page.relative_to(DOCS)) for page in PAGES if page != DOCS / "README.md"]
+    assert sorted(linked) == sorted(pages)
+
+
+def test_the_readme_is_short_and_begins_with_an_example() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.encode()) <= README_BYTES
+    title, introduction, example, *_ = text.split("\n\n")
+    assert title == "# pulsar_txn_spark"
+    assert len(introduction.splitlines()) == len(("source and sink", "one transaction", "where"))
+    assert example.startswith("```python")
+    assert 'format("pulsar_txn")' in example
+    assert len(example.splitlines()) <= EXAMPLE_LINES + len(("```python", "```"))
+
+
+@pytest.mark.parametrize("document", HELD_TO_SHORT_SENTENCES, ids=name_of)
+def test_no_sentence_is_long(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    long = [f"{words(one)}: {one}" for one in sentences(text) if words(one) > WORDS_IN_A_SENTENCE]
+    assert long == []
+
+
+def test_sentences_are_told_apart() -> None:
+    page = """# A heading. That does not count
+
+A `code with words` and a [link](target.md) here. Version 4.0 ends
+here. (In brackets.) Last
+
+- one item
+  on two lines
+- **another.** And more
+1. a number
+
+   its second paragraph
+
+| a | table. Here |
+```python
+code. Here
+```
+"""
+    assert sentences(page) == [
+        "A code and a [link] here.",
+        "Version 4.0 ends here.",
+        "(In brackets.",
+        "Last",
+        "one item on two lines",
+        "**another.",
+        "And more",
+        "a number",
+        "its second paragraph",
+    ]
+    assert words("A code - and a [link] here.") == len(("A", "code", "and", "a", "link", "here"))
+
+
+def test_every_test_that_the_protocol_names_is_there() -> None:
+    text = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    tests = "\n".join(
+        file.read_text(encoding="utf-8")
+        for folder in ("tests", "integration")
+        for file in (ROOT / folder).glob("**/*.py")
+    )
+    named = set(re.findall(r"`(test_\w+)`", text))
+    assert named
+    assert [name for name in sorted(named) if f"def {name}(" not in tests] == []
+
+
+def test_the_protocol_explains_every_step() -> None:
+    protocol = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    failures = (DOCS / "failure-scenarios.md").read_text(encoding="utf-8")
+    for number, step in enumerate(Step, 1):
+        assert f"\n{number}. **`{step}`**." in protocol
+        assert f"| {number} `{step}`" in failures, "no row in the table of crash points"
+
+
+def test_every_error_has_its_symptom_cause_and_remedy() -> None:
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    table = text.partition("\n## Errors\n")[2]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    # Those that others are derived from are not raised themselves, but for three.
+    raised = {
+        f"`{name}`"
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and (not kind.__subclasses__() or name in RAISED_BASES)
+    }
+    assert sorted(cells[0] for cells in rows) == sorted(raised)
+    for cells in rows:
+        assert len(cells) == len(("error", "symptom", "cause", "remedy"))
+        assert all(cells)

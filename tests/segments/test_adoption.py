@@ -1,0 +1,408 @@
+"""A topic of Pulsar's own domain becomes the beginning of a segmented one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+import redis
+
+from pulsar_txn_spark.admin.topics import adopt_topic
+from pulsar_txn_spark.backends.pulsar.admin_api import TransactionState
+from pulsar_txn_spark.backends.pulsar.ledgers import Layout
+from pulsar_txn_spark.backends.pulsar.log import (
+    ADOPTED_PROPERTY,
+    INTERNAL_SUBSCRIPTION,
+    ORIGIN_PROPERTY,
+    SEGMENT_PROPERTY,
+    PulsarSegmentLog,
+)
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.topic_writers import TopicWriters
+from pulsar_txn_spark.errors import (
+    OptionError,
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+    TopicExistsError,
+)
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.reading_order import ReadingOrder
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, SegmentState, Topology
+
+SOURCE = TopicName.of_any_domain("persistent://public/default/old")
+TOPIC = TopicName.parse("topic://public/default/old")
+LOGS = [f"{SOURCE}-partition-{n}" for n in range(3)]
+
+
+# -- the topology ----------------------------------------------------------------------------------
+
+
+def test_adopted_partitions_are_parents_of_every_child_and_take_no_rows() -> None:
+    topology = Topology.plan_adoption(TOPIC, LOGS, 2, "pulsar")
+    parents, children = topology.segments[:3], topology.segments[3:]
+    assert [p.ref.log_name for p in parents] == LOGS
+    assert {(p.hash_start, p.hash_end) for p in parents} == {(0, HASH_SPACE - 1)}
+    assert topology.active == ()
+    assert topology.readable == (), "they are no segments yet"
+    everybody = tuple(p.ref.id for p in parents)
+    assert all(child.parents == everybody for child in children)
+    assert all(p.children == tuple(c.ref.id for c in children) for p in parents)
+    [change] = topology.unfinished
+    done = topology.with_done(change, dict.fromkeys(everybody, Position(6, 1)))
+    done.require_tiling()
+    assert [s.descriptor for s in done.active] == ["0000-7fff-3", "8000-ffff-4"]
+    assert Topology.parse(0, done.serialize()) == done
+
+
+def test_children_wait_for_all_partitions_that_were_adopted() -> None:
+    topology = Topology.plan_adoption(TOPIC, LOGS, 2, "pulsar")
+    [change] = topology.unfinished
+    end = Position(6, 1)
+    done = topology.with_done(change, {p.ref.id: end for p in change.parents})
+    names = [p.descriptor for p in change.parents]
+    assert ReadingOrder.of(done, {}).released == set(names)
+    assert ReadingOrder.of(done, dict.fromkeys(names[:2], end)).released == {names[2]}
+    drained = ReadingOrder.of(done, dict.fromkeys(names, end))
+    assert drained.released == {s.descriptor for s in done.active}
+
+
+# -- the steps, on logs of this process ------------------------------------------------------------
+
+
+class Partitions:
+    """Which partitions Pulsar has."""
+
+    def __init__(self, logs: Sequence[str]) -> None:
+        self.logs = logs
+
+    def topology(self, topic: TopicName) -> Topology:
+        segments = tuple(
+            Segment(SegmentRef(name, str(topic), name), 0, HASH_SPACE - 1) for name in self.logs
+        )
+        return Topology(topic, "", segments, len(segments), "pulsar")
+
+    def refuse_scalable(self, topic: TopicName) -> None:
+        pass
+
+
+@pytest.fixture
+def run(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+    monkeypatch.setattr(found.topics, "_pulsar_topics", Partitions(LOGS))
+    # The embedded log goes by ids, which are made by the plan: its logs come into being with it.
+    plan, create = Topology.plan_adoption, found.log.create
+
+    def with_data(topic: TopicName, logs: Sequence[str], segments: int, backend: str) -> Topology:
+        topology = plan(topic, logs, segments, backend)
+        for number, segment in enumerate(topology.segments[: len(logs)]):
+            create(segment.ref)
+            write(found, segment.ref, f"old-{number}")
+        return topology
+
+    monkeypatch.setattr(Topology, "plan_adoption", with_data)
+    return found
+
+
+def write(run: Runtime, segment: SegmentRef, value: str) -> None:
+    writer = run.log.writer(segment, "somebody")
+    writer.append(pa.record_batch([pa.array([value.encode()])], names=["value"]))
+    writer.flush()
+    writer.close()
+
+
+def read_in_order(run: Runtime) -> list[list[str]]:
+    """Return what each micro-batch reads, from the beginning."""
+    at: dict[str, Position] = {}
+    batches = []
+    for _ in range(2):
+        topology = run.topics.require(TOPIC)
+        released = ReadingOrder.of(topology, at).released
+        batch = []
+        for segment in topology.readable:
+            if segment.descriptor in released:
+                end = run.log.last_confirmed(segment.ref)
+                start = at.get(segment.descriptor, EARLIEST)
+                for found in run.log.read(
+                    segment.ref,
+                    start,
+                    end,
+                    visible=lambda _writer, _position: True,
+                    columns=frozenset({"value"}),
+                    max_rows=10,
+                ):
+                    batch += [value.decode() for value in found.column(0).to_pylist()]
+                at[segment.descriptor] = end
+        batches.append(sorted(batch))
+    return batches
+
+
+def test_the_data_of_all_partitions_is_read_before_anything_new(run: Runtime) -> None:
+    topology = run.topics.adopt(SOURCE, TOPIC, 2)
+    assert [s.state for s in topology.segments] == [SegmentState.SEALED] * 3 + [
+        SegmentState.ACTIVE
+    ] * 2
+    write(run, topology.active[0].ref, "new")
+    assert read_in_order(run) == [["old-0", "old-1", "old-2"], ["new"]]
+    assert str(TOPIC) in run.store.list_topics()
+
+
+def test_as_many_segments_take_over_as_there_were_partitions(run: Runtime) -> None:
+    assert len(run.topics.adopt(SOURCE, TOPIC).active) == len(LOGS)
+
+
+class DiesError(SegmentLogUnavailableError):
+    """The operator's process ends here."""
+
+
+@pytest.mark.parametrize("step", ["create", "adopt", "seal", "catalogue"])
+@pytest.mark.parametrize("times", [0, 1])
+def test_an_adoption_that_was_left_half_done_is_continued_when_asked_again(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch, step: str, times: int
+) -> None:
+    holder: Any = run.store if step == "catalogue" else run.log
+    real, calls = getattr(holder, step), 0
+
+    def dying(*args: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > times:
+            raise DiesError(step)
+        return real(*args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(holder, step, dying)
+        if step == "catalogue" and times:
+            run.topics.adopt(SOURCE, TOPIC, 2)
+        else:
+            with pytest.raises(DiesError):
+                run.topics.adopt(SOURCE, TOPIC, 2)
+    first = run.topics.lives.read(TOPIC)
+    assert first is not None
+    done = run.topics.adopt(SOURCE, TOPIC, 2)
+    assert done.incarnation == first.incarnation
+    assert read_in_order(run)[0] == ["old-0", "old-1", "old-2"]
+    assert str(TOPIC) in run.store.list_topics()
+
+
+def test_a_writer_that_meets_a_half_done_adoption_finishes_it(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(run.log, "seal", mock.Mock(side_effect=DiesError))
+        with pytest.raises(DiesError):
+            run.topics.adopt(SOURCE, TOPIC, 2)
+    writers = TopicWriters(run, lambda _: "w", None, 0)
+    writers.append(TOPIC, pa.record_batch([pa.array([b"new"])], names=["value"]))
+    writers.finish()
+    writers.close()
+    assert read_in_order(run) == [["old-0", "old-1", "old-2"], ["new"]]
+
+
+def test_a_topic_that_is_there_adopts_nothing_more(run: Runtime) -> None:
+    run.topics.create(TOPIC, 2)
+    with pytest.raises(TopicExistsError, match=f"has not adopted {SOURCE}"):
+        run.topics.adopt(SOURCE, TOPIC)
+    other = replace_name(TOPIC, "adopted")
+    run.topics.adopt(SOURCE, other)
+    with pytest.raises(TopicExistsError, match=f"but {SOURCE}"):
+        run.topics.adopt(replace_name(SOURCE, "another"), other)
+
+
+def replace_name(name: TopicName, to: str) -> TopicName:
+    return name._replace(name=to)
+
+
+def test_only_a_topic_of_pulsars_own_domain_is_adopted(redis_path: str) -> None:
+    with pytest.raises(OptionError, match="expected a topic of Pulsar's own domain"):
+        adopt_topic({"store.path": redis_path}, "topic://public/default/old", str(TOPIC))
+
+
+# -- the topic on Pulsar ---------------------------------------------------------------------------
+
+REF = SegmentRef("public/default/old/3f2a/0000-ffff-0", str(TOPIC), LOGS[0])
+
+
+class Admin:
+    """The admin API of a broker with one topic; notes what is done to it."""
+
+    def __init__(self) -> None:
+        self.properties_of: dict[str, str] | None = {}
+        self.producing: list[str] = []
+        self.state: TransactionState | None = None
+        self.subscribed: list[str] = []
+        self.done: list[str] = []
+        self.last = Position(6, 7)
+        self.deduplication = "Enabled"
+
+    def properties(self, _topic: str) -> dict[str, str] | None:
+        return None if self.properties_of is None else dict(self.properties_of)
+
+    def set_properties(self, _topic: str, marks: Mapping[str, str]) -> None:
+        assert self.properties_of is not None
+        self.done.append("mark")
+        self.properties_of |= marks
+
+    def remove_property(self, _topic: str, name: str) -> None:
+        assert self.properties_of is not None
+        self.done.append(f"remove {name}")
+        self.properties_of.pop(name, None)
+
+    def deduplication_status(self, _topic: str) -> str:
+        return self.deduplication
+
+    def producers(self, _topic: str) -> list[str]:
+        return self.producing
+
+    def settled_transactions_of(self, _topic: str) -> TransactionState | None:
+        return self.state
+
+    def layout(self, _topic: str) -> Layout:
+        stats = {
+            "lastConfirmedEntry": str(self.last),
+            "currentLedgerSize": 80,
+            "entriesAddedCounter": 8,
+            "ledgers": [{"ledgerId": 6, "entries": 8, "size": 80}],
+        }
+        return Layout.of(stats)
+
+    def subscriptions(self, _topic: str) -> list[str]:
+        return self.subscribed
+
+    def create_subscription(self, _topic: str, name: str) -> None:
+        self.done.append("hold the data")
+        self.subscribed.append(name)
+
+    def delete_subscription(self, _topic: str, name: str) -> None:
+        self.done.append("let the data go")
+        self.subscribed.remove(name)
+
+    def keep_all_data(self, _topic: str) -> None:
+        self.done.append("policies")
+
+    def forget_policies(self, _topic: str) -> None:
+        self.done.append("forget policies")
+
+    def delete_topic(self, _topic: str) -> None:
+        self.done.append("delete")
+        self.properties_of = None
+
+
+@pytest.fixture
+def admin() -> Admin:
+    return Admin()
+
+
+@pytest.fixture
+def log(admin: Admin) -> PulsarSegmentLog:
+    found = PulsarSegmentLog.__new__(PulsarSegmentLog)
+    found._admin = admin  # type: ignore[assignment]
+    found._origins, found._contains_txn, found._means = {}, {}, {}
+    found._lock = mock.MagicMock()
+    return found
+
+
+def test_a_topics_data_is_held_before_it_counts_as_a_segment(
+    log: PulsarSegmentLog, admin: Admin
+) -> None:
+    log.adopt(REF)
+    assert admin.done == ["hold the data", "policies", "mark"]
+    assert admin.properties_of == {
+        SEGMENT_PROPERTY: REF.id,
+        ADOPTED_PROPERTY: "true",
+        ORIGIN_PROPERTY: "-1:-1,6",
+    }
+    log.adopt(REF)
+
+
+def test_a_topic_that_was_written_without_deduplication_is_told_of(
+    log: PulsarSegmentLog, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.adopt(REF)
+    assert caplog.text == ""
+    admin.deduplication = "Disabled"
+    log.adopt(REF)
+    assert "stays in it twice" in caplog.text
+
+
+def test_a_topic_with_producers_is_not_adopted(log: PulsarSegmentLog, admin: Admin) -> None:
+    admin.producing = ["p-1"]
+    with pytest.raises(SegmentLogError, match=r"1 producers are connected \(p-1\)"):
+        log.adopt(REF)
+    assert admin.done == []
+
+
+@pytest.mark.parametrize(
+    "state",
+    [TransactionState("Ready", Position(6, 7), 1), TransactionState("Ready", Position(6, 2), 0)],
+)
+def test_a_topic_with_an_open_transaction_of_pulsars_own_is_not_adopted(
+    log: PulsarSegmentLog, admin: Admin, state: TransactionState
+) -> None:
+    # Sealed, it would take no marker any more: the transaction could never end (seen on 4.0.7).
+    admin.state = state
+    with pytest.raises(SegmentLogError, match=r"they could never end\. Nothing was sealed"):
+        log.adopt(REF)
+    assert admin.done == []
+    admin.state = TransactionState("Ready", Position(6, 7), 0)
+    log.adopt(REF)
+
+
+def test_a_topic_of_another_segment_is_not_adopted(log: PulsarSegmentLog, admin: Admin) -> None:
+    admin.properties_of = {SEGMENT_PROPERTY: "public/default/x/1/0000-ffff-0"}
+    with pytest.raises(SegmentLogError, match="belongs to segment public/default/x"):
+        log.adopt(REF)
+
+
+def test_of_two_that_adopt_one_topic_the_one_who_was_overwritten_is_told(
+    log: PulsarSegmentLog, admin: Admin
+) -> None:
+    set_properties = admin.set_properties
+
+    def overwritten(topic: str, marks: Mapping[str, str]) -> None:
+        set_properties(topic, marks)
+        set_properties(topic, {SEGMENT_PROPERTY: "public/default/x/1/0000-ffff-0"})
+
+    admin.set_properties = overwritten  # type: ignore[assignment,method-assign]
+    with pytest.raises(SegmentLogError, match="belongs to segment public/default/x"):
+        log.adopt(REF)
+
+
+def test_a_topic_that_is_gone_is_not_adopted(log: PulsarSegmentLog, admin: Admin) -> None:
+    admin.properties_of = None
+    with pytest.raises(SegmentNotFoundError, match="it is not there"):
+        log.adopt(REF)
+
+
+def test_an_adopted_topic_is_given_back_and_never_deleted(
+    log: PulsarSegmentLog, admin: Admin
+) -> None:
+    admin.properties_of = {"team": "a"}
+    log.adopt(REF)
+    admin.done.clear()
+    log.delete(REF)
+    log.delete(REF)  # again, after everything was taken from it
+    assert "delete" not in admin.done
+    assert admin.done[:2] == ["let the data go", "forget policies"]
+    assert admin.properties_of == {"team": "a"}
+
+
+def test_a_segment_that_was_created_is_deleted_also_half_created(
+    log: PulsarSegmentLog, admin: Admin
+) -> None:
+    admin.properties_of = {SEGMENT_PROPERTY: REF.id}
+    log.delete(REF)
+    assert admin.done == ["delete"]
+    admin.properties_of, admin.subscribed = {}, [INTERNAL_SUBSCRIPTION]
+    log.delete(REF)
+    assert admin.done == ["delete"] * 2
+    admin.properties_of = {SEGMENT_PROPERTY: "another"}
+    log.delete(replace(REF, id="public/default/old/3f2a/0000-ffff-1"))
+    assert admin.done == ["delete"] * 2

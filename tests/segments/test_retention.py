@@ -1,0 +1,831 @@
+"""What nobody needs and nobody wants to keep goes, and nothing else, whoever dies in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from pulsar_txn_spark.admin import topics as topic_admin
+from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.topic_writers import TopicWriters
+from pulsar_txn_spark.errors import DataLossError, OptionError, SegmentSealedError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
+from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
+from pulsar_txn_spark.segments.retention import (
+    Retention,
+    RetentionReport,
+    RetentionSweep,
+    Verdict,
+    needs,
+)
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
+from pulsar_txn_spark.store.ack_ranges import AckInterval
+from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
+from pulsar_txn_spark.store.protocol import (
+    AckRequest,
+    Code,
+    EndedBy,
+    SegmentDecision,
+    SegmentHolds,
+    SubscriptionRef,
+    TxnId,
+    TxnState,
+    WriterFate,
+)
+from pulsar_txn_spark.txn.coordinator import as_record
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore, require_claimed
+from pulsar_txn_spark.txn.sweeper import SweepReport
+from pulsar_txn_spark.txn.transaction_buffer import writer_name
+from tests.models.segment_histories import Task
+from tests.segments.test_changes import rows
+from tests.support.scenario import put_cursor
+
+TOPIC = TopicName.parse("kept")
+NAME = str(TOPIC)
+SUB = "sub"
+
+
+@pytest.fixture
+def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
+    found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+    found.topics.create(TOPIC, 1)
+    return found
+
+
+def keep(run: Runtime, retention: Retention) -> None:
+    run.store.change_property(NAME, "__retention", retention.serialize())
+
+
+NOTHING = Retention(size_bytes=0)
+
+
+def of(run: Runtime, number: int = 0) -> Segment:
+    return run.topics.require(TOPIC).segment(str(number))
+
+
+def write(run: Runtime, *values: bytes, number: int = 0) -> Position:
+    """Write an entry for each value, outside of transactions, and return the last position."""
+    ref = of(run, number).ref
+    writer = run.log.writer(ref, "plain")
+    for value in values:
+        writer.append(pa.record_batch([pa.array([value])], names=["value"]))
+        last = writer.flush().last
+    writer.close()
+    assert last is not None
+    run.store.raise_high(ref.id, last)
+    return last
+
+
+def at(entry: int) -> Position:
+    return Position(1, entry)
+
+
+def sweep(run: Runtime) -> RetentionReport:
+    report = SweepReport()
+    sweeper = run.sweeper(0)
+    return run.retention().sweep(lambda segment: sweeper.settle(segment, report))
+
+
+def gone(run: Runtime, number: int = 0) -> Position:
+    return run.log.trimmed_to(of(run, number).ref)
+
+
+def claim(run: Runtime, start: Position = EARLIEST, number: int = 0, name: str = SUB) -> None:
+    answer = run.store.claim_cursor(of(run, number).ref.id, name, "q", 1, start)
+    assert answer.code is Code.OK
+
+
+def place(run: Runtime, start: Position, end: Position, number: int = 0) -> tuple[TxnId, str]:
+    """Place a pending acknowledgement of a transaction that stays open."""
+    nonce = f"ack-{number}-{end}"
+    txn = run.coordinator.new_txn(nonce, timeout_ms=60_000)
+    segment = of(run, number).ref.id
+    run.store.intend(txn, nonce, 60_000, [f"A|{segment}|{SUB}"])
+    request = AckRequest(segment, SUB, "q", 1, start, end, "s", "0")
+    assert [a.code for a in run.store.place_acks(txn, [request])] == [Code.OK]
+    return txn, nonce
+
+
+def acknowledge(run: Runtime, start: Position, end: Position, number: int = 0) -> None:
+    run.coordinator.commit(*place(run, start, end, number), Outcome())
+
+
+def release(run: Runtime, end: Position, number: int = 0) -> None:
+    """Say that Spark has noted the batch as done."""
+    run.store.release_cursors(SUB, "q", {of(run, number).ref.id: end})
+
+
+def read_through(run: Runtime, end: Position, number: int = 0) -> None:
+    claim(run, number=number)
+    acknowledge(run, EARLIEST, end, number)
+    release(run, end, number)
+
+
+# -- the setting ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "time, size, expected",
+    [
+        (None, None, Retention()),
+        ("forever", "forever", Retention()),
+        ("7d", None, Retention(time_ms=7 * 86_400_000)),
+        ("90s", "10GiB", Retention(90_000, 10 << 30)),
+        ("0s", "0", Retention(0, 0)),
+    ],
+)
+def test_limits_are_read_as_people_write_them(
+    time: str | None, size: str | None, expected: Retention
+) -> None:
+    assert Retention.parse(time, size) == expected
+    assert Retention.of({"__retention": expected.serialize()}) == expected
+
+
+@pytest.mark.parametrize("time, size", [("7", None), ("7 weeks", None), (None, "10GB")])
+def test_a_limit_that_nobody_understands_is_refused(time: str | None, size: str | None) -> None:
+    with pytest.raises(OptionError, match="expected a number with one of the units"):
+        Retention.parse(time, size)
+
+
+def test_the_setting_is_a_topics_own_and_goes_with_it(run: Runtime, redis_path: str) -> None:
+    options = {"store.path": redis_path}
+    topic_admin.create_topic(options, "other", segments=1, retention_time="1h")
+    assert topic_admin.topic_retention(options, "other") == Retention(time_ms=3_600_000)
+    topic_admin.set_retention(options, "other", size="1GiB")
+    assert topic_admin.topic_retention(options, "other") == Retention(size_bytes=1 << 30)
+    topic_admin.set_retention(options, "other")
+    assert topic_admin.topic_retention(options, "other").forever
+    assert topic_admin.topic_retention(options, NAME).forever
+    topic_admin.set_retention(options, "other", time="1h")
+    topic_admin.delete_topic(options, "other")
+    topic_admin.create_topic(options, "other", segments=1)
+    assert topic_admin.topic_retention(options, "other").forever
+
+
+# -- what goes -----------------------------------------------------------------------------------
+
+
+def test_everything_is_kept_unless_the_user_says_otherwise(run: Runtime) -> None:
+    read_through(run, write(run, b"a", b"b"))
+    run.topics.changes.split(TOPIC, "0")
+    assert sweep(run) == RetentionReport()
+    assert gone(run) == EARLIEST
+
+
+def test_rows_go_by_age(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(run, b"a")
+    keep(run, Retention(time_ms=3_600_000))
+    assert sweep(run).trimmed == []
+    _, now = run.store.lowest_open(0)
+    monkeypatch.setattr(run.store, "lowest_open", lambda _tc: (1, now + 3_600_001 + 1))
+    assert sweep(run).trimmed == [of(run).ref.id]
+    assert gone(run) == at(0)
+
+
+def test_rows_go_by_size_and_the_youngest_stay(run: Runtime) -> None:
+    write(run, *[b"x" * 1000] * 10)
+    one = run.log.measure(of(run).ref, EARLIEST, at(0)).bytes
+    keep(run, Retention(size_bytes=3 * one))
+    sweep(run)
+    assert gone(run) == at(6)
+    keep(run, Retention(size_bytes=3 * one - 1))
+    sweep(run)
+    assert gone(run) == at(6), "an entry goes whole, and only if as much is too much"
+
+
+def test_the_oldest_segments_go_first(run: Runtime) -> None:
+    write(run, *[b"x" * 1000] * 4)
+    one = run.log.measure(of(run).ref, EARLIEST, at(0)).bytes
+    run.topics.changes.split(TOPIC, "0")
+    write(run, *[b"x" * 1000] * 4, number=1)
+    write(run, *[b"x" * 1000] * 2, number=2)
+    keep(run, Retention(size_bytes=7 * one))
+    sweep(run)
+    assert [gone(run, n) for n in (0, 1, 2)] == [at(2), EARLIEST, EARLIEST]
+    keep(run, Retention(size_bytes=3 * one))
+    assert sweep(run).deleted == [of(run).ref.id]
+    assert [gone(run, n) for n in (1, 2)] == [at(1), at(0)]
+
+
+# -- who holds it --------------------------------------------------------------------------------
+
+
+def test_a_row_stays_until_every_subscription_has_read_it(run: Runtime) -> None:
+    write(run, b"a", b"b", b"c")
+    keep(run, NOTHING)
+    claim(run)
+    claim(run, name="slow")
+    acknowledge(run, EARLIEST, at(1))
+    release(run, at(1))
+    assert sweep(run).trimmed == []
+    assert run.store.delete_cursor(of(run).ref.id, "slow").code is Code.OK
+    sweep(run)
+    assert gone(run) == at(1)
+
+
+def test_what_spark_may_read_once_more_stays(run: Runtime) -> None:
+    write(run, b"a", b"b", b"c")
+    keep(run, NOTHING)
+    claim(run)
+    acknowledge(run, EARLIEST, at(0))
+    sweep(run)
+    assert gone(run) == EARLIEST, "committed, but Spark's commit log may not say so"
+    acknowledge(run, at(0), at(1))
+    sweep(run)
+    assert gone(run) == at(0), "the next batch proves that the one before is done"
+    release(run, at(2))
+    sweep(run)
+    assert gone(run) == at(0), "nobody releases what is not acknowledged"
+    release(run, at(1))
+    sweep(run)
+    assert gone(run) == at(1)
+
+
+def test_a_reset_keeps_what_the_query_before_may_read_once_more(run: Runtime) -> None:
+    write(run, b"a", b"b", b"c")
+    keep(run, NOTHING)
+    claim(run)
+    acknowledge(run, EARLIEST, at(1))
+    segment = of(run).ref.id
+    put_cursor(run.store, segment, SUB, at(1))  # here: only freed
+    sweep(run)
+    assert gone(run) == EARLIEST
+    run.store.claim_cursor(segment, SUB, "another query", 2, at(1))
+    sweep(run)
+    assert gone(run) == EARLIEST
+    run.store.release_cursors(SUB, "another query", {segment: at(1)})
+    sweep(run)
+    assert gone(run) == at(1)
+    put_cursor(run.store, segment, SUB, at(2))  # elsewhere: its commit would be refused
+    sweep(run)
+    assert gone(run) == at(2)
+
+
+def test_a_subscription_that_is_further_is_not_sent_back_to_a_child(run: Runtime) -> None:
+    end = write(run, b"a")
+    run.topics.changes.split(TOPIC, "0")
+    write(run, b"from before it began", number=1)
+    run.topics.changes.seal(TOPIC, "1")
+    keep(run, Retention(size_bytes=1 << 30))
+    read_through(run, end)
+    claim(run, number=3)
+    run.store.change_property(NAME, "__retention", None)
+    sweeper = run.retention()
+    assert sweeper._delete(run.topics.require(TOPIC), of(run))
+    assert run.store.list_subscriptions(of(run, 1).ref.id) == []
+    assert run.store.list_subscriptions(of(run, 2).ref.id) == [SUB]
+
+
+def test_a_client_that_acknowledges_messages_never_reads_them_again(run: Runtime) -> None:
+    segment = of(run).ref.id
+    run.store.claim_cursor(segment, SUB, "clients", 0, EARLIEST)
+    [cursor] = run.store.read_cursors([segment], SUB)
+    assert cursor is not None
+    assert cursor.released == EARLIEST
+    put_cursor(run.store, segment, SUB, at(3))
+    [cursor] = run.store.read_cursors([segment], SUB)
+    assert cursor is not None
+    assert cursor.released == at(3)
+    assert run.store.holds([segment])[0].released == {SUB: at(3)}
+
+
+def test_a_client_that_was_handed_over_to_a_child_holds_no_more_than_it_has_left(
+    run: Runtime,
+) -> None:
+    write(run, b"a")
+    run.store.inherit_cursor(of(run).ref.id, SUB, "clients")
+    run.store.claim_cursor(of(run).ref.id, SUB, "clients", 0, EARLIEST)
+    where = SubscriptionRef(of(run).ref.id, SUB, "clients")
+    txn = run.coordinator.new_txn("client", timeout_ms=60_000)
+    whole = AckInterval(MessagePosition.whole(EARLIEST), MessagePosition.whole(at(0)))
+    acks = MetadataPendingAckStore(run.coordinator)
+    acks.acknowledge_cumulative(txn, "client", 60_000, where, whole)
+    run.coordinator.commit(txn, "client", Outcome())
+    keep(run, NOTHING)
+    sweep(run)
+    assert gone(run) == at(0)
+
+
+def test_a_row_that_is_acknowledged_by_an_open_transaction_stays(run: Runtime) -> None:
+    write(run, b"a")
+    keep(run, NOTHING)
+    claim(run)
+    txn, nonce = place(run, EARLIEST, at(0))
+    sweep(run)
+    assert gone(run) == EARLIEST
+    run.coordinator.commit(txn, nonce, Outcome())
+    release(run, at(0))
+    sweep(run)
+    assert gone(run) == at(0)
+
+
+def test_rows_of_an_open_transaction_stay_although_nobody_subscribes(run: Runtime) -> None:
+    write(run, b"a")
+    keep(run, NOTHING)
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 1))
+    written = task.writers.finish()
+    write(run, b"z")
+    sweep(run)
+    assert gone(run) == at(0), "what lies before it may go"
+    task.commit(written)
+    sweep(run)
+    assert gone(run) == at(2)
+
+
+def test_a_transaction_whose_lease_is_over_holds_nothing(run: Runtime) -> None:
+    keep(run, NOTHING)
+    txn = run.coordinator.new_txn("n", timeout_ms=1)
+    writer = writer_name(txn, 0, "dead")
+    run.buffer.admit(txn, "n", 1, writer, [of(run).ref.id])
+    write(run, b"a")
+    while not (header := run.store.read_txn(txn)) or not header.expired:
+        pass  # a millisecond
+    sweep(run)
+    assert gone(run) == at(0)
+
+
+def test_dropped_writers_go_with_their_entries_and_zombies_stay_invisible(run: Runtime) -> None:
+    segment = of(run).ref
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 3))
+    task.writers.finish()
+    task.writers.close()
+    run.coordinator.abort(task.txn, by=EndedBy.OWNER, nonce="n", cause="the test says so")
+    assert list(run.store.gates([segment.id])[0].dropped) == task.names
+    keep(run, NOTHING)
+    sweep(run)
+    sweep(run)
+    gate = run.store.gates([segment.id])[0]
+    assert gate.dropped == {}
+    zombie = run.log.writer(segment, task.names[0])
+    zombie.append(rows(0, 1))
+    zombie.flush()
+    zombie.close()
+    write(run, b"seen")
+    assert values(run) == [b"seen"]
+
+
+def values(run: Runtime, number: int = 0) -> list[bytes]:
+    """Read what is still there of a segment, as a new subscription does."""
+    ref = of(run, number).ref
+    start = run.log.trimmed_to(ref)
+    [found] = run.buffer.readable([ref.id], lambda _: run.log.last_confirmed(ref), [start])
+    batches = run.log.read(
+        ref, start, found.end, visible=found.visibility, columns=frozenset({"value"}), max_rows=99
+    )
+    return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+# -- which segments go ---------------------------------------------------------------------------
+
+
+def split_and_read(run: Runtime) -> Segment:
+    """Write in a transaction, split, and let the subscription read the parent."""
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 3))
+    task.commit(task.writers.finish())
+    end = run.log.last_confirmed(of(run).ref)
+    run.topics.changes.split(TOPIC, "0")
+    read_through(run, end)
+    return of(run)
+
+
+def tag_keys(redis_client: redis.Redis, segment: str) -> list[str]:
+    found: Any = redis_client.keys("*")
+    names = [key.decode() for key in found]
+    return sorted(name.partition("}:")[2] for name in names if f"{{seg:{segment}}}" in name)
+
+
+def test_a_drained_segment_goes_with_all_of_its_metadata(
+    run: Runtime, redis_client: redis.Redis
+) -> None:
+    parent = split_and_read(run)
+    keep(run, NOTHING)
+    assert sweep(run).deleted == [parent.ref.id]
+    after = of(run)
+    assert (after.state, after.erased) == (SegmentState.DELETED, True)
+    assert tag_keys(redis_client, parent.ref.id) == ["birth"]
+    assert sweep(run) == RetentionReport(), "there is nothing left to do"
+    assert run.store.gates([parent.ref.id])[0].contains_txn, "PIP-373 remembers it"
+
+
+def test_a_segment_is_kept_while_its_time_is_not_over(run: Runtime) -> None:
+    parent = split_and_read(run)
+    keep(run, Retention(time_ms=3_600_000))
+    assert sweep(run).deleted == []
+    assert of(run).state is SegmentState.SEALED
+    verdict = judge(run)[parent.ref.id]
+    assert (verdict.delete, verdict.expired, verdict.held_by) == (False, EARLIEST, ())
+
+
+def judge(run: Runtime) -> dict[str, Verdict]:
+    retention = Retention.of(run.store.read_properties(NAME))
+    verdicts = run.retention().judge(run.topics.require(TOPIC), retention)
+    return {verdict.segment.ref.id: verdict for verdict in verdicts}
+
+
+def test_a_segment_that_spark_may_read_once_more_stays(run: Runtime) -> None:
+    write(run, b"a", b"b")
+    run.topics.changes.split(TOPIC, "0")
+    keep(run, NOTHING)
+    claim(run)
+    acknowledge(run, EARLIEST, at(1))
+    assert sweep(run).deleted == []
+    assert judge(run)[of(run).ref.id].held_by == ("subscription sub",)
+    release(run, at(1))
+    assert sweep(run).deleted == [of(run).ref.id]
+
+
+def test_a_segment_with_a_pin_stays(run: Runtime) -> None:
+    keep(run, NOTHING)
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 10))
+    task.writers.finish()
+    run.topics.changes.split(TOPIC, "0")
+    assert sweep(run).deleted == []
+    task.commit(task.writers.finish())
+    assert sweep(run).deleted == [of(run).ref.id]
+
+
+def test_a_segment_with_a_pin_is_not_retired(run: Runtime) -> None:
+    task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 1))
+    task.writers.finish()
+    task.writers.close()
+    run.topics.changes.split(TOPIC, "0")
+    segment = of(run)
+    assert segment.sealed_at is not None
+    answer = run.store.retire_segment(segment.ref.id, segment.sealed_at, [])
+    assert (answer.code, answer.values) == (Code.PENDING, (task.txn.key,))
+
+
+def test_a_segment_with_a_pending_acknowledgement_is_not_retired(run: Runtime) -> None:
+    end = write(run, b"a")
+    run.topics.changes.split(TOPIC, "0")
+    read_through(run, end)
+    # Whatever positions say: a decision that is not carried out keeps the segment.
+    txn, _ = place(run, end, at(5))
+    answer = run.store.retire_segment(of(run).ref.id, end, [SUB])
+    assert (answer.code, answer.values) == (Code.PENDING, (txn.key,))
+
+
+def test_a_subscription_that_has_not_come_to_the_children_is_known_there(run: Runtime) -> None:
+    split_and_read(run)
+    write(run, b"later", number=1)
+    keep(run, NOTHING)
+    report = sweep(run)
+    assert report.deleted == [of(run).ref.id]
+    for number in (1, 2):
+        [cursor] = run.store.read_cursors([of(run, number).ref.id], SUB)
+        assert cursor is not None
+        assert (cursor.position, cursor.query) == (EARLIEST, "q")
+    sweep(run)
+    assert gone(run, 1) == EARLIEST, "it has not read the child's rows"
+    # Its next batch begins there as if nobody had been before.
+    claim(run, number=1)
+    acknowledge(run, EARLIEST, at(0), number=1)
+
+
+def test_of_merged_parents_none_goes_before_all_were_read(run: Runtime) -> None:
+    run.topics.changes.split(TOPIC, "0")
+    for number in (1, 2):
+        write(run, b"a", number=number)
+    run.topics.changes.merge(TOPIC, ["1", "2"])
+    keep(run, NOTHING)
+    read_through(run, at(0), number=1)
+    claim(run, number=2)
+    assert sweep(run).deleted == [of(run, 0).ref.id], "nothing was ever in the root"
+    assert sweep(run).deleted == []
+    assert run.store.list_subscriptions(of(run, 3).ref.id) == []
+    acknowledge(run, EARLIEST, at(0), number=2)
+    release(run, at(0), number=2)
+    assert sweep(run).deleted == [of(run, 1).ref.id, of(run, 2).ref.id]
+    assert run.store.list_subscriptions(of(run, 3).ref.id) == [SUB]
+
+
+def test_segments_go_from_the_roots_on(run: Runtime) -> None:
+    write(run, b"a")
+    run.topics.changes.split(TOPIC, "0")
+    run.topics.changes.seal(TOPIC, "1")
+    keep(run, NOTHING)
+    claim(run)
+    # Nothing was written to segment 1; but whoever reads has to come through its parent.
+    assert sweep(run).deleted == []
+    acknowledge(run, EARLIEST, at(0))
+    release(run, at(0))
+    assert sweep(run).deleted == [of(run, 0).ref.id]
+    assert sweep(run).deleted == [of(run, 1).ref.id]
+
+
+def table(parents: Mapping[int, tuple[int, ...]]) -> Topology:
+    """Make a topology of numbered segments, each with these parents."""
+    children: dict[int, list[int]] = {number: [] for number in parents}
+    for number, own in parents.items():
+        for parent in own:
+            children[parent].append(number)
+    template = Topology.plan(TOPIC, 1, "embedded").segments[0]
+    segments = tuple(
+        Segment(
+            type(template.ref)(str(number), NAME, str(number)),
+            0,
+            1,
+            SegmentState.SEALED if children[number] else SegmentState.ACTIVE,
+            parents=tuple(map(str, own)),
+            children=tuple(map(str, children[number])),
+            sealed_at=at(9) if children[number] else None,
+        )
+        for number, own in parents.items()
+    )
+    return Topology(TOPIC, "i", segments, len(segments), "embedded")
+
+
+MERGED = {0: (), 1: (), 2: (0, 1), 3: (2,)}
+
+
+@pytest.mark.parametrize(
+    "stands, expected",
+    [
+        ({}, {}),
+        ({0: at(4)}, {0: at(4), 1: EARLIEST, 2: EARLIEST, 3: EARLIEST}),
+        ({0: at(9), 1: at(3)}, {0: at(9), 1: at(3), 2: EARLIEST, 3: EARLIEST}),
+        ({2: at(1)}, {0: None, 1: None, 2: at(1), 3: EARLIEST}),
+        ({1: at(9), 3: at(2)}, {0: None, 1: at(9), 2: None, 3: at(2)}),
+    ],
+)
+def test_a_subscription_needs_what_it_has_not_left_behind(
+    stands: dict[int, Position], expected: dict[int, Position | None]
+) -> None:
+    holds = {
+        str(number): SegmentHolds(
+            False, {SUB: stands[number]} if number in stands else {}, {SUB: "q"}
+        )
+        for number in MERGED
+    }
+    found = needs(table(MERGED), holds)
+    assert {int(id_): own[SUB] for id_, own in found.items() if own} == expected
+
+
+# -- readers -------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_had_read_it_forgets_it_and_one_that_had_not_is_told(run: Runtime) -> None:
+    parent = split_and_read(run)
+    end = parent.sealed_at
+    assert end is not None
+    keep(run, NOTHING)
+    sweep(run)
+    topology = run.topics.require(TOPIC)
+    order = ReadingOrder.of(topology, {parent.descriptor: end})
+    children = {segment.descriptor for segment in topology.active}
+    assert order.lost == ()
+    assert order.released == children
+    offset = {parent.descriptor: end} | dict.fromkeys(children, EARLIEST)
+    assert leaves_offset(of(run), topology, offset)
+    lost = ReadingOrder.of(topology, {parent.descriptor: EARLIEST}).lost
+    assert [segment.descriptor for segment in lost] == [parent.descriptor]
+
+
+def test_a_writer_that_has_slept_through_it_goes_to_the_children(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(run, b"a")
+    txn = run.coordinator.new_txn("late", timeout_ms=60_000)
+    known = [run.topics.require(TOPIC)]  # what it has read before it fell asleep
+
+    def name(generation: int) -> str:
+        return writer_name(txn, 0, f"late{generation}")
+
+    def admit(writer: str, segments: Any) -> None:
+        run.buffer.admit(txn, "late", 60_000, writer, segments)
+
+    writers = TopicWriters(run, name, admit, 0)
+    run.topics.changes.split(TOPIC, "0")
+    keep(run, NOTHING)
+    assert sweep(run).deleted == [of(run).ref.id]
+    require = run.topics.require
+    monkeypatch.setattr(run.topics, "require", lambda t: known.pop() if known else require(t))
+    writers.append(TOPIC, rows(0, 50))
+    written = writers.finish()
+    writers.close()
+    assert {one.segment.id for one in written} == {of(run, n).ref.id for n in (1, 2)}
+    winners = [
+        Winner(segment=w.segment.id, writer=w.writer, last=as_record(w.receipt.last))
+        for w in written
+        if w.receipt.last is not None
+    ]
+    run.coordinator.commit(txn, "late", Outcome(winners=winners))
+    assert sorted(values(run, 1) + values(run, 2), key=int) == [b"%d" % n for n in range(50)]
+
+
+# -- what comes late -----------------------------------------------------------------------------
+
+
+def test_nothing_that_comes_late_brings_anything_back(
+    run: Runtime, redis_client: redis.Redis
+) -> None:
+    parent = split_and_read(run)
+    id_ = parent.ref.id
+    keep(run, NOTHING)
+    sweep(run)
+    txn = run.coordinator.new_txn("late", timeout_ms=60_000)
+    writer = writer_name(txn, 0, "late")
+    store = run.store
+    assert [a.code for a in store.pin(txn, writer, [id_])] == [Code.DELETED]
+    with pytest.raises(SegmentSealedError, match="deleted"):
+        run.buffer.admit(txn, "late", 60_000, writer, [id_])
+    with pytest.raises(DataLossError, match="deleted"):
+        require_claimed("new", "q", store.claim_cursor(id_, "new", "q", 9, EARLIEST))
+    request = AckRequest(id_, SUB, "q", 9, EARLIEST, at(0), "s", "1")
+    assert [a.code for a in store.place_acks(txn, [request])] == [Code.CLOSED]
+    decision = SegmentDecision(id_, (WriterFate(writer, EARLIEST),), (SUB,), at(9))
+    answers = store.materialize(txn, TxnState.ABORTED, [decision])
+    assert [a.code for a in answers] == [Code.CLOSED]
+    assert store.close_segment(id_, txn.tc, txn.counter + 1).code is Code.ALREADY
+    assert store.raise_floor(id_, txn.tc, txn.counter, at(1), at(1)).code is Code.ALREADY
+    assert put_cursor(store, id_, SUB, at(0)).code is Code.DELETED
+    assert store.inherit_cursor(id_, SUB, "q").code is Code.ALREADY
+    assert store.through(txn, [id_]) == [True]
+    store.raise_high(id_, at(99))
+    store.release_cursors(SUB, "q", {id_: at(99)})
+    assert tag_keys(redis_client, id_) == ["birth"]
+    # The transaction that names it as a participant is collected like any other (INV-6).
+    run.coordinator.abort(txn, EndedBy.OWNER, nonce="late", cause="the test says so")
+    assert run.sweeper(0).sweep().stuck == ()
+    assert store.read_txn(txn) is None
+    assert tag_keys(redis_client, id_) == ["birth"]
+
+
+@pytest.mark.parametrize("reads_it", [False, True])
+def test_a_subscription_that_comes_at_the_last_moment_is_seen(
+    run: Runtime, monkeypatch: pytest.MonkeyPatch, reads_it: bool
+) -> None:
+    end = write(run, b"a")
+    run.topics.changes.split(TOPIC, "0")
+    keep(run, NOTHING)
+    retire = run.store.retire_segment
+
+    def late(segment: str, sealed_at: Position, handed_over: list[str]) -> Any:
+        claim(run)
+        if reads_it:  # all of it, so that no position holds the segment
+            acknowledge(run, EARLIEST, end)
+            release(run, end)
+        return retire(segment, sealed_at, handed_over)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run.store, "retire_segment", late)
+        assert sweep(run).deleted == []
+    assert of(run).state is SegmentState.DRAINED
+    assert values(run) == [b"a"]
+    if reads_it:
+        sweep(run)
+        assert run.store.list_subscriptions(of(run, 1).ref.id) == [SUB]
+
+
+# -- who dies in between -------------------------------------------------------------------------
+
+
+class Crash(Exception):  # noqa: N818 — not an error of anybody's
+    pass
+
+
+class Dying:
+    """Passes calls on, and dies before or after the n-th one that changes something."""
+
+    CHANGES = frozenset(
+        {
+            "inherit_cursor",
+            "swap_topology",
+            "mark_trimmed",
+            "retire_segment",
+            "delete",
+            "purge_segment",
+            "trim",
+        }
+    )
+
+    def __init__(self, inner: object, plan: list[int], *, after: bool) -> None:
+        self._inner, self._plan, self._after = inner, plan, after
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in self.CHANGES:
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._plan[0] -= 1
+            if self._plan[0] == 0 and not self._after:
+                raise Crash
+            result = found(*args, **kwargs)
+            if self._plan[0] == 0:
+                raise Crash
+            return result
+
+        return call
+
+
+def sweep_of(run: Runtime, nth: int, *, after: bool) -> bool:
+    """Sweep as a process that dies at its n-th change; tell whether it came so far."""
+    plan = [nth]
+    sweeper = RetentionSweep(
+        Dying(run.store, plan, after=after),
+        Dying(run.log, plan, after=after),
+        lambda refs: [run.log.last_confirmed(ref) for ref in refs],
+        "the one that dies",
+    )
+    try:
+        sweeper.sweep(lambda _: None)
+    except Crash:
+        run.store.change_property(NAME, "__upkeep", None)  # its lease is over
+        return True
+    return False
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_deletion_that_died_at_any_step_is_finished_by_the_next_sweep(
+    run: Runtime, redis_client: redis.Redis, after: bool
+) -> None:
+    topics = 0
+    for nth in range(1, 30):
+        parent = split_and_read(run)
+        child = write(run, b"child", number=1)
+        keep(run, NOTHING)
+        died = sweep_of(run, nth, after=after)
+        # Whatever is half done: the child's rows are there for the subscription that comes later.
+        assert run.log.trimmed_to(of(run, 1).ref) == EARLIEST
+        assert run.log.last_confirmed(of(run, 1).ref) == child
+        # The user may have changed his mind: what is past the point of no return goes even so.
+        if of(run).state is SegmentState.DELETED:
+            keep(run, Retention())
+        sweep(run)
+        assert (of(run).state, of(run).erased) == (SegmentState.DELETED, True)
+        assert tag_keys(redis_client, parent.ref.id) == ["birth"]
+        assert run.store.list_subscriptions(of(run, 1).ref.id) == [SUB]
+        assert gone(run, 1) == EARLIEST
+        if not died:
+            break
+        topics += 1
+        redis_client.flushdb()
+        run.store.__init__(run.store._connect)  # type: ignore[misc]
+        run.topics.create(TOPIC, 1)
+    assert topics >= 8, "two cursors, four changes of the topology, retire, log, purge"
+
+
+def test_the_metadata_goes_after_the_log(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    split_and_read(run)
+    keep(run, NOTHING)
+    order: list[str] = []
+
+    def noting(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            order.append(name)
+            return call(*args)
+
+        return noted
+
+    for owner, name in (
+        (EmbeddedSegmentLog, "delete"),
+        (type(run.store), "retire_segment"),
+        (type(run.store), "purge_segment"),
+    ):
+        monkeypatch.setattr(owner, name, noting(name, getattr(owner, name)))
+    sweep(run)
+    assert order == ["retire_segment", "delete", "purge_segment"]
+
+
+def test_a_segment_that_was_not_retired_is_not_purged(run: Runtime) -> None:
+    split_and_read(run)
+    assert run.store.purge_segment(of(run).ref.id).code is Code.OPEN
+    assert run.store.list_subscriptions(of(run).ref.id) == [SUB]
+
+
+def test_one_process_at_a_time_looks_after_a_topic(run: Runtime) -> None:
+    write(run, b"a")
+    keep(run, NOTHING)
+    assert run.store.lease_topic(NAME, "somebody else", 60_000).code is Code.OK
+    assert sweep(run).trimmed == []
+    assert run.store.lease_topic(NAME, "somebody else", 0).code is Code.OK
+    assert sweep(run).trimmed == [of(run).ref.id]
+
+
+def test_a_topic_that_cannot_be_dealt_with_holds_no_other_up(run: Runtime) -> None:
+    run.topics.create(TopicName.parse("broken"), 1)
+    broken = run.topics.require(TopicName.parse("broken"))
+    run.store.change_property(str(broken.topic), "__retention", NOTHING.serialize())
+    run.log.delete(broken.active[0].ref)
+    write(run, b"a")
+    keep(run, NOTHING)
+    report = run.sweeper(0).sweep()
+    assert report.segments_trimmed == 1
+    counts = run.store.tc_state(0, limit=1).counts
+    assert counts["pulsar_txn_segments_trimmed_total"] == 1
+    assert "pulsar_txn_segments_deleted_total" not in counts
+    [stuck] = report.stuck
+    assert "the retention of topic://public/default/broken" in stuck

@@ -1,0 +1,537 @@
+"""From its query's start on, a subscription is known in every segment, and nothing passes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from pulsar_txn_spark.admin import topics as topic_admin
+from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.errors import AcknowledgementConflictError, DataLossError, OptionError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.segments.retention import Retention
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store.protocol import Code, CursorStart
+from pulsar_txn_spark.store.redis.store import RedisStore
+from pulsar_txn_spark.txn.sweeper import SweepReport
+from tests.models.segment_histories import Task, record_batch
+from tests.support.streaming import Killed, StreamingQuery
+
+A, B = (TopicName.parse(name) for name in ("first", "second"))
+NOTHING = Retention(size_bytes=0).serialize()
+
+
+@pytest.fixture
+def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
+    return runtime(Options({"store.path": redis_path}, Use.CONNECT))
+
+
+@pytest.fixture
+def query(run: Runtime, redis_path: str) -> Callable[..., StreamingQuery]:
+    def make(name: str, /, **options: str) -> StreamingQuery:
+        return StreamingQuery(run, redis_path, name, **options)
+
+    return make
+
+
+Make = Callable[..., StreamingQuery]
+
+
+def create(run: Runtime, topic: TopicName, segments: int = 1) -> None:
+    run.topics.create(topic, segments)
+    run.store.change_property(str(topic), "__retention", NOTHING)
+
+
+def batch(values: Sequence[int]) -> pa.RecordBatch:
+    return record_batch([(f"key-{value % 7}", value) for value in values])
+
+
+def write(run: Runtime, topic: TopicName, *values: int) -> None:
+    task = Task(run, f"write-{topic}-{values[0]}")
+    task.writers.append(topic, batch(values))
+    task.commit(task.writers.finish())
+
+
+def sweep(run: Runtime) -> list[str]:
+    sweeper, report = run.sweeper(0), SweepReport()
+    done = run.retention().sweep(lambda segment: sweeper.settle(segment, report))
+    assert done.failed == {}
+    return done.deleted
+
+
+# -- before the first row is read ----------------------------------------------------------------
+
+
+def test_rows_stay_in_a_topic_that_the_query_reads_and_of_which_no_task_has_read_yet(
+    run: Runtime, query: Make
+) -> None:
+    """Finding 7: rows only in the first topic so far, then in the second while it is away."""
+    create(run, A)
+    create(run, B)
+    reader = query("q", topics=f"{A},{B}", subscription="s", startingOffsets="earliest")
+    write(run, A, 1, 2)
+    assert reader.trigger()
+    write(run, B, 3, 4)
+    for _ in range(3):
+        sweep(run)
+    reader.restart()
+    reader.run_all()
+    assert sorted(reader.values) == [1, 2, 3, 4]
+
+
+def test_rows_stay_from_the_query_s_start_on_although_it_has_read_nothing(
+    run: Runtime, query: Make
+) -> None:
+    """Finding 7, in one topic: the first batch is empty."""
+    create(run, A)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    assert reader.trigger(), "an empty batch, without a task"
+    write(run, A, 1, 2)
+    for _ in range(3):
+        sweep(run)
+    reader.restart()
+    reader.run_all()
+    assert sorted(reader.values) == [1, 2]
+
+
+@pytest.mark.parametrize("start", ["latest", None])
+def test_a_reset_to_here_stays_where_the_query_began_although_it_has_read_nothing(
+    run: Runtime, query: Make, redis_path: str, start: str | None
+) -> None:
+    """Finding 8: the successor of a query that began at the end read all old rows."""
+    create(run, A)
+    write(run, A, 1, 2)
+    options = {"topic": str(A), "subscription": "s"}
+    first = query("q1", **options, **({"startingOffsets": start} if start else {}))
+    first.trigger()
+    assert first.values == []
+    topic_admin.reset_subscription({"store.path": redis_path}, str(A), "s", to="here")
+    write(run, A, 3)
+    successor = query("q2", **options)
+    successor.run_all()
+    assert successor.values == [3]
+
+
+def test_of_several_segments_those_that_were_never_read_are_reset_where_the_query_began(
+    run: Runtime, query: Make, redis_path: str
+) -> None:
+    """Finding 8: only one of the two topics has been read."""
+    for topic, value in ((A, 1), (B, 2)):
+        create(run, topic)
+        write(run, topic, value)
+    options = {"topics": f"{A},{B}", "subscription": "s"}
+    first = query("q1", **options, startingOffsets="latest")
+    first.trigger()
+    write(run, A, 3)
+    first.run_all()
+    assert first.values == [3]
+    for topic in (A, B):
+        topic_admin.reset_subscription({"store.path": redis_path}, str(topic), "s", to="here")
+    write(run, B, 4)
+    successor = query("q2", **options)
+    successor.run_all()
+    assert successor.values == [4]
+
+
+def test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_further_on(
+    run: Runtime, query: Make
+) -> None:
+    """Finding 10: every batch then failed with "leaves a gap"."""
+    create(run, A)
+    open_one = Task(run, "open")  # holds readers up in the parent
+    open_one.writers.append(A, batch([1]))
+    written = open_one.writers.finish()
+    [parent] = run.topics.require(A).segments
+    run.topics.changes.seal(A, parent.descriptor)
+    write(run, A, 2, 3)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="latest")
+    reader.trigger()
+    open_one.commit(written)
+    reader.run_all()
+    assert reader.values == [1], "the child's rows were there before the query started"
+    write(run, A, 4)
+    # Spark has noted the batch as done when it asks for the next one, which dies before its tasks.
+    with pytest.raises(Killed):
+        reader.trigger("planned")
+    assert sweep(run), "the parent is deleted before the query has read a row of the child"
+    reader.run_all()
+    assert reader.values == [1, 4]
+
+
+# -- crashes and races while it starts -----------------------------------------------------------
+
+
+class Crash(Exception):  # noqa: N818 — not an error of anybody's
+    pass
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", None])
+@pytest.mark.parametrize("planted", [0, 1, 2])
+def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
+    run: Runtime,
+    query: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    planted: int,
+    start: str | None,
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    [parent] = run.topics.require(A).segments
+    run.topics.changes.split(A, parent.descriptor)
+    write(run, A, 2, 3)
+    plant = RedisStore.plant_cursors
+
+    def dying(
+        store: RedisStore, subscription: str, starts: dict[str, CursorStart], mark: str = ""
+    ) -> list[object]:
+        plant(store, subscription, dict(list(starts.items())[:planted]), mark)
+        raise Crash
+
+    options = {"topic": str(A), "subscription": "s"}
+    if start:
+        options["startingOffsets"] = start
+    reader = query("q", **options)
+    with monkeypatch.context() as dead:
+        dead.setattr(RedisStore, "plant_cursors", dying)
+        with pytest.raises(Crash):
+            reader.trigger()
+    reader.restart()
+    reader.trigger()
+    write(run, A, 4)
+    for _ in range(4):
+        sweep(run)
+    reader.run_all()
+    expected = [1, 2, 3, 4] if start == "earliest" else [4]
+    assert sorted(reader.values) == expected
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", None])
+@pytest.mark.parametrize("dies", ["planned", "read", "decided"])
+def test_a_first_batch_that_is_repeated_reads_the_same_once_more(
+    run: Runtime, query: Make, start: str | None, dies: str
+) -> None:
+    """Spark asks anew where the query starts when it repeats the first batch."""
+    create(run, A, segments=2)
+    write(run, A, 1, 2)
+    options = {"topic": str(A), "subscription": "s"}
+    if start:
+        options["startingOffsets"] = start
+    reader = query("q", **options)
+    with pytest.raises(Killed):
+        reader.trigger(dies)
+    write(run, A, 3, 4)
+    [one, _] = run.topics.require(A).active
+    run.topics.changes.split(A, one.descriptor)
+    write(run, A, 5, 6)
+    sweep(run)
+    reader.run_all()
+    expected = [1, 2, 3, 4, 5, 6] if start == "earliest" else [3, 4, 5, 6]
+    assert sorted(reader.values) == expected
+
+
+def test_a_query_starts_at_the_end_that_it_has_seen_first(run: Runtime, query: Make) -> None:
+    """Spark asks twice where the first batch starts: it must not run backwards."""
+    create(run, A)
+    reader = query("q", topic=str(A), startingOffsets="latest")
+    before = reader.reader.initialOffset()
+    write(run, A, 1)
+    assert reader.reader.initialOffset() == before
+    reader.run_all()
+    assert reader.values == [1]
+
+
+@pytest.mark.parametrize("dies", ["planned", "read", "decided"])
+def test_a_first_batch_without_a_subscription_is_repeated_from_where_it_began(
+    run: Runtime, query: Make, dies: str
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topic=str(A), startingOffsets="latest")
+    with pytest.raises(Killed):
+        reader.trigger(dies)
+    write(run, A, 2)
+    reader.run_all()
+    assert reader.values == [2]
+
+
+@pytest.mark.parametrize("seen_first", ["retention", "query"])
+def test_of_a_trim_and_a_query_s_start_one_sees_the_other(
+    run: Runtime, query: Make, monkeypatch: pytest.MonkeyPatch, seen_first: str
+) -> None:
+    create(run, A)
+    write(run, A, 1, 2)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    trim, mark = EmbeddedSegmentLog.trim, RedisStore.mark_trimmed
+
+    def slow_trim(log: EmbeddedSegmentLog, *args: object) -> object:
+        reader.reader.initialOffset()
+        return trim(log, *args)  # type: ignore[arg-type]
+
+    def slow_mark(store: RedisStore, *args: object) -> object:
+        reader.reader.initialOffset()
+        return mark(store, *args)  # type: ignore[arg-type]
+
+    if seen_first == "retention":
+        monkeypatch.setattr(EmbeddedSegmentLog, "trim", slow_trim)
+    else:
+        monkeypatch.setattr(RedisStore, "mark_trimmed", slow_mark)
+    sweep(run)
+    monkeypatch.undo()
+    write(run, A, 3)
+    reader.run_all()
+    assert reader.values == ([3] if seen_first == "retention" else [1, 2, 3])
+
+
+def test_a_child_that_comes_while_the_query_starts_is_held_too(
+    run: Runtime, query: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    plant = RedisStore.plant_cursors
+    changed: list[int] = []
+
+    def late(
+        store: RedisStore, subscription: str, starts: dict[str, CursorStart], mark: str = ""
+    ) -> object:
+        if not changed:
+            changed.append(1)
+            [parent] = run.topics.require(A).segments
+            run.topics.changes.split(A, parent.descriptor)
+            write(run, A, 2, 3)
+        return plant(store, subscription, starts, mark)
+
+    monkeypatch.setattr(RedisStore, "plant_cursors", late)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    reader.reader.initialOffset()
+    for segment in run.topics.require(A).segments:
+        assert run.store.read_cursors([segment.ref.id], "s")[0] is not None
+    reader.run_all()
+    assert sorted(reader.values) == [1, 2, 3]
+
+
+def test_a_query_that_starts_where_a_segment_is_being_deleted_begins_behind_it(
+    run: Runtime, query: Make
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    [parent] = run.topics.require(A).segments
+    run.topics.changes.seal(A, parent.descriptor)
+    sealed_at = run.topics.require(A).segments[0].sealed_at
+    assert sealed_at is not None
+    run.store.retire_segment(parent.ref.id, sealed_at, [])  # the sweep dies behind this step
+    write(run, A, 2)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    reader.run_all()
+    assert reader.values == [2]
+
+
+# -- whose it is ---------------------------------------------------------------------------------
+
+
+def test_a_subscription_that_another_start_has_made_is_not_taken_over_in_silence(
+    run: Runtime, query: Make
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    options = {"topic": str(A), "subscription": "s"}
+    query("q1", **options, startingOffsets="latest").trigger()
+    with pytest.raises(OptionError, match=r"was begun by a query with another start \(latest\)"):
+        query("q2", **options, startingOffsets="earliest").trigger()
+
+
+def test_a_query_that_claims_while_it_is_reset_keeps_nothing_from_its_successor(
+    run: Runtime, query: Make, redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topics=str(A), subscription="s", startingOffsets="earliest")
+    assert reader.trigger()
+    [parent] = run.topics.require(A).active
+    run.topics.changes.seal(A, parent.descriptor)
+    write(run, A, 2)
+    claim = RedisStore.claim_cursors
+    resets: list[object] = []
+
+    def beside(store: RedisStore, *args: Any, asks_only: bool = False) -> Any:
+        if not asks_only and not resets:
+            options = {"store.path": redis_path}
+            resets.extend(topic_admin.reset_subscription(options, str(A), "s", to="earliest"))
+        return claim(store, *args, asks_only=asks_only)
+
+    monkeypatch.setattr(RedisStore, "claim_cursors", beside)
+    with pytest.raises(AcknowledgementConflictError, match="was reset"):
+        reader.trigger()
+    assert len(resets) == 2
+    successor = query("r", topics=str(A), subscription="s", startingOffsets="subscription")
+    successor.run_all()
+    assert successor.values == [1, 2]
+
+
+def test_a_query_that_was_reset_does_not_go_on_where_its_segment_was_deleted(
+    run: Runtime, query: Make, redis_path: str
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topics=str(A), subscription="s", startingOffsets="earliest")
+    assert reader.trigger()
+    [parent] = run.topics.require(A).active
+    run.topics.changes.seal(A, parent.descriptor)
+    write(run, A, 2)
+    with pytest.raises(Killed):
+        reader.trigger("planned")
+    reader.reader.initialOffset()  # its source has started again
+    topic_admin.reset_subscription({"store.path": redis_path}, str(A), "s", to="here")
+    assert sweep(run) == [parent.ref.id]
+    with pytest.raises(AcknowledgementConflictError, match="was reset"):
+        reader.trigger()
+    successor = query("r", topics=str(A), subscription="s", startingOffsets="subscription")
+    successor.run_all()
+    assert successor.values == [2]
+
+
+@pytest.mark.parametrize("to, left", [("earliest", [1, 2]), ("here", [2])])
+def test_a_query_that_was_reset_keeps_nothing_from_its_successor(
+    run: Runtime, query: Make, redis_path: str, to: str, left: list[int]
+) -> None:
+    """Also not the child, which it is the first one to claim."""
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topics=str(A), subscription="s", startingOffsets="earliest")
+    assert reader.trigger()
+    [parent] = run.topics.require(A).active
+    run.topics.changes.seal(A, parent.descriptor)
+    write(run, A, 2)
+    topic_admin.reset_subscription({"store.path": redis_path}, str(A), "s", to=to)
+    with pytest.raises(AcknowledgementConflictError, match="was reset"):
+        reader.trigger()
+    successor = query("r", topics=str(A), subscription="s", startingOffsets="subscription")
+    successor.run_all()
+    assert successor.values == left
+
+
+def test_the_first_task_takes_the_subscription_in_every_segment(run: Runtime, query: Make) -> None:
+    create(run, A)
+    create(run, B)
+    reader = query("q", topics=f"{A},{B}", subscription="s", startingOffsets="earliest")
+    write(run, A, 1)
+    reader.run_all()
+    for topic in (A, B):
+        [segment] = run.topics.require(topic).segments
+        answer = run.store.claim_cursor(segment.ref.id, "s", "another", 99, EARLIEST)
+        assert (answer.code, answer.values) == (Code.OWNED, ("q",))
+
+
+def test_a_query_of_an_earlier_release_gets_its_missing_cursors_with_its_first_task(
+    run: Runtime, query: Make, redis_client: redis.Redis
+) -> None:
+    create(run, A)
+    create(run, B)
+    write(run, B, 1)
+    reader = query("q", topics=f"{A},{B}", subscription="s", startingOffsets="latest")
+    reader.trigger()
+    for topic in (A, B):
+        [segment] = run.topics.require(topic).segments
+        run.store.delete_cursor(segment.ref.id, "s")
+    reader.restart()
+    write(run, A, 2)
+    reader.run_all()
+    [segment] = run.topics.require(B).segments
+    [cursor] = run.store.read_cursors([segment.ref.id], "s")
+    assert cursor is not None
+    assert (cursor.query, cursor.position) == ("q", run.log.last_confirmed(segment.ref))
+
+
+# -- replays of what retention has deleted -------------------------------------------------------
+
+
+def replay_over_a_deleted_segment(
+    run: Runtime, reader: StreamingQuery, dies: str, *, first: bool = False
+) -> None:
+    """Let a batch over two segments be repeated after one of them was deleted."""
+    if not first:
+        assert reader.trigger()
+    write(run, A, 1, 2, 3, 4)
+    [parent, _] = run.topics.require(A).segments
+    with pytest.raises(Killed):
+        reader.trigger(dies)
+    run.topics.changes.seal(A, parent.descriptor)
+    assert sweep(run) == [parent.ref.id], "nobody holds it"
+    write(run, A, 5)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_committed_batch_is_replayed_although_its_segment_was_deleted(
+    run: Runtime, query: Make, *, first: bool
+) -> None:
+    """Finding 11: nothing was lost, and yet the query could not go on."""
+    create(run, A, segments=2)
+    reader = query("q", topic=str(A), startingOffsets="earliest")
+    replay_over_a_deleted_segment(run, reader, "decided", first=first)
+    reader.run_all()
+    assert sorted(reader.values) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_advice_of_the_data_loss_error_leads_on(
+    run: Runtime, query: Make, *, first: bool
+) -> None:
+    """Finding 11: failOnDataLoss=false ended in a conflict for ever."""
+    create(run, A, segments=2)
+    reader = query("q", topic=str(A), startingOffsets="earliest")
+    replay_over_a_deleted_segment(run, reader, "decided", first=first)
+    reader.options["failOnDataLoss"] = "false"
+    reader.restart()
+    reader.run_all()
+    assert sorted(reader.values) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_committed_batch_is_replayed_although_its_rows_were_trimmed(
+    run: Runtime, query: Make, *, first: bool
+) -> None:
+    """Finding 11, in segments that take rows."""
+    create(run, A, segments=2)
+    reader = query("q", topic=str(A), startingOffsets="earliest")
+    if not first:
+        assert reader.trigger()
+    write(run, A, 1, 2, 3, 4)
+    with pytest.raises(Killed):
+        reader.trigger("decided")
+    sweep(run)
+    write(run, A, 5)
+    reader.run_all()
+    assert sorted(reader.values) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("dies", ["planned", "read"])
+def test_a_batch_that_was_not_committed_and_has_lost_its_rows_is_an_error(
+    run: Runtime, query: Make, dies: str
+) -> None:
+    create(run, A, segments=2)
+    reader = query("q", topic=str(A), startingOffsets="earliest")
+    replay_over_a_deleted_segment(run, reader, dies)
+    with pytest.raises(DataLossError, match="deleted"):
+        reader.run_all()
+    assert reader.values == []
+    reader.options["failOnDataLoss"] = "false"
+    reader.restart()
+    reader.run_all()
+    assert reader.values == [5]
+
+
+def test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error(
+    run: Runtime, query: Make
+) -> None:
+    create(run, A, segments=2)
+    reader = query("q", topic=str(A), startingOffsets="earliest")
+    # A second sink of the query has written the batch before, and would write this one.
+    run.store.register_sink("q", "another", 0, "attempt")
+    replay_over_a_deleted_segment(run, reader, "decided")
+    with pytest.raises(DataLossError, match="deleted"):
+        reader.run_all()

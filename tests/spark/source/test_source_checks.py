@@ -1,0 +1,72 @@
+"""What the source refuses: offsets and executors that do not fit the store (INV-11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.spark.rows import READ_SCHEMA
+from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader, SegmentPartition
+
+TOPIC = TopicName.parse("in")
+
+
+class Source:
+    """A topic with rows, and readers as Spark starts them."""
+
+    def __init__(self, path: str) -> None:
+        self._given = {"store.path": path, "topic": str(TOPIC), "startingOffsets": "earliest"}
+        self.run: Runtime = runtime(Options({"store.path": path}, Use.CONNECT))
+        self.run.topics.create(TOPIC, 1)
+        self.segment: SegmentRef = self.run.topics.require(TOPIC).active[0].ref
+
+    def reader(self) -> PulsarTxnStreamReader:
+        return PulsarTxnStreamReader(self._given, READ_SCHEMA)
+
+    def produce(self, value: str) -> None:
+        writer = self.run.log.writer(self.segment, f"plain {value}")
+        writer.append(pa.record_batch([pa.array([value.encode()])], names=["value"]))
+        last = writer.flush().last
+        writer.close()
+        assert last is not None
+        self.run.store.raise_high(self.segment.id, last)
+
+    def progress(self, reader: PulsarTxnStreamReader) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return where a query stands before and after it has read what is there."""
+        start = reader.initialOffset()
+        return start, reader.latestOffset(start, ReadAllAvailable())
+
+
+@pytest.fixture
+def source(redis_path: str, redis_client: redis.Redis) -> Source:
+    return Source(redis_path)
+
+
+def test_offsets_that_run_backwards_are_refused(source: Source) -> None:
+    source.produce("a")
+    reader = source.reader()
+    start, end = source.progress(reader)
+    assert len(reader.partitions(start, end)) == 1
+    source.produce("b")
+    later = reader.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(DataLossError, match="run backwards in segment"):
+        reader.partitions(later, end)
+
+
+def test_an_executor_that_reaches_another_store_reads_nothing(source: Source) -> None:
+    source.produce("a")
+    reader = source.reader()
+    [partition] = reader.partitions(*source.progress(reader))
+    assert isinstance(partition, SegmentPartition)
+    with pytest.raises(DataLossError, match="this executor reaches metadata store"):
+        reader.read(replace(partition, store_uuid="another"))

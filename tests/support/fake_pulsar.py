@@ -1,0 +1,302 @@
+"""A broker of a few topics in this process, which misbehaves where a test tells it to."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pulsar_txn_spark.backends.pulsar.wire.connection import positive_id, wire_id
+from pulsar_txn_spark.backends.pulsar.wire.frames import (
+    Frame,
+    FrameParser,
+    decode_entry,
+    encode_command,
+)
+from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+    AuthChallenge,
+    CloseConsumer,
+    CloseProducer,
+    Command,
+    Connected,
+    Delivery,
+    Empty,
+    Failure,
+    FeatureFlags,
+    LastIdResponse,
+    LookupResponse,
+    PartitionsResponse,
+    ProducerReady,
+    SendError,
+    SendReceipt,
+    Success,
+)
+
+LEDGER = 7
+NOT_FOUND = 11
+TERMINATED = 15
+Act = str | tuple[int, str] | None
+"""What is done with an entry: None = stored and acknowledged; "cut" = lost with the connection;
+"store-cut" = stored, then the connection is cut; "close" and "store-close" = the same, but only
+the producer is closed; "silent" = nothing; "duplicate" = acknowledged as one; (error, message)."""
+
+
+@dataclass
+class Topic:
+    entries: list[tuple[bytes, int]] = field(default_factory=list)  # body, messages
+    stored: dict[str, int] = field(default_factory=dict)  # name -> last sequence id
+    terminated: bool = False
+
+
+@dataclass
+class FakePulsar:
+    """Listens on a free port of the loopback until it is closed."""
+
+    tls: ssl.SSLContext | None = None
+    deduplicates: bool = True
+    max_message_bytes: int = 1 << 20
+    on_send: Callable[[int, str], Act] = lambda _sequence, _name: None
+    on_lookup: Callable[[Command], LookupResponse | None] = lambda _command: None
+    on_close: Callable[[Peer, CloseProducer], bool] = lambda _peer, _closing: True  # answer now?
+    partitions: dict[str, int] = field(default_factory=dict)  # of the topics that there are
+    asks_without_creating: bool = True
+    answers_pings: bool = True
+    refuses: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # by command type
+    topics: dict[str, Topic] = field(default_factory=dict)
+    heard: list[Command] = field(default_factory=list)
+    peers: list[Peer] = field(default_factory=list)
+    cut_after_deliveries: int = -1
+
+    def __post_init__(self) -> None:
+        self.changed = threading.Condition()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        scheme = "pulsar+ssl" if self.tls else "pulsar"
+        host = "localhost" if self.tls else "127.0.0.1"
+        self.url = f"{scheme}://{host}:{self.port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer = Peer(self, self._listening.accept()[0])
+                self.peers.append(peer)
+                threading.Thread(target=peer.run, daemon=True).start()
+
+    def close(self) -> None:
+        # Only this ends an accept() that is under way.
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for peer in self.peers:
+            peer.cut()
+
+    def topic(self, name: str) -> Topic:
+        return self.topics.setdefault(name, Topic())
+
+    def note(self, command: Command) -> None:
+        with self.changed:
+            self.heard.append(command)
+            self.changed.notify_all()
+
+    def count(self, kind: int) -> int:
+        return sum(command.type == kind for command in self.heard)
+
+    def await_heard(self, kind: int, times: int = 1) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.count(kind) >= times, 5), kind
+
+
+class Peer:
+    """One connection that came in."""
+
+    def __init__(self, broker: FakePulsar, opened: socket.socket) -> None:
+        self.broker = broker
+        self._socket = opened
+        self._lock = threading.Lock()
+        self._producers: dict[int, tuple[str, str]] = {}  # topic, name
+        self._consumers: dict[int, list[int | str]] = {}  # topic, next entry, permits
+        self.open = True
+
+    def cut(self) -> None:
+        self.open = False
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def say(self, command: Command, body: bytes = b"") -> None:
+        data = encode_command(command)
+        if body:
+            size = int.from_bytes(data[:4]) + len(body)
+            data = size.to_bytes(4) + data[4:] + body
+        self.say_bytes(data)
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):
+            if self.broker.tls is not None:
+                self._socket = self.broker.tls.wrap_socket(self._socket, server_side=True)
+            for frame in self._frames():
+                if not self.open:
+                    break
+                self.broker.note(frame.command)
+                self._answer(frame)
+        self.cut()
+
+    def _frames(self) -> Iterator[Frame]:
+        parser = FrameParser(8 << 20)
+        while self.open and (data := self._socket.recv(1 << 20)):
+            yield from parser.feed(data)
+
+    def say_bytes(self, data: bytes) -> None:
+        with contextlib.suppress(OSError), self._lock:
+            self._socket.sendall(data)
+
+    def challenge(self) -> None:
+        self.say(Command(type=Command.AUTH_CHALLENGE, auth_challenge=AuthChallenge()))
+
+    def _answer(self, frame: Frame) -> None:  # noqa: C901, PLR0912 - a branch for each command
+        command, broker = frame.command, self.broker
+        kind = command.type
+        if broker.refuses.get(kind):
+            error, message = broker.refuses[kind].pop(0)
+            bodies = [getattr(command, f.name) for f, _ in command.ListFields() if f.name != "type"]
+            number = getattr(bodies[0], "request_id", 0)
+            failure = Failure(request_id=number, error=error, message=message)
+            self.say(Command(type=Command.ERROR, error=failure))
+        elif kind == Command.CONNECT:
+            connected = Connected(
+                server_version="fake",
+                protocol_version=19,
+                max_message_bytes=broker.max_message_bytes,
+                feature_flags=FeatureFlags(
+                    partitions_without_creating=broker.asks_without_creating
+                ),
+            )
+            self.say(Command(type=Command.CONNECTED, connected=connected))
+        elif kind == Command.LOOKUP:
+            answer = broker.on_lookup(command) or LookupResponse(
+                outcome=1, url=broker.url, url_tls=broker.url
+            )
+            answer.request_id = command.lookup.request_id
+            self.say(Command(type=Command.LOOKUP_RESPONSE, lookup_response=answer))
+        elif kind == Command.PARTITIONS:
+            self._count_partitions(command)
+        elif kind == Command.PING and broker.answers_pings:
+            self.say(Command(type=Command.PONG, pong=Empty()))
+        elif kind == Command.PRODUCER:
+            self._produce(command)
+        elif kind == Command.SEND:
+            self._store(frame)
+        elif kind == Command.SUBSCRIBE:
+            self._subscribe(command)
+        elif kind == Command.FLOW and command.flow.consumer_id in self._consumers:
+            self._consumers[command.flow.consumer_id][2] += command.flow.permits  # type: ignore[operator]
+            self.deliver(command.flow.consumer_id)
+        elif kind == Command.GET_LAST_ID:
+            topic, *_ = self._consumers[command.get_last_id.consumer_id]
+            last = LastIdResponse(
+                request_id=command.get_last_id.request_id,
+                last=wire_id(LEDGER, len(broker.topic(str(topic)).entries) - 1),
+            )
+            self.say(Command(type=Command.LAST_ID, last_id=last))
+        elif kind == Command.CLOSE_PRODUCER:
+            self._producers.pop(command.close_producer.producer_id, None)
+            if broker.on_close(self, command.close_producer):
+                self.succeed(command.close_producer.request_id)
+        elif kind == Command.CLOSE_CONSUMER:
+            self._consumers.pop(command.close_consumer.consumer_id, None)
+            self.succeed(command.close_consumer.request_id)
+
+    def _count_partitions(self, command: Command) -> None:
+        asked = command.partitions
+        assert not asked.create_topic
+        answer = PartitionsResponse(request_id=asked.request_id)
+        if asked.topic in self.broker.partitions:
+            answer.partitions = self.broker.partitions[asked.topic]
+        else:
+            answer.outcome, answer.error, answer.message = 1, NOT_FOUND, "not here"
+        self.say(Command(type=Command.PARTITIONS_RESPONSE, partitions_response=answer))
+
+    def succeed(self, request: int) -> None:
+        self.say(Command(type=Command.SUCCESS, success=Success(request_id=request)))
+
+    def _produce(self, command: Command) -> None:
+        asked = command.producer
+        topic = self.broker.topic(asked.topic)
+        if topic.terminated:
+            failure = Failure(request_id=asked.request_id, error=TERMINATED, message="terminated")
+            self.say(Command(type=Command.ERROR, error=failure))
+            return
+        self._producers[asked.producer_id] = (asked.topic, asked.producer_name)
+        last = topic.stored.get(asked.producer_name, -1) if self.broker.deduplicates else -1
+        ready = ProducerReady(
+            request_id=asked.request_id, producer_name=asked.producer_name, last_sequence_id=last
+        )
+        self.say(Command(type=Command.PRODUCER_SUCCESS, producer_ready=ready))
+
+    def _store(self, frame: Frame) -> None:
+        send = frame.command.send
+        if send.producer_id not in self._producers:
+            return
+        name, producer = self._producers[send.producer_id]
+        topic = self.broker.topic(name)
+        act = self.broker.on_send(send.sequence_id, producer)
+        if isinstance(act, tuple):
+            error = SendError(
+                producer_id=send.producer_id,
+                sequence_id=send.sequence_id,
+                error=act[0],
+                message=act[1],
+            )
+            self.say(Command(type=Command.SEND_ERROR, send_error=error))
+            return
+        at = wire_id(-1, -1)
+        if act in (None, "store-cut", "store-close"):
+            decode_entry(frame.body)  # its checksum is right
+            topic.entries.append((frame.body, send.messages))
+            topic.stored[producer] = send.sequence_id
+            at = wire_id(LEDGER, len(topic.entries) - 1)
+        if act in ("cut", "store-cut"):
+            self.cut()
+        elif act in ("close", "store-close"):
+            self.close_producer(send.producer_id)
+        elif act != "silent":
+            receipt = SendReceipt(producer_id=send.producer_id, sequence_id=send.sequence_id, id=at)
+            self.say(Command(type=Command.SEND_RECEIPT, send_receipt=receipt))
+
+    def close_producer(self, number: int) -> None:
+        self._producers.pop(number, None)
+        closing = CloseProducer(producer_id=number, request_id=0)
+        self.say(Command(type=Command.CLOSE_PRODUCER, close_producer=closing))
+
+    def close_consumers(self) -> None:
+        for number in list(self._consumers):
+            del self._consumers[number]
+            closing = CloseConsumer(consumer_id=number, request_id=0)
+            self.say(Command(type=Command.CLOSE_CONSUMER, close_consumer=closing))
+
+    def _subscribe(self, command: Command) -> None:
+        asked = command.subscribe
+        ledger, entry = positive_id(asked.start)
+        # As a real broker: one step back, since a batch may have been read in part.
+        first = 0 if ledger < LEDGER else max(entry, 0)
+        self._consumers[asked.consumer_id] = [asked.topic, first, 0]
+        self.succeed(asked.request_id)
+
+    def deliver(self, number: int) -> None:
+        consumer = self._consumers[number]
+        entries = self.broker.topic(str(consumer[0])).entries
+        while int(consumer[2]) > 0 and int(consumer[1]) < len(entries) and self.open:
+            at = int(consumer[1])
+            if self.broker.cut_after_deliveries == 0:
+                self.broker.cut_after_deliveries = -1
+                self.cut()
+                return
+            self.broker.cut_after_deliveries -= 1
+            body, messages = entries[at]
+            consumer[1:] = [at + 1, int(consumer[2]) - messages]
+            delivery = Delivery(consumer_id=number, id=wire_id(LEDGER, at))
+            self.say(Command(type=Command.MESSAGE, delivery=delivery), body)

@@ -1,0 +1,145 @@
+"""A streaming query as Spark runs it, without Spark: offset log, micro-batches, commit log.
+
+The source is the real one, its driver's side and its tasks; the sink is the real transaction of a
+micro-batch, which writes nothing, so that what it would have written can be looked at.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+import pulsar_txn_spark.spark.source.reader as source_module
+from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.source.idle import IdleWatch
+from pulsar_txn_spark.spark.source.reader import (
+    PulsarTxnStreamReader,
+    SegmentPartition,
+    read_partition,
+)
+from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
+from pulsar_txn_spark.txn.batch import BatchKey, BatchTransactions, new_nonce
+
+Row = tuple[str, int]
+
+SCHEMA = StructType([StructField("__key", BinaryType()), StructField("value", BinaryType())])
+_attempts = itertools.count()
+
+
+class Killed(Exception):  # noqa: N818 — not an error of anybody's
+    """The driver died."""
+
+
+class StreamingQuery:
+    """One query with its checkpoint.
+
+    Parameters
+    ----------
+    run : Runtime
+    path : str
+        Of the store.
+    name : str
+        The query's id.
+    options : str
+        Of the source; with an underscore at the end where Python needs it.
+    """
+
+    def __init__(self, run: Runtime, path: str, name: str, /, **options: str) -> None:
+        self.run, self.id = run, name
+        self.options = {"store.path": path, **options}
+        self.offsets: list[dict[str, Any]] = []  # Spark's offset log: the end of each batch
+        self.committed = 0  # batches in Spark's commit log
+        self.output: list[list[Row]] = []  # what the sink's transactions have written
+        self.batches = BatchTransactions(run.coordinator, 60_000)
+        self.found: list[Row] | None = None  # of the batch whose transaction is being committed
+        self.reader: PulsarTxnStreamReader
+        self.restart()
+
+    @property
+    def rows(self) -> list[Row]:
+        """Everything that the sink has."""
+        return [row for batch in self.output for row in batch]
+
+    @property
+    def values(self) -> list[int]:
+        """The values of it."""
+        return [value for _, value in self.rows]
+
+    def restart(self) -> None:
+        """Start a new process on the checkpoint."""
+        self.reader = PulsarTxnStreamReader(self.options, SCHEMA)
+
+    def trigger(self, dies: str = "") -> bool:
+        """Run a micro-batch, or die in it; tell whether there was one."""
+        batch = self.committed
+        # A waiting source looks when something happens, or once a second: here it always looks.
+        with (
+            mock.patch.object(IdleWatch, "still", return_value=False),
+            mock.patch.object(IdleWatch, "before"),
+        ):
+            if len(self.offsets) == batch and not self._plan(batch):
+                return False
+            self._die(dies, "planned")
+            start = self.offsets[batch - 1] if batch else self.reader.initialOffset()
+            planned = self.reader.partitions(start, self.offsets[batch])
+        partitions = [p for p in planned if isinstance(p, SegmentPartition)]
+        run_id = f"app-{next(_attempts)}"
+        self.found = None
+        found = [row for at, p in enumerate(partitions) for row in self._task(p, run_id, at)]
+        self._die(dies, "read")
+        self._sink(batch, found, run_id)
+        self._die(dies, "decided")
+        self.committed += 1
+        return True
+
+    def run_all(self) -> None:
+        """Run until there is nothing left to read."""
+        while self.trigger():
+            pass
+
+    def _plan(self, batch: int) -> bool:
+        start = self.offsets[-1] if batch else self.reader.initialOffset()
+        end = self.reader.latestOffset(start, ReadAllAvailable())
+        # The first batch comes whether there is anything or not.
+        if batch and end == start:
+            return False
+        self.offsets.append(end)
+        if batch:
+            self.reader.commit(start)
+        return True
+
+    def _task(self, partition: SegmentPartition, run_id: str, number: int) -> list[Row]:
+        facts = TaskFacts(self.id, self.committed, run_id, number, next(_attempts))
+        with (
+            mock.patch.object(TaskFacts, "of_task", return_value=facts),
+            mock.patch.object(source_module, "spare_collections"),
+        ):
+            batches = list(read_partition(partition, SCHEMA))
+        return [
+            (row["__key"].decode(), int(row["value"])) for one in batches for row in one.to_pylist()
+        ]
+
+    def _sink(self, batch: int, found: list[Row], run_id: str) -> None:
+        attempt = self.batches.begin(BatchKey(f"sink-{self.id}", self.id, batch), new_nonce())
+        self.found = None if attempt.replay else found
+        task = TaskWrite(partition=0, txn_id=attempt.txn.key)
+        self.batches.commit(attempt, [[task]], run_id, acknowledge=True)
+        if attempt.replay:
+            assert found in (self.output[batch], []), "a replay reads the same, or what is left"
+        else:
+            assert len(self.output) == batch
+            self.output.append(found)
+
+    def _die(self, dies: str, here: str) -> None:
+        if dies == here:
+            self.restart()
+            raise Killed
+
+
+Query = Callable[..., StreamingQuery]

@@ -1,0 +1,162 @@
+"""Plans: what a micro-batch reads, registered by its tasks, acknowledged by its transaction."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_txn_spark.errors import FencedError
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.txn.pending_ack import (
+    PlannedRange,
+    ReadPlan,
+    acknowledgements,
+    digest_of,
+    plans_of_attempt,
+)
+from tests.support.scenario import World
+
+P1, P2 = Position(1, 10), Position(1, 20)
+
+
+def plan(
+    source: str = "source-1",
+    incarnation: int = 1,
+    subscription: str = "sub",
+    run: str = "run",
+    segment: str = "s",
+    end: Position = P1,
+) -> ReadPlan:
+    ranges = (PlannedRange(segment, EARLIEST, end),)
+    return ReadPlan(source, incarnation, subscription, run, ranges)
+
+
+positions = st.builds(Position, st.integers(-1, 2**62), st.integers(-1, 2**62))
+ranges = st.builds(PlannedRange, st.text(), positions, positions)
+plans = st.builds(
+    ReadPlan, st.text(), st.integers(0, 2**62), st.text(), st.text(), st.tuples(ranges, ranges)
+)
+
+
+@given(plans)
+def test_a_plan_survives_its_record(found: ReadPlan) -> None:
+    assert ReadPlan.parse(found.serialize()) == found
+
+
+# --- the register -----------------------------------------------------------------------------
+
+
+def test_a_plan_is_registered_once_however_many_tasks_read_by_it(world: World) -> None:
+    for _ in range(4):
+        world.store.register_plan("q", "0", "source-1", plan().serialize())
+    world.another_process().store.register_plan("q", "0", "source-1", plan().serialize())
+    assert world.store.read_plans("q", "0") == {"source-1": plan().serialize()}
+
+
+def test_plans_are_kept_apart_by_source_batch_and_query(world: World) -> None:
+    world.store.register_plan("q", "0", "one", b"1")
+    world.store.register_plan("q", "0", "two", b"2")
+    world.store.register_plan("q", "1", "one", b"3")
+    world.store.register_plan("other", "0", "one", b"4")
+    assert world.store.read_plans("q", "0") == {"one": b"1", "two": b"2"}
+    assert world.store.read_plans("q", "1") == {"one": b"3"}
+    assert world.store.read_plans("other", "0") == {"one": b"4"}
+    assert world.store.read_plans("q", "2") == {}
+
+
+def test_only_the_plans_of_the_last_batches_are_kept(world: World) -> None:
+    kept = redis_store._PLANS_KEPT
+    for batch in range(20):
+        world.store.register_plan("q", str(batch), "source", f"{batch}".encode())
+    found = {batch for batch in range(20) if world.store.read_plans("q", str(batch))}
+    assert found == set(range(20 - kept, 20))
+    assert len(world.client.keys("{query:q}:plans:*")) == kept
+
+
+# --- which of them count --------------------------------------------------------------------------
+
+
+def test_plans_of_other_runs_do_not_count() -> None:
+    dead = plan("dead", 1, run="first", end=P2)
+    own = plan("own", 2, run="second")
+    assert plans_of_attempt([dead, own], "second") == [own]
+    assert plans_of_attempt([own, dead], "second") == [own]
+
+
+def test_where_the_run_cannot_be_told_equal_ranges_of_all_runs_count_once() -> None:
+    # A user's setJobGroup has replaced the run id in the tasks.
+    one, two = plan("one", 1, run="mine"), plan("two", 2, run="mine too")
+    found = plans_of_attempt([one, two], "run")
+    [request] = acknowledgements(found, query="q", sink="s", batch="0")
+    assert (request.source_incarnation, request.end) == (2, P1)
+    assert digest_of(found) == digest_of([two])
+
+
+def test_where_the_run_cannot_be_told_different_ranges_stop_the_batch() -> None:
+    with pytest.raises(FencedError, match="read twice in one micro-batch"):
+        plans_of_attempt([plan("one", 1, run="a"), plan("two", 2, run="b", end=P2)], "run")
+
+
+def test_a_subscription_that_two_sources_of_one_run_read_is_refused() -> None:
+    for end in (P1, P2):  # also where both have read the same
+        with pytest.raises(FencedError, match="self-join or a union"):
+            plans_of_attempt([plan("left"), plan("right", 2, end=end)], "run")
+
+
+def test_sources_with_subscriptions_or_segments_of_their_own_all_count() -> None:
+    found = [
+        plan("left", 1, "sub-left"),
+        plan("right", 2, "sub-right"),
+        plan("other", 3, "sub-left", segment="t"),
+        plan("free", 4, "", end=P2),
+        plan("free too", 5, ""),
+    ]
+    assert plans_of_attempt(found, "run") == found
+    requests = acknowledgements(found, query="q", sink="s", batch="7")
+    assert {(r.subscription, r.segment, r.start, r.end) for r in requests} == {
+        ("sub-left", "s", EARLIEST, P1),
+        ("sub-right", "s", EARLIEST, P1),
+        ("sub-left", "t", EARLIEST, P1),
+    }
+    assert {(r.query, r.sink, r.batch) for r in requests} == {("q", "s", "7")}
+
+
+def test_no_plan_is_no_acknowledgement() -> None:
+    assert plans_of_attempt([], "run") == []
+    assert acknowledgements([], query="q", sink="s", batch="0") == []
+
+
+# --- the digest ---------------------------------------------------------------------------------
+
+
+def test_a_replay_has_the_digest_of_the_original_whoever_reads() -> None:
+    original = [plan("one", 1, run="first"), plan("two", 2, "other", run="first", end=P2)]
+    replay = [plan("four", 9, "other", run="second", end=P2), plan("three", 8, run="second")]
+    assert digest_of(original) == digest_of(replay)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [],
+        [plan(end=P2)],
+        [plan(segment="t")],
+        [plan(subscription="other")],
+        [plan(), plan("two", 2, "other")],
+    ],
+)
+def test_other_input_has_another_digest(other: list[ReadPlan]) -> None:
+    assert digest_of(other) != digest_of([plan()])
+
+
+def test_the_order_of_ranges_is_not_part_of_the_input() -> None:
+    one, two = PlannedRange("s", EARLIEST, P1), PlannedRange("t", P1, P2)
+    assert digest_of([ReadPlan("a", 1, "sub", "r", (one, two))]) == digest_of(
+        [ReadPlan("b", 2, "sub", "r", (two, one))]
+    )
+
+
+def test_without_a_source_of_ours_there_is_no_digest() -> None:
+    assert digest_of([]) == b""
