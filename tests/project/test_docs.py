@@ -21,6 +21,7 @@ README_BYTES = 7 * 1024
 WORDS_IN_A_SENTENCE = 25
 HELD_TO_SHORT_SENTENCES = [
     ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
     *(
         DOCS / name
