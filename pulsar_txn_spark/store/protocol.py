@@ -868,8 +868,6 @@ class MetadataStore(Protocol):
         query: str,
         source_incarnation: int,
         start: Position,
-        *,
-        only_there: bool = False,
     ) -> Answer:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
         ...

@@ -211,7 +211,7 @@ def test_a_query_that_goes_on_elsewhere_does_not_take_a_subscription_that_was_mo
     claim(run)
     topic_admin.reset_subscription(options, NAME, SUB, to="latest")
     for start, expected in ((EARLIEST, Code.CHANGED), (at(0), Code.OK)):
-        answer = run.store.claim_cursor(segment(run), SUB, "q", 2, start, only_there=True)
+        [answer] = run.store.claim_cursors(SUB, "q", 2, {segment(run): start})
         assert answer.code is expected
 
 

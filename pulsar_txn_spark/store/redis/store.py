@@ -987,13 +987,10 @@ class RedisStore:
         query: str,
         source_incarnation: int,
         start: Position,
-        *,
-        only_there: bool = False,
     ) -> Answer:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
         keys = [f"cursor:{subscription}", "subscriptions"]
-        there = "1" if only_there else ""
-        args: list[_Arg] = [query, source_incarnation, start.padded(), subscription, there, ""]
+        args: list[_Arg] = [query, source_incarnation, start.padded(), subscription, "", ""]
         return self._answer(_Call("cursor_claim", f"seg:{segment}", keys, args))
 
     def claim_cursors(
