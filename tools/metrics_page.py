@@ -20,9 +20,9 @@ Grafana is [`conf/grafana-dashboard.json`](../conf/grafana-dashboard.json).
 
 ## Where they are served
 
-Metrics are read from the metadata store, so **every endpoint of a store shows the same**: one is
-enough, and with several, take `max by (...)` over `instance`, not `sum`. All speak HTTP at `/metrics`,
-listen on loopback unless told otherwise, and have no authentication. Port 0 is any that is free.
+Metrics are read from the metadata store, so **every endpoint of a store shows the same**. One
+endpoint is enough. With several, take `max by (...)` over `instance`, not `sum`. All of them serve
+HTTP at `/metrics`, listen on loopback by default, and have no authentication. Port 0 is any free port.
 
 | Endpoint | Process | Lives for |
 |---|---|---|
@@ -31,33 +31,37 @@ listen on loopback unless told otherwise, and have no authentication. Port 0 is 
 | option `metrics.port` of `TransactionalSink`, `@transactional` | the driver's Python process | the driver |
 | `pulsar_txn_spark.serve_metrics(options, port=9464)` | the one that calls it | that process |
 
-`writeStream.format("pulsar_txn")` and `write.format(...)` refuse the option: Spark runs their commits in Python
-workers that it starts, reuses and ends as it likes, and none of them lives long enough to be scraped.
+`writeStream.format("pulsar_txn")` and `write.format(...)` refuse the option. Spark runs their commits in Python workers
+that it starts, reuses and ends by itself. None of them lives long enough to be scraped.
 One process has one endpoint; a further store in the same process is added to it. A source whose port is
-taken logs a warning, goes on, and tries again after each micro-batch.
+taken logs a warning, continues, and tries again after each micro-batch.
 
-PySpark has no custom progress metrics for data sources that are written in Python. What
-`StreamingQueryProgress` has of a source is its `latestOffset`, without limits.
+PySpark has no custom progress metrics for data sources in Python. `StreamingQueryProgress` shows the `latestOffset` of a
+source, without limits.
 
 ## What is counted, and by whom
 
-- **In the very step that is counted** ("script", "with the decision"): decisions, aborts by cause,
-  operation records. Exact, whoever made the step, and it outlives every process. Of
-  `header_cas_total` that holds for `ok`; `conflict` and `reject` change nothing, and are delivered later.
-- **By processes, delivered with the decision**: what the tasks that counted, and the commit, have
-  counted, goes to the driver's side in Spark's commit messages and into the store in the same step as the
-  decision. So the figures of micro-batches are those of committed ones, each once.
-- **By processes, delivered in other ways**: with the next decision, sweep or scrape of the process, and
-  at least every 30 s while it works. What a killed process had not delivered is missing, and so is
-  what a failed or speculative task had counted if its Python worker ended with it. A delivery whose
-  reply is lost is not repeated. Counts may be lost that way; none is doubled.
-- **Gauges** are what is in the store at the scrape.
+- **In the counted step itself** ("script", "with the decision"): decisions, aborts by cause, operation records. These
+  counts are exact for any process, and outlive it. Of `header_cas_total` that holds for `ok`. `conflict` and `reject` change
+  nothing, and are delivered later.
+- **By processes, delivered with the decision**: counts of the tasks and of the commit. They go to the driver's side in Spark's
+  commit messages, and into the store in the same step as the decision. So the figures of micro-batches are those of
+  committed ones, each once.
+- **By processes, delivered in other ways**: with the next decision, sweep or scrape of the process, and at least every 30 s
+  while it works. Counts that a killed process had not delivered are missing. So are those of a failed or speculative task
+  whose Python worker ended with it. A delivery whose reply is lost is not repeated. Counts may be lost that way; none is
+  counted twice.
+- **Gauges** show what is in the store at the scrape.
 
-A scrape costs one request for each coordinator, one that delivers the process's own counts, one for the list
-of topics, one for each topic, one for the gates of all segments (on a Redis Cluster: one each), and one or two
-to the log for each segment that holds readers up. It scans no keys. Answers are kept for 2 s. Labels are
-bounded: `cluster` is the uuid of the store, coordinators are as many as the store has (four), other sets are closed, and no more than 100
-segments have samples of their own.
+A scrape scans no keys. It makes these requests:
+
+- one for each coordinator, and one that delivers the process's own counts;
+- one for the list of topics, and one for each topic;
+- one for the gates of all segments (on a Redis Cluster: one each);
+- one or two to the log for each segment that blocks readers.
+
+Answers are cached for 2 s. Labels are bounded. `cluster` is the uuid of the store. The store has a fixed number of
+coordinators (four by default). Other label sets are closed, and no more than 100 segments have samples of their own.
 """  # noqa: E501 - a row of a table cannot be broken
 
 

@@ -20,20 +20,22 @@ _INTRODUCTION = """\
 
 This page is generated: `python -m tools.options_page docs/options.md`.
 
-Keys are matched without regard to case. An option that is unknown, malformed, or means nothing
-where it is given is refused: by a source when it is loaded, by a `foreachBatch` sink when it is
-made, by the format's sink of a stream when its first micro-batch is planned (Spark makes it then),
-before a row is written. *Where* says what it is for: `read` and `write`, each as stream or batch
-unless one of them is named, and `connect`, which is every function of `pulsar_txn_spark` that takes
-options (`create_topic` and the like). A *secret* is never shown in messages, logs or `repr`, and
-of a URL neither user nor password.
+Keys are matched without regard to case. An option that is unknown, malformed or meaningless in its
+place is refused before a row is written. A source checks its options when it is loaded, and a
+`foreachBatch` sink when it is created. The format's sink of a stream checks them when its first
+micro-batch is planned, because Spark creates it then.
+
+*Where* says what an option is for: `read` and `write`, each as stream or batch unless one of them
+is named, and `connect`. `connect` is every function of `pulsar_txn_spark` that takes options
+(`create_topic` and the like). A *secret* is never shown in messages, logs or `repr`. Of a URL,
+neither user nor password is shown.
 
 The command `pulsar-txn` takes the options of `connect` from three places; an earlier one wins:
 
-1. `-o KEY=VALUE`. Do not give a secret so: the list of processes and the shell's history show it.
+1. `-o KEY=VALUE`. Pass no secret this way: the list of processes and the shell's history show it.
 2. `--options FILE`: lines `KEY=VALUE` (`#` begins a comment, values are taken as they stand), or
-   TOML if the name ends in `.toml`. A file that holds a secret and that every user of the machine
-   may read is refused.
+   TOML if the name ends in `.toml`. A file with a secret is refused if every user of the machine
+   may read it.
 3. The environment: `PULSAR_TXN_STORE_PASSWORD` is `store.password`. A dot becomes an underscore,
    and one stands in front of each capital letter. The variables of secrets are
    {variables}.
