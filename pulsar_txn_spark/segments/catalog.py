@@ -90,23 +90,25 @@ class Topics:
         StoreUnavailableError, SegmentLogUnavailableError
         """
         self._refuse_scalable(topic)
-        found, created = self.lives.begin(lambda: Topology.plan(topic, segments, self._log.backend))
+        topology, created = self.lives.begin(
+            lambda: Topology.plan(topic, segments, self._log.backend)
+        )
         if created:
-            return found
+            return topology
         if not exist_ok:
-            raise TopicExistsError(f"topic {topic} exists, with {len(found.active)} segments")
-        first = sum(not segment.parents for segment in found.segments)
+            raise TopicExistsError(f"topic {topic} exists, with {len(topology.active)} segments")
+        first = sum(not segment.parents for segment in topology.segments)
         if first != segments:
             raise TopicExistsError(
                 f"topic {topic} exists and was created with {first} segments, expected {segments}"
             )
-        self._list(found)
-        return found
+        self._list(topology)
+        return topology
 
-    def _list(self, found: Topology) -> None:
+    def _list(self, topology: Topology) -> None:
         """Add a topic to the catalogue that an older version has left out of it."""
-        if self._store.catalogued(str(found.topic)) is None:
-            self._store.catalogue(str(found.topic))
+        if self._store.catalogued(str(topology.topic)) is None:
+            self._store.catalogue(str(topology.topic))
 
     def adopt(self, source: TopicName, topic: TopicName, segments: int | None = None) -> Topology:
         """Make a topic of Pulsar's own domain, with its data, the beginning of a segmented one.
@@ -129,20 +131,20 @@ class Topics:
         SegmentLogError
             If somebody still writes to it.
         """
-        found = self.find(topic)
-        if found is None:
+        topology = self.find(topic)
+        if topology is None:
             self._refuse_scalable(topic)
             logs = [
                 s.ref.log_name for s in self._require_pulsar(str(source)).topology(source).active
             ]
             # Steps 1 and 2: the plan is durable before any topic is touched.
-            found, _ = self.lives.begin(
+            topology, _ = self.lives.begin(
                 lambda: Topology.plan_adoption(
                     topic, logs, segments or len(logs), self._log.backend
                 ),
                 Step.PLAN_CHILDREN,
             )
-        adopted = {segment.ref.log_name for segment in found.segments if segment.adopted}
+        adopted = {segment.ref.log_name for segment in topology.segments if segment.adopted}
         origins = {_PARTITION.sub("", log) for log in adopted}
         if str(source) not in adopted | origins:
             raise TopicExistsError(
@@ -150,9 +152,9 @@ class Topics:
                 + (f" but {', '.join(sorted(origins))}" if origins else "")
                 + ": choose another name, or write the data over"
             )
-        self._list(found)
+        self._list(topology)
         # Step 3.
-        return self.changes.finish(found)
+        return self.changes.finish(topology)
 
     def _refuse_scalable(self, topic: TopicName) -> None:
         """Refuse the name of a topic that Pulsar itself keeps under it (5.0 and newer)."""
@@ -161,8 +163,8 @@ class Topics:
 
     def find(self, topic: TopicName) -> Topology | None:
         """Return a topic's topology, None if there is no such topic that can be used."""
-        found = self.lives.read(topic)
-        return found if found is not None and found.state is TopicState.LIVE else None
+        topology = self.lives.read(topic)
+        return topology if topology is not None and topology.state is TopicState.LIVE else None
 
     def readable(self, topic: TopicName) -> Topology:
         """Return a topic of either domain, for reading; otherwise as :meth:`require`."""
@@ -174,10 +176,10 @@ class Topics:
         """Like :meth:`readable`, but None where a name was listed and there is no such topic."""
         if not topic.segmented:
             return self.readable(topic)
-        found = self.lives.read(topic)
-        if found is None:
+        topology = self.lives.read(topic)
+        if topology is None:
             self.lives.unlist(str(topic))
-        return found if found is not None and found.state is TopicState.LIVE else None
+        return topology if topology is not None and topology.state is TopicState.LIVE else None
 
     def log_of(self, segment: SegmentRef) -> SegmentLog:
         """Return the log that a segment is in: topics of Pulsar's own domain have another one."""
@@ -257,19 +259,19 @@ class Topics:
         return [n for n in names if compiled.fullmatch(str(n)) or compiled.fullmatch(n.path)]
 
     def _matching_in_pulsar(self, pattern: str) -> list[TopicName]:
-        found = re.fullmatch(rf"{PULSAR_DOMAIN}://([-=:.\w]+)/([-=:.\w]+)/(.+)", pattern)
+        match = re.fullmatch(rf"{PULSAR_DOMAIN}://([-=:.\w]+)/([-=:.\w]+)/(.+)", pattern)
         try:
-            compiled = re.compile(found[3]) if found else None
+            compiled = re.compile(match[3]) if match else None
         except re.error as error:
             raise OptionError(
                 f"topicsPattern {pattern!r}: no regular expression behind the namespace: {error}"
             ) from error
-        if found is None or compiled is None:
+        if match is None or compiled is None:
             raise OptionError(
                 f"topicsPattern {pattern!r}: expected {PULSAR_DOMAIN}://tenant/namespace/<regular "
                 "expression>: topics of Pulsar's own domain are looked for in one namespace"
             )
-        names = self._require_pulsar(pattern).names(found[1], found[2])
+        names = self._require_pulsar(pattern).names(match[1], match[2])
         return [name for name in names if compiled.fullmatch(name.name)]
 
     def names(self) -> list[str]:
@@ -277,7 +279,11 @@ class Topics:
 
         Names in the catalogue without a topic are removed from it.
         """
-        return [str(found.topic) for found in self._topologies() if found.state is TopicState.LIVE]
+        return [
+            str(topology.topic)
+            for topology in self._topologies()
+            if topology.state is TopicState.LIVE
+        ]
 
     def _topologies(self) -> Iterator[Topology]:
         """Yield every topic of the catalogue that is there, whatever its state and backend."""
@@ -302,15 +308,15 @@ class Topics:
         """
         finished = 0
         failed: dict[str, PulsarTxnError] = {}
-        for found in self._topologies():
-            if found.state is not TopicState.DELETING or found.backend != self._log.backend:
+        for topology in self._topologies():
+            if topology.state is not TopicState.DELETING or topology.backend != self._log.backend:
                 continue
             try:
-                self.lives.finish_deletion(found)
+                self.lives.finish_deletion(topology)
             except (StoreUnavailableError, SegmentLogUnavailableError):
                 raise
             except PulsarTxnError as error:
-                failed[str(found.topic)] = error
+                failed[str(topology.topic)] = error
             else:
                 finished += 1
         return finished, failed
@@ -359,9 +365,9 @@ class Topics:
             If there is none.
         StoreUnavailableError, SegmentLogUnavailableError
         """
-        found = self.lives.read(topic)
-        if found is not None:
-            self.lives.end(found)
+        topology = self.lives.read(topic)
+        if topology is not None:
+            self.lives.end(topology)
         elif not self.lives.unlist(str(topic)):
             self.require(topic)
 

@@ -203,16 +203,18 @@ def needs(
         subscription that stands in a child is through with the parents (INV-10). One that is known
         somewhere in the topic, but neither here nor in a child, may still come: it needs all.
     """
-    names = {name for one in holds.values() for name in one.released}
+    names = {name for cursor_holds in holds.values() for name in cursor_holds.released}
     stands: dict[str, set[str]] = {}  # here, or in what came of it
-    found: dict[str, dict[str, Position | None]] = {}
+    needed: dict[str, dict[str, Position | None]] = {}
     for segment in reversed(topology.segments):
         id_ = segment.ref.id
         here = holds[id_].released if id_ in holds else {}
         further: set[str] = set().union(*(stands[child] for child in segment.children))
         stands[id_] = further | set(here)
-        found[id_] = {name: here.get(name, None if name in further else EARLIEST) for name in names}
-    return found
+        needed[id_] = {
+            name: here.get(name, None if name in further else EARLIEST) for name in names
+        }
+    return needed
 
 
 def drained(segment: Segment, needed: Mapping[str, Position | None]) -> bool:
@@ -339,12 +341,12 @@ class RetentionSweep:
         holds = dict(zip([r.id for r in refs], self._holds(segments), strict=True))
         needed = needs(topology, holds)
         by_id = topology.by_id
-        through: dict[str, bool] = {}
+        materialized: dict[str, bool] = {}
         for segment in topology.segments:  # parents stand before their children
             id_ = segment.ref.id
             # To stand at the beginning of one that was sealed empty says nothing of its parents.
-            through[id_] = segment.state is SegmentState.DELETED or (
-                drained(segment, needed[id_]) and all(through[p] for p in segment.parents)
+            materialized[id_] = segment.state is SegmentState.DELETED or (
+                drained(segment, needed[id_]) and all(materialized[p] for p in segment.parents)
             )
         verdicts = []
         for segment in segments:
@@ -354,16 +356,18 @@ class RetentionSweep:
             lowest = min(bounds.values())
             siblings = {p for child in segment.children for p in by_id[child].parents}
             delete = (
-                through[id_]
+                materialized[id_]
                 and segment.drained_at(expired[id_])
                 and segment.drained_at(readable[id_])
                 # No hole in the middle, and no child that a subscription is handed over to while it
                 # has not read all of the child's parents.
                 and all(by_id[p].state is SegmentState.DELETED for p in segment.parents)
-                and all(through[p] for p in siblings)
+                and all(materialized[p] for p in siblings)
             )
-            held = sorted(who for who, at in bounds.items() if at == lowest < expired[id_])
-            verdicts.append(Verdict(segment, gone[id_], expired[id_], lowest, tuple(held), delete))
+            retained_by = sorted(who for who, at in bounds.items() if at == lowest < expired[id_])
+            verdicts.append(
+                Verdict(segment, gone[id_], expired[id_], lowest, tuple(retained_by), delete)
+            )
         return verdicts
 
     # -- what may go ---------------------------------------------------------------------------
@@ -374,16 +378,16 @@ class RetentionSweep:
     def _expired(
         self, segments: Sequence[Segment], gone: Mapping[str, Position], retention: Retention
     ) -> dict[str, Position]:
-        found = dict(gone)
+        expired = dict(gone)
         if retention.time_ms is not None:
             _, now_ms = self._store.lowest_open(0)
             for segment in segments:
                 at = self._log.published_before(segment.ref, now_ms - retention.time_ms)
-                found[segment.ref.id] = max(found[segment.ref.id], at)
+                expired[segment.ref.id] = max(expired[segment.ref.id], at)
         if retention.size_bytes is not None:
             for id_, at in self._oversized(segments, gone, retention.size_bytes).items():
-                found[id_] = max(found[id_], at)
-        return found
+                expired[id_] = max(expired[id_], at)
+        return expired
 
     def _oversized(
         self, segments: Sequence[Segment], gone: Mapping[str, Position], size_bytes: int
@@ -398,18 +402,18 @@ class RetentionSweep:
             for s in segments
         }
         excess = sum(sizes.values()) - size_bytes
-        found: dict[str, Position] = {}
+        bounds: dict[str, Position] = {}
         for segment in (s for s in segments if s.sealed):
             id_ = segment.ref.id
-            found[id_] = self._cut(segment.ref, gone[id_], ends[id_], sizes[id_], excess)
+            bounds[id_] = self._cut(segment.ref, gone[id_], ends[id_], sizes[id_], excess)
             excess -= sizes[id_]
         active = [s for s in segments if not s.sealed]
         total = sum(sizes[s.ref.id] for s in active)
         for segment in active:
             id_ = segment.ref.id
             share = excess * sizes[id_] // total if total else 0
-            found[id_] = self._cut(segment.ref, gone[id_], ends[id_], sizes[id_], share)
-        return found
+            bounds[id_] = self._cut(segment.ref, gone[id_], ends[id_], sizes[id_], share)
+        return bounds
 
     def _cut(
         self, ref: SegmentRef, start: Position, end: Position, size: int, excess: int
@@ -472,16 +476,16 @@ class RetentionSweep:
         """Change one segment in the topology, unless it is as it should be, or further."""
         name = str(topology.topic)
         for _ in range(_TRIES):
-            found = self._read(name)
-            if found is None or found.incarnation != topology.incarnation:
+            current = self._read(name)
+            if current is None or current.incarnation != topology.incarnation:
                 return  # the topic was deleted with all of its segments
-            now = found.by_id[segment.ref.id]
+            now = current.by_id[segment.ref.id]
             wanted = change(now)
             if now.erased or _ORDER[now.state] > _ORDER[wanted.state] or now == wanted:
                 return
-            segments = tuple(wanted if s.ref.id == now.ref.id else s for s in found.segments)
+            segments = tuple(wanted if s.ref.id == now.ref.id else s for s in current.segments)
             self._store.swap_topology(
-                name, found.version, replace(found, segments=segments).serialize()
+                name, current.version, replace(current, segments=segments).serialize()
             )
         raise TopologyConflictError(
             f"topic {topology.topic} was changed by others {_TRIES} times while segment "

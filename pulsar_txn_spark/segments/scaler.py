@@ -59,7 +59,7 @@ class Scaler:
         ------
         StoreUnavailableError, SegmentLogUnavailableError
         """
-        found = []
+        scaled_topics = []
         for name in self._store.list_topics():
             try:
                 scaled = self._look_after(name, dry_run=dry_run)
@@ -68,9 +68,9 @@ class Scaler:
             except PulsarTxnError as error:
                 scaled = Scaled(name, Decision((), "it could not be looked at"), str(error))
             if scaled is not None:
-                found.append(scaled)
+                scaled_topics.append(scaled)
         self._store.deliver_tally()
-        return found
+        return scaled_topics
 
     def _look_after(self, name: str, *, dry_run: bool) -> Scaled | None:
         properties = self._store.read_properties(name)

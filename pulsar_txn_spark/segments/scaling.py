@@ -159,7 +159,7 @@ class TopicLoad:
         if not text:
             return None
         tree: dict[str, Any] = json.loads(text)
-        segments = {name: SegmentLoad(**one) for name, one in tree["segments"].items()}
+        segments = {name: SegmentLoad(**fields) for name, fields in tree["segments"].items()}
         return cls(tree["at_ms"], tree["changed_ms"], segments)
 
 
@@ -181,7 +181,10 @@ def observe(
     policy : ScalingPolicy
     """
     if before is None:
-        fresh = {name: SegmentLoad(one.messages, one.bytes) for name, one in counts.items()}
+        fresh = {
+            name: SegmentLoad(appended.messages, appended.bytes)
+            for name, appended in counts.items()
+        }
         return TopicLoad(now_ms, now_ms, fresh)
     if now_ms - before.at_ms < LEAST_INTERVAL_MS:
         return before
@@ -276,12 +279,12 @@ def decide(active: Sequence[ActiveSegment], seen: TopicLoad, policy: ScalingPoli
 def _rates(
     active: Sequence[ActiveSegment], seen: TopicLoad, policy: ScalingPolicy
 ) -> dict[str, float]:
-    found = {}
+    rates = {}
     for segment in active:
-        one = seen.segments.get(segment.name)
-        if one is not None and one.rows_per_s is not None and one.bytes_per_s is not None:
-            found[segment.name] = policy.load(one.rows_per_s, one.bytes_per_s)
-    return found
+        load = seen.segments.get(segment.name)
+        if load is not None and load.rows_per_s is not None and load.bytes_per_s is not None:
+            rates[segment.name] = policy.load(load.rows_per_s, load.bytes_per_s)
+    return rates
 
 
 def _split(
@@ -317,12 +320,12 @@ def _merge(
         return None
     loads = _rates(active, seen, policy)
     pairs = []
-    for one, other in pairwise(active):
-        names = (one.name, other.name)
+    for left, right in pairwise(active):
+        names = (left.name, right.name)
         if not all(name in loads for name in names):
             continue
         since = [seen.segments[name].cold_since_ms for name in names]
-        together = loads[one.name] + loads[other.name]
+        together = loads[left.name] + loads[right.name]
         lasting = all(at is not None and seen.at_ms - at >= policy.cold_for_ms for at in since)
         if lasting and together < policy.merge_below:
             pairs.append((together, names))
@@ -342,9 +345,9 @@ def _merge(
 
 def _nothing(seen: TopicLoad, policy: ScalingPolicy) -> Decision:
     loads = [
-        policy.load(one.rows_per_s, one.bytes_per_s)
-        for one in seen.segments.values()
-        if one.rows_per_s is not None and one.bytes_per_s is not None
+        policy.load(load.rows_per_s, load.bytes_per_s)
+        for load in seen.segments.values()
+        if load.rows_per_s is not None and load.bytes_per_s is not None
     ]
     if not loads:
         return Decision((), "nothing was measured yet: it takes two looks")

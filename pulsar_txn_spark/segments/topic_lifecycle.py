@@ -125,27 +125,27 @@ class TopicLives:
         for _ in range(_TRIES):
             # Before the look: a topic that was there since, and is gone, has changed it.
             version = self._store.topology_version(str(topic))
-            found = self.read(topic)
-            ours = found is not None and found.incarnation == planned.incarnation
-            if begun and (found is None or not ours or found.state is TopicState.DELETING):
+            existing = self.read(topic)
+            ours = existing is not None and existing.incarnation == planned.incarnation
+            if begun and (existing is None or not ours or existing.state is TopicState.DELETING):
                 raise TopologyConflictError(
                     f"topic {topic} was deleted by somebody else while it was being created: "
                     "nothing is left of it. Create it again"
                 )
             begun = begun or ours
-            if found is None:
+            if existing is None:
                 # Nothing is begun that could not be finished.
                 self._require_log(planned)
                 planned = plan()
                 self._create_record(planned, version, step)
-            elif found.state is TopicState.LIVE:
-                return found, found.created_by == created_by
-            elif found.state is TopicState.DELETING:
-                self.finish_deletion(found)
-            elif found.same_plan(planned):
-                self._finish_creation(found, created_by)
+            elif existing.state is TopicState.LIVE:
+                return existing, existing.created_by == created_by
+            elif existing.state is TopicState.DELETING:
+                self.finish_deletion(existing)
+            elif existing.same_plan(planned):
+                self._finish_creation(existing, created_by)
             else:
-                self._take_out_of_use(found)  # left by somebody who wanted another topic
+                self._take_out_of_use(existing)  # left by somebody who wanted another topic
         raise TopologyConflictError(
             f"topic {topic} was created and deleted by others {_TRIES} times meanwhile: try again"
         )
@@ -173,35 +173,35 @@ class TopicLives:
         with steps.at(step):
             write()
 
-    def _finish_creation(self, found: Topology, created_by: str) -> None:
+    def _finish_creation(self, topology: Topology, created_by: str) -> None:
         # Step 2: listed before it is live.
-        self._store.catalogue(str(found.topic))
+        self._store.catalogue(str(topology.topic))
         # Step 3.
         try:
-            self._store.prepare_segments([segment.ref.id for segment in found.active])
-            for segment in found.active:
+            self._store.prepare_segments([segment.ref.id for segment in topology.active])
+            for segment in topology.active:
                 self._log.create(segment.ref)
         except SegmentLogError:
-            if self.alive(found):
+            if self.alive(topology):
                 raise
-            self.give_up(found.active)
+            self.give_up(topology.active)
             return
         # Step 4.
-        live = replace(found, state=TopicState.LIVE, created_by=created_by)
-        self._store.swap_topology(str(found.topic), found.version, live.serialize())
-        if not self.alive(found):
+        live = replace(topology, state=TopicState.LIVE, created_by=created_by)
+        self._store.swap_topology(str(topology.topic), topology.version, live.serialize())
+        if not self.alive(topology):
             # Deleted meanwhile: what was made after the deletion has passed belongs to nobody.
-            self.give_up(found.active)
+            self.give_up(topology.active)
 
     # -- in between ----------------------------------------------------------------------------
 
     def alive(self, topology: Topology) -> bool:
         """Tell whether the life that a topology was read in goes on."""
-        found = self.read(topology.topic)
+        current = self.read(topology.topic)
         return (
-            found is not None
-            and found.incarnation == topology.incarnation
-            and found.state is not TopicState.DELETING
+            current is not None
+            and current.incarnation == topology.incarnation
+            and current.state is not TopicState.DELETING
         )
 
     def again(self, topology: Topology, what: str) -> Topology:
@@ -212,19 +212,19 @@ class TopicLives:
         TopicNotFoundError
             If it is not the same life any more; `what` says what was going on.
         """
-        found = self.read(topology.topic)
+        current = self.read(topology.topic)
         if (
-            found is not None
-            and found.incarnation == topology.incarnation
-            and found.state is TopicState.LIVE
+            current is not None
+            and current.incarnation == topology.incarnation
+            and current.state is TopicState.LIVE
         ):
-            return found
+            return current
         now = (
             "it is gone"
-            if found is None
+            if current is None
             else "it is being deleted"
-            if found.incarnation == topology.incarnation
-            else f"another one of this name is there, incarnation {found.incarnation}"
+            if current.incarnation == topology.incarnation
+            else f"another one of this name is there, incarnation {current.incarnation}"
         )
         raise TopicNotFoundError(
             f"topic {topology.topic} (incarnation {topology.incarnation}) was deleted while {what}"
@@ -240,30 +240,32 @@ class TopicLives:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def end(self, found: Topology) -> None:
+    def end(self, topology: Topology) -> None:
         """Delete a topic; the life that was found, and no other."""
         for _ in range(_TRIES):
-            now = self.read(found.topic)
-            if now is None or now.incarnation != found.incarnation:
+            now = self.read(topology.topic)
+            if now is None or now.incarnation != topology.incarnation:
                 return  # somebody else has deleted it
             if now.state is TopicState.DELETING:
                 self.finish_deletion(now)
                 return
             self._take_out_of_use(now)
         raise TopologyConflictError(
-            f"topic {found.topic} was changed by others {_TRIES} times while it was to be taken "
+            f"topic {topology.topic} was changed by others {_TRIES} times while it was to be taken "
             "out of use: nothing was deleted, try again"
         )
 
-    def _take_out_of_use(self, found: Topology) -> None:
-        if found.state is TopicState.CREATING:
+    def _take_out_of_use(self, topology: Topology) -> None:
+        if topology.state is TopicState.CREATING:
             # It may not have been listed yet, and sweeps look at what is.
-            self._store.catalogue(str(found.topic))
+            self._store.catalogue(str(topology.topic))
         # Step 1: durable before anything of the topic goes.
-        out = replace(found, state=TopicState.DELETING)
-        self._store.swap_topology(str(found.topic), found.version, out.serialize(), deleting=True)
+        out = replace(topology, state=TopicState.DELETING)
+        self._store.swap_topology(
+            str(topology.topic), topology.version, out.serialize(), deleting=True
+        )
 
-    def finish_deletion(self, found: Topology) -> None:
+    def finish_deletion(self, topology: Topology) -> None:
         """Finish what :meth:`end` has begun, whoever that was.
 
         Raises
@@ -271,10 +273,12 @@ class TopicLives:
         SegmentLogUnavailableError
             If the log is away: the topic is out of use, and the next call or sweep goes on.
         """
-        if found.state is not TopicState.DELETING:
-            raise StoreCorruptError(f"topic {found.topic} is {found.state}: it is not deleted")
-        name = str(found.topic)
-        left = [segment for segment in found.segments if not segment.erased]
+        if topology.state is not TopicState.DELETING:
+            raise StoreCorruptError(
+                f"topic {topology.topic} is {topology.state}: it is not deleted"
+            )
+        name = str(topology.topic)
+        left = [segment for segment in topology.segments if not segment.erased]
         ids = [segment.ref.id for segment in left]
         # Step 2: from here on nobody gets a pin, so that step 3 ends everybody.
         writing = self._store.shut_segments(ids)
@@ -288,7 +292,7 @@ class TopicLives:
         for id_ in ids:
             self._store.purge_segment(id_)
         # Step 6: the version is of this life and no other.
-        self._store.delete_topology(name, found.version)
+        self._store.delete_topology(name, topology.version)
         # Step 7: last, so that until then whoever lists finds what is left to do.
         self.unlist(name)
 

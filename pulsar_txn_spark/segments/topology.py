@@ -238,15 +238,15 @@ class Topology:
         parents = sorted(parents, key=lambda s: s.hash_start)
         for parent in parents:
             _refuse_changing(self, parent)
-        for one, following in pairwise(parents):
-            if following.hash_start != one.hash_end + 1:
+        for lower, upper in pairwise(parents):
+            if upper.hash_start != lower.hash_end + 1:
                 raise OptionError(
-                    f"segments {one.descriptor} and {following.descriptor} of {self.topic} are not "
+                    f"segments {lower.descriptor} and {upper.descriptor} of {self.topic} are not "
                     "neighbours in the hash space: only adjacent ranges can be merged"
                 )
         start, end = parents[0].hash_start, parents[-1].hash_end
         bounds = [start, *cuts, end + 1]
-        if any(one >= following for one, following in pairwise(bounds)):
+        if any(lower >= upper for lower, upper in pairwise(bounds)):
             raise OptionError(
                 f"cannot cut the hashes {start:04x}-{end:04x} at "
                 f"{', '.join(f'{cut:04x}' for cut in cuts)}: each part needs at least one hash, so "
@@ -501,42 +501,42 @@ def hashes_of(keys: pa.Array) -> npt.NDArray[np.int64]:
     content = b"" if data is None else data.to_pybytes()
     raw = np.frombuffer(content, np.uint8)
     lengths = np.diff(offsets)
-    found = np.empty(len(plain), np.int64)
+    hashes = np.empty(len(plain), np.int64)
     widths, group, counts = np.unique(lengths, return_inverse=True, return_counts=True)
     many = counts >= _TOGETHER * (1 + widths // 4)
     for number in np.flatnonzero(many).tolist():
         rows = np.flatnonzero(group == number)
-        found[rows] = _murmur3(raw[offsets[rows, None] + np.arange(widths[number])])
+        hashes[rows] = _murmur3(raw[offsets[rows, None] + np.arange(widths[number])])
     rows = np.flatnonzero(~many[group])
     bounds = zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)
-    found[rows] = [mmh3.hash(content[start:end], 0, signed=False) for start, end in bounds]
-    return (found & 0x7FFFFFFF) % HASH_SPACE
+    hashes[rows] = [mmh3.hash(content[start:end], 0, signed=False) for start, end in bounds]
+    return (hashes & 0x7FFFFFFF) % HASH_SPACE
 
 
 def _murmur3(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """Return Murmur3 (32 bit, seed 0) of each row of bytes."""
     count, width = keys.shape
     whole = width // 4
-    found = np.zeros(count, np.uint32)
+    hashes = np.zeros(count, np.uint32)
     blocks = np.ascontiguousarray(keys[:, : 4 * whole]).view("<u4")
     for block in range(whole):
-        found = _turned(found ^ _mixed(blocks[:, block]), 13) * np.uint32(5) + _MURMUR_STEP
+        hashes = _turned(hashes ^ _mixed(blocks[:, block]), 13) * np.uint32(5) + _MURMUR_STEP
     if width % 4:
         tail = np.zeros((count, 4), np.uint8)
         tail[:, : width % 4] = keys[:, 4 * whole :]
-        found ^= _mixed(tail.view("<u4")[:, 0])
-    found ^= np.uint32(width)
+        hashes ^= _mixed(tail.view("<u4")[:, 0])
+    hashes ^= np.uint32(width)
     for shift, factor in _MURMUR_END:
-        found = (found ^ (found >> np.uint32(shift))) * factor
-    return found ^ (found >> np.uint32(16))
+        hashes = (hashes ^ (hashes >> np.uint32(shift))) * factor
+    return hashes ^ (hashes >> np.uint32(16))
 
 
 def _mixed(block: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return _turned(block * _MURMUR_FIRST, 15) * _MURMUR_SECOND
 
 
-def _turned(found: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
-    return (found << np.uint32(bits)) | (found >> np.uint32(32 - bits))
+def _turned(hashes: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return (hashes << np.uint32(bits)) | (hashes >> np.uint32(32 - bits))
 
 
 class Router:

@@ -258,12 +258,12 @@ class BatchTransactions:
         self, key: BatchKey, rules: SinkRules, read: PointerRead, pointer: Pointer
     ) -> bool | None:
         """End what the pointer names; tell whether it is COMMITTED, None if it has changed."""
-        found = self._find(key, read, pointer)
-        if found is None:
+        previous = self._find(key, read, pointer)
+        if previous is None:
             return None
         if pointer.batch_id < key.batch:
-            self._refuse_gap(key, rules, pointer, found.state)
-        return self._finish(found)
+            self._refuse_gap(key, rules, pointer, previous.state)
+        return self._finish(previous)
 
     def _enter(self, key: BatchKey, owner: str, rules: SinkRules, read: PointerRead) -> bool | None:
         """Let a query begin with a sink; None if its pointer has changed."""
@@ -289,12 +289,12 @@ class BatchTransactions:
     def _committed(self, txn: TxnId, pointer: Pointer | None) -> tuple[bytes, Evidence | None]:
         """Return the digest and the evidence that a decided transaction has left."""
         header = self._store.read_txn(txn)
-        found: Outcome | Pointer | None = pointer
+        record: Outcome | Pointer | None = pointer
         if header is not None:
-            found = Outcome.FromString(header.outcome)
-        if found is None:
+            record = Outcome.FromString(header.outcome)
+        if record is None:
             return b"", None
-        return found.digest, found.evidence if found.HasField("evidence") else None
+        return record.digest, record.evidence if record.HasField("evidence") else None
 
     def _open(self, key: BatchKey, nonce: str, owner: str) -> TxnId:
         txn, state = self._coordinator.open_txn(
@@ -402,9 +402,9 @@ class BatchTransactions:
                 return False
             if _attempt_of(pointer.owner) == attempt:
                 return False
-            found = self._find(key, read, pointer)
-            if found is not None:
-                return self._finish(found)
+            previous = self._find(key, read, pointer)
+            if previous is not None:
+                return self._finish(previous)
         raise FencedError(f"sink {key.sink!r}: its pointer changes all the time")
 
     def require_recorded(self, cursor: Cursor, subscription: str) -> tuple[str, str]:
@@ -433,11 +433,11 @@ class BatchTransactions:
                 if not pointer.every_batch:
                     # A sink that writes sometimes, or of a version that did not say.
                     return "", ""
-                found = self._find(key, read, pointer)
-                if found is None:
+                previous = self._find(key, read, pointer)
+                if previous is None:
                     continue
                 # It has begun a batch only after it committed the one before.
-                last = pointer.batch_id - (found.state is not TxnState.COMMITTED)
+                last = pointer.batch_id - (previous.state is not TxnState.COMMITTED)
                 if last > key.batch:
                     return cursor.sink, str(last)
             raise BatchNotRecordedError(
@@ -498,18 +498,18 @@ class BatchTransactions:
             )
         return _Found(txn, header.state, header)
 
-    def _finish(self, found: _Found) -> bool:
+    def _finish(self, recorded: _Found) -> bool:
         """Bring an earlier attempt to its end; tell whether it is COMMITTED."""
-        if found.header is None:
-            return found.state is TxnState.COMMITTED
-        if found.state is TxnState.OPEN:
+        if recorded.header is None:
+            return recorded.state is TxnState.COMMITTED
+        if recorded.state is TxnState.OPEN:
             # The transaction of a dead or fenced run ends at once (INV-8), unless it committed.
             state = self._coordinator.abort(
-                found.txn, EndedBy.FENCE, cause="a newer attempt took the batch over"
+                recorded.txn, EndedBy.FENCE, cause="a newer attempt took the batch over"
             )
             return state is TxnState.COMMITTED
-        self._coordinator.materialize(found.header)
-        return found.state is TxnState.COMMITTED
+        self._coordinator.materialize(recorded.header)
+        return recorded.state is TxnState.COMMITTED
 
     # -- commit ------------------------------------------------------------------------------
 

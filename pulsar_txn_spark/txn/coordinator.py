@@ -513,12 +513,12 @@ def require_open(txn: TxnId, answer: Answer) -> None:
     )
 
 
-def _same_decision(decided: bytes, asked: bytes) -> bool:
+def _same_decision(decided: bytes, requested: bytes) -> bool:
     """Tell whether two outcomes decide the same.
 
     Witnesses are no part of that: whoever commits again may have seen more of the store since.
     """
-    outcomes = [Outcome.FromString(decided), Outcome.FromString(asked)]
+    outcomes = [Outcome.FromString(decided), Outcome.FromString(requested)]
     for outcome in outcomes:
         outcome.ClearField("witnesses")
         outcome.ClearField("histories")

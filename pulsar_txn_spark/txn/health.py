@@ -53,7 +53,7 @@ def stuck_participants(
     Costs nothing where every decision is carried out. At most 20 headers of each TC are looked
     into, and at most 100 participants are told.
     """
-    found: list[StuckParticipant] = []
+    participants: list[StuckParticipant] = []
     for state in states:
         due = [(txn, at) for txn, at in state.undone if at + after_ms <= state.now_ms]
         for txn, at in due[:_FOLLOWED_UP]:
@@ -61,13 +61,13 @@ def stuck_participants(
             if header is None or header.materialized:
                 continue
             segments = Participants.of(header.intents).segments
-            through = store.through(txn, segments) if segments else []
-            found += [
+            materialized = store.through(txn, segments) if segments else []
+            participants += [
                 StuckParticipant(txn, segment, state.now_ms - at)
-                for segment, done in zip(segments, through, strict=True)
+                for segment, done in zip(segments, materialized, strict=True)
                 if not done
             ]
-    return sorted(found, key=lambda one: -one.decided_ms_ago)[:_MOST_TOLD]
+    return sorted(participants, key=lambda participant: -participant.decided_ms_ago)[:_MOST_TOLD]
 
 
 def held_by_pointers(store: MetadataStore, after_ms: int = LEFT_AFTER_MS) -> list[HeldHeader]:
@@ -76,7 +76,7 @@ def held_by_pointers(store: MetadataStore, after_ms: int = LEFT_AFTER_MS) -> lis
     Their attempts died between the header and the pointer, and their queries never came back. At
     most 20 aborted headers of each TC are looked into, of the 500 oldest that are due.
     """
-    found: list[HeldHeader] = []
+    headers: list[HeldHeader] = []
     for tc in range(store.identity.coordinators):
         below, now_ms = store.lowest_open(tc)
         due = store.list_due(
@@ -94,5 +94,5 @@ def held_by_pointers(store: MetadataStore, after_ms: int = LEFT_AFTER_MS) -> lis
             pointer = Pointer.FromString(own) if own else None
             named = pointer is not None and pointer.txn_id == header.txn.key
             if not named and not moved_on(pointer, header):
-                found.append(HeldHeader(header.txn, sink, query))
-    return found
+                headers.append(HeldHeader(header.txn, sink, query))
+    return headers

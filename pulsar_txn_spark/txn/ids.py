@@ -64,10 +64,10 @@ def read_txn_id(text: str, coordinators: int) -> TxnId:
             "Look at it with 'pulsar-admin transactions'"
         )
     try:
-        found = TxnId.parse(text.strip("() ").replace(",", ":"))
+        txn = TxnId.parse(text.strip("() ").replace(",", ":"))
     except ValueError:
         raise OptionError(f"expected a transaction as '(tc,counter)', found {text!r}") from None
-    return require_own(found, coordinators)
+    return require_own(txn, coordinators)
 
 
 def pulsars_own(txn: TxnId) -> TransactionDomainError:

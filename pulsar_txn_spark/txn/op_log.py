@@ -116,14 +116,14 @@ def read_ops(store: MetadataStore, txn: TxnId) -> list[StoredOp]:
         If a batch is missing or damaged, or was written by a later version of this package.
     """
     raw = store.read_ops(txn)
-    found: dict[str, StoredOp] = {}
+    records: dict[str, StoredOp] = {}
     for name, value in raw.records.items():
         if not value.startswith(MAGIC):
-            found[name] = StoredOp(name, value, OpAddress(txn, name, 0, 1))
+            records[name] = StoredOp(name, value, OpAddress(txn, name, 0, 1))
             continue
         for stored in _referred(txn, name.removeprefix(_BATCH), value, raw):
-            found[stored.name] = stored
-    return [found[name] for name in sorted(found)]
+            records[stored.name] = stored
+    return [records[name] for name in sorted(records)]
 
 
 def _referred(txn: TxnId, entry: str, reference: bytes, raw: RawOps) -> list[StoredOp]:
@@ -271,9 +271,9 @@ class OpLog:
         entry = secrets.token_hex(8)
         owners: dict[tuple[TxnId, str], list[int]] = {}
         packed = BatchedOpRecords()
-        for index, one in enumerate(batch):
-            packed.items.add(txn_id=one.txn.key, name=one.name, record=one.record)
-            owners.setdefault((one.txn, one.nonce), []).append(index)
+        for index, record in enumerate(batch):
+            packed.items.add(txn_id=record.txn.key, name=record.name, record=record.record)
+            owners.setdefault((record.txn, record.nonce), []).append(index)
         groups = [
             OpGroup(txn, nonce, _PREFIX + _reference(indices, len(batch)), len(indices))
             for (txn, nonce), indices in owners.items()
@@ -282,12 +282,12 @@ class OpLog:
         waited_s = time.monotonic() - batch[0].since
         try:
             with steps.at(Step.OP_BATCH):
-                found = self._store.append_op_batch(tc, entry, value, groups)
+                result = self._store.append_op_batch(tc, entry, value, groups)
         except Exception as error:  # noqa: BLE001 - each caller gets it, and the thread goes on
-            for one in batch:
-                one.request.settle(None, error)
+            for record in batch:
+                record.request.settle(None, error)
             return None
-        for ((txn, _), indices), answer in zip(owners.items(), found.answers, strict=True):
+        for ((txn, _), indices), answer in zip(owners.items(), result.answers, strict=True):
             refusal = self._refusal(txn, answer)
             for index in indices:
                 address = OpAddress(txn, entry, index, len(batch))
@@ -295,7 +295,7 @@ class OpLog:
         if self.observer is not None:
             with suppress(Exception):  # who counts must not stop who writes
                 self.observer.batch_stored(tc, trigger, len(batch), len(value), waited_s)
-        return found
+        return result
 
     def _refusal(self, txn: TxnId, answer: Answer) -> TransactionError | None:
         try:
@@ -337,11 +337,11 @@ class _Shard:
             self._settings = own or OpLogSettings()
             self._changed.notify_all()
 
-    def _learn(self, found: OpLogSettings | None) -> None:
+    def _learn(self, settings: OpLogSettings | None) -> None:
         """Go by what the store's last answer says."""
         with self._changed:
             if self._own is None:
-                self._settings = found or OpLogSettings()
+                self._settings = settings or OpLogSettings()
                 self._changed.notify_all()
 
     def submit(
@@ -419,9 +419,9 @@ class _Shard:
                     self._changed.wait(self._wait_s() if self._waiting else None)
                 batch = self._cut()
                 self._changed.notify_all()  # there is room again
-            found = self._write(self._tc, batch, trigger)
-            if found is not None:
-                self._learn(found.settings)
+            result = self._write(self._tc, batch, trigger)
+            if result is not None:
+                self._learn(result.settings)
 
     def _cut(self) -> list[_Pending]:
         """Take the oldest records that fit into one entry, at least one."""

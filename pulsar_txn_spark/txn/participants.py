@@ -43,15 +43,15 @@ class Participants:
         ValueError
             If one of them is of no known kind.
         """
-        found = cls()
+        participants = cls()
         for intent in sorted(intents):
             kind, first, second = intent.split("|", 2)
             if kind == "W":
-                found.writers.setdefault(first, []).append(second)
+                participants.writers.setdefault(first, []).append(second)
             elif kind == "A":
-                found.subscriptions.setdefault(first, []).append(second)
+                participants.subscriptions.setdefault(first, []).append(second)
             elif kind == "P":
-                found.pointer = (first, second)
+                participants.pointer = (first, second)
             else:
                 raise ValueError(f"unknown kind of intent: {intent!r}")
-        return found
+        return participants

@@ -26,13 +26,16 @@ def last_moved(cursor: Cursor, cursors: Iterable[Cursor | None]) -> Cursor:
     moves them, and how far that has come.
     """
     moved = [
-        one
-        for one in cursors
-        if one is not None and one.query == cursor.query and one.sink and one.batch.isdigit()
+        other
+        for other in cursors
+        if other is not None
+        and other.query == cursor.query
+        and other.sink
+        and other.batch.isdigit()
     ]
     if cursor.sink or not moved:
         return cursor
-    last = max(moved, key=lambda one: int(one.batch))
+    last = max(moved, key=lambda other: int(other.batch))
     return replace(cursor, sink=last.sink, batch=last.batch)
 
 
@@ -65,12 +68,12 @@ class ReadProgress:
         ------
         BatchNotRecordedError
         """
-        found: dict[tuple[str, str], tuple[str, str]] = {}
+        batches: dict[tuple[str, str], tuple[str, str]] = {}
         for cursor in behind:
             moved_by = (cursor.sink, cursor.batch)
-            if moved_by not in found:
-                found[moved_by] = self._batches.require_recorded(cursor, subscription)
-        return found
+            if moved_by not in batches:
+                batches[moved_by] = self._batches.require_recorded(cursor, subscription)
+        return batches
 
     def catch_up(
         self,

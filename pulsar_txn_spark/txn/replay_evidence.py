@@ -182,7 +182,7 @@ def _planned_anew(
 
 
 def _only_own_sources(committed: Evidence, now: Evidence) -> bool:
-    known = [found.foreign for found in (now, committed) if found.HasField("foreign")]
+    known = [evidence.foreign for evidence in (now, committed) if evidence.HasField("foreign")]
     return bool(known) and not known[0]
 
 

@@ -89,9 +89,9 @@ class SweepReport:
 
     def note_stuck(self, what: TxnId | str, why: object) -> None:
         """Add one that could not be dealt with, once."""
-        told = f"{what}: {why}"
-        if told not in self.stuck:
-            self.stuck = (*self.stuck, told)
+        message = f"{what}: {why}"
+        if message not in self.stuck:
+            self.stuck = (*self.stuck, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +198,11 @@ class Sweeper:
         # Step 1: F, below which everything is decided.
         below, now_ms = self._store.lowest_open(tc)
         # Step 2: carry out what is decided.
-        undone = self._store.list_unmaterialized(tc, limit=_AT_A_TIME)
+        pending = self._store.list_unmaterialized(tc, limit=_AT_A_TIME)
         before = report.materialized
-        for txn, found in zip(undone, self._store.read_txns(undone), strict=True):
-            self._carry_out(txn, found, report)
-        more_undone = len(undone) == _AT_A_TIME and report.materialized > before
+        for txn, header in zip(pending, self._store.read_txns(pending), strict=True):
+            self._carry_out(txn, header, report)
+        more_undone = len(pending) == _AT_A_TIME and report.materialized > before
         # Step 3: close the segments, so that nobody registers anything below F there again. The
         # script refuses while anything below F is still registered.
         offset = self._offsets.get(tc, 0)
@@ -216,7 +216,7 @@ class Sweeper:
         )
         report.waiting += page.waiting
         headers = zip(page.txns, self._store.read_txns(page.txns), strict=True)
-        carried_out = [self._carry_out(txn, found, report) for txn, found in headers]
+        carried_out = [self._carry_out(txn, header, report) for txn, header in headers]
         due = [header for header in carried_out if header is not None]
         segments = {s for header in due for s in Participants.of(header.intents).segments}
         open_ends = {

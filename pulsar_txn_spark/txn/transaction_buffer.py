@@ -210,13 +210,13 @@ class MetadataTransactionBuffer:
             confirmed = [last_confirmed(segment) for segment in segments]
             lows = confirmed if ends_only else starts
             gates = self._store.gates(segments, list(zip(lows, confirmed, strict=True)))
-            held = [
+            blocked = [
                 pin
                 for gate, lac in zip(gates, confirmed, strict=True)
                 for pin in gate.pins
                 if pin.bound < lac
             ]
-            if not held or not self._coordinator.help_pins(held, missing):
+            if not blocked or not self._coordinator.help_pins(blocked, missing):
                 break
         return [
             _readable(gate, lac, start)

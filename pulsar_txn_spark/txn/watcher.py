@@ -102,12 +102,12 @@ class SegmentWatcher:
 
         Their decisions wake it as well, also if whoever decided has died before carrying it out.
         """
-        found = frozenset(txns)
-        if not found:
+        blocking = frozenset(txns)
+        if not blocking:
             self._held.pop(segment, None)
             return
-        self._held[segment] = found
-        coordinators = self._coordinators | {txn.tc for txn in found}
+        self._held[segment] = blocking
+        coordinators = self._coordinators | {txn.tc for txn in blocking}
         if coordinators != self._coordinators:
             self._follow(self._segments, coordinators)
             self._coordinators = coordinators
@@ -153,11 +153,11 @@ class SegmentWatcher:
         """Return the segments that events on these tags are about."""
         if any(f"topic:{topic}" in tags for topic in self._topics):
             return set(self._segments)
-        found = {segment for segment in self._segments if f"seg:{segment}" in tags}
+        concerned = {segment for segment in self._segments if f"seg:{segment}" in tags}
         for segment, txns in self._held.items():
             if any(f"tc{txn.tc}" in tags for txn in txns):
-                found.add(segment)
-        return found
+                concerned.add(segment)
+        return concerned
 
     def _take(self) -> list[str]:
         due = [segment for segment in self._segments if segment in self._due]

@@ -631,9 +631,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_the_next_batch_of_a_sink_that_is_written_sometimes_aborts_the_one_before",
         Edit(
             f"{TXN}/batch.py",
-            "        if found.state is TxnState.OPEN:\n",
-            "        if found.state is TxnState.OPEN:\n            return False\n"
-            "        if found.state is TxnState.OPEN:\n",
+            "        if recorded.state is TxnState.OPEN:\n",
+            "        if recorded.state is TxnState.OPEN:\n            return False\n"
+            "        if recorded.state is TxnState.OPEN:\n",
         ),
     ),
     mutation(
@@ -1582,7 +1582,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{EVENTS}::test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out",
         Edit(
             f"{TXN}/watcher.py",
-            "                found.add(segment)\n",
+            "                concerned.add(segment)\n",
             "                pass\n",
         ),
     ),
@@ -1721,7 +1721,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{RETENTION}::test_of_merged_parents_none_goes_before_all_were_read",
         Edit(
             f"{SEGMENTS}/retention.py",
-            "                and all(through[p] for p in siblings)\n",
+            "                and all(materialized[p] for p in siblings)\n",
             "",
         ),
     ),
@@ -2573,7 +2573,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
         Edit(
             f"{SEGMENTS}/catalog.py",
-            "        self._list(found)\n        return found\n",
+            "        self._list(topology)\n        return topology\n",
             "        self._list(found)\n"
             "        for segment in found.active:\n"
             "            self._log.create(segment.ref)\n"
@@ -2665,14 +2665,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
             "        # Step 2: listed before it is live.\n"
-            "        self._store.catalogue(str(found.topic))\n",
+            "        self._store.catalogue(str(topology.topic))\n",
             "",
         ),
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
-            "        if not self.alive(found):\n            # Deleted meanwhile: what was",
-            "        self._store.catalogue(str(found.topic))\n"
-            "        if not self.alive(found):\n            # Deleted meanwhile: what was",
+            "        if not self.alive(topology):\n            # Deleted meanwhile: what was",
+            "        self._store.catalogue(str(topology.topic))\n"
+            "        if not self.alive(topology):\n            # Deleted meanwhile: what was",
         ),
     ),
     mutation(
