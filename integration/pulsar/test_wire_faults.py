@@ -13,7 +13,7 @@ import urllib3
 
 from integration.support.cutting_proxy import Cut, CuttingProxy, at
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import Command
+from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import BaseCommand
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
 from pulsar_txn_spark.errors import (
     SegmentLogError,
@@ -106,7 +106,9 @@ def write_on(writer: SegmentWriter, start: int, flush_every: int) -> None:
             writer.flush()
 
 
-@pytest.mark.parametrize("kind", [Command.SEND, Command.SEND_RECEIPT], ids=["send", "receipt"])
+@pytest.mark.parametrize(
+    "kind", [BaseCommand.SEND, BaseCommand.SEND_RECEIPT], ids=["send", "receipt"]
+)
 @pytest.mark.parametrize("number", [1, 70])
 @pytest.mark.parametrize("cut", ["before", "amid", "after"])
 def test_a_connection_cut_amid_sending_loses_and_doubles_nothing(
@@ -125,13 +127,13 @@ def test_a_connection_cut_amid_reading_loses_and_doubles_nothing(
 ) -> None:
     bench.write(0, ROWS)
     before = bench.proxy.connections
-    bench.proxy.on_frame = at(Command.MESSAGE, number, cut)
+    bench.proxy.on_frame = at(BaseCommand.MESSAGE, number, cut)
     assert bench.found() == EXPECTED
     assert bench.proxy.connections == before + 1
 
 
 def test_cuts_again_and_again_are_got_over_as_long_as_there_is_progress(bench: Bench) -> None:
-    cuts = [at(Command.MESSAGE, number, "amid") for number in range(20, 200, 20)]
+    cuts = [at(BaseCommand.MESSAGE, number, "amid") for number in range(20, 200, 20)]
     bench.write(0, ROWS)
     before = bench.proxy.connections
     bench.proxy.on_frame = lambda command: next(
@@ -144,8 +146,8 @@ def test_cuts_again_and_again_are_got_over_as_long_as_there_is_progress(bench: B
 def test_a_topic_that_is_unloaded_amid_writing_goes_on_without_loss(bench: Bench) -> None:
     unloading = threading.Thread(target=bench.unload)
 
-    def on_frame(command: Command) -> Cut:
-        if command.type == Command.SEND and not unloading.ident:
+    def on_frame(command: BaseCommand) -> Cut:
+        if command.type == BaseCommand.SEND and not unloading.ident:
             unloading.start()
         return None
 
@@ -193,8 +195,8 @@ def test_a_segment_sealed_amid_writing_says_just_what_was_acknowledged(bench: Be
 
     threads: list[threading.Thread] = []
 
-    def on_frame(command: Command) -> Cut:
-        if command.type == Command.SEND and command.send.sequence_id == 40:
+    def on_frame(command: BaseCommand) -> Cut:
+        if command.type == BaseCommand.SEND and command.send.sequence_id == 40:
             threads.append(threading.Thread(target=seal))
             threads[0].start()
         return None

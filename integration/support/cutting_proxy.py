@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Literal
 from urllib.parse import urlsplit
 
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import Command
+from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import BaseCommand
 
 Cut = Literal["before", "amid", "after"] | None
 """Where a connection is cut: before a frame was passed on, in the middle of it, or behind it."""
 
 
-def never(_command: Command) -> Cut:
+def never(_command: BaseCommand) -> Cut:
     return None
 
 
-def at(kind: int, number: int, cut: Cut) -> Callable[[Command], Cut]:
+def at(kind: int, number: int, cut: Cut) -> Callable[[BaseCommand], Cut]:
     """Cut at the frame of that kind that is the `number`-th of all connections, once."""
     seen = 0
 
-    def choose(command: Command) -> Cut:
+    def choose(command: BaseCommand) -> Cut:
         nonlocal seen
         seen += command.type == kind
         return cut if command.type == kind and seen == number else None
@@ -37,7 +37,7 @@ class CuttingProxy:
     def __init__(self, service_url: str) -> None:
         parts = urlsplit(service_url)
         self._broker = (str(parts.hostname), int(parts.port or 0))
-        self.on_frame: Callable[[Command], Cut] = never
+        self.on_frame: Callable[[BaseCommand], Cut] = never
         self.connections = 0
         self._cut_lock = threading.Lock()
         self._open: list[socket.socket] = []
@@ -78,19 +78,19 @@ class CuttingProxy:
         _end(source)
         _end(target)
 
-    def _own(self, command: Command, frame: bytes) -> bytes:
-        if command.type != Command.LOOKUP_RESPONSE:
+    def _own(self, command: BaseCommand, frame: bytes) -> bytes:
+        if command.type != BaseCommand.LOOKUP_RESPONSE:
             return frame
-        command.lookup_response.url = self.url
+        command.lookupTopicResponse.brokerServiceUrl = self.url
         encoded = command.SerializeToString()
         return (len(encoded) + 4).to_bytes(4) + len(encoded).to_bytes(4) + encoded
 
 
-def _frames(stream: BinaryIO) -> Iterator[tuple[Command, bytes]]:
+def _frames(stream: BinaryIO) -> Iterator[tuple[BaseCommand, bytes]]:
     while head := stream.read(4):
         content = stream.read(int.from_bytes(head))
         size = int.from_bytes(content[:4])
-        yield Command.FromString(content[4 : 4 + size]), head + content
+        yield BaseCommand.FromString(content[4 : 4 + size]), head + content
 
 
 def _end(one: socket.socket) -> None:

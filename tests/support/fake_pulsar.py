@@ -17,22 +17,22 @@ from pulsar_txn_spark.backends.pulsar.wire.frames import (
     encode_command,
 )
 from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
-    AuthChallenge,
-    CloseConsumer,
-    CloseProducer,
-    Command,
-    Connected,
-    Delivery,
-    Empty,
-    Failure,
+    BaseCommand,
+    CommandAuthChallenge,
+    CommandCloseConsumer,
+    CommandCloseProducer,
+    CommandConnected,
+    CommandError,
+    CommandGetLastMessageIdResponse,
+    CommandLookupTopicResponse,
+    CommandMessage,
+    CommandPartitionedTopicMetadataResponse,
+    CommandPong,
+    CommandProducerSuccess,
+    CommandSendError,
+    CommandSendReceipt,
+    CommandSuccess,
     FeatureFlags,
-    LastIdResponse,
-    LookupResponse,
-    PartitionsResponse,
-    ProducerReady,
-    SendError,
-    SendReceipt,
-    Success,
 )
 
 LEDGER = 7
@@ -59,14 +59,16 @@ class FakePulsar:
     deduplicates: bool = True
     max_message_bytes: int = 1 << 20
     on_send: Callable[[int, str], Act] = lambda _sequence, _name: None
-    on_lookup: Callable[[Command], LookupResponse | None] = lambda _command: None
-    on_close: Callable[[Peer, CloseProducer], bool] = lambda _peer, _closing: True  # answer now?
+    on_lookup: Callable[[BaseCommand], CommandLookupTopicResponse | None] = lambda _command: None
+    on_close: Callable[[Peer, CommandCloseProducer], bool] = lambda _peer, _closing: (
+        True
+    )  # answer now?
     partitions: dict[str, int] = field(default_factory=dict)  # of the topics that there are
     asks_without_creating: bool = True
     answers_pings: bool = True
     refuses: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # by command type
     topics: dict[str, Topic] = field(default_factory=dict)
-    heard: list[Command] = field(default_factory=list)
+    heard: list[BaseCommand] = field(default_factory=list)
     peers: list[Peer] = field(default_factory=list)
     cut_after_deliveries: int = -1
 
@@ -97,7 +99,7 @@ class FakePulsar:
     def topic(self, name: str) -> Topic:
         return self.topics.setdefault(name, Topic())
 
-    def note(self, command: Command) -> None:
+    def note(self, command: BaseCommand) -> None:
         with self.changed:
             self.heard.append(command)
             self.changed.notify_all()
@@ -127,7 +129,7 @@ class Peer:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def say(self, command: Command, body: bytes = b"") -> None:
+    def say(self, command: BaseCommand, body: bytes = b"") -> None:
         data = encode_command(command)
         if body:
             size = int.from_bytes(data[:4]) + len(body)
@@ -155,7 +157,7 @@ class Peer:
             self._socket.sendall(data)
 
     def challenge(self) -> None:
-        self.say(Command(type=Command.AUTH_CHALLENGE, auth_challenge=AuthChallenge()))
+        self.say(BaseCommand(type=BaseCommand.AUTH_CHALLENGE, authChallenge=CommandAuthChallenge()))
 
     def _answer(self, frame: Frame) -> None:  # noqa: C901, PLR0912 - a branch for each command
         command, broker = frame.command, self.broker
@@ -164,78 +166,88 @@ class Peer:
             error, message = broker.refuses[kind].pop(0)
             bodies = [getattr(command, f.name) for f, _ in command.ListFields() if f.name != "type"]
             number = getattr(bodies[0], "request_id", 0)
-            failure = Failure(request_id=number, error=error, message=message)
-            self.say(Command(type=Command.ERROR, error=failure))
-        elif kind == Command.CONNECT:
-            connected = Connected(
+            failure = CommandError(request_id=number, error=error, message=message)
+            self.say(BaseCommand(type=BaseCommand.ERROR, error=failure))
+        elif kind == BaseCommand.CONNECT:
+            connected = CommandConnected(
                 server_version="fake",
                 protocol_version=19,
-                max_message_bytes=broker.max_message_bytes,
+                max_message_size=broker.max_message_bytes,
                 feature_flags=FeatureFlags(
-                    partitions_without_creating=broker.asks_without_creating
+                    supports_get_partitioned_metadata_without_auto_creation=broker.asks_without_creating
                 ),
             )
-            self.say(Command(type=Command.CONNECTED, connected=connected))
-        elif kind == Command.LOOKUP:
-            answer = broker.on_lookup(command) or LookupResponse(
-                outcome=1, url=broker.url, url_tls=broker.url
+            self.say(BaseCommand(type=BaseCommand.CONNECTED, connected=connected))
+        elif kind == BaseCommand.LOOKUP:
+            answer = broker.on_lookup(command) or CommandLookupTopicResponse(
+                response=1, brokerServiceUrl=broker.url, brokerServiceUrlTls=broker.url
             )
-            answer.request_id = command.lookup.request_id
-            self.say(Command(type=Command.LOOKUP_RESPONSE, lookup_response=answer))
-        elif kind == Command.PARTITIONS:
+            answer.request_id = command.lookupTopic.request_id
+            self.say(BaseCommand(type=BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))
+        elif kind == BaseCommand.PARTITIONED_METADATA:
             self._count_partitions(command)
-        elif kind == Command.PING and broker.answers_pings:
-            self.say(Command(type=Command.PONG, pong=Empty()))
-        elif kind == Command.PRODUCER:
+        elif kind == BaseCommand.PING and broker.answers_pings:
+            self.say(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
+        elif kind == BaseCommand.PRODUCER:
             self._produce(command)
-        elif kind == Command.SEND:
+        elif kind == BaseCommand.SEND:
             self._store(frame)
-        elif kind == Command.SUBSCRIBE:
+        elif kind == BaseCommand.SUBSCRIBE:
             self._subscribe(command)
-        elif kind == Command.FLOW and command.flow.consumer_id in self._consumers:
-            self._consumers[command.flow.consumer_id][2] += command.flow.permits  # type: ignore[operator]
+        elif kind == BaseCommand.FLOW and command.flow.consumer_id in self._consumers:
+            self._consumers[command.flow.consumer_id][2] += command.flow.messagePermits  # type: ignore[operator]
             self.deliver(command.flow.consumer_id)
-        elif kind == Command.GET_LAST_ID:
-            topic, *_ = self._consumers[command.get_last_id.consumer_id]
-            last = LastIdResponse(
-                request_id=command.get_last_id.request_id,
-                last=wire_id(LEDGER, len(broker.topic(str(topic)).entries) - 1),
+        elif kind == BaseCommand.GET_LAST_MESSAGE_ID:
+            topic, *_ = self._consumers[command.getLastMessageId.consumer_id]
+            last = CommandGetLastMessageIdResponse(
+                request_id=command.getLastMessageId.request_id,
+                last_message_id=wire_id(LEDGER, len(broker.topic(str(topic)).entries) - 1),
             )
-            self.say(Command(type=Command.LAST_ID, last_id=last))
-        elif kind == Command.CLOSE_PRODUCER:
+            self.say(
+                BaseCommand(
+                    type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=last
+                )
+            )
+        elif kind == BaseCommand.CLOSE_PRODUCER:
             self._producers.pop(command.close_producer.producer_id, None)
             if broker.on_close(self, command.close_producer):
                 self.succeed(command.close_producer.request_id)
-        elif kind == Command.CLOSE_CONSUMER:
+        elif kind == BaseCommand.CLOSE_CONSUMER:
             self._consumers.pop(command.close_consumer.consumer_id, None)
             self.succeed(command.close_consumer.request_id)
 
-    def _count_partitions(self, command: Command) -> None:
-        asked = command.partitions
-        assert not asked.create_topic
-        answer = PartitionsResponse(request_id=asked.request_id)
+    def _count_partitions(self, command: BaseCommand) -> None:
+        asked = command.partitionMetadata
+        assert not asked.metadata_auto_creation_enabled
+        answer = CommandPartitionedTopicMetadataResponse(request_id=asked.request_id)
         if asked.topic in self.broker.partitions:
             answer.partitions = self.broker.partitions[asked.topic]
         else:
-            answer.outcome, answer.error, answer.message = 1, NOT_FOUND, "not here"
-        self.say(Command(type=Command.PARTITIONS_RESPONSE, partitions_response=answer))
+            answer.response, answer.error, answer.message = 1, NOT_FOUND, "not here"
+        self.say(
+            BaseCommand(
+                type=BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer
+            )
+        )
 
     def succeed(self, request: int) -> None:
-        self.say(Command(type=Command.SUCCESS, success=Success(request_id=request)))
+        self.say(BaseCommand(type=BaseCommand.SUCCESS, success=CommandSuccess(request_id=request)))
 
-    def _produce(self, command: Command) -> None:
+    def _produce(self, command: BaseCommand) -> None:
         asked = command.producer
         topic = self.broker.topic(asked.topic)
         if topic.terminated:
-            failure = Failure(request_id=asked.request_id, error=TERMINATED, message="terminated")
-            self.say(Command(type=Command.ERROR, error=failure))
+            failure = CommandError(
+                request_id=asked.request_id, error=TERMINATED, message="terminated"
+            )
+            self.say(BaseCommand(type=BaseCommand.ERROR, error=failure))
             return
         self._producers[asked.producer_id] = (asked.topic, asked.producer_name)
         last = topic.stored.get(asked.producer_name, -1) if self.broker.deduplicates else -1
-        ready = ProducerReady(
+        ready = CommandProducerSuccess(
             request_id=asked.request_id, producer_name=asked.producer_name, last_sequence_id=last
         )
-        self.say(Command(type=Command.PRODUCER_SUCCESS, producer_ready=ready))
+        self.say(BaseCommand(type=BaseCommand.PRODUCER_SUCCESS, producer_success=ready))
 
     def _store(self, frame: Frame) -> None:
         send = frame.command.send
@@ -245,18 +257,18 @@ class Peer:
         topic = self.broker.topic(name)
         act = self.broker.on_send(send.sequence_id, producer)
         if isinstance(act, tuple):
-            error = SendError(
+            error = CommandSendError(
                 producer_id=send.producer_id,
                 sequence_id=send.sequence_id,
                 error=act[0],
                 message=act[1],
             )
-            self.say(Command(type=Command.SEND_ERROR, send_error=error))
+            self.say(BaseCommand(type=BaseCommand.SEND_ERROR, send_error=error))
             return
         at = wire_id(-1, -1)
         if act in (None, "store-cut", "store-close"):
             decode_entry(frame.body)  # its checksum is right
-            topic.entries.append((frame.body, send.messages))
+            topic.entries.append((frame.body, send.num_messages))
             topic.stored[producer] = send.sequence_id
             at = wire_id(LEDGER, len(topic.entries) - 1)
         if act in ("cut", "store-cut"):
@@ -264,23 +276,25 @@ class Peer:
         elif act in ("close", "store-close"):
             self.close_producer(send.producer_id)
         elif act != "silent":
-            receipt = SendReceipt(producer_id=send.producer_id, sequence_id=send.sequence_id, id=at)
-            self.say(Command(type=Command.SEND_RECEIPT, send_receipt=receipt))
+            receipt = CommandSendReceipt(
+                producer_id=send.producer_id, sequence_id=send.sequence_id, message_id=at
+            )
+            self.say(BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=receipt))
 
     def close_producer(self, number: int) -> None:
         self._producers.pop(number, None)
-        closing = CloseProducer(producer_id=number, request_id=0)
-        self.say(Command(type=Command.CLOSE_PRODUCER, close_producer=closing))
+        closing = CommandCloseProducer(producer_id=number, request_id=0)
+        self.say(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=closing))
 
     def close_consumers(self) -> None:
         for number in list(self._consumers):
             del self._consumers[number]
-            closing = CloseConsumer(consumer_id=number, request_id=0)
-            self.say(Command(type=Command.CLOSE_CONSUMER, close_consumer=closing))
+            closing = CommandCloseConsumer(consumer_id=number, request_id=0)
+            self.say(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=closing))
 
-    def _subscribe(self, command: Command) -> None:
+    def _subscribe(self, command: BaseCommand) -> None:
         asked = command.subscribe
-        ledger, entry = positive_id(asked.start)
+        ledger, entry = positive_id(asked.start_message_id)
         # As a real broker: one step back, since a batch may have been read in part.
         first = 0 if ledger < LEDGER else max(entry, 0)
         self._consumers[asked.consumer_id] = [asked.topic, first, 0]
@@ -298,5 +312,5 @@ class Peer:
             self.broker.cut_after_deliveries -= 1
             body, messages = entries[at]
             consumer[1:] = [at + 1, int(consumer[2]) - messages]
-            delivery = Delivery(consumer_id=number, id=wire_id(LEDGER, at))
-            self.say(Command(type=Command.MESSAGE, delivery=delivery), body)
+            delivery = CommandMessage(consumer_id=number, message_id=wire_id(LEDGER, at))
+            self.say(BaseCommand(type=BaseCommand.MESSAGE, message=delivery), body)

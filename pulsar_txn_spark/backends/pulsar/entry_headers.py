@@ -148,8 +148,8 @@ def _head_of(entry: WireEntry) -> EntryHead:
         hidden=metadata.HasField("marker_type"),
         message=metadata.uuid,
         chunk=metadata.chunk_id if chunked else 0,
-        chunks=max(1, metadata.chunks) if chunked else 1,
+        chunks=max(1, metadata.num_chunks_from_msg) if chunked else 1,
         messages=entry.messages,
         bytes=len(entry.payload),
-        published_ms=metadata.publish_time_ms,
+        published_ms=metadata.publish_time,
     )

@@ -1,6 +1,7 @@
 """A batch entry's payload: Arrow rows to bytes and back.
 
-For each message ``[metadata size 4][RowMetadata][value]``. Writing: the pieces of all rows are made
+For each message ``[metadata size 4][SingleMessageMetadata][value]``. Writing: the pieces of all
+rows are made
 column by column and joined by Arrow, so that no object is made for a row. Reading: one short step
 for each message finds where it begins (each one says where the next one is); what is in it is cut
 out column by column.
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import RowMetadata
+from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import SingleMessageMetadata
 from pulsar_txn_spark.segments.log import ROW_SCHEMA, checked_event_times, checked_properties
 
 _KEY, _SIZE_TAG, _EVENT_TIME, _BASE64, _NULL = b"\x12", b"\x18", b"\x28", b"\x30\x01", b"\x48\x01"
@@ -182,7 +183,7 @@ def _event_times(column: pa.Array) -> pa.Array:
 def _properties(column: pa.Array) -> pa.Array:
     encoded: list[bytes] = []
     for pairs in checked_properties(column).to_pylist():
-        row = RowMetadata()
+        row = SingleMessageMetadata()
         for name, text in pairs or ():
             row.properties.add(key=name, value=text)
         # payload_size is written by itself.
@@ -306,7 +307,7 @@ def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
     at = 0
     for _ in range(messages):
         size = int.from_bytes(payload[at : at + 4])
-        row = RowMetadata()
+        row = SingleMessageMetadata()
         row.ParseFromString(payload[at + 4 : at + 4 + size])
         start = at + 4 + size
         at = start + row.payload_size
@@ -314,13 +315,13 @@ def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
             raise IndexError
         value = None if row.null_value else payload[start:at]
         key: bytes | None = None
-        if row.HasField("partition_key") and not row.null_key:
+        if row.HasField("partition_key") and not row.null_partition_key:
             key = row.partition_key.encode()
-            if row.key_is_base64:
+            if row.partition_key_b64_encoded:
                 key = base64.b64decode(key, validate=True)
         # A name may be there twice: the last one counts, as for Pulsar's Java client.
         pairs = list({pair.key: pair.value for pair in row.properties}.items()) or None
-        found.append((value, key, row.event_time_ms or None, pairs))
+        found.append((value, key, row.event_time or None, pairs))
     if at != len(payload):
         raise IndexError
     columns = list(zip(*found, strict=True)) or [()] * len(ROW_SCHEMA)

@@ -11,10 +11,10 @@ import time
 from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
 from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
-    Command,
-    Lookup,
-    LookupResponse,
-    PartitionsRequest,
+    BaseCommand,
+    CommandLookupTopic,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata,
 )
 from pulsar_txn_spark.backends.pulsar.wire.settings import (
     Address,
@@ -40,8 +40,8 @@ RETRIED = frozenset(
 """Results that another try may not give again, within the time that there is."""
 
 _REDIRECTS = 20  # more than a cluster that agrees with itself ever gives
-_REDIRECT, _CONNECT = 0, 1  # of a LookupResponse; 2 = failed
-_SUCCESS = 0  # of a PartitionsResponse
+_REDIRECT, _CONNECT = 0, 1  # of a CommandLookupTopicResponse; 2 = failed
+_SUCCESS = 0  # of a CommandPartitionedTopicMetadataResponse
 _FIRST_PAUSE_SECONDS = 0.02
 _LAST_PAUSE_SECONDS = 0.5
 
@@ -200,7 +200,7 @@ class WireClient:
         asked, authoritative = self._any(), False
         for _ in range(_REDIRECTS):
             answer = self._look_up(asked, topic, authoritative, timeout_s)
-            url = answer.url_tls if self.settings.tls else answer.url
+            url = answer.brokerServiceUrlTls if self.settings.tls else answer.brokerServiceUrl
             if not url:
                 raise RefusedError("ServiceUnitNotReady", "the broker that has it is not known")
             try:
@@ -208,23 +208,23 @@ class WireClient:
             except (OptionError, ValueError):
                 raise RefusedError("LookupError", f"a lookup gave {url!r}") from None
             # A proxy passes on what it gets; the broker behind it cannot be reached from here.
-            where = (asked.address, str(told)) if answer.through_proxy else (told, None)
-            if answer.outcome == _CONNECT:
+            where = (asked.address, str(told)) if answer.proxy_through_service_url else (told, None)
+            if answer.response == _CONNECT:
                 return where
             asked, authoritative = self._connect(*where), answer.authoritative
         raise RefusedError("LookupError", f"{_REDIRECTS} brokers passed the lookup on")
 
     def _look_up(
         self, asked: Connection, topic: str, authoritative: bool, timeout_s: float
-    ) -> LookupResponse:
-        def make(number: int) -> Command:
-            lookup = Lookup(topic=topic, request_id=number, authoritative=authoritative)
+    ) -> CommandLookupTopicResponse:
+        def make(number: int) -> BaseCommand:
+            lookup = CommandLookupTopic(topic=topic, request_id=number, authoritative=authoritative)
             if self.settings.listener_name is not None:
-                lookup.listener_name = self.settings.listener_name
-            return Command(type=Command.LOOKUP, lookup=lookup)
+                lookup.advertised_listener_name = self.settings.listener_name
+            return BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=lookup)
 
-        answer = asked.request(make, timeout_s).lookup_response
-        if answer.outcome not in (_REDIRECT, _CONNECT):
+        answer = asked.request(make, timeout_s).lookupTopicResponse
+        if answer.response not in (_REDIRECT, _CONNECT):
             raise RefusedError.of(answer.error, answer.message)
         return answer
 
@@ -232,12 +232,14 @@ class WireClient:
         if not asked.asks_without_creating:
             raise RefusedError("UnsupportedVersionError", f"{asked.address} would create the topic")
 
-        def make(number: int) -> Command:
-            request = PartitionsRequest(topic=topic, request_id=number, create_topic=False)
-            return Command(type=Command.PARTITIONS, partitions=request)
+        def make(number: int) -> BaseCommand:
+            request = CommandPartitionedTopicMetadata(
+                topic=topic, request_id=number, metadata_auto_creation_enabled=False
+            )
+            return BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=request)
 
-        answer = asked.request(make, timeout_s).partitions_response
-        if answer.outcome != _SUCCESS:
+        answer = asked.request(make, timeout_s).partitionMetadataResponse
+        if answer.response != _SUCCESS:
             raise RefusedError.of(answer.error, answer.message)
         return answer.partitions
 

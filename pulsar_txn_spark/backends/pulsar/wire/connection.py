@@ -27,15 +27,16 @@ from pulsar_txn_spark.backends.pulsar.wire.frames import (
 )
 from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
     AuthData,
-    AuthResponse,
-    Command,
-    Connect,
-    Delivery,
-    Empty,
+    BaseCommand,
+    CommandAuthResponse,
+    CommandConnect,
+    CommandMessage,
+    CommandPing,
+    CommandPong,
+    CommandSendError,
+    CommandSendReceipt,
     FeatureFlags,
-    Id,
-    SendError,
-    SendReceipt,
+    MessageIdData,
 )
 from pulsar_txn_spark.backends.pulsar.wire.settings import Address, ConnectionSettings
 from pulsar_txn_spark.errors import OptionError
@@ -97,11 +98,11 @@ class RefusedError(Exception):
 class ProducerHandler(Protocol):
     """What a connection tells a producer."""
 
-    def on_receipt(self, receipt: SendReceipt) -> None:
+    def on_receipt(self, receipt: CommandSendReceipt) -> None:
         """Take a receipt."""
         ...
 
-    def on_error(self, error: SendError) -> None:
+    def on_error(self, error: CommandSendError) -> None:
         """Take the refusal of an entry."""
         ...
 
@@ -113,7 +114,7 @@ class ProducerHandler(Protocol):
 class ConsumerHandler(Protocol):
     """What a connection tells a consumer."""
 
-    def on_message(self, delivery: Delivery, body: bytes) -> None:
+    def on_message(self, delivery: CommandMessage, body: bytes) -> None:
         """Take an entry."""
         ...
 
@@ -127,10 +128,10 @@ class _Waiter:
 
     def __init__(self) -> None:
         self._done = threading.Event()
-        self._answer: Command | None = None
+        self._answer: BaseCommand | None = None
         self._why = RefusedError("Timeout")
 
-    def answer(self, command: Command) -> None:
+    def answer(self, command: BaseCommand) -> None:
         self._answer = command
         self._done.set()
 
@@ -138,24 +139,24 @@ class _Waiter:
         self._why = why
         self._done.set()
 
-    def wait(self, timeout_s: float) -> Command:
+    def wait(self, timeout_s: float) -> BaseCommand:
         self._done.wait(timeout_s)
         if self._answer is None:
             raise RefusedError(self._why.result, self._why.detail)
         return self._answer
 
 
-def positive_id(found: Id) -> tuple[int, int]:
+def positive_id(found: MessageIdData) -> tuple[int, int]:
     """Return ledger and entry, -1 where Pulsar means that."""
     return (
-        -1 if found.ledger == _NONE else found.ledger,
-        -1 if found.entry == _NONE else found.entry,
+        -1 if found.ledgerId == _NONE else found.ledgerId,
+        -1 if found.entryId == _NONE else found.entryId,
     )
 
 
-def wire_id(ledger: int, entry: int) -> Id:
+def wire_id(ledger: int, entry: int) -> MessageIdData:
     """Return a position as Pulsar sends it."""
-    return Id(ledger=ledger & _NONE, entry=entry & _NONE)
+    return MessageIdData(ledgerId=ledger & _NONE, entryId=entry & _NONE)
 
 
 class Connection:
@@ -232,7 +233,7 @@ class Connection:
             self._outgoing.extend(memoryview(piece) for piece in pieces if piece)
             self._wake()
 
-    def request(self, make: Callable[[int], Command], timeout_s: float) -> Command:
+    def request(self, make: Callable[[int], BaseCommand], timeout_s: float) -> BaseCommand:
         """Send the command that `make` makes of a request id, and return the answer.
 
         Raises
@@ -248,7 +249,7 @@ class Connection:
         finally:
             self._waiters.pop(number, None)
 
-    def tell(self, make: Callable[[int], Command]) -> None:
+    def tell(self, make: Callable[[int], BaseCommand]) -> None:
         """Send a command whose answer nobody waits for; no harm if the connection is lost."""
         with contextlib.suppress(RefusedError):
             self.post([encode_command(make(next(self._requests)))])
@@ -311,21 +312,21 @@ class Connection:
 
     def _greet(self, opened: socket.socket, behind_proxy: str | None, deadline: float) -> None:
         method, data = self._settings.authentication()
-        connect = Connect(
+        connect = CommandConnect(
             client_version=CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
             auth_method_name=method,
             feature_flags=FeatureFlags(
                 # Off: what the broker adds would only be skipped.
-                auth_refresh=True,
-                broker_entry_metadata=False,
+                supports_auth_refresh=True,
+                supports_broker_entry_metadata=False,
             ),
         )
         if method != "none":
             connect.auth_data = data
         if behind_proxy is not None:
             connect.proxy_to_broker_url = behind_proxy
-        opened.sendall(encode_command(Command(type=Command.CONNECT, connect=connect)))
+        opened.sendall(encode_command(BaseCommand(type=BaseCommand.CONNECT, connect=connect)))
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -336,26 +337,28 @@ class Connection:
                 raise RefusedError("ConnectError", f"{self.address} closed the connection")
             for frame in self._parser.feed(memoryview(self._buffer)[:found]):
                 command = frame.command
-                if command.type == Command.CONNECTED:
-                    limit = command.connected.max_message_bytes or DEFAULT_MESSAGE_BYTES
+                if command.type == BaseCommand.CONNECTED:
+                    limit = command.connected.max_message_size or DEFAULT_MESSAGE_BYTES
                     self.max_message_bytes = limit
                     flags = command.connected.feature_flags
-                    self.asks_without_creating = flags.partitions_without_creating
+                    self.asks_without_creating = (
+                        flags.supports_get_partitioned_metadata_without_auto_creation
+                    )
                     self._parser.max_frame_bytes = limit + FRAME_PADDING_BYTES
                     return
-                if command.type == Command.AUTH_CHALLENGE:
+                if command.type == BaseCommand.AUTH_CHALLENGE:
                     opened.sendall(encode_command(self._authentication()))
-                elif command.type == Command.ERROR:
+                elif command.type == BaseCommand.ERROR:
                     raise RefusedError.of(command.error.error, command.error.message)
 
-    def _authentication(self) -> Command:
+    def _authentication(self) -> BaseCommand:
         method, data = self._settings.authentication()
-        response = AuthResponse(
+        response = CommandAuthResponse(
             client_version=CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
             response=AuthData(auth_method_name=method, auth_data=data),
         )
-        return Command(type=Command.AUTH_RESPONSE, auth_response=response)
+        return BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=response)
 
     # --- the thread ---------------------------------------------------------------------------
 
@@ -432,53 +435,53 @@ class Connection:
             raise RefusedError("Timeout", f"{self.address} was silent for {silent:.0f} s")
         if silent > self._settings.keep_alive_s and not self._pinged:
             self._pinged = True
-            self._reply(Command(type=Command.PING, ping=Empty()))
+            self._reply(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
 
-    def _reply(self, command: Command) -> None:
+    def _reply(self, command: BaseCommand) -> None:
         with self._lock:
             self._outgoing.append(memoryview(encode_command(command)))
 
     def _dispatch(self, frame: Frame) -> None:
         command = frame.command
         kind = command.type
-        if kind == Command.MESSAGE:
-            consumer = self._consumers.get(command.delivery.consumer_id)
+        if kind == BaseCommand.MESSAGE:
+            consumer = self._consumers.get(command.message.consumer_id)
             if consumer is not None:
-                consumer.on_message(command.delivery, frame.body)
-        elif kind == Command.SEND_RECEIPT:
+                consumer.on_message(command.message, frame.body)
+        elif kind == BaseCommand.SEND_RECEIPT:
             producer = self._producers.get(command.send_receipt.producer_id)
             if producer is not None:
                 producer.on_receipt(command.send_receipt)
-        elif kind == Command.PING:
-            self._reply(Command(type=Command.PONG, pong=Empty()))
-        elif kind == Command.AUTH_CHALLENGE:
+        elif kind == BaseCommand.PING:
+            self._reply(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
+        elif kind == BaseCommand.AUTH_CHALLENGE:
             self._reply(self._authentication())
-        elif kind == Command.SEND_ERROR:
+        elif kind == BaseCommand.SEND_ERROR:
             producer = self._producers.get(command.send_error.producer_id)
             if producer is not None:
                 producer.on_error(command.send_error)
         else:
             self._dispatch_rare(command)
 
-    def _dispatch_rare(self, command: Command) -> None:
+    def _dispatch_rare(self, command: BaseCommand) -> None:
         kind = command.type
         why = RefusedError("Disconnected", "the broker gave the topic away")
-        if kind == Command.CLOSE_PRODUCER:
+        if kind == BaseCommand.CLOSE_PRODUCER:
             self._lose(self._producers, command.close_producer.producer_id, why)
-        elif kind == Command.CLOSE_CONSUMER:
+        elif kind == BaseCommand.CLOSE_CONSUMER:
             self._lose(self._consumers, command.close_consumer.consumer_id, why)
-        elif kind == Command.TOPIC_MIGRATED:
-            migrated = command.topic_migrated
+        elif kind == BaseCommand.TOPIC_MIGRATED:
+            migrated = command.topicMigrated
             lost = self._consumers if migrated.resource_type else self._producers
             self._lose(lost, migrated.resource_id, why)
-        elif kind == Command.ERROR:
+        elif kind == BaseCommand.ERROR:
             waiter = self._waiters.get(command.error.request_id)
             if waiter is not None:
                 waiter.fail(RefusedError.of(command.error.error, command.error.message))
         elif kind in _ANSWERS:
             body = getattr(command, _ANSWERS[kind])
             # "Not ready": another answer follows.
-            if kind != Command.PRODUCER_SUCCESS or body.ready:
+            if kind != BaseCommand.PRODUCER_SUCCESS or body.producer_ready:
                 waiter = self._waiters.get(body.request_id)
                 if waiter is not None:
                     waiter.answer(command)
@@ -510,9 +513,9 @@ class Connection:
 
 
 _ANSWERS = {
-    Command.SUCCESS: "success",
-    Command.PRODUCER_SUCCESS: "producer_ready",
-    Command.PARTITIONS_RESPONSE: "partitions_response",
-    Command.LOOKUP_RESPONSE: "lookup_response",
-    Command.LAST_ID: "last_id",
+    BaseCommand.SUCCESS: "success",
+    BaseCommand.PRODUCER_SUCCESS: "producer_success",
+    BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
+    BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
+    BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
 }

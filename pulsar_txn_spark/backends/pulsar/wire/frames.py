@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import google_crc32c
 from google.protobuf.message import DecodeError
 
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import Command, EntryMetadata
+from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import BaseCommand, MessageMetadata
 from pulsar_txn_spark.errors import SegmentLogError
 
 CHECKSUM_MAGIC = 0x0E01
@@ -37,17 +37,17 @@ class FrameError(SegmentLogError):
 class Frame:
     """A command, and the bytes behind it (empty where it carries no entry)."""
 
-    command: Command
+    command: BaseCommand
     body: bytes
 
 
-def encode_command(command: Command) -> bytes:
+def encode_command(command: BaseCommand) -> bytes:
     """Return the frame of a command that carries no entry."""
     encoded = command.SerializeToString()
     return _FRAME.pack(len(encoded) + 4, len(encoded)) + encoded
 
 
-def encode_send(command: Command, metadata: EntryMetadata, payload: bytes) -> list[bytes]:
+def encode_send(command: BaseCommand, metadata: MessageMetadata, payload: bytes) -> list[bytes]:
     """Return the frame of a SEND in pieces; the payload is not copied."""
     encoded, head = command.SerializeToString(), metadata.SerializeToString()
     checked = _SIZE.pack(len(head)) + head
@@ -57,7 +57,7 @@ def encode_send(command: Command, metadata: EntryMetadata, payload: bytes) -> li
     return [front + checked, payload]
 
 
-def decode_entry(body: bytes) -> tuple[EntryMetadata, memoryview]:
+def decode_entry(body: bytes) -> tuple[MessageMetadata, memoryview]:
     """Split what is behind a MESSAGE command into the entry's metadata and payload.
 
     Raises
@@ -88,7 +88,7 @@ def decode_entry(body: bytes) -> tuple[EntryMetadata, memoryview]:
         )
     size = _number(body, at, "the entry's metadata")
     at += _SIZE.size
-    metadata = EntryMetadata()
+    metadata = MessageMetadata()
     try:
         metadata.ParseFromString(body[at : at + size])
     except DecodeError:
@@ -162,7 +162,7 @@ class FrameParser:
 
 def _frame(content: bytes) -> Frame:
     size = _number(content, 0, "a command")
-    command = Command()
+    command = BaseCommand()
     try:
         command.ParseFromString(content[4 : 4 + size])
     except DecodeError:

@@ -31,14 +31,14 @@ from pulsar_txn_spark.backends.pulsar.wire.compression import NUMBERS, compress
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError, positive_id
 from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
 from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
-    CloseProducer,
-    Command,
-    CreateProducer,
-    EntryMetadata,
-    ProducerReady,
-    Send,
-    SendError,
-    SendReceipt,
+    BaseCommand,
+    CommandCloseProducer,
+    CommandProducer,
+    CommandProducerSuccess,
+    CommandSend,
+    CommandSendError,
+    CommandSendReceipt,
+    MessageMetadata,
 )
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
@@ -258,11 +258,11 @@ class WireSegmentWriter:
         self, encoded: batch.EncodedRows, start: int, end: int, payload_bytes: int
     ) -> None:
         plain = encoded.payload(start, end)
-        metadata = EntryMetadata(
+        metadata = MessageMetadata(
             producer_name=self._name,
             sequence_id=self._next_id,
-            publish_time_ms=time.time_ns() // 1_000_000,
-            messages=end - start,
+            publish_time=time.time_ns() // 1_000_000,
+            num_messages_in_batch=end - start,
         )
         packed = plain
         if self._settings.compression:
@@ -273,8 +273,10 @@ class WireSegmentWriter:
         if size > allowed - ENTRY_MARGIN_BYTES:
             self._failure = too_large(self._segment, end - start, size, allowed)
             raise self._failure
-        send = Send(producer_id=self._number, sequence_id=self._next_id, messages=end - start)
-        frame = encode_send(Command(type=Command.SEND, send=send), metadata, packed)
+        send = CommandSend(
+            producer_id=self._number, sequence_id=self._next_id, num_messages=end - start
+        )
+        frame = encode_send(BaseCommand(type=BaseCommand.SEND, send=send), metadata, packed)
         self._send(_Entry(self._next_id, frame, end - start, payload_bytes))
 
     def _send(self, entry: _Entry) -> None:
@@ -293,7 +295,7 @@ class WireSegmentWriter:
 
     # --- receipts, on the connection's thread -------------------------------------------------
 
-    def on_receipt(self, receipt: SendReceipt) -> None:
+    def on_receipt(self, receipt: CommandSendReceipt) -> None:
         """Check a receipt: it has to prove that the next entry is in the log."""
         with self._client.changed:
             if self._closed or self._failure is not None:
@@ -303,7 +305,7 @@ class WireSegmentWriter:
                 self._failure = self._unverified(fault)
             else:
                 entry = self._unacknowledged.popleft()
-                position = Position(*positive_id(receipt.id))
+                position = Position(*positive_id(receipt.message_id))
                 self._count(-entry.cost_bytes)
                 self._acknowledged_id = entry.sequence_id
                 self._highest = position
@@ -311,7 +313,7 @@ class WireSegmentWriter:
                 self._total = _plus(self._total, position, entry)
             self._client.changed.notify_all()
 
-    def on_error(self, error: SendError) -> None:
+    def on_error(self, error: CommandSendError) -> None:
         """Note that an entry was refused."""
         with self._client.changed:
             if self._failure is None and not self._closed:
@@ -331,13 +333,13 @@ class WireSegmentWriter:
             self._lost = self._lost or why
             self._client.changed.notify_all()
 
-    def _fault(self, receipt: SendReceipt) -> str | None:
+    def _fault(self, receipt: CommandSendReceipt) -> str | None:
         """Say what a receipt fails to prove, None if it proves that the next entry is there."""
         expected = self._unacknowledged[0].sequence_id if self._unacknowledged else None
         if receipt.sequence_id != expected:
             return f"expected the receipt of entry {expected}, found {receipt.sequence_id}"
-        position = Position(*positive_id(receipt.id))
-        if not receipt.HasField("id") or position.ledger < 0 or position.entry < 0:
+        position = Position(*positive_id(receipt.message_id))
+        if not receipt.HasField("message_id") or position.ledger < 0 or position.entry < 0:
             return "'deduplicated' is no acknowledgement of these rows"
         if position <= self._highest:
             return f"expected a position after {self._highest}, found {position}"
@@ -403,7 +405,7 @@ class WireSegmentWriter:
             for entry in waiting:
                 self._connection.post(entry.frame)
 
-    def _open(self, timeout_s: float) -> tuple[Connection, ProducerReady]:
+    def _open(self, timeout_s: float) -> tuple[Connection, CommandProducerSuccess]:
         backoff = Backoff(timeout_s)
         while True:
             connection = None
@@ -411,7 +413,7 @@ class WireSegmentWriter:
                 connection = self._client.connection_of(self._segment.log_name, backoff.left_s)
                 # Before the answer: from then on the producer may be lost.
                 connection.add_producer(self._number, self)
-                ready = connection.request(self._create, backoff.left_s).producer_ready
+                ready = connection.request(self._create, backoff.left_s).producer_success
             except RefusedError as refused:
                 if connection is not None:
                     self._leave(connection)
@@ -430,16 +432,16 @@ class WireSegmentWriter:
                 )
             return connection, ready
 
-    def _create(self, number: int) -> Command:
-        producer = CreateProducer(
+    def _create(self, number: int) -> BaseCommand:
+        producer = CommandProducer(
             topic=self._segment.log_name,
             producer_id=self._number,
             request_id=number,
             producer_name=self._name,
             epoch=self._epoch,
-            name_is_given=True,
+            user_provided_producer_name=True,
         )
-        return Command(type=Command.PRODUCER, producer=producer)
+        return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
 
     def _close_old(self) -> None:
         """Close the producer, and let the broker say all that it has to say of it.
@@ -456,9 +458,9 @@ class WireSegmentWriter:
         connection.remove(self._number)
         connection.tell(self._close_command)
 
-    def _close_command(self, number: int) -> Command:
-        closing = CloseProducer(producer_id=self._number, request_id=number)
-        return Command(type=Command.CLOSE_PRODUCER, close_producer=closing)
+    def _close_command(self, number: int) -> BaseCommand:
+        closing = CommandCloseProducer(producer_id=self._number, request_id=number)
+        return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=closing)
 
     def _check(self) -> None:
         """Raise what went wrong; a writer that failed stays so."""

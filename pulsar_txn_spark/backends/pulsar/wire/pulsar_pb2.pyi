@@ -7,15 +7,23 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Id(_message.Message):
-    __slots__ = ("ledger", "entry")
-    LEDGER_FIELD_NUMBER: _ClassVar[int]
-    ENTRY_FIELD_NUMBER: _ClassVar[int]
-    ledger: int
-    entry: int
-    def __init__(self, ledger: _Optional[int] = ..., entry: _Optional[int] = ...) -> None: ...
+class MessageIdData(_message.Message):
+    __slots__ = ("ledgerId", "entryId", "partition", "batch_index", "batch_size", "first_chunk_message_id")
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    ENTRYID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_CHUNK_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    ledgerId: int
+    entryId: int
+    partition: int
+    batch_index: int
+    batch_size: int
+    first_chunk_message_id: MessageIdData
+    def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., partition: _Optional[int] = ..., batch_index: _Optional[int] = ..., batch_size: _Optional[int] = ..., first_chunk_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
-class Pair(_message.Message):
+class KeyValue(_message.Message):
     __slots__ = ("key", "value")
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -23,83 +31,83 @@ class Pair(_message.Message):
     value: str
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
-class Empty(_message.Message):
+class EncryptionKeys(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class EntryMetadata(_message.Message):
-    __slots__ = ("producer_name", "sequence_id", "publish_time_ms", "properties", "partition_key", "compression", "uncompressed_size", "messages", "event_time_ms", "encryption_keys", "key_is_base64", "marker_type", "null_value", "uuid", "chunks", "chunked_size", "chunk_id", "null_key")
+class MessageMetadata(_message.Message):
+    __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "partition_key", "compression", "uncompressed_size", "num_messages_in_batch", "event_time", "encryption_keys", "partition_key_b64_encoded", "marker_type", "null_value", "uuid", "num_chunks_from_msg", "total_chunk_msg_size", "chunk_id", "null_partition_key")
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     UNCOMPRESSED_SIZE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGES_FIELD_NUMBER: _ClassVar[int]
-    EVENT_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    NUM_MESSAGES_IN_BATCH_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
     ENCRYPTION_KEYS_FIELD_NUMBER: _ClassVar[int]
-    KEY_IS_BASE64_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_KEY_B64_ENCODED_FIELD_NUMBER: _ClassVar[int]
     MARKER_TYPE_FIELD_NUMBER: _ClassVar[int]
     NULL_VALUE_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
-    CHUNKS_FIELD_NUMBER: _ClassVar[int]
-    CHUNKED_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NUM_CHUNKS_FROM_MSG_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_CHUNK_MSG_SIZE_FIELD_NUMBER: _ClassVar[int]
     CHUNK_ID_FIELD_NUMBER: _ClassVar[int]
-    NULL_KEY_FIELD_NUMBER: _ClassVar[int]
+    NULL_PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     producer_name: str
     sequence_id: int
-    publish_time_ms: int
-    properties: _containers.RepeatedCompositeFieldContainer[Pair]
+    publish_time: int
+    properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
     partition_key: str
     compression: int
     uncompressed_size: int
-    messages: int
-    event_time_ms: int
-    encryption_keys: _containers.RepeatedCompositeFieldContainer[Empty]
-    key_is_base64: bool
+    num_messages_in_batch: int
+    event_time: int
+    encryption_keys: _containers.RepeatedCompositeFieldContainer[EncryptionKeys]
+    partition_key_b64_encoded: bool
     marker_type: int
     null_value: bool
     uuid: str
-    chunks: int
-    chunked_size: int
+    num_chunks_from_msg: int
+    total_chunk_msg_size: int
     chunk_id: int
-    null_key: bool
-    def __init__(self, producer_name: _Optional[str] = ..., sequence_id: _Optional[int] = ..., publish_time_ms: _Optional[int] = ..., properties: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., partition_key: _Optional[str] = ..., compression: _Optional[int] = ..., uncompressed_size: _Optional[int] = ..., messages: _Optional[int] = ..., event_time_ms: _Optional[int] = ..., encryption_keys: _Optional[_Iterable[_Union[Empty, _Mapping]]] = ..., key_is_base64: bool = ..., marker_type: _Optional[int] = ..., null_value: bool = ..., uuid: _Optional[str] = ..., chunks: _Optional[int] = ..., chunked_size: _Optional[int] = ..., chunk_id: _Optional[int] = ..., null_key: bool = ...) -> None: ...
+    null_partition_key: bool
+    def __init__(self, producer_name: _Optional[str] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., partition_key: _Optional[str] = ..., compression: _Optional[int] = ..., uncompressed_size: _Optional[int] = ..., num_messages_in_batch: _Optional[int] = ..., event_time: _Optional[int] = ..., encryption_keys: _Optional[_Iterable[_Union[EncryptionKeys, _Mapping]]] = ..., partition_key_b64_encoded: bool = ..., marker_type: _Optional[int] = ..., null_value: bool = ..., uuid: _Optional[str] = ..., num_chunks_from_msg: _Optional[int] = ..., total_chunk_msg_size: _Optional[int] = ..., chunk_id: _Optional[int] = ..., null_partition_key: bool = ...) -> None: ...
 
-class RowMetadata(_message.Message):
-    __slots__ = ("properties", "partition_key", "payload_size", "compacted_out", "event_time_ms", "key_is_base64", "null_value", "null_key")
+class SingleMessageMetadata(_message.Message):
+    __slots__ = ("properties", "partition_key", "payload_size", "compacted_out", "event_time", "partition_key_b64_encoded", "null_value", "null_partition_key")
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_SIZE_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_OUT_FIELD_NUMBER: _ClassVar[int]
-    EVENT_TIME_MS_FIELD_NUMBER: _ClassVar[int]
-    KEY_IS_BASE64_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_KEY_B64_ENCODED_FIELD_NUMBER: _ClassVar[int]
     NULL_VALUE_FIELD_NUMBER: _ClassVar[int]
-    NULL_KEY_FIELD_NUMBER: _ClassVar[int]
-    properties: _containers.RepeatedCompositeFieldContainer[Pair]
+    NULL_PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
+    properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
     partition_key: str
     payload_size: int
     compacted_out: bool
-    event_time_ms: int
-    key_is_base64: bool
+    event_time: int
+    partition_key_b64_encoded: bool
     null_value: bool
-    null_key: bool
-    def __init__(self, properties: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., partition_key: _Optional[str] = ..., payload_size: _Optional[int] = ..., compacted_out: bool = ..., event_time_ms: _Optional[int] = ..., key_is_base64: bool = ..., null_value: bool = ..., null_key: bool = ...) -> None: ...
+    null_partition_key: bool
+    def __init__(self, properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., partition_key: _Optional[str] = ..., payload_size: _Optional[int] = ..., compacted_out: bool = ..., event_time: _Optional[int] = ..., partition_key_b64_encoded: bool = ..., null_value: bool = ..., null_partition_key: bool = ...) -> None: ...
 
 class FeatureFlags(_message.Message):
-    __slots__ = ("auth_refresh", "broker_entry_metadata", "partial_producer", "partitions_without_creating")
-    AUTH_REFRESH_FIELD_NUMBER: _ClassVar[int]
-    BROKER_ENTRY_METADATA_FIELD_NUMBER: _ClassVar[int]
-    PARTIAL_PRODUCER_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONS_WITHOUT_CREATING_FIELD_NUMBER: _ClassVar[int]
-    auth_refresh: bool
-    broker_entry_metadata: bool
-    partial_producer: bool
-    partitions_without_creating: bool
-    def __init__(self, auth_refresh: bool = ..., broker_entry_metadata: bool = ..., partial_producer: bool = ..., partitions_without_creating: bool = ...) -> None: ...
+    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_get_partitioned_metadata_without_auto_creation")
+    SUPPORTS_AUTH_REFRESH_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_BROKER_ENTRY_METADATA_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_PARTIAL_PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_GET_PARTITIONED_METADATA_WITHOUT_AUTO_CREATION_FIELD_NUMBER: _ClassVar[int]
+    supports_auth_refresh: bool
+    supports_broker_entry_metadata: bool
+    supports_partial_producer: bool
+    supports_get_partitioned_metadata_without_auto_creation: bool
+    def __init__(self, supports_auth_refresh: bool = ..., supports_broker_entry_metadata: bool = ..., supports_partial_producer: bool = ..., supports_get_partitioned_metadata_without_auto_creation: bool = ...) -> None: ...
 
-class Connect(_message.Message):
+class CommandConnect(_message.Message):
     __slots__ = ("client_version", "auth_data", "protocol_version", "auth_method_name", "proxy_to_broker_url", "feature_flags")
     CLIENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     AUTH_DATA_FIELD_NUMBER: _ClassVar[int]
@@ -115,17 +123,17 @@ class Connect(_message.Message):
     feature_flags: FeatureFlags
     def __init__(self, client_version: _Optional[str] = ..., auth_data: _Optional[bytes] = ..., protocol_version: _Optional[int] = ..., auth_method_name: _Optional[str] = ..., proxy_to_broker_url: _Optional[str] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ...) -> None: ...
 
-class Connected(_message.Message):
-    __slots__ = ("server_version", "protocol_version", "max_message_bytes", "feature_flags")
+class CommandConnected(_message.Message):
+    __slots__ = ("server_version", "protocol_version", "max_message_size", "feature_flags")
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
-    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
     server_version: str
     protocol_version: int
-    max_message_bytes: int
+    max_message_size: int
     feature_flags: FeatureFlags
-    def __init__(self, server_version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ...) -> None: ...
+    def __init__(self, server_version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., max_message_size: _Optional[int] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ...) -> None: ...
 
 class AuthData(_message.Message):
     __slots__ = ("auth_method_name", "auth_data")
@@ -135,7 +143,7 @@ class AuthData(_message.Message):
     auth_data: bytes
     def __init__(self, auth_method_name: _Optional[str] = ..., auth_data: _Optional[bytes] = ...) -> None: ...
 
-class AuthChallenge(_message.Message):
+class CommandAuthChallenge(_message.Message):
     __slots__ = ("server_version", "challenge", "protocol_version")
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHALLENGE_FIELD_NUMBER: _ClassVar[int]
@@ -145,7 +153,7 @@ class AuthChallenge(_message.Message):
     protocol_version: int
     def __init__(self, server_version: _Optional[str] = ..., challenge: _Optional[_Union[AuthData, _Mapping]] = ..., protocol_version: _Optional[int] = ...) -> None: ...
 
-class AuthResponse(_message.Message):
+class CommandAuthResponse(_message.Message):
     __slots__ = ("client_version", "response", "protocol_version")
     CLIENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FIELD_NUMBER: _ClassVar[int]
@@ -155,137 +163,137 @@ class AuthResponse(_message.Message):
     protocol_version: int
     def __init__(self, client_version: _Optional[str] = ..., response: _Optional[_Union[AuthData, _Mapping]] = ..., protocol_version: _Optional[int] = ...) -> None: ...
 
-class Subscribe(_message.Message):
-    __slots__ = ("topic", "subscription", "type", "consumer_id", "request_id", "consumer_name", "durable", "start", "read_compacted", "initial_position", "create_topic")
+class CommandSubscribe(_message.Message):
+    __slots__ = ("topic", "subscription", "subType", "consumer_id", "request_id", "consumer_name", "durable", "start_message_id", "read_compacted", "initialPosition", "force_topic_creation")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SUBTYPE_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
+    START_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     READ_COMPACTED_FIELD_NUMBER: _ClassVar[int]
-    INITIAL_POSITION_FIELD_NUMBER: _ClassVar[int]
-    CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    INITIALPOSITION_FIELD_NUMBER: _ClassVar[int]
+    FORCE_TOPIC_CREATION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
-    type: int
+    subType: int
     consumer_id: int
     request_id: int
     consumer_name: str
     durable: bool
-    start: Id
+    start_message_id: MessageIdData
     read_compacted: bool
-    initial_position: int
-    create_topic: bool
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[int] = ..., consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., consumer_name: _Optional[str] = ..., durable: bool = ..., start: _Optional[_Union[Id, _Mapping]] = ..., read_compacted: bool = ..., initial_position: _Optional[int] = ..., create_topic: bool = ...) -> None: ...
+    initialPosition: int
+    force_topic_creation: bool
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., subType: _Optional[int] = ..., consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., consumer_name: _Optional[str] = ..., durable: bool = ..., start_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., read_compacted: bool = ..., initialPosition: _Optional[int] = ..., force_topic_creation: bool = ...) -> None: ...
 
-class PartitionsRequest(_message.Message):
-    __slots__ = ("topic", "request_id", "create_topic")
+class CommandPartitionedTopicMetadata(_message.Message):
+    __slots__ = ("topic", "request_id", "metadata_auto_creation_enabled")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    METADATA_AUTO_CREATION_ENABLED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     request_id: int
-    create_topic: bool
-    def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., create_topic: bool = ...) -> None: ...
+    metadata_auto_creation_enabled: bool
+    def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., metadata_auto_creation_enabled: bool = ...) -> None: ...
 
-class PartitionsResponse(_message.Message):
-    __slots__ = ("partitions", "request_id", "outcome", "error", "message")
+class CommandPartitionedTopicMetadataResponse(_message.Message):
+    __slots__ = ("partitions", "request_id", "response", "error", "message")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     partitions: int
     request_id: int
-    outcome: int
+    response: int
     error: int
     message: str
-    def __init__(self, partitions: _Optional[int] = ..., request_id: _Optional[int] = ..., outcome: _Optional[int] = ..., error: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+    def __init__(self, partitions: _Optional[int] = ..., request_id: _Optional[int] = ..., response: _Optional[int] = ..., error: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
-class Lookup(_message.Message):
-    __slots__ = ("topic", "request_id", "authoritative", "listener_name")
+class CommandLookupTopic(_message.Message):
+    __slots__ = ("topic", "request_id", "authoritative", "advertised_listener_name")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
-    LISTENER_NAME_FIELD_NUMBER: _ClassVar[int]
+    ADVERTISED_LISTENER_NAME_FIELD_NUMBER: _ClassVar[int]
     topic: str
     request_id: int
     authoritative: bool
-    listener_name: str
-    def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., authoritative: bool = ..., listener_name: _Optional[str] = ...) -> None: ...
+    advertised_listener_name: str
+    def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., authoritative: bool = ..., advertised_listener_name: _Optional[str] = ...) -> None: ...
 
-class LookupResponse(_message.Message):
-    __slots__ = ("url", "url_tls", "outcome", "request_id", "authoritative", "error", "message", "through_proxy")
-    URL_FIELD_NUMBER: _ClassVar[int]
-    URL_TLS_FIELD_NUMBER: _ClassVar[int]
-    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+class CommandLookupTopicResponse(_message.Message):
+    __slots__ = ("brokerServiceUrl", "brokerServiceUrlTls", "response", "request_id", "authoritative", "error", "message", "proxy_through_service_url")
+    BROKERSERVICEURL_FIELD_NUMBER: _ClassVar[int]
+    BROKERSERVICEURLTLS_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    THROUGH_PROXY_FIELD_NUMBER: _ClassVar[int]
-    url: str
-    url_tls: str
-    outcome: int
+    PROXY_THROUGH_SERVICE_URL_FIELD_NUMBER: _ClassVar[int]
+    brokerServiceUrl: str
+    brokerServiceUrlTls: str
+    response: int
     request_id: int
     authoritative: bool
     error: int
     message: str
-    through_proxy: bool
-    def __init__(self, url: _Optional[str] = ..., url_tls: _Optional[str] = ..., outcome: _Optional[int] = ..., request_id: _Optional[int] = ..., authoritative: bool = ..., error: _Optional[int] = ..., message: _Optional[str] = ..., through_proxy: bool = ...) -> None: ...
+    proxy_through_service_url: bool
+    def __init__(self, brokerServiceUrl: _Optional[str] = ..., brokerServiceUrlTls: _Optional[str] = ..., response: _Optional[int] = ..., request_id: _Optional[int] = ..., authoritative: bool = ..., error: _Optional[int] = ..., message: _Optional[str] = ..., proxy_through_service_url: bool = ...) -> None: ...
 
-class CreateProducer(_message.Message):
-    __slots__ = ("topic", "producer_id", "request_id", "producer_name", "epoch", "name_is_given")
+class CommandProducer(_message.Message):
+    __slots__ = ("topic", "producer_id", "request_id", "producer_name", "epoch", "user_provided_producer_name")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    NAME_IS_GIVEN_FIELD_NUMBER: _ClassVar[int]
+    USER_PROVIDED_PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     topic: str
     producer_id: int
     request_id: int
     producer_name: str
     epoch: int
-    name_is_given: bool
-    def __init__(self, topic: _Optional[str] = ..., producer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., name_is_given: bool = ...) -> None: ...
+    user_provided_producer_name: bool
+    def __init__(self, topic: _Optional[str] = ..., producer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., user_provided_producer_name: bool = ...) -> None: ...
 
-class ProducerReady(_message.Message):
-    __slots__ = ("request_id", "producer_name", "last_sequence_id", "ready")
+class CommandProducerSuccess(_message.Message):
+    __slots__ = ("request_id", "producer_name", "last_sequence_id", "producer_ready")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    READY_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_READY_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     producer_name: str
     last_sequence_id: int
-    ready: bool
-    def __init__(self, request_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., ready: bool = ...) -> None: ...
+    producer_ready: bool
+    def __init__(self, request_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., producer_ready: bool = ...) -> None: ...
 
-class Send(_message.Message):
-    __slots__ = ("producer_id", "sequence_id", "messages")
+class CommandSend(_message.Message):
+    __slots__ = ("producer_id", "sequence_id", "num_messages")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NUM_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     sequence_id: int
-    messages: int
-    def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+    num_messages: int
+    def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., num_messages: _Optional[int] = ...) -> None: ...
 
-class SendReceipt(_message.Message):
-    __slots__ = ("producer_id", "sequence_id", "id")
+class CommandSendReceipt(_message.Message):
+    __slots__ = ("producer_id", "sequence_id", "message_id")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     sequence_id: int
-    id: Id
-    def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., id: _Optional[_Union[Id, _Mapping]] = ...) -> None: ...
+    message_id: MessageIdData
+    def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., message_id: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
-class SendError(_message.Message):
+class CommandSendError(_message.Message):
     __slots__ = ("producer_id", "sequence_id", "error", "message")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -297,23 +305,23 @@ class SendError(_message.Message):
     message: str
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., error: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
-class Delivery(_message.Message):
-    __slots__ = ("consumer_id", "id")
+class CommandMessage(_message.Message):
+    __slots__ = ("consumer_id", "message_id")
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
-    id: Id
-    def __init__(self, consumer_id: _Optional[int] = ..., id: _Optional[_Union[Id, _Mapping]] = ...) -> None: ...
+    message_id: MessageIdData
+    def __init__(self, consumer_id: _Optional[int] = ..., message_id: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
-class Flow(_message.Message):
-    __slots__ = ("consumer_id", "permits")
+class CommandFlow(_message.Message):
+    __slots__ = ("consumer_id", "messagePermits")
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    PERMITS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGEPERMITS_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
-    permits: int
-    def __init__(self, consumer_id: _Optional[int] = ..., permits: _Optional[int] = ...) -> None: ...
+    messagePermits: int
+    def __init__(self, consumer_id: _Optional[int] = ..., messagePermits: _Optional[int] = ...) -> None: ...
 
-class CloseProducer(_message.Message):
+class CommandCloseProducer(_message.Message):
     __slots__ = ("producer_id", "request_id")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -321,7 +329,7 @@ class CloseProducer(_message.Message):
     request_id: int
     def __init__(self, producer_id: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
-class CloseConsumer(_message.Message):
+class CommandCloseConsumer(_message.Message):
     __slots__ = ("consumer_id", "request_id")
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -329,13 +337,13 @@ class CloseConsumer(_message.Message):
     request_id: int
     def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
-class Success(_message.Message):
+class CommandSuccess(_message.Message):
     __slots__ = ("request_id",)
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     def __init__(self, request_id: _Optional[int] = ...) -> None: ...
 
-class Failure(_message.Message):
+class CommandError(_message.Message):
     __slots__ = ("request_id", "error", "message")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -345,7 +353,15 @@ class Failure(_message.Message):
     message: str
     def __init__(self, request_id: _Optional[int] = ..., error: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
-class LastIdRequest(_message.Message):
+class CommandPing(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CommandPong(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CommandGetLastMessageId(_message.Message):
     __slots__ = ("consumer_id", "request_id")
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -353,15 +369,15 @@ class LastIdRequest(_message.Message):
     request_id: int
     def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
-class LastIdResponse(_message.Message):
-    __slots__ = ("last", "request_id")
-    LAST_FIELD_NUMBER: _ClassVar[int]
+class CommandGetLastMessageIdResponse(_message.Message):
+    __slots__ = ("last_message_id", "request_id")
+    LAST_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    last: Id
+    last_message_id: MessageIdData
     request_id: int
-    def __init__(self, last: _Optional[_Union[Id, _Mapping]] = ..., request_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, last_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., request_id: _Optional[int] = ...) -> None: ...
 
-class TopicMigrated(_message.Message):
+class CommandTopicMigrated(_message.Message):
     __slots__ = ("resource_id", "resource_type")
     RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -369,62 +385,62 @@ class TopicMigrated(_message.Message):
     resource_type: int
     def __init__(self, resource_id: _Optional[int] = ..., resource_type: _Optional[int] = ...) -> None: ...
 
-class Command(_message.Message):
-    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "delivery", "flow", "success", "error", "close_producer", "close_consumer", "producer_ready", "ping", "pong", "partitions", "partitions_response", "lookup", "lookup_response", "get_last_id", "last_id", "auth_challenge", "auth_response", "topic_migrated")
+class BaseCommand(_message.Message):
+    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "flow", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "partitionMetadata", "partitionMetadataResponse", "lookupTopic", "lookupTopicResponse", "getLastMessageId", "getLastMessageIdResponse", "authChallenge", "authResponse", "topicMigrated")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Command.Type]
-        CONNECT: _ClassVar[Command.Type]
-        CONNECTED: _ClassVar[Command.Type]
-        SUBSCRIBE: _ClassVar[Command.Type]
-        PRODUCER: _ClassVar[Command.Type]
-        SEND: _ClassVar[Command.Type]
-        SEND_RECEIPT: _ClassVar[Command.Type]
-        SEND_ERROR: _ClassVar[Command.Type]
-        MESSAGE: _ClassVar[Command.Type]
-        FLOW: _ClassVar[Command.Type]
-        SUCCESS: _ClassVar[Command.Type]
-        ERROR: _ClassVar[Command.Type]
-        CLOSE_PRODUCER: _ClassVar[Command.Type]
-        CLOSE_CONSUMER: _ClassVar[Command.Type]
-        PRODUCER_SUCCESS: _ClassVar[Command.Type]
-        PING: _ClassVar[Command.Type]
-        PONG: _ClassVar[Command.Type]
-        PARTITIONS: _ClassVar[Command.Type]
-        PARTITIONS_RESPONSE: _ClassVar[Command.Type]
-        LOOKUP: _ClassVar[Command.Type]
-        LOOKUP_RESPONSE: _ClassVar[Command.Type]
-        GET_LAST_ID: _ClassVar[Command.Type]
-        LAST_ID: _ClassVar[Command.Type]
-        AUTH_CHALLENGE: _ClassVar[Command.Type]
-        AUTH_RESPONSE: _ClassVar[Command.Type]
-        TOPIC_MIGRATED: _ClassVar[Command.Type]
-    UNKNOWN: Command.Type
-    CONNECT: Command.Type
-    CONNECTED: Command.Type
-    SUBSCRIBE: Command.Type
-    PRODUCER: Command.Type
-    SEND: Command.Type
-    SEND_RECEIPT: Command.Type
-    SEND_ERROR: Command.Type
-    MESSAGE: Command.Type
-    FLOW: Command.Type
-    SUCCESS: Command.Type
-    ERROR: Command.Type
-    CLOSE_PRODUCER: Command.Type
-    CLOSE_CONSUMER: Command.Type
-    PRODUCER_SUCCESS: Command.Type
-    PING: Command.Type
-    PONG: Command.Type
-    PARTITIONS: Command.Type
-    PARTITIONS_RESPONSE: Command.Type
-    LOOKUP: Command.Type
-    LOOKUP_RESPONSE: Command.Type
-    GET_LAST_ID: Command.Type
-    LAST_ID: Command.Type
-    AUTH_CHALLENGE: Command.Type
-    AUTH_RESPONSE: Command.Type
-    TOPIC_MIGRATED: Command.Type
+        UNKNOWN: _ClassVar[BaseCommand.Type]
+        CONNECT: _ClassVar[BaseCommand.Type]
+        CONNECTED: _ClassVar[BaseCommand.Type]
+        SUBSCRIBE: _ClassVar[BaseCommand.Type]
+        PRODUCER: _ClassVar[BaseCommand.Type]
+        SEND: _ClassVar[BaseCommand.Type]
+        SEND_RECEIPT: _ClassVar[BaseCommand.Type]
+        SEND_ERROR: _ClassVar[BaseCommand.Type]
+        MESSAGE: _ClassVar[BaseCommand.Type]
+        FLOW: _ClassVar[BaseCommand.Type]
+        SUCCESS: _ClassVar[BaseCommand.Type]
+        ERROR: _ClassVar[BaseCommand.Type]
+        CLOSE_PRODUCER: _ClassVar[BaseCommand.Type]
+        CLOSE_CONSUMER: _ClassVar[BaseCommand.Type]
+        PRODUCER_SUCCESS: _ClassVar[BaseCommand.Type]
+        PING: _ClassVar[BaseCommand.Type]
+        PONG: _ClassVar[BaseCommand.Type]
+        PARTITIONED_METADATA: _ClassVar[BaseCommand.Type]
+        PARTITIONED_METADATA_RESPONSE: _ClassVar[BaseCommand.Type]
+        LOOKUP: _ClassVar[BaseCommand.Type]
+        LOOKUP_RESPONSE: _ClassVar[BaseCommand.Type]
+        GET_LAST_MESSAGE_ID: _ClassVar[BaseCommand.Type]
+        GET_LAST_MESSAGE_ID_RESPONSE: _ClassVar[BaseCommand.Type]
+        AUTH_CHALLENGE: _ClassVar[BaseCommand.Type]
+        AUTH_RESPONSE: _ClassVar[BaseCommand.Type]
+        TOPIC_MIGRATED: _ClassVar[BaseCommand.Type]
+    UNKNOWN: BaseCommand.Type
+    CONNECT: BaseCommand.Type
+    CONNECTED: BaseCommand.Type
+    SUBSCRIBE: BaseCommand.Type
+    PRODUCER: BaseCommand.Type
+    SEND: BaseCommand.Type
+    SEND_RECEIPT: BaseCommand.Type
+    SEND_ERROR: BaseCommand.Type
+    MESSAGE: BaseCommand.Type
+    FLOW: BaseCommand.Type
+    SUCCESS: BaseCommand.Type
+    ERROR: BaseCommand.Type
+    CLOSE_PRODUCER: BaseCommand.Type
+    CLOSE_CONSUMER: BaseCommand.Type
+    PRODUCER_SUCCESS: BaseCommand.Type
+    PING: BaseCommand.Type
+    PONG: BaseCommand.Type
+    PARTITIONED_METADATA: BaseCommand.Type
+    PARTITIONED_METADATA_RESPONSE: BaseCommand.Type
+    LOOKUP: BaseCommand.Type
+    LOOKUP_RESPONSE: BaseCommand.Type
+    GET_LAST_MESSAGE_ID: BaseCommand.Type
+    GET_LAST_MESSAGE_ID_RESPONSE: BaseCommand.Type
+    AUTH_CHALLENGE: BaseCommand.Type
+    AUTH_RESPONSE: BaseCommand.Type
+    TOPIC_MIGRATED: BaseCommand.Type
     TYPE_FIELD_NUMBER: _ClassVar[int]
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
@@ -433,48 +449,48 @@ class Command(_message.Message):
     SEND_FIELD_NUMBER: _ClassVar[int]
     SEND_RECEIPT_FIELD_NUMBER: _ClassVar[int]
     SEND_ERROR_FIELD_NUMBER: _ClassVar[int]
-    DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     FLOW_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     CLOSE_PRODUCER_FIELD_NUMBER: _ClassVar[int]
     CLOSE_CONSUMER_FIELD_NUMBER: _ClassVar[int]
-    PRODUCER_READY_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_SUCCESS_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONS_RESPONSE_FIELD_NUMBER: _ClassVar[int]
-    LOOKUP_FIELD_NUMBER: _ClassVar[int]
-    LOOKUP_RESPONSE_FIELD_NUMBER: _ClassVar[int]
-    GET_LAST_ID_FIELD_NUMBER: _ClassVar[int]
-    LAST_ID_FIELD_NUMBER: _ClassVar[int]
-    AUTH_CHALLENGE_FIELD_NUMBER: _ClassVar[int]
-    AUTH_RESPONSE_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_MIGRATED_FIELD_NUMBER: _ClassVar[int]
-    type: Command.Type
-    connect: Connect
-    connected: Connected
-    subscribe: Subscribe
-    producer: CreateProducer
-    send: Send
-    send_receipt: SendReceipt
-    send_error: SendError
-    delivery: Delivery
-    flow: Flow
-    success: Success
-    error: Failure
-    close_producer: CloseProducer
-    close_consumer: CloseConsumer
-    producer_ready: ProducerReady
-    ping: Empty
-    pong: Empty
-    partitions: PartitionsRequest
-    partitions_response: PartitionsResponse
-    lookup: Lookup
-    lookup_response: LookupResponse
-    get_last_id: LastIdRequest
-    last_id: LastIdResponse
-    auth_challenge: AuthChallenge
-    auth_response: AuthResponse
-    topic_migrated: TopicMigrated
-    def __init__(self, type: _Optional[_Union[Command.Type, str]] = ..., connect: _Optional[_Union[Connect, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., producer: _Optional[_Union[CreateProducer, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., send_receipt: _Optional[_Union[SendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[SendError, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ..., success: _Optional[_Union[Success, _Mapping]] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., close_producer: _Optional[_Union[CloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CloseConsumer, _Mapping]] = ..., producer_ready: _Optional[_Union[ProducerReady, _Mapping]] = ..., ping: _Optional[_Union[Empty, _Mapping]] = ..., pong: _Optional[_Union[Empty, _Mapping]] = ..., partitions: _Optional[_Union[PartitionsRequest, _Mapping]] = ..., partitions_response: _Optional[_Union[PartitionsResponse, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., lookup_response: _Optional[_Union[LookupResponse, _Mapping]] = ..., get_last_id: _Optional[_Union[LastIdRequest, _Mapping]] = ..., last_id: _Optional[_Union[LastIdResponse, _Mapping]] = ..., auth_challenge: _Optional[_Union[AuthChallenge, _Mapping]] = ..., auth_response: _Optional[_Union[AuthResponse, _Mapping]] = ..., topic_migrated: _Optional[_Union[TopicMigrated, _Mapping]] = ...) -> None: ...
+    PARTITIONMETADATA_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONMETADATARESPONSE_FIELD_NUMBER: _ClassVar[int]
+    LOOKUPTOPIC_FIELD_NUMBER: _ClassVar[int]
+    LOOKUPTOPICRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    GETLASTMESSAGEID_FIELD_NUMBER: _ClassVar[int]
+    GETLASTMESSAGEIDRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    AUTHCHALLENGE_FIELD_NUMBER: _ClassVar[int]
+    AUTHRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    TOPICMIGRATED_FIELD_NUMBER: _ClassVar[int]
+    type: BaseCommand.Type
+    connect: CommandConnect
+    connected: CommandConnected
+    subscribe: CommandSubscribe
+    producer: CommandProducer
+    send: CommandSend
+    send_receipt: CommandSendReceipt
+    send_error: CommandSendError
+    message: CommandMessage
+    flow: CommandFlow
+    success: CommandSuccess
+    error: CommandError
+    close_producer: CommandCloseProducer
+    close_consumer: CommandCloseConsumer
+    producer_success: CommandProducerSuccess
+    ping: CommandPing
+    pong: CommandPong
+    partitionMetadata: CommandPartitionedTopicMetadata
+    partitionMetadataResponse: CommandPartitionedTopicMetadataResponse
+    lookupTopic: CommandLookupTopic
+    lookupTopicResponse: CommandLookupTopicResponse
+    getLastMessageId: CommandGetLastMessageId
+    getLastMessageIdResponse: CommandGetLastMessageIdResponse
+    authChallenge: CommandAuthChallenge
+    authResponse: CommandAuthResponse
+    topicMigrated: CommandTopicMigrated
+    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., topicMigrated: _Optional[_Union[CommandTopicMigrated, _Mapping]] = ...) -> None: ...

@@ -32,14 +32,14 @@ from pulsar_txn_spark.backends.pulsar.wire.connection import (
 )
 from pulsar_txn_spark.backends.pulsar.wire.frames import decode_entry, encode_command
 from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
-    CloseConsumer,
-    Command,
-    Delivery,
-    EntryMetadata,
-    Flow,
-    LastIdRequest,
-    RowMetadata,
-    Subscribe,
+    BaseCommand,
+    CommandCloseConsumer,
+    CommandFlow,
+    CommandGetLastMessageId,
+    CommandMessage,
+    CommandSubscribe,
+    MessageMetadata,
+    SingleMessageMetadata,
 )
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import SegmentLogError
@@ -108,7 +108,7 @@ class WireEntry:
     """
 
     position: Position
-    metadata: EntryMetadata
+    metadata: MessageMetadata
     payload: bytes | memoryview
     first: Position | None = None
 
@@ -120,7 +120,7 @@ class WireEntry:
     @property
     def messages(self) -> int:
         """Return how many messages Pulsar counts in it."""
-        return self.metadata.messages if self.metadata.HasField("messages") else 1
+        return self.metadata.num_messages_in_batch
 
 
 class _Subscription:
@@ -134,7 +134,7 @@ class _Subscription:
         self._held_bytes = 0
         self._over: RefusedError | None = None
 
-    def on_message(self, delivery: Delivery, body: bytes) -> None:
+    def on_message(self, delivery: CommandMessage, body: bytes) -> None:
         """Queue an entry, unless it would be too much: then it comes again later."""
         with self._changed:
             if self._over is not None:
@@ -142,7 +142,7 @@ class _Subscription:
             if self._queue and self._held_bytes + len(body) > self._limit_bytes:
                 self._over = RefusedError("Disconnected", "more came than fits into memory")
             else:
-                self._queue.append((Position(*positive_id(delivery.id)), body))
+                self._queue.append((Position(*positive_id(delivery.message_id)), body))
                 self._held_bytes += len(body)
             self._changed.notify()
 
@@ -261,21 +261,23 @@ class WireEntryFeed:
             return
         permits = target - self._granted
         self._granted = target
-        flow = Flow(consumer_id=subscription.number, permits=permits)
+        flow = CommandFlow(consumer_id=subscription.number, messagePermits=permits)
         try:
-            connection.post([encode_command(Command(type=Command.FLOW, flow=flow))])
+            connection.post([encode_command(BaseCommand(type=BaseCommand.FLOW, flow=flow))])
         except RefusedError as lost:
             subscription.on_lost(lost)
 
     def _last(self, deadline: float) -> Position:
         """Return the last position that the broker has for us."""
         answer = self._connection.request(
-            lambda number: Command(
-                type=Command.GET_LAST_ID,
-                get_last_id=LastIdRequest(consumer_id=self._subscription.number, request_id=number),
+            lambda number: BaseCommand(
+                type=BaseCommand.GET_LAST_MESSAGE_ID,
+                getLastMessageId=CommandGetLastMessageId(
+                    consumer_id=self._subscription.number, request_id=number
+                ),
             ),
             max(self._settings.poll_s, deadline - time.monotonic()),
-        ).last_id.last
+        ).getLastMessageIdResponse.last_message_id
         found = Position(*positive_id(answer))
         return found if found.entry >= 0 else Position(-1, -1)  # an empty ledger
 
@@ -315,29 +317,31 @@ class WireEntryFeed:
             self._grant(connection, subscription)
             return connection, subscription
 
-    def _subscribe(self, number: int, consumer: int, start: Position) -> Command:
-        subscribe = Subscribe(
+    def _subscribe(self, number: int, consumer: int, start: Position) -> BaseCommand:
+        subscribe = CommandSubscribe(
             topic=self._segment.log_name,
             subscription=self._settings.subscription + uuid.uuid4().hex,
-            type=_EXCLUSIVE,
+            subType=_EXCLUSIVE,
             consumer_id=consumer,
             request_id=number,
             durable=False,
             # Brokers begin at that entry or behind it, depending on their version: never later.
-            start=wire_id(*start),
-            initial_position=1,
-            create_topic=False,
+            start_message_id=wire_id(*start),
+            initialPosition=1,
+            force_topic_creation=False,
         )
         if self._settings.consumer:
             subscribe.consumer_name = self._settings.consumer
-        return Command(type=Command.SUBSCRIBE, subscribe=subscribe)
+        return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
 
     def _leave(self, connection: Connection, subscription: _Subscription) -> None:
         connection.remove(subscription.number)
         connection.tell(
-            lambda number: Command(
-                type=Command.CLOSE_CONSUMER,
-                close_consumer=CloseConsumer(consumer_id=subscription.number, request_id=number),
+            lambda number: BaseCommand(
+                type=BaseCommand.CLOSE_CONSUMER,
+                close_consumer=CommandCloseConsumer(
+                    consumer_id=subscription.number, request_id=number
+                ),
             )
         )
 
@@ -411,9 +415,9 @@ class EntryRows:
             self._columns,
             ledger=entry.position.ledger,
             entry=entry.position.entry,
-            publish_time_ms=entry.metadata.publish_time_ms,
+            publish_time_ms=entry.metadata.publish_time,
         )
-        if not entry.metadata.HasField("messages"):
+        if not entry.metadata.HasField("num_messages_in_batch"):
             shown = _with(shown, batch_index=-1, batch_size=0)
         if whole.first is not None:
             shown = _with(shown, first_ledger=whole.first.ledger, first_entry=whole.first.entry)
@@ -438,8 +442,8 @@ class EntryRows:
 
     def _assembled(self, entry: WireEntry) -> WireEntry | None:
         """Return the entry, a message whole out of its chunks, or None where chunks are due."""
-        metadata = entry.metadata
-        if not metadata.HasField("uuid") or metadata.chunks <= 1:
+        metadata, count = entry.metadata, entry.metadata.num_chunks_from_msg
+        if not metadata.HasField("uuid") or count <= 1:
             return entry
         if metadata.chunk_id == 0:
             self._chunks[metadata.uuid] = _Chunks(entry.position, [])
@@ -451,17 +455,17 @@ class EntryRows:
         if metadata.chunk_id > len(chunks.parts):
             raise SegmentLogError(
                 f"expected chunk {len(chunks.parts)} of a message in segment {self._segment.id}, "
-                f"found chunk {metadata.chunk_id} of {metadata.chunks} at {entry.position}: its "
+                f"found chunk {metadata.chunk_id} of {count} at {entry.position}: its "
                 "beginning is no longer in the log, so that the message cannot be read; start "
                 "behind it"
             )
         chunks.parts.append(bytes(entry.payload))
         if sum(map(len, chunks.parts)) > MAX_PAYLOAD_BYTES:
             raise SegmentLogError(
-                f"a message in {metadata.chunks} chunks at {entry.position} of segment "
+                f"a message in {count} chunks at {entry.position} of segment "
                 f"{self._segment.id} exceeds {MAX_PAYLOAD_BYTES} bytes: it would not fit"
             )
-        if len(chunks.parts) < metadata.chunks:
+        if len(chunks.parts) < count:
             return None
         del self._chunks[metadata.uuid]
         return replace(entry, payload=b"".join(chunks.parts), first=chunks.first)
@@ -489,16 +493,16 @@ class EntryRows:
 def _decode(entry: WireEntry) -> pa.RecordBatch:
     metadata = entry.metadata
     payload = decompress(entry.payload, metadata.compression, metadata.uncompressed_size)
-    if metadata.HasField("messages"):
-        return batch.decode(payload, metadata.messages)
+    if metadata.HasField("num_messages_in_batch"):
+        return batch.decode(payload, metadata.num_messages_in_batch)
     # A single message has in the entry's metadata what is in each row's elsewhere.
-    row = RowMetadata(
+    row = SingleMessageMetadata(
         properties=metadata.properties,
         payload_size=len(payload),
-        event_time_ms=metadata.event_time_ms,
-        key_is_base64=metadata.key_is_base64,
+        event_time=metadata.event_time,
+        partition_key_b64_encoded=metadata.partition_key_b64_encoded,
         null_value=metadata.null_value,
-        null_key=metadata.null_key,
+        null_partition_key=metadata.null_partition_key,
     )
     if metadata.HasField("partition_key"):
         row.partition_key = metadata.partition_key

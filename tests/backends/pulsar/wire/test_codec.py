@@ -16,10 +16,10 @@ from pulsar_txn_spark.backends import entry_codec
 from pulsar_txn_spark.backends.pulsar.wire import batch, compression, frames
 from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError, FrameParser
 from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
-    Command,
-    EntryMetadata,
-    RowMetadata,
-    Send,
+    BaseCommand,
+    CommandSend,
+    MessageMetadata,
+    SingleMessageMetadata,
 )
 from pulsar_txn_spark.errors import SchemaError
 from pulsar_txn_spark.segments.log import ROW_SCHEMA
@@ -70,7 +70,10 @@ def test_rows_of_a_slice_come_back_alone() -> None:
 
 
 def test_a_message_of_another_client_with_fields_that_we_do_not_write_is_read() -> None:
-    row = RowMetadata(partition_key="k", payload_size=1).SerializeToString() + b"\x3a\x01o\x40\x07"
+    row = (
+        SingleMessageMetadata(partition_key="k", payload_size=1).SerializeToString()
+        + b"\x3a\x01o\x40\x07"
+    )
     payload = len(row).to_bytes(4) + row + b"v"
     assert as_rows(batch.decode(payload, 1)) == [(b"v", b"k", None, None)]
 
@@ -95,7 +98,10 @@ def varint(number: int) -> bytes:
 def test_the_quick_way_reads_the_same_as_the_thorough_one(found: list[Any]) -> None:
     payload = b""
     for key, value, rest in found:
-        row = RowMetadata(partition_key=key, payload_size=len(value)).SerializeToString() + rest
+        row = (
+            SingleMessageMetadata(partition_key=key, payload_size=len(value)).SerializeToString()
+            + rest
+        )
         payload += len(row).to_bytes(4) + row + value
     try:
         expected = as_rows(batch._decode_any(payload, len(found)))
@@ -107,14 +113,14 @@ def test_the_quick_way_reads_the_same_as_the_thorough_one(found: list[Any]) -> N
 
 
 def test_messages_with_sequence_ids_take_the_quick_way() -> None:
-    row = RowMetadata(partition_key="k", payload_size=1).SerializeToString()
+    row = SingleMessageMetadata(partition_key="k", payload_size=1).SerializeToString()
     for number in (0, 127, 128, 2**64 - 1):
         head = row + b"\x40" + varint(number)
         assert batch._decode_plain(len(head).to_bytes(4) + head + b"v", 1) is not None
 
 
 def test_a_metadata_of_more_than_255_bytes_is_read() -> None:
-    row = RowMetadata(partition_key="k", payload_size=1).SerializeToString()
+    row = SingleMessageMetadata(partition_key="k", payload_size=1).SerializeToString()
     head = row + b"\x3a" + varint(250) + b"o" * 250  # an ordering key
     payload = (len(head).to_bytes(4) + head + b"v") * 3
     assert as_rows(batch.decode(payload, 3)) == [(b"v", b"k", None, None)] * 3
@@ -161,8 +167,8 @@ def test_an_unknown_compression_is_refused() -> None:
 
 
 def sent(payload: bytes) -> bytes:
-    command = Command(type=Command.SEND, send=Send(producer_id=1, sequence_id=2))
-    metadata = EntryMetadata(producer_name="w", sequence_id=2, publish_time_ms=3)
+    command = BaseCommand(type=BaseCommand.SEND, send=CommandSend(producer_id=1, sequence_id=2))
+    metadata = MessageMetadata(producer_name="w", sequence_id=2, publish_time=3)
     return b"".join(frames.encode_send(command, metadata, payload))
 
 
@@ -170,12 +176,12 @@ def sent(payload: bytes) -> bytes:
 @given(st.lists(st.binary(max_size=50), max_size=4), st.integers(1, 40))
 def test_frames_come_back_in_whatever_pieces_they_arrive(contents: list[bytes], step: int) -> None:
     stream = b"".join(sent(content) for content in contents)
-    stream += frames.encode_command(Command(type=Command.PING))
+    stream += frames.encode_command(BaseCommand(type=BaseCommand.PING))
     parser, found = FrameParser(LIMIT), []
     for at in range(0, len(stream), step):
         found += list(parser.feed(stream[at : at + step]))
     assert parser.held_bytes == 0
-    assert found.pop().command.type == Command.PING
+    assert found.pop().command.type == BaseCommand.PING
     for frame, content in zip(found, contents, strict=True):
         metadata, payload = frames.decode_entry(frame.body)
         assert (metadata.producer_name, bytes(payload)) == ("w", content)
@@ -277,11 +283,11 @@ def test_the_brokers_own_metadata_before_an_entry_is_passed_over() -> None:
 
 
 def test_a_part_that_is_larger_than_what_holds_it_is_refused() -> None:
-    ping = frames.encode_command(Command(type=Command.PING))
+    ping = frames.encode_command(BaseCommand(type=BaseCommand.PING))
     with pytest.raises(FrameError, match="a command"):
         list(FrameParser(LIMIT).feed(ping[:4] + (len(ping) - 7).to_bytes(4) + ping[8:]))
     # With a checksum that fits, so that only the size is wrong.
-    metadata = EntryMetadata(producer_name="w", sequence_id=2, publish_time_ms=3)
+    metadata = MessageMetadata(producer_name="w", sequence_id=2, publish_time=3)
     checked = (metadata.ByteSize() + 1).to_bytes(4) + metadata.SerializeToString()
     body = b"\x0e\x01" + google_crc32c.value(checked).to_bytes(4) + checked
     with pytest.raises(FrameError, match="metadata"):

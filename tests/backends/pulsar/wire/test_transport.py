@@ -18,9 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf.unknown_fields import (  # type: ignore[import-not-found]
-    UnknownFieldSet,
-)
 from pyspark.sql.types import BinaryType, StructType
 
 from pulsar_txn_spark.backends.pulsar.transport import choose
@@ -29,17 +26,19 @@ from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, Refused
 from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
 from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, WireWriterSettings
 from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
-    CloseProducer,
-    Command,
-    Empty,
-    EntryMetadata,
-    Id,
-    Lookup,
-    LookupResponse,
-    Pair,
-    RowMetadata,
-    Send,
-    SendError,
+    BaseCommand,
+    CommandCloseProducer,
+    CommandLookupTopic,
+    CommandLookupTopicResponse,
+    CommandPing,
+    CommandPong,
+    CommandSend,
+    CommandSendError,
+    EncryptionKeys,
+    KeyValue,
+    MessageIdData,
+    MessageMetadata,
+    SingleMessageMetadata,
 )
 from pulsar_txn_spark.backends.pulsar.wire.reader import (
     EntryRows,
@@ -279,15 +278,15 @@ def test_what_a_broker_still_says_of_the_old_producer_is_not_taken_for_the_new_o
     writer.flush()
     opened_early: list[bool] = []
 
-    def answer_late(peer: Peer, closing: CloseProducer) -> bool:
+    def answer_late(peer: Peer, closing: CommandCloseProducer) -> bool:
         def answer() -> None:
             with broker.changed:  # who does not wait for the answer opens the next one at once
-                early = broker.changed.wait_for(lambda: broker.count(Command.PRODUCER) > 1, 0.3)
+                early = broker.changed.wait_for(lambda: broker.count(BaseCommand.PRODUCER) > 1, 0.3)
             opened_early.append(early)
-            error = SendError(
+            error = CommandSendError(
                 producer_id=closing.producer_id, sequence_id=1, error=0, message="too late"
             )
-            peer.say(Command(type=Command.SEND_ERROR, send_error=error))
+            peer.say(BaseCommand(type=BaseCommand.SEND_ERROR, send_error=error))
             peer.succeed(closing.request_id)
 
         threading.Thread(target=answer, daemon=True).start()
@@ -309,7 +308,7 @@ def test_a_producer_that_cannot_be_closed_is_opened_again_all_the_same(
     writer.append(numbered(4))
     writer.flush()
     if close == "refused":
-        broker.refuses[Command.CLOSE_PRODUCER] = [(0, "not registered on the connection")]
+        broker.refuses[BaseCommand.CLOSE_PRODUCER] = [(0, "not registered on the connection")]
     else:
         broker.on_close = lambda _peer, _closing: False
     broker.on_send = once(1, (PERSISTENCE, "fenced"))
@@ -352,7 +351,7 @@ def test_a_message_larger_than_the_broker_takes_is_refused_before_it_is_sent(
         writer = writer_on(client)
         with pytest.raises(MessageTooLargeError, match=str(broker.max_message_bytes)):
             put_through(writer, pa.record_batch({"value": pa.array([b"x" * size], pa.binary())}))
-    assert broker.count(Command.SEND) == 0
+    assert broker.count(BaseCommand.SEND) == 0
     fits = pa.record_batch({"value": pa.array([b"x" * ((1 << 20) - 1200)], pa.binary())})
     put_through(writer_on(client), fits)
 
@@ -390,7 +389,7 @@ def test_what_is_in_flight_is_bounded_over_all_writers(
 
 
 def test_a_name_that_is_still_taken_is_tried_again(broker: FakePulsar, client: WireClient) -> None:
-    broker.refuses[Command.PRODUCER] = [(16, "busy"), (6, "not ready")]
+    broker.refuses[BaseCommand.PRODUCER] = [(16, "busy"), (6, "not ready")]
     writer = writer_on(client)
     writer.append(numbered(1))
     assert writer.flush().messages == 1
@@ -404,7 +403,7 @@ def test_a_writer_that_is_closed_leaves_nothing_behind(
     writer.append(numbered(4))
     writer.close()
     writer.close()
-    broker.await_heard(Command.CLOSE_PRODUCER)
+    broker.await_heard(BaseCommand.CLOSE_PRODUCER)
     assert client.in_flight_bytes == 0
     with pytest.raises(SegmentLogError, match="closed"):
         writer.append(numbered(1))
@@ -445,7 +444,7 @@ def test_a_reader_goes_on_where_it_was_cut_off(
     if cut == "connection":
         broker.cut_after_deliveries = 3
         assert values(read(client)) == expected(400)
-        assert broker.count(Command.SUBSCRIBE) == 2
+        assert broker.count(BaseCommand.SUBSCRIBE) == 2
         return
     settings = WireReaderSettings(poll_s=0.01, max_permits=4)
     feed = WireEntryFeed(SEGMENT, EARLIEST, client, settings)
@@ -478,30 +477,32 @@ def test_prefetched_bytes_are_bounded_even_where_sizes_jump(
         most = max(most, feed._subscription._held_bytes)
     assert count == 240
     assert most <= 4 * 50_000
-    assert broker.count(Command.SUBSCRIBE) > 1  # the jump was misjudged, and survived
+    assert broker.count(BaseCommand.SUBSCRIBE) > 1  # the jump was misjudged, and survived
 
 
-def put(broker: FakePulsar, metadata: EntryMetadata, payload: bytes) -> None:
+def put(broker: FakePulsar, metadata: MessageMetadata, payload: bytes) -> None:
     frame = b"".join(
         encode_send(
-            Command(type=Command.SEND, send=Send(producer_id=0, sequence_id=0)), metadata, payload
+            BaseCommand(type=BaseCommand.SEND, send=CommandSend(producer_id=0, sequence_id=0)),
+            metadata,
+            payload,
         )
     )
     command = int.from_bytes(frame[4:8])
     broker.topic(SEGMENT.log_name).entries.append((frame[8 + command :], 1))
 
 
-def metadata(**fields: Any) -> EntryMetadata:
-    return EntryMetadata(producer_name="java", sequence_id=0, publish_time_ms=5, **fields)
+def metadata(**fields: Any) -> MessageMetadata:
+    return MessageMetadata(producer_name="java", sequence_id=0, publish_time=5, **fields)
 
 
 def test_messages_of_every_shape_that_is_no_batch_are_read(
     broker: FakePulsar, client: WireClient
 ) -> None:
     put(broker, metadata(), b"plain")
-    put(broker, metadata(null_value=True, partition_key="k", event_time_ms=9), b"")
-    put(broker, metadata(partition_key="AP8=", key_is_base64=True), b"")
-    put(broker, metadata(properties=[Pair(key="a", value="b")]), b"p")
+    put(broker, metadata(null_value=True, partition_key="k", event_time=9), b"")
+    put(broker, metadata(partition_key="AP8=", partition_key_b64_encoded=True), b"")
+    put(broker, metadata(properties=[KeyValue(key="a", value="b")]), b"p")
     put(broker, metadata(marker_type=10), b"")
     found = read(client, columns=frozenset(READ_SCHEMA.names))
     assert [(row["value"], row["key"], row["event_time_ms"]) for row in found] == [
@@ -517,16 +518,24 @@ def test_messages_of_every_shape_that_is_no_batch_are_read(
 def test_of_a_property_that_is_there_twice_the_last_value_counts(
     broker: FakePulsar, client: WireClient
 ) -> None:
-    twice = [Pair(key="a", value="1"), Pair(key="b", value="2"), Pair(key="a", value="3")]
+    twice = [
+        KeyValue(key="a", value="1"),
+        KeyValue(key="b", value="2"),
+        KeyValue(key="a", value="3"),
+    ]
     put(broker, metadata(properties=twice), b"alone")
-    row = RowMetadata(payload_size=1, properties=twice).SerializeToString()
-    put(broker, metadata(messages=1), len(row).to_bytes(4) + row + b"v")
+    row = SingleMessageMetadata(payload_size=1, properties=twice).SerializeToString()
+    put(broker, metadata(num_messages_in_batch=1), len(row).to_bytes(4) + row + b"v")
     for found in read(client, columns=frozenset({"properties"})):
         assert found["properties"] == [("a", "3"), ("b", "2")]
 
 
 def chunk(broker: FakePulsar, uuid: str, number: int, part: bytes) -> None:
-    put(broker, metadata(uuid=uuid, chunks=3, chunk_id=number, chunked_size=13), part)
+    put(
+        broker,
+        metadata(uuid=uuid, num_chunks_from_msg=3, chunk_id=number, total_chunk_msg_size=13),
+        part,
+    )
 
 
 def test_a_message_in_chunks_is_one_row_where_its_last_chunk_stands(
@@ -556,12 +565,13 @@ def test_the_id_of_a_message_in_chunks_names_its_first_one_as_well(
     put(broker, metadata(), b"before")
     for number in range(3):
         chunk(broker, "u", number, b"part")
-    alone, in_chunks = (Id.FromString(id_) for id_ in message_ids_of(client))
-    assert (alone.ledger, alone.entry) == (LEDGER, 0)
-    assert first_chunks(alone) == []
-    assert (in_chunks.ledger, in_chunks.entry) == (LEDGER, 3)
+    alone, in_chunks = (MessageIdData.FromString(id_) for id_ in message_ids_of(client))
+    assert (alone.ledgerId, alone.entryId) == (LEDGER, 0)
+    assert not alone.HasField("first_chunk_message_id")
+    assert (in_chunks.ledgerId, in_chunks.entryId) == (LEDGER, 3)
     # Without it, an inclusive seek would begin within the message, and skip it.
-    assert [(first.ledger, first.entry) for first in first_chunks(in_chunks)] == [(LEDGER, 1)]
+    first = in_chunks.first_chunk_message_id
+    assert (first.ledgerId, first.entryId) == (LEDGER, 1)
 
 
 def message_ids_of(client: WireClient) -> list[bytes]:
@@ -577,11 +587,6 @@ def message_ids_of(client: WireClient) -> list[bytes]:
     return ids
 
 
-def first_chunks(id_: Id) -> list[Id]:
-    """Return first_chunk_message_id of a MessageIdData, its field 7."""
-    return [Id.FromString(field.data) for field in UnknownFieldSet(id_) if field.field_number == 7]
-
-
 def test_a_message_whose_first_chunk_is_gone_is_an_error_and_no_row(
     broker: FakePulsar, client: WireClient
 ) -> None:
@@ -594,7 +599,7 @@ def test_a_message_whose_first_chunk_is_gone_is_an_error_and_no_row(
 def test_an_encrypted_message_names_the_transport_that_reads_it(
     broker: FakePulsar, client: WireClient
 ) -> None:
-    put(broker, metadata(encryption_keys=[Empty()]), b"secret")
+    put(broker, metadata(encryption_keys=[EncryptionKeys()]), b"secret")
     with pytest.raises(SegmentLogError, match="'client'"):
         read(client)
 
@@ -626,17 +631,23 @@ def test_a_lookup_follows_redirects(
 ) -> None:
     other = FakePulsar()
     opened.callback(other.close)
-    broker.on_lookup = lambda _command: LookupResponse(outcome=0, url=other.url, authoritative=True)
+    broker.on_lookup = lambda _command: CommandLookupTopicResponse(
+        response=0, brokerServiceUrl=other.url, authoritative=True
+    )
     writer = writer_on(client)
-    assert [one.lookup.authoritative for one in other.heard if one.type == Command.LOOKUP] == [True]
-    assert other.count(Command.PRODUCER) == 1
+    assert [
+        one.lookupTopic.authoritative for one in other.heard if one.type == BaseCommand.LOOKUP
+    ] == [True]
+    assert other.count(BaseCommand.PRODUCER) == 1
     writer.close()
 
 
 def test_brokers_that_send_each_other_round_are_given_up(
     broker: FakePulsar, client: WireClient
 ) -> None:
-    broker.on_lookup = lambda _command: LookupResponse(outcome=0, url=broker.url)
+    broker.on_lookup = lambda _command: CommandLookupTopicResponse(
+        response=0, brokerServiceUrl=broker.url
+    )
     with pytest.raises(SegmentLogUnavailableError, match="passed the lookup on"):
         writer_on(client)
 
@@ -644,11 +655,11 @@ def test_brokers_that_send_each_other_round_are_given_up(
 def test_a_broker_behind_a_proxy_is_named_to_the_proxy(
     broker: FakePulsar, client: WireClient
 ) -> None:
-    broker.on_lookup = lambda _command: LookupResponse(
-        outcome=1, url="pulsar://inside:6650", through_proxy=True
+    broker.on_lookup = lambda _command: CommandLookupTopicResponse(
+        response=1, brokerServiceUrl="pulsar://inside:6650", proxy_through_service_url=True
     )
     writer_on(client).close()
-    connects = [one.connect for one in broker.heard if one.type == Command.CONNECT]
+    connects = [one.connect for one in broker.heard if one.type == BaseCommand.CONNECT]
     assert [one.proxy_to_broker_url for one in connects] == ["", "inside:6650"]
 
 
@@ -675,9 +686,16 @@ def test_any_broker_tells_how_many_partitions_a_topic_has_and_creates_none(
     assert transport.partitions("persistent://a/b/parted", not_asked) == 3
     assert transport.partitions("persistent://a/b/plain", not_asked) == 0
     assert transport.partitions("persistent://a/b/missing", not_asked) is None
-    asked = [one.partitions for one in broker.heard if one.type == Command.PARTITIONS]
-    assert [one.HasField("create_topic") and not one.create_topic for one in asked] == [True] * 3
-    assert broker.count(Command.LOOKUP) == 0
+    asked = [
+        one.partitionMetadata
+        for one in broker.heard
+        if one.type == BaseCommand.PARTITIONED_METADATA
+    ]
+    assert [
+        one.HasField("metadata_auto_creation_enabled") and not one.metadata_auto_creation_enabled
+        for one in asked
+    ] == [True] * 3
+    assert broker.count(BaseCommand.LOOKUP) == 0
     assert len(broker.peers) == 1
 
 
@@ -686,18 +704,18 @@ def test_a_broker_that_would_create_the_topic_is_not_asked_for_its_partitions(
 ) -> None:
     broker.asks_without_creating = False
     assert transport.partitions("persistent://a/b/c", lambda _topic: 5) == 5
-    assert broker.count(Command.PARTITIONS) == 0
+    assert broker.count(BaseCommand.PARTITIONED_METADATA) == 0
 
 
 def test_partitions_are_asked_for_again_after_an_error_that_passes(
     broker: FakePulsar, transport: WireTransport
 ) -> None:
     broker.partitions = {"persistent://a/b/c": 2}
-    broker.refuses[Command.PARTITIONS] = [(6, "not ready"), (14, "too many")]
+    broker.refuses[BaseCommand.PARTITIONED_METADATA] = [(6, "not ready"), (14, "too many")]
     assert transport.partitions("persistent://a/b/c", not_asked) == 2
     broker.peers[-1].cut()
     assert transport.partitions("persistent://a/b/c", not_asked) == 2
-    broker.refuses[Command.PARTITIONS] = [(4, "not yours")]
+    broker.refuses[BaseCommand.PARTITIONED_METADATA] = [(4, "not yours")]
     with pytest.raises(SegmentLogUnavailableError, match=r"partitions of .*refuses us.*not yours"):
         transport.partitions("persistent://a/b/c", not_asked)
 
@@ -770,12 +788,14 @@ def test_noise_after_the_handshake_ends_the_connection_and_all_who_wait_are_told
     connection = Connection(settings, settings.addresses[0])
     heard: list[RefusedError] = []
 
-    def ask_where(number: int) -> Command:
-        return Command(type=Command.LOOKUP, lookup=Lookup(topic="t", request_id=number))
+    def ask_where(number: int) -> BaseCommand:
+        return BaseCommand(
+            type=BaseCommand.LOOKUP, lookupTopic=CommandLookupTopic(topic="t", request_id=number)
+        )
 
-    def answer(_command: Command) -> LookupResponse:
+    def answer(_command: BaseCommand) -> CommandLookupTopicResponse:
         broker.peers[-1].say_bytes(noise)
-        return LookupResponse(outcome=1)
+        return CommandLookupTopicResponse(response=1)
 
     def ask() -> None:
         try:
@@ -818,14 +838,14 @@ def test_credentials_go_out_on_connecting_and_when_the_broker_wants_them_again(
     settings = settings_of(broker, authPluginClassName=plugin, authParams=params)
     connection = Connection(settings, settings.addresses[0])
     broker.peers[-1].challenge()
-    broker.await_heard(Command.AUTH_RESPONSE)
+    broker.await_heard(BaseCommand.AUTH_RESPONSE)
     connection.close()
     connect, response = (
         next(one for one in broker.heard if one.type == kind)
-        for kind in (Command.CONNECT, Command.AUTH_RESPONSE)
+        for kind in (BaseCommand.CONNECT, BaseCommand.AUTH_RESPONSE)
     )
     assert (connect.connect.auth_method_name.encode(), connect.connect.auth_data) == sent
-    renewed = response.auth_response.response
+    renewed = response.authResponse.response
     assert (renewed.auth_method_name.encode(), renewed.auth_data) == sent
     assert params not in repr(settings)
 
@@ -907,20 +927,22 @@ def test_a_certificate_that_does_not_fit_is_refused_at_once(
 def test_a_broker_that_refuses_the_credentials_is_asked_once(
     broker: FakePulsar, client: WireClient
 ) -> None:
-    broker.refuses[Command.CONNECT] = [(3, "who are you")]
+    broker.refuses[BaseCommand.CONNECT] = [(3, "who are you")]
     with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
         writer_on(client)
-    assert broker.count(Command.CONNECT) == 1
+    assert broker.count(BaseCommand.CONNECT) == 1
 
 
 def test_a_silent_broker_is_pinged_and_then_given_up(broker: FakePulsar) -> None:
     settings = replace(settings_of(broker), keep_alive_s=0.5)
     connection = Connection(settings, settings.addresses[0])
-    broker.await_heard(Command.PING, 2)
+    broker.await_heard(BaseCommand.PING, 2)
     assert connection.usable
     broker.answers_pings = False
     with pytest.raises(RefusedError) as refused:
-        connection.request(lambda _number: Command(type=Command.PONG, pong=Empty()), 5)
+        connection.request(
+            lambda _number: BaseCommand(type=BaseCommand.PONG, pong=CommandPong()), 5
+        )
     assert refused.value.result == "Timeout"
     assert "silent" in refused.value.detail
     assert not connection.usable
@@ -929,8 +951,8 @@ def test_a_silent_broker_is_pinged_and_then_given_up(broker: FakePulsar) -> None
 def test_a_ping_of_the_broker_is_answered(broker: FakePulsar) -> None:
     settings = settings_of(broker)
     connection = Connection(settings, settings.addresses[0])
-    broker.peers[-1].say(Command(type=Command.PING, ping=Empty()))
-    broker.await_heard(Command.PONG)
+    broker.peers[-1].say(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
+    broker.await_heard(BaseCommand.PONG)
     connection.close()
 
 
@@ -1011,7 +1033,7 @@ def test_a_token_file_is_read_again_when_the_broker_wants_to_know_us_again(
     connection = Connection(settings, settings.addresses[0])
     file.write_text("new\n")
     broker.peers[-1].challenge()
-    broker.await_heard(Command.AUTH_RESPONSE)
+    broker.await_heard(BaseCommand.AUTH_RESPONSE)
     connection.close()
-    (response,) = (one for one in broker.heard if one.type == Command.AUTH_RESPONSE)
-    assert response.auth_response.response.auth_data == b"new"
+    (response,) = (one for one in broker.heard if one.type == BaseCommand.AUTH_RESPONSE)
+    assert response.authResponse.response.auth_data == b"new"
