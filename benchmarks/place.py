@@ -62,12 +62,12 @@ class Place:
     def topic(self, segments: int = SEGMENTS) -> Iterator[str]:
         """Give an empty topic and delete it afterwards: the embedded log lives in memory."""
         name = f"topic://public/default/bench-{next(_numbers)}"
-        pulsar_txn_spark.create_topic(self.options, name, segments=segments)
+        pulsar_txn_spark.Admin(self.options).create_topic(name, segments=segments)
         self.settle()
         try:
             yield name
         finally:
-            pulsar_txn_spark.delete_topic(self.options, name)
+            pulsar_txn_spark.Admin(self.options).delete_topic(name)
 
     def segments(self, topic: str) -> tuple[SegmentRef, ...]:
         """Return a topic's segments in the order of their hash ranges."""

@@ -141,12 +141,12 @@ def split_cost(bench: Bench, place: Place) -> Iterator[list[Result]]:
 
 def _change(place: Place, topic: str, number: int) -> None:
     """Split a segment, or merge what was split: the number of segments stays where it is."""
-    active = pulsar_txn_spark.find_topic(place.options, topic).active
+    active = pulsar_txn_spark.Admin(place.options).find_topic(topic).active
     if number % 2 == 0:
-        pulsar_txn_spark.split_segment(place.options, topic, active[0].descriptor)
+        pulsar_txn_spark.Admin(place.options).split_segment(topic, active[0].descriptor)
     else:
         names = [segment.descriptor for segment in active[:2]]
-        pulsar_txn_spark.merge_segments(place.options, topic, names)
+        pulsar_txn_spark.Admin(place.options).merge_segments(topic, names)
 
 
 def _job(bench: Bench, place: Place, kind: str) -> tuple[list[float], float]:

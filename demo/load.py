@@ -17,7 +17,7 @@ from demo.topics import FLIGHTS, SEGMENTS
 def create_topics(settings: Settings) -> None:
     """Create the input and the outputs."""
     for topic, segments in SEGMENTS.items():
-        pulsar_txn_spark.create_topic(settings.options, topic, segments=segments)
+        pulsar_txn_spark.Admin(settings.options).create_topic(topic, segments=segments)
 
 
 _PARTS = 4

@@ -19,19 +19,18 @@ MOST_SEGMENTS = 6
 
 def reshape(options: dict[str, str], topic: str, chance: random.Random) -> tuple[str, Topology]:
     """Change one segment of a topic; return what was done, and the topology afterwards."""
-    active = pulsar_txn_spark.find_topic(options, topic).active
+    admin = pulsar_txn_spark.Admin(options)
+    active = admin.find_topic(topic).active
     at = chance.randrange(len(active))
     name = active[at].descriptor
     if len(active) < MOST_SEGMENTS and chance.random() < 0.5:  # noqa: PLR2004
         by_load = chance.random() < 0.5  # noqa: PLR2004
-        after = pulsar_txn_spark.split_segment(options, topic, name, by_load=by_load)
+        after = admin.split_segment(topic, name, by_load=by_load)
         return f"split {name}{' by its load' if by_load else ''}", after
     if at + 1 < len(active):
         names = [name, active[at + 1].descriptor]
-        return f"merged {' and '.join(names)}", pulsar_txn_spark.merge_segments(
-            options, topic, names
-        )
-    return f"sealed {name}", pulsar_txn_spark.seal_segment(options, topic, name)
+        return f"merged {' and '.join(names)}", admin.merge_segments(topic, names)
+    return f"sealed {name}", admin.seal_segment(topic, name)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ def main(spark: SparkSession, place: Place) -> None:
     """Write temperatures in Fahrenheit, and backfill a topic with them in Celsius."""
     options = place.options
     for topic in ("fahrenheit", "celsius"):
-        pulsar_txn_spark.create_topic(options, topic, segments=2, exist_ok=True)
+        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
 
     measured = spark.range(500).selectExpr(
         "CAST(32 + id AS STRING) AS value", "concat('sensor ', id % 5) AS __key"

@@ -15,7 +15,7 @@ def main(spark: SparkSession, place: Place) -> None:
     """Send 100 payments, 50 of them twice, and count what comes out."""
     options = place.options
     for topic in ("payments", "unique-payments"):
-        pulsar_txn_spark.create_topic(options, topic, segments=2, exist_ok=True)
+        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
 
     # The payment's id is the key. Half of the payments are retries of the producer.
     payments = spark.range(150).selectExpr(

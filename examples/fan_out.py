@@ -16,7 +16,7 @@ def main(spark: SparkSession, place: Place) -> None:
     """Write flights, split them by their delay, and count the rows of each topic."""
     options = place.options
     for topic in ("flights", "late", "on-time", "daily"):
-        pulsar_txn_spark.create_topic(options, topic, segments=2, exist_ok=True)
+        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
 
     flights = spark.range(300).selectExpr(
         "to_json(named_struct('flight', id, 'delay', id % 30)) AS value",

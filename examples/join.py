@@ -15,7 +15,7 @@ def main(spark: SparkSession, place: Place) -> None:
     """Write orders and payments, join them, and show the invoices."""
     options = place.options
     for topic in ("orders", "receipts", "invoices"):
-        pulsar_txn_spark.create_topic(options, topic, segments=2, exist_ok=True)
+        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
 
     # Of 100 orders every second one is paid, a minute later.
     rows = spark.range(100).selectExpr("CAST(id AS STRING) AS __key", "1700000000 + id AS t", "id")

@@ -20,7 +20,7 @@ def main(spark: SparkSession, place: Place) -> None:
 
     # 1. Topics are created explicitly, never by writing to them.
     for topic in ("events", "shouted"):
-        pulsar_txn_spark.create_topic(options, topic, segments=2, exist_ok=True)
+        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
 
     # 2. A batch write is one transaction.
     events = spark.range(1000).selectExpr(

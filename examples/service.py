@@ -16,7 +16,7 @@ def main(place: Place) -> None:
     """Send three orders, answer each with an invoice, and read the invoices."""
     options = place.options
     for topic in ("orders", "invoices"):
-        pulsar_txn_spark.create_topic(options, topic, segments=2, exist_ok=True)
+        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
 
     with client.connect(options) as service:
         with service.producer("orders") as orders, service.new_txn() as txn:

@@ -8,7 +8,7 @@ import pytest
 import redis
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark import announcement, create_topic, prometheus
+from pulsar_txn_spark import Admin, announcement, prometheus
 from pulsar_txn_spark.announcement import announce
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
@@ -40,7 +40,7 @@ def test_the_url_of_any_free_port_is_named_on_standard_error(
     redis_path: str, redis_client: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = {"store.path": redis_path, "topic": "t"}
-    create_topic({"store.path": redis_path}, "t", segments=1)
+    Admin({"store.path": redis_path}).create_topic("t", segments=1)
     reader = PulsarTxnStreamReader({**given, "metrics.port": "0"}, StructType())
     try:
         reader.initialOffset()

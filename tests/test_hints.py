@@ -16,7 +16,7 @@ import pytest
 import redis
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.admin import topics as topic_admin
+from pulsar_txn_spark import Admin
 from pulsar_txn_spark.client.message import Row
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, SchemaError, StoreUnavailableError
@@ -127,7 +127,7 @@ def test_a_folder_that_cannot_be_used_is_not_called_store_url(tmp_path: Path) ->
 @pytest.fixture
 def topic(redis_path: str, redis_client: redis.Redis) -> str:
     name = f"topic://public/default/{secrets.token_hex(4)}"
-    topic_admin.create_topic({"store.path": redis_path}, name, segments=1)
+    Admin({"store.path": redis_path}).create_topic(name, segments=1)
     return name
 
 

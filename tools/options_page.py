@@ -26,8 +26,8 @@ place is refused before a row is written. A source checks its options when it is
 micro-batch is planned, because Spark creates it then.
 
 *Where* says what an option is for: `read` and `write`, each as stream or batch unless one of them
-is named, and `connect`. `connect` is every function of `pulsar_txn_spark` that takes options
-(`create_topic` and the like). A *secret* is never shown in messages, logs or `repr`. Of a URL,
+is named, and `connect`. `connect` is `pulsar_txn_spark.Admin`, `serve_metrics`, the client and the
+command line. A *secret* is never shown in messages, logs or `repr`. Of a URL,
 neither user nor password is shown.
 
 The command `pulsar-txn` takes the options of `connect` from three places; an earlier one wins:

@@ -102,7 +102,7 @@ def job(folder: Path) -> None:
         .getOrCreate()
     )
     for topic, segments in SEGMENTS.items():
-        pulsar_txn_spark.create_topic(options, topic, segments=segments)
+        pulsar_txn_spark.Admin(options).create_topic(topic, segments=segments)
     rows = spark.range(ROWS).selectExpr(
         "to_json(named_struct('id', id, 'carrier', 'B6')) AS value", "CAST(id AS STRING) AS __key"
     )

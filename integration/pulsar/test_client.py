@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from integration.support.spark import NO_PANDAS_3, Lab, failure
-from pulsar_txn_spark import client, create_topic, reset_subscription
+from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.client import Consumer, Message
 from pulsar_txn_spark.engine.components import runtime
 from pulsar_txn_spark.errors import AcknowledgementConflictError, ReceiveTimeoutError
@@ -69,7 +69,7 @@ def test_a_job_reads_what_a_client_committed_and_the_client_what_the_job_wrote(
         with pytest.raises(AcknowledgementConflictError, match="belongs to query"):
             service.consumer(source, "job")
         # Handed over on purpose it goes on where it stands.
-        reset_subscription(lab.options, out, "handed", to="here")
+        Admin(lab.options).reset_subscription(out, "handed", to="here")
         end = lab.topic()
         handed = lab.source(out, subscription="handed", startingOffsets="subscription")
         lab.drain(lab.sink(handed, end, lab.checkpoint("3")))
@@ -92,7 +92,7 @@ def test_on_pulsar_a_client_copies_exactly_once_through_aborts_and_a_split(
     }
     source, target = (f"client-{os.getpid()}-{next(_numbers)}" for _ in range(2))
     for topic in (source, target):
-        create_topic(options, topic, segments=1)
+        Admin(options).create_topic(topic, segments=1)
     run = runtime(Options(options, Use.CONNECT))
     with client.connect(options) as service:
         producer, copies = service.producer(source), service.producer(target)

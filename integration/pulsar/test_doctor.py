@@ -32,7 +32,7 @@ def test_deduplication_that_somebody_switched_off_is_found(pulsar: Broker, tmp_p
         "admin.url": pulsar.admin_url,
     }
     name = f"doctor-{tmp_path.name}"
-    topology = pulsar_txn_spark.create_topic(options, name, segments=2)
+    topology = pulsar_txn_spark.Admin(options).create_topic(name, segments=2)
     try:
         assert deduplication(options) != []
         assert wrong(options) == []
@@ -53,5 +53,5 @@ def test_deduplication_that_somebody_switched_off_is_found(pulsar: Broker, tmp_p
         assert log_name in one.found
         assert log_name in one.remedy
     finally:
-        pulsar_txn_spark.delete_topic(options, name)
+        pulsar_txn_spark.Admin(options).delete_topic(name)
         stop_server(store)

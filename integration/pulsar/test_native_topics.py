@@ -201,14 +201,14 @@ def test_a_topic_is_adopted_with_its_data_and_read_on_in_order(
         native("begin")
         native("send committed")
         with pytest.raises(SegmentLogError, match="producers are connected"):
-            pulsar_txn_spark.adopt_topic(lab.options, origin, topic)
+            pulsar_txn_spark.Admin(lab.options).adopt_topic(origin, topic)
         native("commit")
     plain.produce(origin, "a", "b", key="x")
-    done = pulsar_txn_spark.adopt_topic(lab.options, origin, topic, segments=2)
+    done = pulsar_txn_spark.Admin(lab.options).adopt_topic(origin, topic, segments=2)
     parents = [segment for segment in done.segments if segment.adopted]
     assert len(parents) == max(1, partitions)
     assert {segment.state for segment in parents} == {SegmentState.SEALED}
-    again = pulsar_txn_spark.adopt_topic(lab.options, origin, topic, segments=2)
+    again = pulsar_txn_spark.Admin(lab.options).adopt_topic(origin, topic, segments=2)
     assert again == done
     lab.write(lab.frame("new"), topic)
     assert lab.values(topic) == ["a", "b", "committed", "new"]
@@ -218,7 +218,7 @@ def test_a_topic_is_adopted_with_its_data_and_read_on_in_order(
     assert "is a segment of" in failure(lambda: lab.values(origin))
     assert lab.values(origin, domain__overrides="public/default=topic")[-1] == "new"
     # The way back: the old data is where it was, and nothing of ours is left there.
-    pulsar_txn_spark.delete_topic(lab.options, topic)
+    pulsar_txn_spark.Admin(lab.options).delete_topic(topic)
     names = [f"{origin}-partition-{n}" for n in range(partitions)] or [origin]
     assert sorted(v for name in names for v in plain.read(name)) == ["a", "b", "committed"]
     for name in names:

@@ -246,13 +246,13 @@ def test_a_function_for_foreach_batch_is_refused_when_it_is_made(lab: Lab) -> No
 def test_topics_are_created_on_purpose_and_once(lab: Lab) -> None:
     topic = lab.topic(2)
     with pytest.raises(TopicExistsError, match="2 segments"):
-        pulsar_txn_spark.create_topic(lab.options, topic, segments=2)
+        pulsar_txn_spark.Admin(lab.options).create_topic(topic, segments=2)
     with pytest.raises(OptionError, match="expected 1 to"):
-        pulsar_txn_spark.create_topic(lab.options, topic + "-none", segments=0)
+        pulsar_txn_spark.Admin(lab.options).create_topic(topic + "-none", segments=0)
     with pytest.raises(TopicNotFoundError, match="does not exist"):
-        pulsar_txn_spark.delete_topic(lab.options, topic + "-none")
+        pulsar_txn_spark.Admin(lab.options).delete_topic(topic + "-none")
     with pytest.raises(OptionError, match="expected 'earliest', 'latest', 'here', a time"):
-        pulsar_txn_spark.reset_subscription(lab.options, topic, "s", to="yesterday")
+        pulsar_txn_spark.Admin(lab.options).reset_subscription(topic, "s", to="yesterday")
 
 
 # -- servers that cannot be used -------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_a_pulsar_that_does_not_answer_is_an_error_that_names_it(lab: Lab) -> No
         "admin.url": f"http://127.0.0.1:{port}",
     }
     with pytest.raises(SegmentLogUnavailableError, match=str(port)):
-        pulsar_txn_spark.create_topic(options, "pulsar-is-away", segments=1)
+        pulsar_txn_spark.Admin(options).create_topic("pulsar-is-away", segments=1)
 
 
 @pytest.mark.parametrize("url", ["service.url", "admin.url"])
@@ -360,7 +360,7 @@ def test_a_checkpoint_of_another_topic_or_store_is_refused(
     elsewhere = Lab(lab.spark, {"store.path": str(tmp_path_factory.mktemp("o"))}, lab.folder)
     try:
         for topic in (source, out):
-            pulsar_txn_spark.create_topic(elsewhere.options, topic, segments=1)
+            pulsar_txn_spark.Admin(elsewhere.options).create_topic(topic, segments=1)
         elsewhere.produce(source, "c")
         writer = elsewhere.sink(elsewhere.source(source), out, lab.checkpoint())
         error = failure(lambda: elsewhere.drain(writer))
@@ -370,8 +370,8 @@ def test_a_checkpoint_of_another_topic_or_store_is_refused(
         connection.close_all()
         server.stop_server(elsewhere.options["store.path"])
 
-    pulsar_txn_spark.delete_topic(lab.options, source)
-    pulsar_txn_spark.create_topic(lab.options, source, segments=1)
+    pulsar_txn_spark.Admin(lab.options).delete_topic(source)
+    pulsar_txn_spark.Admin(lab.options).create_topic(source, segments=1)
     lab.produce(source, "d")
     error = failure(lambda: lab.drain(lab.sink(lab.source(source), out, lab.checkpoint())))
     assert "deleted and created again" in error

@@ -173,8 +173,8 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
     # A broker serves many tests: the names are this one's own.
     into, out = (f"crash-{what}-{secrets.token_hex(4)}" for what in ("in", "out"))
     job = {"options": options, "input": into, "output": out}
-    pulsar_txn_spark.create_topic(options, into, segments=2)
-    pulsar_txn_spark.create_topic(options, out, segments=2)
+    pulsar_txn_spark.Admin(options).create_topic(into, segments=2)
+    pulsar_txn_spark.Admin(options).create_topic(out, segments=2)
     run = runtime(Options(options, Use.CONNECT))
     expected = load(run, into)
     # Each worker writes its first record on a coordinator by itself, and learns from the answer

@@ -26,7 +26,7 @@ from integration.support.spark import (
     restored,
     until,
 )
-from pulsar_txn_spark import BatchTransaction, TransactionalSink, reset_subscription, transactional
+from pulsar_txn_spark import Admin, BatchTransaction, TransactionalSink, transactional
 from pulsar_txn_spark.position import EARLIEST
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
@@ -372,7 +372,7 @@ def test_a_subscription_outlives_a_deleted_checkpoint_and_says_what_to_do(lab: L
     assert "AcknowledgementConflictError" in error
     assert "belongs to query" in error
     assert "reset" in error
-    reset_subscription(lab.options, source, "s", to="here")
+    Admin(lab.options).reset_subscription(source, "s", to="here")
     shutil.rmtree(lab.checkpoint())
     lab.drain(writer)
     assert lab.visible(out) == ["a", "b"]
@@ -429,7 +429,7 @@ def test_a_subscription_serves_one_source_of_a_query(lab: Lab) -> None:
         source,
         **settings,
     ).union(lab.source(source, startingOffsets="subscription", subscription="other"))
-    reset_subscription(lab.options, source, "s", to="earliest")
+    Admin(lab.options).reset_subscription(source, "s", to="earliest")
     lab.drain(lab.sink(each, out, lab.checkpoint("each")))
     assert lab.visible(out) == ["a", "a"]
     assert lab.cursor(source, "s") == lab.cursor(source, "other") == lab.end(source)

@@ -148,7 +148,7 @@ def run_snippet(code: str, lab: Lab, folder: Path, **names: Any) -> dict[str, An
 def topics(lab: Lab) -> None:
     """Make the topics that the snippets name."""
     for topic in ("events", "results", "delays"):
-        pulsar_txn_spark.create_topic(lab.options, topic, segments=2, exist_ok=True)
+        pulsar_txn_spark.Admin(lab.options).create_topic(topic, segments=2, exist_ok=True)
 
 
 def stream_of(lab: Lab, folder: Path, *columns: str) -> DataFrame:

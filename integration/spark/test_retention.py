@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from integration.support.spark import Lab, failure, forget_last_commit
-from pulsar_txn_spark import set_retention
+from pulsar_txn_spark import Admin
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.topology import Segment, SegmentState
 from pulsar_txn_spark.txn.sweeper import SweepReport
 
 
 def keep_nothing(lab: Lab, topic: str) -> None:
-    set_retention(lab.options, topic, size="0")
+    Admin(lab.options).set_retention(topic, size="0")
 
 
 def sweep(lab: Lab) -> SweepReport:

@@ -26,7 +26,7 @@ from integration.support.spark import (
     restored,
     until,
 )
-from pulsar_txn_spark import reset_subscription, steps
+from pulsar_txn_spark import Admin, steps
 from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.position import EARLIEST
@@ -216,7 +216,7 @@ def test_another_query_takes_a_subscription_over_where_it_stands_in_the_children
     produce(run, source, 100, 200)
     lab.drain(writer)
     produce(run, source, 200, 300)
-    reset_subscription(lab.options, source, "s", to="here")
+    Admin(lab.options).reset_subscription(source, "s", to="here")
     lab.drain(job(lab, source, later, "another", **options))
     assert found_in(run, out) == list(range(200))
     assert found_in(run, later) == list(range(200, 300))

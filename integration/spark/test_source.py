@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from integration.support.spark import FORMAT, NO_PANDAS_3, Lab, Meeting, ended, failure, on_value
-from pulsar_txn_spark import reset_subscription
+from pulsar_txn_spark import Admin
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.spark.source.reader import descriptor_of
 
@@ -64,7 +64,7 @@ def test_a_subscription_says_where_a_stream_starts(lab: Lab) -> None:
     )
     assert lab.visible(out) == ["c"]
     lab.produce(source, "d")
-    reset_subscription(lab.options, source, "s", to="here")
+    Admin(lab.options).reset_subscription(source, "s", to="here")
     misplaced = lab.sink(lab.source(source, subscription="s"), out, lab.checkpoint("2"))
     error = failure(lambda: lab.drain(misplaced))
     assert "startingOffsets='subscription'" in error

@@ -28,7 +28,7 @@ def main(folder: str, store: str, source: str, out: str) -> None:
 
     # Nested, so that it is pickled by value: a worker need not find this module.
     def change(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pulsar_txn_spark.admin import topics as topic_admin  # noqa: PLC0415
+        from pulsar_txn_spark import Admin  # noqa: PLC0415
         from pulsar_txn_spark.errors import TopologyConflictError  # noqa: PLC0415
 
         pieces = (
@@ -38,13 +38,13 @@ def main(folder: str, store: str, source: str, out: str) -> None:
             yield piece
             if number % 4 != 3:
                 continue
-            active = topic_admin.find_topic(connection, out).active
+            active = Admin(connection).find_topic(out).active
             try:
                 if len(active) < 3:
-                    topic_admin.split_segment(connection, out, active[-1].descriptor)
+                    Admin(connection).split_segment(out, active[-1].descriptor)
                 else:
                     names = [segment.descriptor for segment in active]
-                    topic_admin.merge_segments(connection, out, names)
+                    Admin(connection).merge_segments(out, names)
             except TopologyConflictError:
                 pass  # the writer of this task was faster with an unfinished change
 

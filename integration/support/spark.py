@@ -171,7 +171,7 @@ class Lab:
     def topic(self, segments: int = 1, *, name: str = "t") -> str:
         """Create a topic that no other test has."""
         topic = f"topic://public/default/{name}-{os.getpid()}-{next(_numbers)}"
-        pulsar_txn_spark.create_topic(self.options, topic, segments=segments)
+        pulsar_txn_spark.Admin(self.options).create_topic(topic, segments=segments)
         return topic
 
     @staticmethod

@@ -24,8 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 import pulsar_txn_spark
-from pulsar_txn_spark.admin import topics as topic_admin
-from pulsar_txn_spark.admin.subscriptions import find_subscription
+from pulsar_txn_spark.admin import Admin, CursorMove
+from pulsar_txn_spark.admin.subscriptions import find
 from pulsar_txn_spark.cli.doctor import Level, examine
 from pulsar_txn_spark.cli.lineage import bar, lineage
 from pulsar_txn_spark.cli.option_sources import gather
@@ -182,16 +182,26 @@ _COMMANDS = {
     "topic_retention": "topic retention",
     "topic_scaling": "topic scaling",
 }
-_CALL = re.compile(rf"pulsar_txn_spark\.({'|'.join(_COMMANDS)})\b(\([^()]*\))?")
+_CALL = re.compile(
+    rf"pulsar_txn_spark\.(?:Admin(?:\(options\))?\.)?({'|'.join(_COMMANDS)})\b(\([^()]*\))?"
+)
 
 
 def in_commands(text: str) -> str:
-    """Name this command's own subcommands where a message names the functions of Python."""
+    """Replace the names of Python's functions in a message by those of this tool's commands."""
     return _CALL.sub(lambda call: f"'pulsar-txn {_COMMANDS[call[1]]}'", text)
 
 
 def _options(given: Sequence[str]) -> dict[str, str]:
     return gather(given, _options_file.get())
+
+
+def _admin(given: Sequence[str]) -> Admin:
+    return Admin(_options(given))
+
+
+def _segmented(given: Sequence[str], topic: str) -> TopicName:
+    return Options(_options(given), Use.CONNECT).domains.segmented(topic)
 
 
 def _open(given: Sequence[str]) -> Runtime:
@@ -271,8 +281,7 @@ def topic_create(
     as_json: AsJson = False,
 ) -> None:
     """Create a segmented topic."""
-    topic_admin.create_topic(
-        _options(option),
+    _admin(option).create_topic(
         name,
         segments=segments,
         exist_ok=exist_ok,
@@ -345,7 +354,7 @@ def topic_split(
 ) -> None:
     """Replace a segment by two, under running queries."""
     cut = None if at is None else _hash(at)
-    topic_admin.split_segment(_options(option), name, segment, at=cut, by_load=by_load)
+    _admin(option).split_segment(name, segment, at=cut, by_load=by_load)
     _describe(name, option, as_json=as_json)
 
 
@@ -357,7 +366,7 @@ def topic_merge(
     as_json: AsJson = False,
 ) -> None:
     """Replace adjacent segments by one, under running queries."""
-    topic_admin.merge_segments(_options(option), name, segments)
+    _admin(option).merge_segments(name, segments)
     _describe(name, option, as_json=as_json)
 
 
@@ -366,7 +375,7 @@ def topic_seal(
     name: TopicArgument, segment: SegmentArgument, option: Given = [], as_json: AsJson = False
 ) -> None:
     """Seal a segment and go on in a new one over the same hashes."""
-    topic_admin.seal_segment(_options(option), name, segment)
+    _admin(option).seal_segment(name, segment)
     _describe(name, option, as_json=as_json)
 
 
@@ -381,7 +390,7 @@ def _hash(text: str) -> int:
 
 def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     run = _open(option)
-    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
+    topology = run.topics.require(_segmented(option, name))
     by_id = topology.by_id
     readable = {segment.ref.id for segment in topology.readable}
     rows = []
@@ -429,7 +438,7 @@ def topic_adopt(
 
     Its partitions are sealed, which cannot be taken back: stop what produces to them first.
     """
-    topic_admin.adopt_topic(_options(option), source, name, segments=segments)
+    _admin(option).adopt_topic(source, name, segments=segments)
     _describe(name, option, as_json=as_json)
 
 
@@ -444,8 +453,8 @@ def topic_delete(
     if not yes:
         # The question goes to standard error: what is printed stays one JSON document.
         typer.confirm(f"Delete {name} with all its data?", abort=True, err=True)
-    topic_admin.delete_topic(_options(option), name)
-    rows = [{"topic": str(topic_admin.topic_name(_options(option), name)), "state": "deleted"}]
+    _admin(option).delete_topic(name)
+    rows = [{"topic": str(_segmented(option, name)), "state": "deleted"}]
     _show(rows, as_json=as_json, title="", columns=["topic", "state"])
 
 
@@ -456,7 +465,7 @@ def topic_properties(name: TopicArgument, option: Given = [], as_json: AsJson = 
 
 
 def _show_properties(name: str, option: Sequence[str], *, as_json: bool) -> None:
-    found = topic_admin.topic_properties(_options(option), name)
+    found = _admin(option).topic_properties(name)
     rows = [{"property": key, "value": value} for key, value in sorted(found.items())]
     _show(rows, as_json=as_json, title=name, columns=["property", "value"])
 
@@ -470,7 +479,7 @@ def topic_set_property(
     as_json: AsJson = False,
 ) -> None:
     """Give a topic a property."""
-    topic_admin.set_topic_property(_options(option), name, key, value)
+    _admin(option).set_topic_property(name, key, value)
     _show_properties(name, option, as_json=as_json)
 
 
@@ -482,7 +491,7 @@ def topic_remove_property(
     as_json: AsJson = False,
 ) -> None:
     """Take a property from a topic."""
-    topic_admin.remove_topic_property(_options(option), name, key)
+    _admin(option).remove_topic_property(name, key)
     _show_properties(name, option, as_json=as_json)
 
 
@@ -504,10 +513,10 @@ def topic_retention(
     that is not given is no limit.
     """
     if time is not None or size is not None:
-        topic_admin.set_retention(_options(option), name, time=time, size=size)
+        _admin(option).set_retention(name, time=time, size=size)
     run = _open(option)
-    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
-    retention = topic_admin.topic_retention(_options(option), name)
+    topology = run.topics.require(_segmented(option, name))
+    retention = _admin(option).topic_retention(name)
     rows = [
         {
             "segment": verdict.segment.descriptor,
@@ -576,11 +585,11 @@ def topic_scaling(
         "merge_pause_ms": merge_pause_ms,
     }
     changes = {key: value for key, value in given.items() if value is not None}
-    options = _options(option)
-    policy = topic_admin.topic_scaling(options, name)
+    admin = _admin(option)
+    policy = admin.topic_scaling(name)
     if changes:
         policy = replace(policy, **changes)
-        topic_admin.set_scaling(options, name, policy)
+        admin.set_scaling(name, policy)
     row = asdict(policy)
     if as_json:
         typer.echo(json.dumps(row, indent=2))
@@ -755,7 +764,7 @@ def _headers(headers: Iterable[TxnHeader]) -> list[dict[str, Any]]:
 def subscription_list(name: TopicArgument, option: Given = [], as_json: AsJson = False) -> None:
     """List a topic's subscriptions."""
     run = _open(option)
-    topology = run.topics.require(topic_admin.topic_name(_options(option), name))
+    topology = run.topics.require(_segmented(option, name))
     found = {s for seg in topology.readable for s in run.store.list_subscriptions(seg.ref.id)}
     rows = [{"subscription": one} for one in sorted(found)]
     _show(rows, as_json=as_json, title=str(topology.topic), columns=["subscription"])
@@ -780,7 +789,7 @@ def _describe_subscription(
     name: str, subscription_name: str, option: Sequence[str], *, as_json: bool
 ) -> None:
     run = _open(option)
-    topology, _ = find_subscription(run, _options(option), name, subscription_name)
+    topology = find(run, _segmented(option, name), subscription_name)
     refs = [segment.ref for segment in topology.readable]
     rows: list[dict[str, Any]] = []
     cursors = run.store.read_cursors([ref.id for ref in refs], subscription_name)
@@ -876,10 +885,9 @@ def subscription_reset(
     Stop its query or consumer first: while it runs, it fails with a conflict, and a query then
     needs a new checkpoint (unless the subscription stays here).
     """
-    given = _options(option)
-    reset = topic_admin.reset_subscription
+    reset = _admin(option).reset_subscription
     if dry_run or not yes:
-        moves = reset(given, name, subscription_name, to, dry_run=True)
+        moves = reset(name, subscription_name, to, dry_run=True)
     if dry_run:
         _show_moves(moves, subscription_name, as_json=as_json)
         return
@@ -893,11 +901,11 @@ def subscription_reset(
             abort=True,
             err=True,
         )
-    moves = reset(given, name, subscription_name, to)
+    moves = reset(name, subscription_name, to)
     _show_moves(moves, subscription_name, as_json=as_json)
 
 
-def _owners(moves: Sequence[topic_admin.CursorMove]) -> list[str]:
+def _owners(moves: Sequence[CursorMove]) -> list[str]:
     """Say whose a subscription is, and whether its owner seems to be alive."""
     found: dict[str, int | None] = {}
     for move in moves:
@@ -912,9 +920,7 @@ def _owners(moves: Sequence[topic_admin.CursorMove]) -> list[str]:
     return lines
 
 
-def _show_moves(
-    moves: Sequence[topic_admin.CursorMove], subscription_name: str, *, as_json: bool
-) -> None:
+def _show_moves(moves: Sequence[CursorMove], subscription_name: str, *, as_json: bool) -> None:
     rows = [
         {
             "segment": move.segment,
@@ -936,10 +942,10 @@ def subscription_delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete a subscription: it holds no data any more."""
-    given = _options(option)
+    admin = _admin(option)
     if not yes:
         for line in _owners(
-            topic_admin.reset_subscription(given, name, subscription_name, "latest", dry_run=True)
+            admin.reset_subscription(name, subscription_name, "latest", dry_run=True)
         ):
             typer.echo(line, err=True)
         typer.confirm(
@@ -948,7 +954,7 @@ def subscription_delete(
             abort=True,
             err=True,
         )
-    topic_admin.delete_subscription(given, name, subscription_name)
+    admin.delete_subscription(name, subscription_name)
     rows = [{"subscription": subscription_name, "state": "deleted"}]
     _show(rows, as_json=as_json, title="", columns=["subscription", "state"])
 

@@ -218,7 +218,7 @@ class Topics:
         listed = f"there are {len(known)}: {', '.join(known[:8])}" if known else "there is none yet"
         raise TopicNotFoundError(
             f"topic {topic} does not exist in this metadata store ({listed}). Segmented topics are "
-            "created on purpose: pulsar_txn_spark.create_topic(options, topic, segments=4)"
+            "created on purpose: pulsar_txn_spark.Admin(options).create_topic(topic, segments=4)"
         )
 
     def reach(self, topology: Topology) -> None:

@@ -12,7 +12,7 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from pulsar_txn_spark.admin import topics as topic_admin
+from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.cli import main
 from pulsar_txn_spark.engine.components import Runtime, runtime
@@ -129,7 +129,7 @@ def test_a_reset_to_here_keeps_what_is_committed_while_it_runs(
         return reset(store, *args)
 
     monkeypatch.setattr(RedisStore, "reset_cursor", beside)
-    topic_admin.reset_subscription(options, NAME, SUB, to="here")
+    Admin(options).reset_subscription(NAME, SUB, to="here")
     assert stands(run) == (at(1), "")
 
 
@@ -151,7 +151,7 @@ def test_a_reset_that_finds_the_cursor_moved_looks_again(
         return answer
 
     monkeypatch.setattr(RedisStore, "reset_cursor", beside)
-    topic_admin.reset_subscription(options, NAME, SUB, to=to)
+    Admin(options).reset_subscription(NAME, SUB, to=to)
     assert calls == [Code.CHANGED, Code.OK]
     assert stands(run) == ((EARLIEST if to == "earliest" else at(2)), "")
 
@@ -164,7 +164,7 @@ def test_a_reset_passes_over_a_segment_that_is_deleted_beside_it(
 ) -> None:
     """Its subscriptions have read it, and stand in its children: nobody needs what is left."""
     deleted = delete_beside(run, monkeypatch)
-    moves = topic_admin.reset_subscription(options, NAME, SUB, to=to)
+    moves = Admin(options).reset_subscription(NAME, SUB, to=to)
     [parent, *children] = [s.ref.id for s in run.topics.require(TOPIC).segments]
     assert deleted == [parent]
     assert [move.segment for move in moves] == children
@@ -177,7 +177,7 @@ def test_a_place_in_a_segment_that_is_deleted_meanwhile_is_refused(
 ) -> None:
     deleted = delete_beside(run, monkeypatch)
     with pytest.raises(OptionError, match="has no log: a subscription stands only in"):
-        topic_admin.reset_subscription(options, NAME, SUB, to={"0000-ffff-0": EARLIEST})
+        Admin(options).reset_subscription(NAME, SUB, to={"0000-ffff-0": EARLIEST})
     assert len(deleted) == 1
 
 
@@ -190,7 +190,7 @@ def test_a_log_that_is_gone_though_somebody_needs_it_is_an_error_of_the_reset(
     [found] = run.topics.require(TOPIC).active
     run.log.delete(found.ref)
     with pytest.raises(SegmentNotFoundError):
-        topic_admin.reset_subscription(options, NAME, SUB, to=to)
+        Admin(options).reset_subscription(NAME, SUB, to=to)
 
 
 def test_a_query_that_runs_cannot_take_a_subscription_back(
@@ -198,7 +198,7 @@ def test_a_query_that_runs_cannot_take_a_subscription_back(
 ) -> None:
     write(run, b"a")
     claim(run, source=7)
-    topic_admin.reset_subscription(options, NAME, SUB, to="here")
+    Admin(options).reset_subscription(NAME, SUB, to="here")
     for source, expected in ((6, Code.CHANGED), (7, Code.CHANGED), (8, Code.OK)):
         answer = run.store.claim_cursor(segment(run), SUB, "q", source, EARLIEST)
         assert answer.code is expected
@@ -209,7 +209,7 @@ def test_a_query_that_goes_on_elsewhere_does_not_take_a_subscription_that_was_mo
 ) -> None:
     write(run, b"a")
     claim(run)
-    topic_admin.reset_subscription(options, NAME, SUB, to="latest")
+    Admin(options).reset_subscription(NAME, SUB, to="latest")
     for start, expected in ((EARLIEST, Code.CHANGED), (at(0), Code.OK)):
         [answer] = run.store.claim_cursors(SUB, "q", 2, {segment(run): start})
         assert answer.code is expected
@@ -217,16 +217,16 @@ def test_a_query_that_goes_on_elsewhere_does_not_take_a_subscription_that_was_mo
 
 # -- who is in the way ---------------------------------------------------------------------------
 
-Admin = Callable[[dict[str, str]], object]
-BOTH: list[Admin] = [
-    lambda options: topic_admin.reset_subscription(options, NAME, SUB, to="here"),
-    lambda options: topic_admin.delete_subscription(options, NAME, SUB),
+Act = Callable[[dict[str, str]], object]
+BOTH: list[Act] = [
+    lambda options: Admin(options).reset_subscription(NAME, SUB, to="here"),
+    lambda options: Admin(options).delete_subscription(NAME, SUB),
 ]
 
 
 @pytest.mark.parametrize("act", BOTH, ids=["reset", "delete"])
 def test_a_decided_transaction_is_completed_on_behalf_of_its_dead_owner(
-    run: Runtime, options: dict[str, str], act: Admin
+    run: Runtime, options: dict[str, str], act: Act
 ) -> None:
     """Finding 13: both refused for ever, until somebody swept."""
     write(run, b"a")
@@ -241,7 +241,7 @@ def test_a_decided_transaction_is_completed_on_behalf_of_its_dead_owner(
 
 @pytest.mark.parametrize("act", BOTH, ids=["reset", "delete"])
 def test_an_expired_transaction_is_aborted_first(
-    run: Runtime, options: dict[str, str], act: Admin
+    run: Runtime, options: dict[str, str], act: Act
 ) -> None:
     """Finding 13."""
     write(run, b"a")
@@ -256,7 +256,7 @@ def test_an_expired_transaction_is_aborted_first(
 
 @pytest.mark.parametrize("act", BOTH, ids=["reset", "delete"])
 def test_a_living_transaction_is_refused_and_named(
-    run: Runtime, options: dict[str, str], act: Admin
+    run: Runtime, options: dict[str, str], act: Act
 ) -> None:
     write(run, b"a")
     claim(run)
@@ -276,8 +276,8 @@ def test_an_unknown_subscription_is_an_error_and_is_not_made(
     """Finding 25: a misspelt name was created, and then held data for ever."""
     claim(run)
     for act in (
-        lambda: topic_admin.reset_subscription(options, NAME, "subb", to="earliest"),
-        lambda: topic_admin.delete_subscription(options, NAME, "subb"),
+        lambda: Admin(options).reset_subscription(NAME, "subb", to="earliest"),
+        lambda: Admin(options).delete_subscription(NAME, "subb"),
     ):
         with pytest.raises(PulsarTxnError, match="has no subscription 'subb'; there are: sub"):
             act()
@@ -291,7 +291,7 @@ def test_a_subscription_is_reset_to_a_position(run: Runtime, options: dict[str, 
     places: Any = ({descriptor: "1:1"}, json.dumps({descriptor: "1:1"}), {segment(run): at(1)})
     for number, to in enumerate(places, 1):
         claim(run, source=number)
-        [move] = topic_admin.reset_subscription(options, NAME, SUB, to=to)
+        [move] = Admin(options).reset_subscription(NAME, SUB, to=to)
         assert (str(move.after), move.owner) == ("1:1", "q")
         assert stands(run) == (at(1), "")
 
@@ -304,7 +304,7 @@ def test_a_segment_that_is_not_named_stays_where_it_stands(
     run.topics.changes.seal(TOPIC, "0")
     child = run.topics.require(TOPIC).active[0]
     run.store.claim_cursor(child.ref.id, SUB, "q", 1, EARLIEST)
-    topic_admin.reset_subscription(options, NAME, SUB, to={child.descriptor: "earliest"})
+    Admin(options).reset_subscription(NAME, SUB, to={child.descriptor: "earliest"})
     assert stands(run) == (at(1), "")
 
 
@@ -325,7 +325,7 @@ def test_a_place_that_does_not_exist_is_refused(
     write(run, b"a")
     claim(run)
     with pytest.raises(OptionError, match=expected):
-        topic_admin.reset_subscription(options, NAME, SUB, to=to)
+        Admin(options).reset_subscription(NAME, SUB, to=to)
     assert stands(run) == (EARLIEST, "q")
 
 
@@ -344,7 +344,7 @@ def test_a_subscription_is_reset_to_a_time(
     write(run, b"new")
     claim(run)
     monkeypatch.setattr(EmbeddedSegmentLog, "published_before", published_before)
-    topic_admin.reset_subscription(options, NAME, SUB, to=moment)
+    Admin(options).reset_subscription(NAME, SUB, to=moment)
     assert stands(run) == (at(0), "")
     assert asked == [now_ms]
 
@@ -358,7 +358,7 @@ def test_what_is_not_decided_yet_is_not_skipped_however_old_it_is(
     write(run, b"behind the pin")
     claim(run)
     later = datetime.now(UTC) + timedelta(days=1)
-    topic_admin.reset_subscription(options, NAME, SUB, to=later)
+    Admin(options).reset_subscription(NAME, SUB, to=later)
     assert stands(run) == (last, "")
 
 
@@ -367,7 +367,7 @@ def test_a_dry_run_says_what_would_move_and_moves_nothing(
 ) -> None:
     write(run, b"a", b"b")
     claim(run)
-    [move] = topic_admin.reset_subscription(options, NAME, SUB, to="latest", dry_run=True)
+    [move] = Admin(options).reset_subscription(NAME, SUB, to="latest", dry_run=True)
     assert (str(move.before), str(move.after)) == ("-1:-1", "1:1")
     assert stands(run) == (EARLIEST, "q")
 

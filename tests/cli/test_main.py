@@ -444,18 +444,19 @@ def test_an_error_names_the_commands_own_subcommands_and_no_calls_of_python(
     assert "pulsar_txn_spark." not in shown
 
 
-def test_each_function_of_the_package_is_named_by_a_command_that_there_is() -> None:
+def test_each_method_of_admin_is_named_by_a_command_that_there_is() -> None:
     subcommands = {"sweep --every 30 --metrics-port PORT"}
     for group in main.app.registered_groups:
         assert group.typer_instance is not None
         for command in group.typer_instance.registered_commands:
             subcommands.add(f"{group.name} {command.name}")
     assert set(main._COMMANDS.values()) <= subcommands
-    functions = {n for n in pulsar_txn_spark.__all__ if n.islower() and "__" not in n}
-    assert functions - {"transactional"} == set(main._COMMANDS)
-    assert main.in_commands("see pulsar_txn_spark.delete_topic(o, t).") == (
-        "see 'pulsar-txn topic delete'."
-    )
+    methods = {name for name in vars(pulsar_txn_spark.Admin) if not name.startswith("_")}
+    assert {*methods, "serve_metrics"} == set(main._COMMANDS)
+    for text in ("Admin(options).delete_topic(t)", "Admin.delete_topic"):
+        assert main.in_commands(f"see pulsar_txn_spark.{text}.") == (
+            "see 'pulsar-txn topic delete'."
+        )
 
 
 def test_the_version_is_printed() -> None:
@@ -485,7 +486,7 @@ def screen(*args: str) -> list[str]:
 def busy(option: str, topic: str) -> str:
     """Give a topic of eight segments with a subscription of a client."""
     given = {"store.path": option.partition("=")[2]}
-    pulsar_txn_spark.create_topic(given, topic, segments=8)
+    pulsar_txn_spark.Admin(given).create_topic(topic, segments=8)
     with client.connect(given) as connected:
         producer = connected.producer(topic)
         for number in range(80):

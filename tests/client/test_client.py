@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import redis
 
-from pulsar_txn_spark import client, create_topic, errors, reset_subscription
+from pulsar_txn_spark import Admin, client, errors
 from pulsar_txn_spark.client import Consumer, Message, Producer, TxnStatus
 from pulsar_txn_spark.client import consumer as consumer_module
 from pulsar_txn_spark.client.claims import Claims
@@ -69,7 +69,7 @@ class Service:
 
     def topic(self, segments: int = 1) -> str:
         topic = f"topic://public/default/t{next(self._numbers)}"
-        create_topic({"store.path": self.path}, topic, segments=segments)
+        Admin({"store.path": self.path}).create_topic(topic, segments=segments)
         return topic
 
     def split(self, topic: str) -> None:
@@ -763,7 +763,7 @@ def test_a_topic_that_was_made_anew_is_not_the_one_that_was_subscribed_to(
     topic = service.topic()
     consumer = service.client.consumer(topic, "s")
     service.run.topics.delete(TopicName.parse(topic))
-    create_topic({"store.path": service.path}, topic, segments=1)
+    Admin({"store.path": service.path}).create_topic(topic, segments=1)
     with pytest.raises(DataLossError, match="deleted and created again"):
         consumer.receive(timeout_ms=0)
 
@@ -1089,7 +1089,7 @@ def test_a_subscription_that_was_reset_ends_its_consumer(service: Service) -> No
     service.send(topic, "a")
     consumer = service.client.consumer(topic, "s")
     [a] = take(consumer, 1)
-    reset_subscription({"store.path": service.path}, topic, "s", to="latest")
+    Admin({"store.path": service.path}).reset_subscription(topic, "s", to="latest")
     with pytest.raises(AcknowledgementConflictError, match="belongs to nobody"):
         consumer.acknowledge(a)
     with pytest.raises(AcknowledgementConflictError, match="was reset"):
@@ -1109,9 +1109,9 @@ def test_a_subscription_is_not_freed_over_messages_acknowledged_one_by_one(
     for message in (a, c):
         consumer.acknowledge(message)
         with pytest.raises(AcknowledgementConflictError, match="would deliver them again"):
-            reset_subscription(options, topic, "s", to="here")
+            Admin(options).reset_subscription(topic, "s", to="here")
     consumer.acknowledge(b)
-    reset_subscription(options, topic, "s", to="here")
+    Admin(options).reset_subscription(topic, "s", to="here")
     with service.client.consumer(topic, "s") as again:
         assert nothing_comes(again)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from pulsar_txn_spark import client, create_topic, steps
+from pulsar_txn_spark import Admin, client, steps
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.errors import ReceiveTimeoutError
 from pulsar_txn_spark.options import Options, Use
@@ -70,8 +70,8 @@ def test_a_service_that_dies_at_any_step_copies_every_message_exactly_once(
     context.set_forkserver_preload(["tests.crash.client_child"])
     options = {"store.path": redis_path}
     run = runtime(Options(options, Use.CONNECT))
-    create_topic(options, INPUT, segments=1)
-    create_topic(options, OUTPUT, segments=2)
+    Admin(options).create_topic(INPUT, segments=1)
+    Admin(options).create_topic(OUTPUT, segments=2)
     # Each run has to get past its second transaction, and commits one or two.
     count = MESSAGES_A_TRANSACTION * (2 * len(CHAIN) + 4)
     values = [f"row-{number}" for number in range(count)]

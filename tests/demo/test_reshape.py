@@ -15,7 +15,7 @@ def test_the_demo_splits_merges_and_seals_and_never_makes_too_many_segments(
     redis_path: str, redis_client: redis.Redis
 ) -> None:
     options = {"store.path": redis_path}
-    pulsar_txn_spark.create_topic(options, "reshaped", segments=2)
+    pulsar_txn_spark.Admin(options).create_topic("reshaped", segments=2)
     chance = random.Random(1)
     kinds, counts = set(), set()
     for _ in range(60):

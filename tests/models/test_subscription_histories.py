@@ -22,7 +22,7 @@ import pytest
 import redis
 
 from pulsar_txn_spark import client
-from pulsar_txn_spark.admin import topics as topic_admin
+from pulsar_txn_spark.admin import Admin, CursorMove
 from pulsar_txn_spark.client import Consumer
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.errors import (
@@ -173,7 +173,7 @@ class History:
         self.owner: dict[str, Reader | None] = {}
         self.names = iter(range(1_000))
         self.countdown = 0
-        self.moves: list[topic_admin.CursorMove] = []
+        self.moves: list[CursorMove] = []
         self.busy: set[str] = set()
         for topic in TOPICS:
             self.run.topics.create(topic, 1 + seed % 2)
@@ -380,7 +380,7 @@ class History:
             self.take_over(name)
 
     def reset_topic(self, topic: str, name: str, to: str) -> None:
-        self.moves += topic_admin.reset_subscription(self.options, topic, name, to=to)
+        self.moves += Admin(self.options).reset_subscription(topic, name, to=to)
 
     def linger(self, reader: Reader) -> None:
         """Let a query that nobody has told go on for a moment."""
@@ -405,9 +405,7 @@ class History:
         name = self.pick()
         if name is None:
             return
-        self.administer(
-            name, lambda topic: topic_admin.delete_subscription(self.options, topic, name)
-        )
+        self.administer(name, lambda topic: Admin(self.options).delete_subscription(topic, name))
         reader = self.owner.pop(name)
         if reader is not None:
             reader.leave()

@@ -1630,7 +1630,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PIP-373",
         f"{MARK}::test_users_read_the_property_and_may_not_change_it",
         Edit(
-            "pulsar_txn_spark/admin/topics.py",
+            "pulsar_txn_spark/admin/properties.py",
             "if name.startswith(SYSTEM_PREFIX):",
             "if False:",
         ),

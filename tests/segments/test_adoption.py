@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from pulsar_txn_spark.admin.topics import adopt_topic
+import pulsar_txn_spark
 from pulsar_txn_spark.backends.pulsar.admin_api import TransactionState
 from pulsar_txn_spark.backends.pulsar.ledgers import Layout
 from pulsar_txn_spark.backends.pulsar.log import (
@@ -222,7 +222,9 @@ def replace_name(name: TopicName, to: str) -> TopicName:
 
 def test_only_a_topic_of_pulsars_own_domain_is_adopted(redis_path: str) -> None:
     with pytest.raises(OptionError, match="expected a topic of Pulsar's own domain"):
-        adopt_topic({"store.path": redis_path}, "topic://public/default/old", str(TOPIC))
+        pulsar_txn_spark.Admin({"store.path": redis_path}).adopt_topic(
+            "topic://public/default/old", str(TOPIC)
+        )
 
 
 # -- the topic on Pulsar ---------------------------------------------------------------------------

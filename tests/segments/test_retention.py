@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from pulsar_txn_spark.admin import topics as topic_admin
+from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
@@ -156,17 +156,18 @@ def test_a_limit_that_nobody_understands_is_refused(time: str | None, size: str 
 
 def test_the_setting_is_a_topics_own_and_goes_with_it(run: Runtime, redis_path: str) -> None:
     options = {"store.path": redis_path}
-    topic_admin.create_topic(options, "other", segments=1, retention_time="1h")
-    assert topic_admin.topic_retention(options, "other") == Retention(time_ms=3_600_000)
-    topic_admin.set_retention(options, "other", size="1GiB")
-    assert topic_admin.topic_retention(options, "other") == Retention(size_bytes=1 << 30)
-    topic_admin.set_retention(options, "other")
-    assert topic_admin.topic_retention(options, "other").forever
-    assert topic_admin.topic_retention(options, NAME).forever
-    topic_admin.set_retention(options, "other", time="1h")
-    topic_admin.delete_topic(options, "other")
-    topic_admin.create_topic(options, "other", segments=1)
-    assert topic_admin.topic_retention(options, "other").forever
+    admin = Admin(options)
+    admin.create_topic("other", segments=1, retention_time="1h")
+    assert admin.topic_retention("other") == Retention(time_ms=3_600_000)
+    admin.set_retention("other", size="1GiB")
+    assert admin.topic_retention("other") == Retention(size_bytes=1 << 30)
+    admin.set_retention("other")
+    assert admin.topic_retention("other").forever
+    assert admin.topic_retention(NAME).forever
+    admin.set_retention("other", time="1h")
+    admin.delete_topic("other")
+    admin.create_topic("other", segments=1)
+    assert admin.topic_retention("other").forever
 
 
 # -- what goes -----------------------------------------------------------------------------------

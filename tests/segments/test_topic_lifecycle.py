@@ -67,7 +67,7 @@ def visible(run: Runtime) -> list[int]:
 def matching(run: Runtime, redis_path: str) -> list[str]:
     """Return the topics of a query by a pattern; it has to load."""
     check_source({"store.path": redis_path, "topicsPattern": ".*short-lived.*"})
-    return pulsar_txn_spark.list_topics({"store.path": redis_path})
+    return pulsar_txn_spark.Admin({"store.path": redis_path}).list_topics()
 
 
 def keys(client: redis.Redis, pattern: str) -> list[str]:
@@ -191,7 +191,9 @@ def test_a_topic_is_out_of_use_before_anything_of_it_goes(
                     topology.with_planned(topology.active, [0x8000], "late")
                 )
             ),
-            lambda: pulsar_txn_spark.set_retention({"store.path": redis_path}, NAME, size="0B"),
+            lambda: pulsar_txn_spark.Admin({"store.path": redis_path}).set_retention(
+                NAME, size="0B"
+            ),
         ):
             with pytest.raises(TopicNotFoundError, match="is being deleted"):
                 ask()
@@ -489,7 +491,7 @@ def test_a_property_that_was_meant_for_a_deleted_topic_is_not_set_on_the_next_on
     run.topics.create(TOPIC, 1)
     once(monkeypatch, run.store, "change_property", lambda: replace_topic(run))
     with pytest.raises(TopicNotFoundError, match="its property '__retention' was to be changed"):
-        pulsar_txn_spark.set_retention({"store.path": redis_path}, NAME, size="0B")
+        pulsar_txn_spark.Admin({"store.path": redis_path}).set_retention(NAME, size="0B")
     assert run.store.read_properties(NAME) == {}
 
 

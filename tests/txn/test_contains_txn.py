@@ -78,36 +78,38 @@ def test_a_reader_of_a_segment_without_the_mark_fetches_no_transaction_state(wor
 def test_users_read_the_property_and_may_not_change_it(
     options: dict[str, str], run: Runtime
 ) -> None:
-    topology = pulsar_txn_spark.create_topic(options, TOPIC, segments=2)
-    assert pulsar_txn_spark.topic_properties(options, TOPIC) == {CONTAINS_TXN: "false"}
+    admin = pulsar_txn_spark.Admin(options)
+    topology = admin.create_topic(TOPIC, segments=2)
+    assert admin.topic_properties(TOPIC) == {CONTAINS_TXN: "false"}
     for forbidden in (
-        lambda: pulsar_txn_spark.set_topic_property(options, TOPIC, CONTAINS_TXN, "true"),
-        lambda: pulsar_txn_spark.remove_topic_property(options, TOPIC, CONTAINS_TXN),
+        lambda: admin.set_topic_property(TOPIC, CONTAINS_TXN, "true"),
+        lambda: admin.remove_topic_property(TOPIC, CONTAINS_TXN),
     ):
         with pytest.raises(NotAllowedError, match=CONTAINS_TXN):
             forbidden()
-    assert pulsar_txn_spark.topic_properties(options, TOPIC) == {CONTAINS_TXN: "false"}
+    assert admin.topic_properties(TOPIC) == {CONTAINS_TXN: "false"}
     txn = run.coordinator.new_txn("nonce")
     run.buffer.admit(txn, "nonce", TIMEOUT_MS, "w", [topology.segments[1].ref.id])
-    assert pulsar_txn_spark.topic_properties(options, TOPIC) == {CONTAINS_TXN: "true"}
+    assert admin.topic_properties(TOPIC) == {CONTAINS_TXN: "true"}
 
 
 def test_users_have_properties_of_their_own_which_go_with_the_topic(
     options: dict[str, str], run: Runtime
 ) -> None:
+    admin = pulsar_txn_spark.Admin(options)
     with pytest.raises(TopicNotFoundError):
-        pulsar_txn_spark.set_topic_property(options, TOPIC, "team", "a")
-    pulsar_txn_spark.create_topic(options, TOPIC)
-    pulsar_txn_spark.set_topic_property(options, TOPIC, "team", "a")
-    pulsar_txn_spark.set_topic_property(options, TOPIC, "team", "b")
-    assert pulsar_txn_spark.topic_properties(options, TOPIC)["team"] == "b"
+        admin.set_topic_property(TOPIC, "team", "a")
+    admin.create_topic(TOPIC)
+    admin.set_topic_property(TOPIC, "team", "a")
+    admin.set_topic_property(TOPIC, "team", "b")
+    assert admin.topic_properties(TOPIC)["team"] == "b"
     assert run.topics.find(TopicName.parse(TOPIC)) is not None
-    pulsar_txn_spark.delete_topic(options, TOPIC)
-    pulsar_txn_spark.create_topic(options, TOPIC)
-    assert "team" not in pulsar_txn_spark.topic_properties(options, TOPIC)
-    pulsar_txn_spark.set_topic_property(options, TOPIC, "team", "c")
-    assert pulsar_txn_spark.remove_topic_property(options, TOPIC, "team")
-    assert not pulsar_txn_spark.remove_topic_property(options, TOPIC, "team")
+    admin.delete_topic(TOPIC)
+    admin.create_topic(TOPIC)
+    assert "team" not in admin.topic_properties(TOPIC)
+    admin.set_topic_property(TOPIC, "team", "c")
+    assert admin.remove_topic_property(TOPIC, "team")
+    assert not admin.remove_topic_property(TOPIC, "team")
 
 
 def test_a_log_tells_a_transactions_writer_by_its_name() -> None:

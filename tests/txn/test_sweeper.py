@@ -504,7 +504,7 @@ def test_a_hundred_thousand_finished_transactions_cost_what_ten_open_ones_cost(
     # What older open ones hold is paged, and nothing else of it is read.
     monkeypatch.setattr(sweeper_module, "_PAGE", 50)
     name, store = "topic://public/default/read", {"store.path": world.path}
-    pulsar_txn_spark.create_topic(store, name, segments=1)
+    pulsar_txn_spark.Admin(store).create_topic(name, segments=1)
     topic = runtime(Options(store, Use.CONNECT)).topics.require(TopicName.parse(name))
     segment = topic.active[0].ref.id
     for tc in range(4):

@@ -184,7 +184,8 @@ def _elsewhere(subscription: str, why: str) -> OptionError:
     return OptionError(
         f"subscription {subscription!r} exists and {why}, but startingOffsets asks for another "
         "place: use startingOffsets='subscription' if it was reset, or the start that it was begun "
-        "with; or reset the subscription (pulsar_txn_spark.reset_subscription), or use a new one"
+        "with; or reset the subscription (pulsar_txn_spark.Admin.reset_subscription), or use a new "
+        "one"
     )
 
 

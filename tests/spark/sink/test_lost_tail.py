@@ -284,7 +284,7 @@ def test_a_query_that_goes_over_to_a_foreign_sink_is_asked_to_free_its_subscript
     [segment] = [s.ref.id for s in job.run.topics.require(IN).segments]
     [cursor] = job.run.store.read_cursors([segment], "sub")
     assert cursor is not None
-    pulsar_txn_spark.reset_subscription({"store.path": job.path}, str(IN), "sub", to="here")
+    pulsar_txn_spark.Admin({"store.path": job.path}).reset_subscription(str(IN), "sub", to="here")
     job.run.store.claim_cursor(segment, "sub", QUERY, 99, cursor.position)
     job.reader._incarnation = 99
     job.reader.commit(job.offsets[2])

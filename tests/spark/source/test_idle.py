@@ -34,7 +34,7 @@ class Source:
 
     def __init__(self, path: str) -> None:
         options = {"store.path": path, "topic": TOPIC, "startingOffsets": "earliest"}
-        pulsar_txn_spark.create_topic({"store.path": path}, TOPIC, segments=2)
+        pulsar_txn_spark.Admin({"store.path": path}).create_topic(TOPIC, segments=2)
         self.run: Runtime = runtime(Options({"store.path": path}, Use.CONNECT))
         self.reader = PulsarTxnStreamReader(options, StructType())
         self.start: dict[str, Any] = self.reader.initialOffset()

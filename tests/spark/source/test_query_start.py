@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from pulsar_txn_spark.admin import topics as topic_admin
+from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.errors import AcknowledgementConflictError, DataLossError, OptionError
@@ -111,7 +111,7 @@ def test_a_reset_to_here_stays_where_the_query_began_although_it_has_read_nothin
     first = query("q1", **options, **({"startingOffsets": start} if start else {}))
     first.trigger()
     assert first.values == []
-    topic_admin.reset_subscription({"store.path": redis_path}, str(A), "s", to="here")
+    Admin({"store.path": redis_path}).reset_subscription(str(A), "s", to="here")
     write(run, A, 3)
     successor = query("q2", **options)
     successor.run_all()
@@ -132,7 +132,7 @@ def test_of_several_segments_those_that_were_never_read_are_reset_where_the_quer
     first.run_all()
     assert first.values == [3]
     for topic in (A, B):
-        topic_admin.reset_subscription({"store.path": redis_path}, str(topic), "s", to="here")
+        Admin({"store.path": redis_path}).reset_subscription(str(topic), "s", to="here")
     write(run, B, 4)
     successor = query("q2", **options)
     successor.run_all()
@@ -361,7 +361,7 @@ def test_a_query_that_claims_while_it_is_reset_keeps_nothing_from_its_successor(
     def beside(store: RedisStore, *args: Any, asks_only: bool = False) -> Any:
         if not asks_only and not resets:
             options = {"store.path": redis_path}
-            resets.extend(topic_admin.reset_subscription(options, str(A), "s", to="earliest"))
+            resets.extend(Admin(options).reset_subscription(str(A), "s", to="earliest"))
         return claim(store, *args, asks_only=asks_only)
 
     monkeypatch.setattr(RedisStore, "claim_cursors", beside)
@@ -386,7 +386,7 @@ def test_a_query_that_was_reset_does_not_go_on_where_its_segment_was_deleted(
     with pytest.raises(Killed):
         reader.trigger("planned")
     reader.reader.initialOffset()  # its source has started again
-    topic_admin.reset_subscription({"store.path": redis_path}, str(A), "s", to="here")
+    Admin({"store.path": redis_path}).reset_subscription(str(A), "s", to="here")
     assert sweep(run) == [parent.ref.id]
     with pytest.raises(AcknowledgementConflictError, match="was reset"):
         reader.trigger()
@@ -407,7 +407,7 @@ def test_a_query_that_was_reset_keeps_nothing_from_its_successor(
     [parent] = run.topics.require(A).active
     run.topics.changes.seal(A, parent.descriptor)
     write(run, A, 2)
-    topic_admin.reset_subscription({"store.path": redis_path}, str(A), "s", to=to)
+    Admin({"store.path": redis_path}).reset_subscription(str(A), "s", to=to)
     with pytest.raises(AcknowledgementConflictError, match="was reset"):
         reader.trigger()
     successor = query("r", topics=str(A), subscription="s", startingOffsets="subscription")

@@ -555,7 +555,7 @@ def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(
     port = start_cluster(start_redis, nodes=3)
     given = {"store.url": f"redis+cluster://127.0.0.1:{port}"}
     for topic in ("in", "out"):
-        pulsar_txn_spark.create_topic(given, topic, segments=2)
+        pulsar_txn_spark.Admin(given).create_topic(topic, segments=2)
     with (
         client.connect(given) as service,
         service.producer("in") as into,
@@ -566,7 +566,7 @@ def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(
         for number in range(20):
             into.send(f"{number}".encode(), key=f"key-{number % 5}")
         into.flush()
-        pulsar_txn_spark.split_segment(given, "out", "0")
+        pulsar_txn_spark.Admin(given).split_segment("out", "0")
         for number in range(25):  # five come again, in the turn of their segments
             txn = service.new_txn()
             message = job.receive(10_000)
@@ -578,7 +578,7 @@ def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(
                 txn.commit()
             if number == 10:
                 both = [segment.descriptor for segment in topology_of(given, "in").active]
-                pulsar_txn_spark.merge_segments(given, "in", both)
+                pulsar_txn_spark.Admin(given).merge_segments("in", both)
         found = [check.receive(10_000) for _ in range(20)]
         for message in found:
             check.acknowledge(message)
@@ -592,7 +592,7 @@ def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(
     assert not report.stuck
     assert not any(state.decided for state in tc_states(run.store))
     for key in ("in", "out"):
-        pulsar_txn_spark.set_retention(given, key, time="0ms")
+        pulsar_txn_spark.Admin(given).set_retention(key, time="0ms")
     for _ in range(3):
         report = run.sweeper(retention_ms=0).sweep()
         assert not report.stuck

@@ -323,7 +323,7 @@ def test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by(
     redis_path: str, redis_client: redis.Redis, pushed: int
 ) -> None:
     topic = "topic://public/default/remembered"
-    pulsar_txn_spark.create_topic({"store.path": redis_path}, topic)
+    pulsar_txn_spark.Admin({"store.path": redis_path}).create_topic(topic)
     given = {"store.path": redis_path, "topic": topic, "startingOffsets": "earliest"}
     options = Options({"store.path": redis_path}, Use.CONNECT)
     run = runtime(options)

@@ -1,0 +1,183 @@
+"""Where a reset moves a subscription's cursors: to a word, a time, or named positions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Self
+
+from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.errors import OptionError, SegmentNotFoundError
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topology import Segment, Topology
+from pulsar_txn_spark.store.protocol import CursorStart
+
+_WORDS = ("earliest", "latest", "here")
+
+ResetTo = str | datetime | Mapping[str, str | Position]
+"""Where a subscription continues: a word, a time, or positions by segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetTarget:
+    """Where cursors move; a function of the segment and its cursor.
+
+    Parameters
+    ----------
+    word : str
+        ``earliest``, ``latest``, ``here``, or empty.
+    before_ms : int, optional
+        Time since 1970 in milliseconds; what was published before counts as acknowledged.
+    positions : mapping of str to Position, optional
+        By segment.
+    """
+
+    word: str = ""
+    before_ms: int | None = None
+    positions: Mapping[str, Position] | None = None
+
+    @classmethod
+    def parse(cls, to: ResetTo) -> Self:
+        """Read where cursors are to move.
+
+        Raises
+        ------
+        OptionError
+            If `to` is neither a word, nor a time, nor positions.
+        """
+        if isinstance(to, datetime):
+            return cls(before_ms=_milliseconds(to))
+        if isinstance(to, str):
+            if to in _WORDS:
+                return cls(word=to)
+            try:
+                parsed = json.loads(to)
+            except ValueError:
+                return cls(before_ms=_milliseconds(_time(to)))
+        else:
+            parsed = to
+        return cls(positions=_positions(parsed))
+
+    def leaves(self, segment: Segment) -> bool:
+        """Tell whether a cursor stays where it is."""
+        if self.positions is not None:
+            return segment.descriptor not in self.positions
+        return self.word == "here"
+
+    def of(self, run: Runtime, segment: Segment) -> CursorStart | None:
+        """Return where one cursor moves; None = it stays."""
+        if self.word == "earliest":
+            return CursorStart(run.log.trimmed_to(segment.ref), may_skip=True)
+        if self.word == "latest":
+            return CursorStart(_committed_end(run, segment.ref), may_skip=True)
+        if self.before_ms is not None:
+            published = run.log.published_before(segment.ref, self.before_ms)
+            # What is not decided yet lies behind the end, however old it is.
+            end = min(published, _committed_end(run, segment.ref))
+            return CursorStart(max(end, run.log.trimmed_to(segment.ref)), may_skip=True)
+        named = (self.positions or {}).get(segment.descriptor)
+        return None if named is None else CursorStart(named)
+
+    def checked(self, run: Runtime, topology: Topology) -> Self:
+        """Refuse positions of segments that do not exist, or behind what is committed.
+
+        Raises
+        ------
+        OptionError
+        """
+        if self.positions is None:
+            return self
+        readable = {segment.ref.id: segment for segment in topology.readable}
+        positions = {}
+        for name, position in self.positions.items():
+            segment = topology.segment(name.rpartition("/")[2])
+            if segment.ref.id not in readable:
+                raise _without_log(topology, segment, readable.keys())
+            try:
+                end = _committed_end(run, segment.ref)
+                first = run.log.trimmed_to(segment.ref)
+            except SegmentNotFoundError:
+                if not is_retired(run, segment):
+                    raise
+                raise _without_log(topology, segment, readable.keys() - {segment.ref.id}) from None
+            if position > end:
+                raise OptionError(
+                    f"segment {segment.descriptor} of {topology.topic}: {position} lies behind "
+                    f"{end}, up to where anything is committed. Use 'latest' for all that is there"
+                )
+            if EARLIEST < position < first:
+                raise OptionError(
+                    f"segment {segment.descriptor} of {topology.topic}: everything up to {first} "
+                    f"was deleted by retention, so no subscription can go on behind {position}"
+                )
+            positions[segment.descriptor] = max(position, first)
+        return replace(self, positions=positions)
+
+
+def is_retired(run: Runtime, segment: Segment) -> bool:
+    """Tell whether retention has deleted a segment, which then had nothing left to read."""
+    return run.store.holds([segment.ref.id])[0].retired
+
+
+def _committed_end(run: Runtime, segment: SegmentRef) -> Position:
+    def last_confirmed(_: str) -> Position:
+        return run.log.last_confirmed(segment)
+
+    return run.buffer.get_max_read_position(segment.id, last_confirmed)
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise OptionError(
+            "where to reset a subscription: expected 'earliest', 'latest', 'here', a time such as "
+            '2026-01-31T08:00:00Z, or JSON like {"<segment>": "ledger:entry"}, found ' + repr(text)
+        ) from None
+
+
+def _milliseconds(at: datetime) -> int:
+    if at.tzinfo is None:
+        raise OptionError(
+            f"the time {at.isoformat()} has no zone, so that it means another moment elsewhere: "
+            f"add it, for example {at.isoformat()}Z"
+        )
+    return int(at.timestamp() * 1000)
+
+
+def _positions(tree: object) -> dict[str, Position]:
+    """Read positions by segment, or by topic and segment as in the source's offsets."""
+    expected = 'expected positions like {"<segment>": "ledger:entry"}'
+    if not isinstance(tree, Mapping) or not tree:
+        raise OptionError(f"where to reset a subscription: {expected}, found {tree!r}")
+    nested = [value for value in tree.values() if isinstance(value, Mapping)]
+    if len(nested) == len(tree) == 1:
+        return _positions(nested[0])
+    positions = {}
+    for name, value in tree.items():
+        try:
+            positions[str(name)] = _position(value)
+        except ValueError as error:
+            raise OptionError(f"the position of segment {name!r}: {expected} ({error})") from error
+    return positions
+
+
+def _position(value: object) -> Position:
+    if isinstance(value, Position):
+        return value
+    if value == "earliest":
+        return EARLIEST
+    if not isinstance(value, str):
+        raise ValueError(f"found {value!r}")  # noqa: TRY004 — one error type for what is malformed
+    return Position.parse(value)
+
+
+def _without_log(topology: Topology, segment: Segment, others: Collection[str]) -> OptionError:
+    names = [other.descriptor for other in topology.segments if other.ref.id in others]
+    return OptionError(
+        f"segment {segment} of {topology.topic} has no log: a subscription stands only in "
+        f"{', '.join(names)}"
+    )
