@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutation.mutations import MUTATIONS, Mutation
@@ -40,12 +41,12 @@ def copy_tree(folder: Path) -> None:
             shutil.copy(source, folder / name)
 
 
-def apply(found: Mutation, folder: Path) -> None:
-    for edit in found.edits:
+def apply(mutation: Mutation, folder: Path) -> None:
+    for edit in mutation.edits:
         file = folder / edit.file
         text = file.read_text(encoding="utf-8")
         if text.count(edit.old) != 1:
-            sys.exit(f"{found.name}: expected once in {edit.file}, found otherwise: {edit.old!r}")
+            sys.exit(f"{mutation.name}: expected once in {edit.file}, not so: {edit.old!r}")
         file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
 
 
@@ -72,13 +73,13 @@ def run_tests(folder: Path, tests: list[str], **environment: str) -> tuple[set[s
     return ran, failed
 
 
-def survives(found: Mutation | None, tests: list[str], **environment: str) -> set[str]:
+def survives(mutation: Mutation | None, tests: list[str], **environment: str) -> set[str]:
     """Return those of the tests that do not notice a mutation (None: the code as it is)."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_tree(folder)
-        if found is not None:
-            apply(found, folder)
+        if mutation is not None:
+            apply(mutation, folder)
         try:
             ran, failed = run_tests(folder, tests, **environment)
         except subprocess.TimeoutExpired:
@@ -91,29 +92,37 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def verdict(mutation: Mutation, interleavings: int) -> tuple[bool, str]:
+    """Return whether a mutation survives, and a line that says what happened to it."""
+    left = survives(mutation, list(mutation.killers))
+    line = "SURVIVES " + ", ".join(sorted(left)) if left else "killed"
+    if interleavings:
+        unnoticed = survives(mutation, [INTERLEAVINGS], INTERLEAVINGS=str(interleavings))
+        line += "; by interleavings: " + ("no" if unnoticed else "yes")
+    return bool(left), f"{mutation.invariant:7} {mutation.name}: {line}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("word", nargs="?", default="", help="only mutations with this in the name")
     parser.add_argument(
         "--interleavings", type=int, default=0, help="also say whether so many of them notice"
     )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
     arguments = parser.parse_args()
     chosen = [m for m in MUTATIONS if arguments.word in m.name]
-    killers = sorted({killer for found in chosen for killer in found.killers})
+    killers = sorted({killer for mutation in chosen for killer in mutation.killers})
     good = survives(None, killers)
     if good != set(killers):
         say(f"fail without any mutation, or are not there: {sorted(set(killers) - good)}")
         return 1
     alive = 0
-    for found in chosen:
-        left = survives(found, list(found.killers))
-        line = "SURVIVES " + ", ".join(sorted(left)) if left else "killed"
-        alive += bool(left)
-        if arguments.interleavings:
-            runs = str(arguments.interleavings)
-            unnoticed = survives(found, [INTERLEAVINGS], INTERLEAVINGS=runs)
-            line += "; by interleavings: " + ("no" if unnoticed else "yes")
-        say(f"{found.invariant:7} {found.name}: {line}")
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for survived, line in pool.map(
+            lambda mutation: verdict(mutation, arguments.interleavings), chosen
+        ):
+            say(line)
+            alive += survived
     say(f"{len(chosen)} mutations, {alive} survive")
     return 1 if alive else 0
 
