@@ -2574,10 +2574,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{SEGMENTS}/catalog.py",
             "        self._list(topology)\n        return topology\n",
-            "        self._list(found)\n"
-            "        for segment in found.active:\n"
+            "        self._list(topology)\n"
+            "        for segment in topology.active:\n"
             "            self._log.create(segment.ref)\n"
-            "        return found\n",
+            "        return topology\n",
         ),
     ),
     mutation(
