@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 
 # From -1 (before everything) to the largest unsigned 64-bit number.
 numbers = st.one_of(st.integers(-1, 2**64 - 1), st.sampled_from([-1, 0, 9, 10, 99, 100, 2**63]))
@@ -48,3 +48,8 @@ def test_a_later_ledger_is_later_whatever_its_entry() -> None:
 def test_what_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - int() words some of them itself
         Position.parse(text)
+
+
+def test_a_position_of_a_whole_entry_does_not_show_the_number_that_stands_for_it() -> None:
+    assert repr(MessagePosition(1, 2)) == "MessagePosition(1:2)"
+    assert repr(MessagePosition(1, 2, 3)) == "MessagePosition(1:2:3)"

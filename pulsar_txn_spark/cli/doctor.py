@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
+
+import typer
 
 import pulsar_txn_spark
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
+from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, options_of
 from pulsar_txn_spark.cli.format_lookup import look_up
+from pulsar_txn_spark.cli.output import show
 from pulsar_txn_spark.environment import require_java, require_python_and_pyspark
 from pulsar_txn_spark.errors import (
     OptionError,
@@ -69,6 +74,25 @@ class Finding:
     level: Level
     found: str
     remedy: str = ""
+
+
+def doctor(option: OptionPairs = [], as_json: AsJson = False) -> None:
+    """Check versions, Redis' durability, Pulsar's deduplication, and what is stuck or old.
+
+    Changes nothing. The exit code is 1 if anything was found, however small.
+    """
+    # The findings repeat what the check of the store would log.
+    log = logging.getLogger("pulsar_txn_spark.store.redis.connection")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        findings = examine(options_of(option))
+    finally:
+        log.setLevel(level)
+    rows = [asdict(finding) for finding in findings]
+    show(rows, as_json=as_json, title="doctor", columns=["check", "level", "found", "remedy"])
+    if any(finding.level is not Level.OK for finding in findings):
+        raise typer.Exit(1)
 
 
 def examine(given: Mapping[str, str]) -> list[Finding]:

@@ -1,0 +1,96 @@
+"""``pulsar-txn topic``: topics and segments are created, changed, listed and drawn."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from pulsar_txn_spark.cli import main
+from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.topic_name import TopicName
+from tests.support.command_line import call, listed, screen
+
+
+def test_a_topic_is_created_described_listed_and_deleted(option: str, topic: str) -> None:
+    created = call("topic", "create", topic, "--segments", "3", "-o", option)
+    assert [row["hashes"] for row in created] == ["0000-5554", "5555-aaa9", "aaaa-ffff"]
+    assert call("topic", "describe", topic, "-o", option) == created
+    assert {"topic": topic, "segments": 3, "rows": 0, "bytes": 0} in call(
+        "topic", "list", "-o", option
+    )
+    deleted = call("topic", "delete", topic, "--yes", "-o", option)
+    assert deleted == [{"topic": topic, "state": "deleted"}]
+    assert topic not in listed(option)
+
+
+def test_segments_are_split_merged_and_sealed(option: str, topic: str) -> None:
+    call("topic", "create", topic, "--segments", "1", "-o", option)
+    split = call("topic", "split", topic, "0", "--at", "4000", "-o", option)
+    assert [(row["hashes"], row["state"]) for row in split] == [
+        ("0000-ffff", "sealed"),
+        ("0000-3fff", "active"),
+        ("4000-ffff", "active"),
+    ]
+    assert split[0]["children"] == ["0000-3fff-1", "4000-ffff-2"]
+    assert split[0]["sealed at"] == "-1:-1"
+    merged = call("topic", "merge", topic, "0000-3fff-1", "2", "-o", option)
+    assert merged[-1]["parents"] == ["0000-3fff-1", "4000-ffff-2"]
+    sealed = call("topic", "seal", topic, "3", "-o", option)
+    assert [row["state"] for row in sealed] == ["sealed"] * 4 + ["active"]
+    # No row has a key yet, so there is no load to cut by: the middle.
+    by_load = call("topic", "split", topic, "4", "--by-load", "-o", option)
+    assert [row["hashes"] for row in by_load[-2:]] == ["0000-7fff", "8000-ffff"]
+
+
+def test_a_wrong_cut_is_one_line(option: str, topic: str) -> None:
+    call("topic", "create", topic, "--segments", "1", "-o", option)
+    for at, message in (("x", "in hex"), ("10000", "cannot cut"), ("0", "cannot cut")):
+        with pytest.raises(OptionError, match=message):
+            call("topic", "split", topic, "0", "--at", at, "-o", option)
+
+
+def test_a_topic_is_drawn_also_where_a_segment_has_no_log(option: str, topic: str) -> None:
+    call("topic", "create", topic, "--segments", "1", "-o", option)
+    run = runtime(Options(dict([option.split("=", 1)]), Use.CONNECT))
+    topology = run.topics.require(TopicName.parse(topic))
+    planned = topology.with_planned(topology.active, [0x8000], "dead operator")
+    version = run.store.swap_topology(topic, topology.version, planned.serialize())
+    shown = CliRunner().invoke(main.app, ["topic", "describe", topic, "-o", option])
+    assert shown.exit_code == 0
+    assert f"version {version}" in shown.output
+    for part in ("0000-ffff-0", "├─ 0000-7fff-1", "└─ 8000-ffff-2", "planned"):
+        assert part in shown.output
+
+
+def test_a_question_does_not_end_up_in_the_json(option: str, topic: str) -> None:
+    call("topic", "create", topic, "-o", option)
+    args = ["topic", "delete", topic, "--json", "-o", option]
+    result = CliRunner().invoke(main.app, args, input="n\n")
+    assert result.exit_code == 1
+    assert result.stdout.strip() == "n", "the runner's echo of what was typed, and no more"
+    assert topic in listed(option)
+    result = CliRunner().invoke(main.app, args, input="y\n")
+    typed, _, document = result.stdout.partition("\n")
+    assert typed.strip() == "y"
+    assert json.loads(document) == [{"topic": topic, "state": "deleted"}]
+
+
+def test_tables_show_the_same_for_people(option: str, topic: str) -> None:
+    call("topic", "create", topic, "-o", option)
+    result = CliRunner().invoke(main.app, ["topic", "describe", topic, "-o", option])
+    assert result.exit_code == 0
+    assert topic in result.output
+    assert "active" in result.output
+
+
+def test_topics_are_listed_with_their_rows_and_bytes(option: str, busy: str) -> None:
+    (row,) = [row for row in call("topic", "list", "-o", option) if row["topic"] == busy]
+    assert (row["segments"], row["rows"]) == (8, 80)
+    assert row["bytes"] > 80 * len("value 1")
+    (line,) = [line for line in screen("topic", "list", "-o", option) if busy in line]
+    assert "│ 80 " in line
+    assert "KiB │" in line
