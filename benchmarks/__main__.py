@@ -122,8 +122,8 @@ def main() -> int:
             for part in [part for part in _STORE_PARTS if part in parts]:
                 with embedded_server(Path(name) / part) as path:
                     shown = partial(report, part)
-                    found = _STORE_PARTS[part](StoreBench(path, chosen.repetitions, shown))
-                    results.add(found)
+                    measured = _STORE_PARTS[part](StoreBench(path, chosen.repetitions, shown))
+                    results.add(measured)
             if with_spark:
                 _with_spark(chosen, Path(name), report, drop, results, details)
     finally:  # what was measured before an error stands
@@ -186,8 +186,8 @@ def _with_spark(
                 _place(name, folder) as place,
                 peer(place.service_url, place.admin_url, folder, bench.input_folder) as other,
             ):
-                for found in _measure(bench, place, chosen.part or _PARTS, details, other):
-                    results.add(found)
+                for result in _measure(bench, place, chosen.part or _PARTS, details, other):
+                    results.add(result)
 
 
 def _measure(
@@ -200,8 +200,8 @@ def _measure(
     spark, folder, report, drop = bench.spark, bench.folder, bench.report, bench.drop
     yield from _throughput(bench, place, parts, other)
     if "latency" in parts:
-        found, spent = micro_batch.latency(spark, place, folder, _MICRO_BATCHES, report, drop)
-        yield found
+        results, spent = micro_batch.latency(spark, place, folder, _MICRO_BATCHES, report, drop)
+        yield results
         details.append((f"{place.name}: where a one-row micro-batch spends its time (ms)", spent))
     if "segments" in parts:
         yield from micro_batch.by_segments(
@@ -210,10 +210,10 @@ def _measure(
     if "memory" in parts:
         yield from memory.peaks(bench, place, other)
     if "store" in parts:
-        found, scripts = micro_batch.round_trips(
+        results, scripts = micro_batch.round_trips(
             spark, place, folder, _COUNTED_MICRO_BATCHES, report
         )
-        yield found
+        yield results
         what = "commands to the store in a micro-batch with a row in each segment"
         details.append((f"{place.name}: {what}", scripts))
     if "scaling" in parts:

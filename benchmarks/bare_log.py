@@ -136,12 +136,12 @@ def append_one(
     row = pa.record_batch(
         [pa.array([b"v" * VALUE_BYTES]), pa.array([b"key-00000000"])], names=["value", "key"]
     )
-    found = {}
+    replies = {}
     for segment in segments:
         writer = place.run.log.writer(segment, name)
         writer.append(row)
         last = writer.flush().last
         writer.close()
         assert last is not None
-        found[segment] = last
-    return found
+        replies[segment] = last
+    return replies

@@ -70,8 +70,8 @@ def _batches(service_url: str, topic: str) -> Iterator[list[Any]]:
         messages = list(receive())
         yield messages
         if messages:
-            found = messages[-1].message_id()
-            if (found.ledger_id(), found.entry_id(), found.batch_index()) >= end:
+            last_id = messages[-1].message_id()
+            if (last_id.ledger_id(), last_id.entry_id(), last_id.batch_index()) >= end:
                 break
     consumer.unsubscribe()
     consumer.close()

@@ -60,12 +60,12 @@ def operation_records(bench: StoreBench) -> list[Result]:
     }
     series = interleave(sides, bench.repetitions, "records/s", bench.report)
     off, on = f"{_CALLERS} callers, one by one", f"{_CALLERS} callers, gathered"
-    one, ahead = "one caller, one by one", "one caller ahead of answers, gathered"
+    single, ahead = "one caller, one by one", "one caller ahead of answers, gathered"
     bare = f"bare server, {_DEPTH} ahead"
-    against = {on: off, ahead: bare, one: "bare server, one connection"}
+    against = {on: off, ahead: bare, single: "bare server, one connection"}
     return [
-        row("operation records", side, found, against.get(side), series)
-        for side, found in series.items()
+        row("operation records", side, figures, against.get(side), series)
+        for side, figures in series.items()
     ]
 
 
@@ -206,18 +206,18 @@ def _wait_and_look(path: str, segment: str, writer: Connection) -> None:
     with SegmentWatcher(store, [segment], recheck_ms=3_600_000) as watcher:
         writer.send("ready")
         while (number := writer.recv()) is not None:
-            end, told = EARLIEST, False
+            end, signalled = EARLIEST, False
             while end < Position(1, number):
-                found = buffer.readable([segment], lambda _, n=number: Position(1, n), [end])[0]
-                end = found.end
+                readable = buffer.readable([segment], lambda _, n=number: Position(1, n), [end])[0]
+                end = readable.end
                 if end == Position(1, number):
                     writer.send(time.monotonic())  # one clock for all processes of a machine
                     break
-                watcher.held(segment, found.blocked_by)
-                if not told and not watcher.poll():
-                    told = True
+                watcher.held(segment, readable.blocked_by)
+                if not signalled and not watcher.poll():
+                    signalled = True
                     writer.send("waiting")
-                if told:
+                if signalled:
                     watcher.wait(60)
 
 
@@ -249,7 +249,7 @@ def gates(bench: StoreBench) -> list[Result]:
     sides = {without: lambda: read(plain), having: lambda: read(marked)}
     series = interleave(sides, max(bench.repetitions, 10), "ms", bench.report)
     case = f"gates of {_SEGMENTS:,} segments"
-    results += [row(case, s, found, having, series) for s, found in series.items()]
+    results += [row(case, s, figures, having, series) for s, figures in series.items()]
     for side, segments in ((without, plain), (having, marked)):
         before = client.info("stats")["total_net_output_bytes"]
         store.gates(segments)

@@ -52,11 +52,11 @@ def coordinator(bench: StoreBench) -> list[Result]:
 def _transactions(bench: StoreBench, threads: int) -> list[Result]:
     sides = _sides(bench)
     runs: dict[str, list[_Run]] = {side: [] for side in sides}
-    for turn in range(bench.repetitions + 1):
-        for side in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
-            found = _run(sides[side], threads)
-            bench.report(f"{side}, {threads} threads", found.per_second)
-            runs[side].append(found)
+    for repetition in range(bench.repetitions + 1):
+        for side in list(sides) if repetition % 2 == 0 else list(sides)[::-1]:
+            measured = _run(sides[side], threads)
+            bench.report(f"{side}, {threads} threads", measured.per_second)
+            runs[side].append(measured)
     case = f"{threads} thread" + ("s" if threads > 1 else "")
     bare = "bare HSET, synced"
     results = []
@@ -66,7 +66,9 @@ def _transactions(bench: StoreBench, threads: int) -> list[Result]:
         ("p99", "commit, p99", "ms"),
     ):
         series = {
-            side: Series(unit, getattr(own[0], field), [getattr(run, field) for run in own[1:]])
+            side: Series(
+                unit, getattr(own[0], field), [getattr(figures, field) for figures in own[1:]]
+            )
             for side, own in runs.items()
         }
         results += [row(f"{what}, {case}", s, own, bare, series) for s, own in series.items()]
@@ -132,10 +134,10 @@ def _sides(bench: StoreBench) -> dict[str, Operation]:
 def _sweeps(bench: StoreBench) -> list[Result]:
     """Measure how many headers a second one sweep collects."""
     series = Series("headers/s")
-    for turn in range(bench.repetitions + 1):
+    for repetition in range(bench.repetitions + 1):
         figure = _sweep(bench)
         bench.report("sweep", figure)
-        if turn == 0:
+        if repetition == 0:
             series.first = figure
         else:
             series.runs.append(figure)

@@ -41,11 +41,11 @@ def embedded_server(folder: Path) -> Iterator[str]:
 
 
 def row(
-    case: str, side: str, found: Series, against: str | None, series: dict[str, Series]
+    case: str, side: str, figures: Series, against: str | None, series: dict[str, Series]
 ) -> Result:
     """Return a row of the results, compared with another side if that is another one."""
     other = None if against in (None, side) else against
-    ratio = found.median / series[other].median if other else None
+    ratio = figures.median / series[other].median if other else None
     return Result(
-        case, side, found.unit, found.median, tuple(found.runs), other, ratio, found.first
+        case, side, figures.unit, figures.median, tuple(figures.runs), other, ratio, figures.first
     )

@@ -80,8 +80,8 @@ def interleave(
         Gets each side that is left out, and why; None = the error goes on.
     """
     series = {side: Series(unit) for side in sides}
-    for turn in range(repetitions + 1):
-        order = list(series) if turn % 2 == 0 else list(series)[::-1]
+    for repetition in range(repetitions + 1):
+        order = list(series) if repetition % 2 == 0 else list(series)[::-1]
         for side in order:
             try:
                 figure = sides[side]()
@@ -92,7 +92,7 @@ def interleave(
                 del series[side]
                 continue
             report(side, figure)
-            if turn == 0:
+            if repetition == 0:
                 series[side].first = figure
             else:
                 series[side].runs.append(figure)
@@ -136,9 +136,9 @@ class Results:
         self._target = target
         self.rows: list[Result] = []
 
-    def add(self, found: Sequence[Result]) -> None:
+    def add(self, results: Sequence[Result]) -> None:
         """Take the rows of a case."""
-        self.rows += found
+        self.rows += results
         if self._target is not None:
             write_json(self._target, self.rows)
 

@@ -22,7 +22,7 @@ from benchmarks.peer import SIDE as JVM
 from benchmarks.peer import Peer
 from benchmarks.place import Place
 from benchmarks.throughput import BY_CLIENT, NULL, PLAIN, TRANSACTIONAL, Bench
-from pulsar_txn_spark.spark.datasource import FORMAT
+from pulsar_txn_spark.environment import FORMAT
 
 WORKER, TOGETHER = "MiB/worker", "MiB in all"
 _ROW_BYTES = {100: 64 << 20, 10_000: 128 << 20, 1_000_000: 256 << 20}
@@ -71,14 +71,14 @@ def peaks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result
     """Measure a batch write and a batch read of each side, by the size of rows."""
     for size, total in _ROW_BYTES.items():
         rows = max(PROCESSES, min(total, bench.rows * _BYTES_PER_ROW) // size)
-        found: dict[tuple[str, str], dict[str, Series]] = {}
+        figures: dict[tuple[str, str], dict[str, Series]] = {}
         for name, side in _sides(bench, place, peer, rows, size).items():
             cases = _measured(bench, name, side, rows, size)
             for case, series in cases.items():
-                found.setdefault(case, {})[name] = series
+                figures.setdefault(case, {})[name] = series
         ours = place.side(TRANSACTIONAL)
         against = (place.side(NULL), place.side(PLAIN), place.side(BY_CLIENT), JVM)
-        for (what, unit), by_side in sorted(found.items()):
+        for (what, unit), by_side in sorted(figures.items()):
             together = "" if unit == WORKER else "_with_jvm"
             yield compare(f"{what}_peak_memory{together}_{size}_bytes", by_side, {ours: against})
 

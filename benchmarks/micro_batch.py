@@ -30,7 +30,7 @@ from benchmarks.peer import SIDE as JVM
 from benchmarks.peer import Peer
 from benchmarks.place import Place
 from benchmarks.throughput import BY_CLIENT, NULL, PLAIN, TRANSACTIONAL, Drop, Report
-from pulsar_txn_spark.spark.datasource import FORMAT
+from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.protocol import EndedBy
 from pulsar_txn_spark.txn.batch import new_nonce
@@ -246,14 +246,14 @@ def stepped(
         for side in list(phases) if block % 2 == 0 else list(phases)[::-1]:
             try:
                 with kinds[side]() as stepper:
-                    for turn in range(_WARM_UP + repetitions):
+                    for repetition in range(_WARM_UP + repetitions):
                         for shape in shapes:
                             times = stepper.step(shape)
                             spent = times["triggerExecution"]
                             series = measured[shape][side]
                             if series.first is None:
                                 series.first = spent
-                            if turn >= _WARM_UP:
+                            if repetition >= _WARM_UP:
                                 series.runs.append(spent)
                                 report(shape.case, side, spent)
                                 if shape is ONE_ROW:
@@ -296,8 +296,8 @@ def latency(
     results = [row for shape in SHAPES for row in compare(shape.case, measured[shape], ratios)]
     count = _BLOCKS * repetitions
     account = {
-        side: {phase: total / count for phase, total in sorted(found.items())}
-        for side, found in phases.items()
+        side: {phase: total / count for phase, total in sorted(figures.items())}
+        for side, figures in phases.items()
     }
     return results, account
 
@@ -367,17 +367,17 @@ def round_trips(
         exact, plain = place.side(TRANSACTIONAL) + by, place.side(PLAIN) + by
         ratios[exact] = (plain,)
         for side, transactions in ((exact, "true"), (plain, "false")):
-            series[side] = found = Series(ROUND_TRIPS)
+            series[side] = figures = Series(ROUND_TRIPS)
             commands = Counter[str]()
             with ours(spark, here, folder, transactions) as stepper, Monitor(here) as monitor:
-                for turn in range(_WARM_UP + repetitions):
+                for repetition in range(_WARM_UP + repetitions):
                     stepper.push(ROW_IN_EACH)
                     with monitor.counting() as counted:
                         stepper.wait(ROW_IN_EACH)
-                    if found.first is None:
-                        found.first = counted.round_trips
-                    if turn >= _WARM_UP:
-                        found.runs.append(counted.round_trips)
+                    if figures.first is None:
+                        figures.first = counted.round_trips
+                    if repetition >= _WARM_UP:
+                        figures.runs.append(counted.round_trips)
                         report(case, side, counted.round_trips)
                         commands.update(counted.commands)
             scripts[side] = {name: n / repetitions for name, n in commands.most_common()}

@@ -127,5 +127,5 @@ def peer(
     if not service_url or not {JAR_VARIABLE, PYTHON_VARIABLE} <= os.environ.keys():
         yield None
         return
-    with Peer(service_url, admin_url, folder, input_folder) as found:
-        yield found
+    with Peer(service_url, admin_url, folder, input_folder) as connector:
+        yield connector

@@ -19,8 +19,8 @@ from benchmarks.micro_batch import MILLISECONDS, Progress
 from benchmarks.place import Place
 from benchmarks.throughput import Bench, appended, read_stream, sink_stream, turned
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, winners_of
+from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.spark.datasource import FORMAT
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.txn.batch import new_nonce
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
@@ -54,8 +54,8 @@ def scaling(bench: Bench, place: Place) -> Iterator[list[Result]]:
         sides: dict[str, Callable[[], float]] = {
             _side(place, count): partial(write, bench, place, count) for count in _COUNTS
         }
-        one = _side(place, 1)
-        yield bench.run_case(case, sides, {side: (one,) for side in sides if side != one})
+        single = _side(place, 1)
+        yield bench.run_case(case, sides, {side: (single,) for side in sides if side != single})
 
 
 def _streamed(
@@ -111,12 +111,12 @@ def split_cost(bench: Bench, place: Place) -> Iterator[list[Result]]:
     also: dict[str, _Found] = {}
 
     def measured(kind: str) -> Callable[[], float]:
-        found = also[place.side(kind)] = _Found([], [])
+        costs = also[place.side(kind)] = _Found([], [])
 
         def run() -> float:
             times, batches = _job(bench, place, kind)
-            found.longest.append(max(times))
-            found.batches.append(batches)
+            costs.longest.append(max(times))
+            costs.batches.append(batches)
             return statistics.median(times)
 
         return run
@@ -131,10 +131,10 @@ def split_cost(bench: Bench, place: Place) -> Iterator[list[Result]]:
     ratios = {place.side(kind): (place.side(STEADY),) for kind in (OUTPUT, INPUT)}
     yield compare(case, series, ratios)
     for what, unit, pick in (
-        ("longest", MILLISECONDS, lambda found: found.longest),
-        ("number", "micro-batches", lambda found: found.batches),
+        ("longest", MILLISECONDS, lambda costs: costs.longest),
+        ("number", "micro-batches", lambda costs: costs.batches),
     ):
-        figures = {side: pick(found) for side, found in also.items()}
+        figures = {side: pick(costs) for side, costs in also.items()}
         second = {side: Series(unit, runs[0], runs[1:]) for side, runs in figures.items()}
         yield compare(f"{case}_{what}", second, ratios)
 
@@ -186,12 +186,12 @@ def _put(place: Place, topic: str, rows: pa.Table, between: Callable[[], None] |
     txn = run.coordinator.new_txn(nonce, timeout_ms=DEFAULT_TIMEOUT_MS)
     middle = rows.num_rows // 2
     written = []
-    for turn, half in enumerate((rows.slice(0, middle), rows.slice(middle))):
-        if turn and between is not None:
+    for part, half in enumerate((rows.slice(0, middle), rows.slice(middle))):
+        if part and between is not None:
             between()
         writers = TopicWriters(
             run,
-            lambda generation, turn=turn: writer_name(txn, turn, f"bench{generation}"),  # type: ignore[misc]
+            lambda generation, part=part: writer_name(txn, part, f"bench{generation}"),  # type: ignore[misc]
             lambda writer, segments: run.buffer.admit(
                 txn, nonce, DEFAULT_TIMEOUT_MS, writer, segments
             ),
@@ -210,10 +210,10 @@ def _passed(progress: Progress, rows: int) -> tuple[float, int]:
     """Wait until so many rows have passed; return the time of the micro-batches, and how many."""
     spent, batches = 0.0, 0
     while rows > 0:
-        found = progress.found.get(timeout=_PROGRESS_SECONDS)
-        if "addBatch" in found.durationMs:  # a trigger without anything new makes none
-            rows -= found.numInputRows
-            spent += found.durationMs["triggerExecution"]
+        progressed = progress.found.get(timeout=_PROGRESS_SECONDS)
+        if "addBatch" in progressed.durationMs:  # a trigger without anything new makes none
+            rows -= progressed.numInputRows
+            spent += progressed.durationMs["triggerExecution"]
             batches += 1
     if rows:
         raise RuntimeError(f"rows were doubled: found {-rows} too many")

@@ -121,10 +121,11 @@ class Job:
     @staticmethod
     def _busy(query: Any) -> dict[str, float]:
         query.awaitTermination()
-        found = [progress for progress in query.recentProgress if progress["numInputRows"]]
+        progresses = [progress for progress in query.recentProgress if progress["numInputRows"]]
         return {
-            "seconds": sum(one["durationMs"]["triggerExecution"] for one in found) / 1000,
-            "rows": sum(one["numInputRows"] for one in found),
+            "seconds": sum(progress["durationMs"]["triggerExecution"] for progress in progresses)
+            / 1000,
+            "rows": sum(progress["numInputRows"] for progress in progresses),
         }
 
     def count(self, topic: str) -> dict[str, float]:
@@ -174,9 +175,9 @@ class Job:
         row = self._spark.sql("SELECT binary(repeat('v', 100)) AS value, binary('key') AS __key")
         self._write(row, stepped.topic)
         while True:
-            found = stepped.progress.found.get(timeout=_PROGRESS_SECONDS)
-            if found.numInputRows:
-                return {"milliseconds": found.durationMs["triggerExecution"]}
+            progress = stepped.progress.found.get(timeout=_PROGRESS_SECONDS)
+            if progress.numInputRows:
+                return {"milliseconds": progress.durationMs["triggerExecution"]}
 
     def end_micro_batches(self) -> dict[str, float]:
         """Stop the stream; without one, no harm."""
@@ -202,20 +203,20 @@ class Job:
         rows = self._spark.read.format(source).options(**options).load().select("value", "__key")
         return self._peaks(rows.write.format("noop").mode("overwrite").save)
 
-    def _peaks(self, run: Any) -> dict[str, float]:
+    def _peaks(self, action: Any) -> dict[str, float]:
         self._spark._jvm.System.gc()  # noqa: SLF001 - what the run before left does not count
         for process in _processes():
             (process / "clear_refs").write_text(_RESET)
-        run()
-        found = _processes()
-        peaks = {process: _peak_mebibytes(process) for process in found}
-        workers = [peaks[process] for process, jvm in found.items() if not jvm]
+        action()
+        processes = _processes()
+        peaks = {process: _peak_mebibytes(process) for process in processes}
+        workers = [peaks[process] for process, jvm in processes.items() if not jvm]
         return {"worker": max(workers, default=0.0), "all": sum(peaks.values())}
 
 
 def _processes() -> dict[Path, bool]:
     """Return the folders in /proc of Spark's processes: the JVM, True, and its Python workers."""
-    found = {}
+    processes = {}
     for pid in _descendants():
         folder = Path("/proc") / str(pid)
         try:
@@ -223,10 +224,10 @@ def _processes() -> dict[Path, bool]:
         except OSError:  # it has ended meanwhile
             continue
         if command[0].endswith(b"java"):
-            found[folder] = True
+            processes[folder] = True
         elif b"pyspark.daemon" in command:
-            found[folder] = False
-    return found
+            processes[folder] = False
+    return processes
 
 
 def _descendants() -> list[int]:

@@ -65,26 +65,28 @@ class _Measured:
         self.at = 0
 
     def run(self) -> dict[str, float]:
-        found = {}
+        measured = {}
         self.end(self.open(), commit=True)  # births, scripts, first entries of the shared keys
         self.collect()
         keys, used = self.keys(), self.used()
         opened = [self.open() for _ in range(_COUNT)]
-        found["open"] = (self.keys() - keys) / _COUNT
-        found["open, by used_memory"] = (self.used() - used) / _COUNT
-        for one in opened:
-            self.end(one, commit=True)
-        found["finished, not collected"] = (self.keys() - keys) / _COUNT
-        found["finished, by used_memory"] = (self.used() - used) / _COUNT
+        measured["open"] = (self.keys() - keys) / _COUNT
+        measured["open, by used_memory"] = (self.used() - used) / _COUNT
+        for transaction in opened:
+            self.end(transaction, commit=True)
+        measured["finished, not collected"] = (self.keys() - keys) / _COUNT
+        measured["finished, by used_memory"] = (self.used() - used) / _COUNT
         self.collect()
-        found["committed and collected"] = (self.keys() - keys) / _COUNT
+        measured["committed and collected"] = (self.keys() - keys) / _COUNT
         keys = self.keys()
         for _ in range(_COUNT):
             self.end(self.open(), commit=False)
         self.collect()
         writers = _COUNT * self.shape.writers
-        found["aborted and collected, for each writer and segment"] = (self.keys() - keys) / writers
-        return found
+        measured["aborted and collected, for each writer and segment"] = (
+            self.keys() - keys
+        ) / writers
+        return measured
 
     def open(self) -> tuple[TxnId, str, list[Winner]]:
         nonce = secrets.token_hex(8)
@@ -121,8 +123,8 @@ class _Measured:
             self.transactions.append_ops(txn, nonce, ops)
         return txn, nonce, winners
 
-    def end(self, one: tuple[TxnId, str, list[Winner]], *, commit: bool) -> None:
-        txn, nonce, winners = one
+    def end(self, transaction: tuple[TxnId, str, list[Winner]], *, commit: bool) -> None:
+        txn, nonce, winners = transaction
         if commit:
             self.transactions.commit(txn, nonce, Outcome(winners=winners, digest=b"d" * 32))
         else:

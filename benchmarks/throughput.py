@@ -23,8 +23,8 @@ from benchmarks.peer import Peer, PeerError
 from benchmarks.place import Place
 from benchmarks.processes import Crew, Job
 from pulsar_txn_spark import TransactionalSink
+from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.segments.log import READ_SCHEMA, SegmentRef
-from pulsar_txn_spark.spark.datasource import FORMAT
 
 ROWS_PER_SECOND = "rows/s"
 TRANSACTIONAL = "exactly-once"
@@ -452,7 +452,7 @@ def transaction_cost(bench: Bench, place: Place, topic: str) -> Iterator[list[Re
             partial(bench.report, case),
         )
         pairs = zip(series[exact].runs, series[plain].runs, strict=True)
-        ratio = statistics.median(one / other for one, other in pairs)
+        ratio = statistics.median(ours / theirs for ours, theirs in pairs)
         yield [
             replace(row, ratio=ratio) if row.side == exact else row
             for row in compare(case, series, {exact: (plain,)})

@@ -94,12 +94,12 @@ def in_order(run: Runtime, topic: TopicName) -> Iterator[tuple[bytes | None, byt
     for segment in run.topics.require(topic).readable:
         ref = segment.ref
         confirmed = run.log.last_confirmed(ref)
-        [found] = run.buffer.readable([ref.id], {ref.id: confirmed}.__getitem__, [EARLIEST])
+        [readable] = run.buffer.readable([ref.id], {ref.id: confirmed}.__getitem__, [EARLIEST])
         for batch in run.log.read(
             ref,
             run.log.trimmed_to(ref),
-            found.end,
-            visible=found.visibility,
+            readable.end,
+            visible=readable.visibility,
             columns=frozenset({"key", "value"}),
             max_rows=_BATCH_ROWS,
         ):

@@ -81,7 +81,7 @@ def find(
     """
     outputs = {topic: read_committed(spark, settings, topic) for topic in _OUTPUTS}
     verdict = compare(expected, outputs)
-    found = audit_outputs(settings)
+    audited = audit_outputs(settings)
     return {
         "disordered": keys_out_of_order(settings),
         "verdict": {
@@ -94,9 +94,9 @@ def find(
             "examples": verdict.examples,
         },
         "audit": {
-            "rows": found.rows,
-            "aborted_rows": found.aborted_rows,
-            "aborted_entries": found.aborted_entries,
-            "aborted_transactions": len(set(map(txn_of_writer, found.aborted_writers))),
+            "rows": audited.rows,
+            "aborted_rows": audited.aborted_rows,
+            "aborted_entries": audited.aborted_entries,
+            "aborted_transactions": len(set(map(txn_of_writer, audited.aborted_writers))),
         },
     }

@@ -54,7 +54,7 @@ class Settings:
         return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
 
 
-_told: queue.SimpleQueue[None] = queue.SimpleQueue()
+_requests: queue.SimpleQueue[None] = queue.SimpleQueue()
 
 
 def begin() -> Settings:
@@ -71,19 +71,19 @@ def _hold_leash() -> None:
     However the demo ends, also by SIGKILL, the kernel closes that pipe; so nothing is left over.
     """
     while os.read(0, 1):
-        _told.put(None)
+        _requests.put(None)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def wait_to_be_told() -> None:
     """Wait until the demo says that it is time for the next thing."""
-    _told.get()
+    _requests.get()
 
 
 def told_within(seconds: float) -> bool:
     """Wait so long at most; tell whether the demo said that it is time."""
     try:
-        _told.get(timeout=seconds)
+        _requests.get(timeout=seconds)
     except queue.Empty:
         return False
     return True

@@ -127,11 +127,11 @@ Order = Mapping[str, Sequence[int]]
 
 def by_key(messages: Iterable[Message]) -> dict[str, list[int]]:
     """Sort flights by their keys; those without one have no order."""
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for key, value in messages:
         if key is not None and value is not None:
-            found.setdefault(key, []).append(json.loads(value)["id"])
-    return found
+            positions.setdefault(key, []).append(json.loads(value)["id"])
+    return positions
 
 
 def disordered(before: Order, after: Mapping[str, Order]) -> list[str]:
@@ -147,8 +147,8 @@ def disordered(before: Order, after: Mapping[str, Order]) -> list[str]:
     wrong = []
     for key in sorted(set(before).union(*after.values())):
         place = {number: at for at, number in enumerate(before.get(key, ()))}
-        for found in after.values():
-            came = [place.get(number, -1) for number in found.get(key, ())]
+        for positions in after.values():
+            came = [place.get(number, -1) for number in positions.get(key, ())]
             if came != sorted(came):
                 wrong.append(key)
                 break

@@ -184,8 +184,8 @@ class Run:
             "Exactly once" if exact else "NOT exact",
             ("", "expected", "found"),
             [
-                (name, "" if expected is None else f"{expected:,}", f"{found:,}")
-                for name, expected, found in figures
+                (name, "" if expected is None else f"{expected:,}", f"{actual:,}")
+                for name, expected, actual in figures
             ],
             figures=2,
         )

@@ -60,12 +60,12 @@ def place_of(description: str | None) -> Iterator[Place]:
         help="options such as store.url=redis://localhost:6379 or service.url=... admin.url=...",
     )
     chosen = parser.parse_args()
-    given = dict(option.split("=", 1) for option in chosen.options)
+    options = dict(option.split("=", 1) for option in chosen.options)
     if chosen.store is not None:
-        yield _place(chosen.store.resolve(), given)
+        yield _place(chosen.store.resolve(), options)
         return
     with tempfile.TemporaryDirectory(prefix="pulsar-txn-example-") as temporary:
-        place = _place(Path(temporary), given)
+        place = _place(Path(temporary), options)
         try:
             yield place
         finally:
@@ -73,9 +73,9 @@ def place_of(description: str | None) -> Iterator[Place]:
                 stop_server(place.options["store.path"])
 
 
-def _place(folder: Path, given: dict[str, str]) -> Place:
-    store = {} if "store.url" in given else {"store.path": str(folder / "store")}
-    return Place({**store, **given}, folder)
+def _place(folder: Path, options: dict[str, str]) -> Place:
+    store = {} if "store.url" in options else {"store.path": str(folder / "store")}
+    return Place({**store, **options}, folder)
 
 
 @contextmanager

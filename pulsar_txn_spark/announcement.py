@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 
-_told: set[str] = set()
+_announced: set[str] = set()
 
 
 def announce(text: str) -> None:
     """Print a line on standard error, once in this process."""
-    if text not in _told:
-        _told.add(text)
+    if text not in _announced:
+        _announced.add(text)
         print(f"pulsar_txn: {text}", file=sys.stderr, flush=True)  # noqa: T201 — what it is for

@@ -16,10 +16,7 @@ FORMAT = "pulsar_txn"
 """The name of the data source: ``spark.readStream.format(FORMAT)``."""
 
 LEAST_PYTHON = (3, 11)
-LEAST_PYSPARK = (
-    4,
-    2,
-)  # latestOffset(start, limit), admission control and AvailableNow came with it
+LEAST_PYSPARK = (4, 2)  # the first with latestOffset(start, limit) and AvailableNow
 LEAST_JAVA = 17  # what Spark 4 is compiled for
 
 _JAVA_TIMEOUT_S = 20  # a JVM prints its version in under a second; more means that it hangs
@@ -38,17 +35,18 @@ def require_python_and_pyspark() -> None:
             f"{_dotted(LEAST_PYTHON)} or newer"
         )
     try:
-        found = version("pyspark")
+        installed = version("pyspark")
     except PackageNotFoundError:
         try:
-            found = version("pyspark-client")
+            installed = version("pyspark-client")
         except PackageNotFoundError:
             return  # Spark's own distribution, put on the path without pip: it has no metadata
-    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    numbers = tuple(int(part) for part in re.findall(r"\d+", installed)[:2])
     if numbers < LEAST_PYSPARK:
         raise EnvironmentTooOldError(
-            f"PySpark {found} is too old: pulsar_txn needs {_dotted(LEAST_PYSPARK)} or newer, as "
-            "the admission control of Python sources came with it. Run: pip install 'pyspark>=4.2'"
+            f"PySpark {installed} is too old: pulsar_txn needs {_dotted(LEAST_PYSPARK)} or newer, "
+            "as the admission control of Python sources came with it. Run: pip install "
+            "'pyspark>=4.2'"
         )
 
 
@@ -73,12 +71,12 @@ def require_java() -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentTooOldError(f"{java} does not run: {error}") from error
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
-    if found is None:
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    if match is None:
         return  # a vendor's wording that we do not know: Spark will tell
-    if int(found[1]) < LEAST_JAVA:
+    if int(match[1]) < LEAST_JAVA:
         raise EnvironmentTooOldError(
-            f"Java {found[1]} ({java}) is too old: Spark needs {LEAST_JAVA} or newer. Install one "
+            f"Java {match[1]} ({java}) is too old: Spark needs {LEAST_JAVA} or newer. Install one "
             "and set JAVA_HOME"
         )
 

@@ -495,7 +495,7 @@ def observation(metric: Metric, value: float, *labels: str) -> dict[str, int]:
 
 def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Add counts up."""
-    found: Counter[str] = Counter()
-    for one in counts:
-        found.update(one)
-    return dict(found)
+    sums: Counter[str] = Counter()
+    for counters in counts:
+        sums.update(counters)
+    return dict(sums)

@@ -183,7 +183,7 @@ class StoreMetrics:
 
 def _by_metric(states: Sequence[TcState]) -> Mapping[str, dict[_Labels, int]]:
     """Sort what all TCs have counted by metric and labels."""
-    found: dict[str, dict[_Labels, int]] = defaultdict(lambda: defaultdict(int))
+    by_metric: dict[str, dict[_Labels, int]] = defaultdict(lambda: defaultdict(int))
     for tc, state in enumerate(states):
         for field, amount in state.counts.items():
             name, *labels = field.split("|")
@@ -191,8 +191,8 @@ def _by_metric(states: Sequence[TcState]) -> Mapping[str, dict[_Labels, int]]:
             if metric is None:
                 continue  # counted by another version of this package
             own = (str(tc),) if metric.by_script else ()
-            found[name][*own, *labels] += amount
-    return found
+            by_metric[name][*own, *labels] += amount
+    return by_metric
 
 
 def _label_sets(metric: Metric, coordinators: int) -> Iterator[_Labels]:
@@ -212,7 +212,7 @@ def _counters(metric: Metric, counts: Mapping[_Labels, int], coordinators: int) 
 def _histograms(
     metric: Metric, counts: Mapping[_Labels, int], coordinators: int
 ) -> dict[_Labels, _Histogram]:
-    found = {}
+    histograms = {}
     for labels in _label_sets(metric, coordinators):
         cumulated, buckets = 0, []
         for bound in metric.buckets:
@@ -221,8 +221,10 @@ def _histograms(
             buckets.append((metrics.bound_name(bound), float(cumulated)))
         cumulated += counts.get((*labels, metrics.INFINITY), 0)
         buckets.append((metrics.INFINITY, float(cumulated)))
-        found[labels] = _Histogram(buckets, counts.get((*labels, metrics.SUM), 0) / metric.scale)
-    return found
+        histograms[labels] = _Histogram(
+            buckets, counts.get((*labels, metrics.SUM), 0) / metric.scale
+        )
+    return histograms
 
 
 _FAMILIES = {

@@ -127,7 +127,9 @@ def _passed_on() -> Iterator[str]:
     taken = [
         (
             f"`pulsar.{kind}.*`",
-            ", ".join(f"`{one.name}`{' (*secret*)' if one.secret else ''}" for one in options),
+            ", ".join(
+                f"`{option.name}`{' (*secret*)' if option.secret else ''}" for option in options
+            ),
         )
         for kind, options in PASS_THROUGH.items()
     ]

@@ -31,8 +31,13 @@ ROWS = 100
 
 def main(folder: Path) -> None:
     """Make the archive if there is none for this Java and this PySpark, and print the options."""
-    told = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
-    made_of = [told.stderr, version("pyspark"), str(folder.resolve()), Path(__file__).read_text()]
+    java = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
+    made_of = [
+        java.stderr,
+        version("pyspark"),
+        str(folder.resolve()),
+        Path(__file__).read_text(),
+    ]
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
     archive, options = folder / f"spark-classes-{key}.jsa", folder / f"spark-options-{key}"
     if not options.exists():
@@ -47,12 +52,12 @@ def _made(archive: Path) -> str:
     """Make the archive; return the options that use it, or none."""
     print("Keeping the classes that Spark loads, to start it in half the time", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
-        found = Path(folder, "classes.jsa")
+        archive = Path(folder, "classes.jsa")
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_SUBMIT_OPTS": f'{SHORT_LIVED} {QUIET} "-XX:ArchiveClassesAtExit={found}"',
+            "SPARK_SUBMIT_OPTS": f'{SHORT_LIVED} {QUIET} "-XX:ArchiveClassesAtExit={archive}"',
         }
         try:
             ran = subprocess.run(
@@ -66,10 +71,10 @@ def _made(archive: Path) -> str:
         except subprocess.TimeoutExpired:
             reason = f"it took more than {TIMEOUT_S} s"
         else:
-            if ran.returncode == 0 and found.exists():
+            if ran.returncode == 0 and archive.exists():
                 # A rename, which is all or nothing, works within one file system only.
                 part = archive.with_suffix(".part")
-                part.write_bytes(found.read_bytes())
+                part.write_bytes(archive.read_bytes())
                 part.rename(archive)
                 return f'{QUIET} "-XX:SharedArchiveFile={archive}"'
             log = archive.with_suffix(".log")

@@ -192,8 +192,8 @@ def _one_includes_the_other(some: Iterable[bytes], others: Iterable[bytes]) -> b
     Adaptive execution cancels the reading of one side of a join if the other side is empty, in one
     run earlier than in the next.
     """
-    one, two = set(some), set(others)
-    return one <= two or two <= one
+    first, second = set(some), set(others)
+    return first <= second or second <= first
 
 
 def _rows_differ(committed: Evidence, now: Evidence) -> str | None:

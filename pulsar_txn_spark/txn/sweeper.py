@@ -202,7 +202,7 @@ class Sweeper:
         before = report.materialized
         for txn, header in zip(pending, self._store.read_txns(pending), strict=True):
             self._carry_out(txn, header, report)
-        more_undone = len(pending) == _AT_A_TIME and report.materialized > before
+        more_pending = len(pending) == _AT_A_TIME and report.materialized > before
         # Step 3: close the segments, so that nobody registers anything below F there again. The
         # script refuses while anything below F is still registered.
         offset = self._offsets.get(tc, 0)
@@ -240,7 +240,7 @@ class Sweeper:
         report.headers_removed += removed
         self._offsets[tc] = offset + page.seen - removed if page.more else 0
         # Where nothing could go, the next sweep looks behind: this one would only scan on.
-        return more_undone or (page.more and removed > 0)
+        return more_pending or (page.more and removed > 0)
 
     def _carry_out(
         self, txn: TxnId, header: TxnHeader | None, report: SweepReport

@@ -747,7 +747,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_side_that_adaptive_execution_cancelled_in_one_run_does_not_stop_the_replay",
         Edit(
             f"{TXN}/replay_evidence.py",
-            "    return one <= two or two <= one\n",
+            "    return first <= second or second <= first\n",
             "    return False\n",
         ),
     ),
