@@ -26,7 +26,7 @@ from benchmarks.measure import Result, interleave
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome, Winner
-from pulsar_txn_spark.store.protocol import OpLogSettings, SegmentDecision, TxnState, WriterFate
+from pulsar_txn_spark.store.records import OpLogSettings, SegmentDecision, TxnState, WriterFate
 from pulsar_txn_spark.store.redis import connection
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
 from pulsar_txn_spark.store.redis.store import RedisStore
@@ -232,17 +232,17 @@ def gates(bench: StoreBench) -> list[Result]:
     coordinator = TransactionCoordinator(store)
     txn = coordinator.new_txn(secrets.token_hex(8), timeout_ms=TIMEOUT_MS)
     writers = [writer_name(txn, task, "abcdef012345") for task in range(_DROPPED)]
-    store.gates(plain)
+    store.segments.gates(plain)
     for writer in writers:
-        store.pin(txn, writer, marked)
+        store.segments.pin(txn, writer, marked)
     fates = tuple(WriterFate(writer, EARLIEST) for writer in writers)
-    store.materialize(txn, TxnState.ABORTED, [SegmentDecision(s, fates) for s in marked])
+    store.segments.materialize(txn, TxnState.ABORTED, [SegmentDecision(s, fates) for s in marked])
     client = connection.connect(StoreConfig(path=bench.path))
     results = []
 
     def read(segments: Sequence[str]) -> float:
         began = time.perf_counter()
-        store.gates(segments)
+        store.segments.gates(segments)
         return (time.perf_counter() - began) * 1000
 
     without, having = "no transaction ever", f"{_DROPPED} dropped writers each"
@@ -252,7 +252,7 @@ def gates(bench: StoreBench) -> list[Result]:
     results += [row(case, s, figures, having, series) for s, figures in series.items()]
     for side, segments in ((without, plain), (having, marked)):
         before = client.info("stats")["total_net_output_bytes"]
-        store.gates(segments)
+        store.segments.gates(segments)
         size = float(client.info("stats")["total_net_output_bytes"] - before)
         results.append(Result(case, side, "bytes", size, (size,)))
     return results

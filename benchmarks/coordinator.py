@@ -18,7 +18,7 @@ from benchmarks.measure import Result, Series
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.store.protocol import EndedBy, TxnState
+from pulsar_txn_spark.store.records import EndedBy, TxnState
 from pulsar_txn_spark.store.redis import connection
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
@@ -118,7 +118,9 @@ def _sides(bench: StoreBench) -> dict[str, Operation]:
     def decided(_: int) -> float:
         nonce = secrets.token_hex(8)
         txn = transactions.new_txn(nonce, timeout_ms=TIMEOUT_MS)
-        return timed(lambda: store.end_txn(txn, TxnState.COMMITTED, b"", EndedBy.OWNER, nonce))
+        return timed(
+            lambda: store.transactions.end(txn, TxnState.COMMITTED, b"", EndedBy.OWNER, nonce)
+        )
 
     return {
         "with a writer": with_writer,

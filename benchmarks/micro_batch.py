@@ -32,7 +32,7 @@ from benchmarks.place import Place
 from benchmarks.throughput import BY_CLIENT, NULL, PLAIN, TRANSACTIONAL, Drop, Report
 from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.store.protocol import EndedBy
+from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.txn.batch import new_nonce
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS, as_record
 from pulsar_txn_spark.txn.transaction_buffer import writer_name

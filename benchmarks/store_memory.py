@@ -16,7 +16,7 @@ from benchmarks.measure import Result
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome, Winner
-from pulsar_txn_spark.store.protocol import EndedBy, TxnId
+from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis import connection
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
 from pulsar_txn_spark.txn.participants import pointer_intent

@@ -41,7 +41,7 @@ from pulsar_txn_spark.metrics import METRICS, VALUES, Kind, Label, Metric
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.protocol import NOWHERE, Gate, TcState
+from pulsar_txn_spark.store.records import NOWHERE, Gate, TcState
 from pulsar_txn_spark.txn.health import stuck_participants, tc_states
 
 _LOG = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class StoreMetrics:
         refs = self._segments()
         examined = refs[:_EXAMINED_SEGMENTS]
         ids = [ref.id for ref in examined]
-        gates = self._run.store.gates(ids, [NOWHERE] * len(ids)) if ids else []
+        gates = self._run.store.segments.gates(ids, [NOWHERE] * len(ids)) if ids else []
         pairs = list(zip(examined, gates, strict=True))
         written = {ref.topic for ref, gate in pairs if gate.contains_txn}
         values[metrics.TXN_TOPICS.name][()] = len(written)
@@ -161,7 +161,7 @@ class StoreMetrics:
 
     def _segments(self) -> list[SegmentRef]:
         refs: list[SegmentRef] = []
-        for name in self._run.store.list_topics()[:_EXAMINED_TOPICS]:
+        for name in self._run.store.meta.list_topics()[:_EXAMINED_TOPICS]:
             try:
                 topology = self._run.topics.find(TopicName.parse(name))
             except OptionError:

@@ -31,13 +31,7 @@ from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, TaskWrite
-from pulsar_txn_spark.store.protocol import (
-    EndedBy,
-    OpLogSettings,
-    SubscriptionRef,
-    TxnId,
-    TxnState,
-)
+from pulsar_txn_spark.store.records import EndedBy, OpLogSettings, SubscriptionRef, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.health import stuck_participants, tc_states
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER, MetadataPendingAckStore
@@ -199,9 +193,9 @@ def test_decisions_are_counted_with_their_result_by_the_step_that_makes_them(
     world.commit(txn, world.write(txn, "a"))
     world.abort(txn)  # too late
     other = world.open()
-    world.store.end_txn(other.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "a stranger")
-    world.store.end_txn(other.id, TxnState.ABORTED, b"", EndedBy.EXPIRED)
-    world.store.end_txn(TxnId(0, 4711), TxnState.ABORTED, b"", EndedBy.FENCE)
+    world.store.transactions.end(other.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "a stranger")
+    world.store.transactions.end(other.id, TxnState.ABORTED, b"", EndedBy.EXPIRED)
+    world.store.transactions.end(TxnId(0, 4711), TxnState.ABORTED, b"", EndedBy.FENCE)
     world.store.deliver_tally()
     found = samples(run)
     assert [found[f"{cas}|{result}"] for result in ("ok", "conflict", "reject")] == [1, 1, 3]
@@ -243,7 +237,7 @@ def test_op_records_are_counted_once_and_are_outstanding_until_they_are_collecte
     found = samples(run)
     assert (found[written], found[outstanding]) == (3, 3)
     world.commit(txn)
-    world.store.forget_ops(txn.id, txn.nonce)
+    world.store.op_log.forget(txn.id, txn.nonce)
     found = samples(run)
     assert (found[written], found[outstanding]) == (3, 0)
 
@@ -263,7 +257,7 @@ def test_op_records_that_were_gathered_are_counted_like_any_other(
     found = samples(run)
     assert (found[f"{OPS}_op_writes_total"], found[f"{OPS}_outstanding_op_records"]) == (4, 4)
     world.commit(one)
-    world.store.forget_ops(one.id, one.nonce)
+    world.store.op_log.forget(one.id, one.nonce)
     found = samples(run)
     assert (found[f"{OPS}_op_writes_total"], found[f"{OPS}_outstanding_op_records"]) == (4, 1)
     world.store.deliver_tally()
@@ -349,10 +343,10 @@ def test_acknowledgements_are_counted_by_the_steps_that_place_them(run: Runtime)
 
 
 def test_the_time_of_index_queries_is_observed_by_index(run: Runtime, world: World) -> None:
-    world.store.gates([SEGMENT, OTHER_SEGMENT])
-    world.store.read_cursors([SEGMENT], "sub")
-    world.store.list_open(0, deadline_ms=None, limit=1)
-    world.store.list_final(0, limit=1)
+    world.store.segments.gates([SEGMENT, OTHER_SEGMENT])
+    world.store.subscriptions.read_cursors([SEGMENT], "sub")
+    world.store.transactions.list_open(0, deadline_ms=None, limit=1)
+    world.store.transactions.list_final(0, limit=1)
     world.store.deliver_tally()
     found = samples(run)
     for index in metrics.VALUES[metrics.Label.INDEX]:
@@ -412,7 +406,7 @@ def test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next(
 ) -> None:
     txn = world.open()
     world.store.tally.count(metrics.ACK_LOG_BY_SIZE, amount=5)
-    world.store.end_txn(txn.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "a stranger")
+    world.store.transactions.end(txn.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "a stranger")
     assert value(run, metrics.ACK_LOG_BY_SIZE.name) == 0
     world.commit(txn)
     assert value(run, metrics.ACK_LOG_BY_SIZE.name) == 5
@@ -436,7 +430,7 @@ def test_a_malformed_count_does_not_harm_the_decision_that_it_goes_along_with(
     txn = world.open()
     field = f"{metrics.COMMITS.name}|{txn.id.tc}"
     world.client.hset(f"{{tc{txn.id.tc}}}:metrics", field, "no number")
-    world.store.end_txn(txn.id, TxnState.COMMITTED, b"", EndedBy.OWNER, txn.nonce)
+    world.store.transactions.end(txn.id, TxnState.COMMITTED, b"", EndedBy.OWNER, txn.nonce)
     assert world.state(txn) is TxnState.COMMITTED
 
 
@@ -468,7 +462,7 @@ def test_a_header_that_waits_for_a_participant_is_told_until_that_has_materializ
     txn = world.open()
     winner, other = world.write(txn, "a"), world.write(txn, "b", segment=OTHER_SEGMENT)
     world.decide(txn, winner, other)
-    world.store.materialize(txn.id, TxnState.COMMITTED, [])
+    world.store.segments.materialize(txn.id, TxnState.COMMITTED, [])
     states = tc_states(world.store)
     assert stuck_participants(world.store, states) == [], "its decision is only just made"
     index = f"{{tc{txn.id.tc}}}:idx:txn-unmaterialized"
@@ -638,7 +632,7 @@ def test_a_store_that_is_down_is_told_and_makes_up_no_figures(
     def down(*_: object, **__: object) -> None:
         raise StoreUnavailableError("nobody there")
 
-    monkeypatch.setattr(type(run.store), "tc_state", down)
+    monkeypatch.setattr(type(run.store.transactions), "tc_state", down)
     assert samples(run) == {metrics.STORE_UP.name: 0}
 
 

@@ -144,12 +144,14 @@ def test_a_drained_segment_is_deleted_on_the_broker_and_its_children_are_not(
     append(1, b"young")
     end = segment(0).sealed_at
     assert end is not None
-    run.store.claim_cursor(segment(0).ref.id, "sub", "q", 1, EARLIEST)
-    run.store.change_property(str(topic), "__retention", '{"time_ms": 0, "size_bytes": null}')
+    run.store.subscriptions.claim_cursor(segment(0).ref.id, "sub", "q", 1, EARLIEST)
+    run.store.topics.change_property(
+        str(topic), "__retention", '{"time_ms": 0, "size_bytes": null}'
+    )
     assert run.sweeper(0).sweep().segments_deleted == 0, "the subscription has not read it"
     put_cursor(run.store, segment(0).ref.id, "sub", end)
-    run.store.delete_cursor(segment(0).ref.id, "sub")
-    run.store.claim_cursor(segment(0).ref.id, "sub", "q", 1, end)
+    run.store.subscriptions.delete_cursor(segment(0).ref.id, "sub")
+    run.store.subscriptions.claim_cursor(segment(0).ref.id, "sub", "q", 1, end)
     report = run.sweeper(0).sweep()
     assert report.segments_deleted == 1
     assert [why for why in report.stuck if str(topic) in why] == []
@@ -158,7 +160,7 @@ def test_a_drained_segment_is_deleted_on_the_broker_and_its_children_are_not(
         run.log.last_confirmed(segment(0).ref)
     names = api("GET", "persistent/public/default")
     assert segment(0).ref.log_name not in names
-    assert run.store.list_subscriptions(segment(1).ref.id) == ["sub"]
+    assert run.store.subscriptions.names(segment(1).ref.id) == ["sub"]
     last = run.log.last_confirmed(segment(1).ref)
     assert read_values(run.log, segment(1).ref, EARLIEST, last) == [b"young"]
     run.topics.delete(topic)

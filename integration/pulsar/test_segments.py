@@ -108,9 +108,9 @@ def test_a_topic_is_scaled_by_the_brokers_counters_also_when_they_begin_anew(
     policy = ScalingPolicy(
         enabled=True, rows_per_s=100, hot_for_ms=0, split_pause_ms=0, merge_pause_ms=0
     )
-    run.store.change_property(str(topic), SCALING_PROPERTY, policy.serialize())
+    run.store.topics.change_property(str(topic), SCALING_PROPERTY, policy.serialize())
     clock_ms = [1_000_000]
-    monkeypatch.setattr(run.store, "lowest_open", lambda _tc: (1, clock_ms[0]))
+    monkeypatch.setattr(run.store.transactions, "lowest_open", lambda _tc: (1, clock_ms[0]))
 
     def after_10_s(*, dry_run: bool = False) -> Decision:
         clock_ms[0] += 10_000

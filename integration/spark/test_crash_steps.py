@@ -30,7 +30,7 @@ from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router
 from pulsar_txn_spark.steps import Phase, Step
-from pulsar_txn_spark.store.protocol import OpLogSettings
+from pulsar_txn_spark.store.records import OpLogSettings
 from pulsar_txn_spark.store.redis.server import stop_server
 
 ENTRIES = 120
@@ -180,7 +180,7 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
     # Each worker writes its first record on a coordinator by itself, and learns from the answer
     # that further ones are gathered: both forms are in every run.
     for tc in range(run.store.identity.coordinators):
-        run.store.set_op_log(tc, OpLogSettings(enabled=True))
+        run.store.op_log.change_settings(tc, OpLogSettings(enabled=True))
 
     for step in killed_at:
         code, output = start(folder, sink, 10, job, f"{step}:{phase}:{NTH[phase]}")

@@ -101,10 +101,10 @@ def test_reads_and_writes_of_an_attempt_have_one_name_that_no_other_driver_has(
     lab.produce(source, "a")
     query.run(df=lab.source(source, subscription="s", startingOffsets="subscription"))
     metadata = json.loads((lab.checkpoint() / "metadata").read_text())
-    found = lab.run.store.read_plans(metadata["id"], "0")
+    found = lab.run.store.queries.read_plans(metadata["id"], "0")
     [plan] = [ReadPlan.parse(record) for record in found.values()]
-    [sink] = lab.run.store.read_sinks(metadata["id"])
-    pointer = Pointer.FromString(lab.run.store.read_pointer(sink, metadata["id"]).own)
+    [sink] = lab.run.store.queries.read_sinks(metadata["id"])
+    pointer = Pointer.FromString(lab.run.store.sinks.read_pointer(sink, metadata["id"]).own)
     driver, _, attempt = pointer.owner.partition("|")
     assert attempt == plan.run_id
     # On Linux, where processes can be named.

@@ -50,7 +50,7 @@ def produce(run: Runtime, topic: str, start: int, stop: int) -> None:
     writers.append(TopicName.parse(topic), rows)
     for written in writers.finish():
         assert written.receipt.last is not None
-        run.store.raise_high(written.segment.id, written.receipt.last)
+        run.store.segments.raise_high(written.segment.id, written.receipt.last)
     writers.close()
 
 
@@ -104,7 +104,7 @@ def test_a_job_goes_on_while_its_input_and_its_output_change(any_lab: Lab) -> No
         run.topics.require(topic).require_tiling()
     # The subscription has followed to the end of every segment.
     for segment in run.topics.require(from_).readable:
-        [cursor] = run.store.read_cursors([segment.ref.id], "s")
+        [cursor] = run.store.subscriptions.read_cursors([segment.ref.id], "s")
         end = run.log.last_confirmed(segment.ref)
         assert end == EARLIEST or (cursor is not None and cursor.position == end)
 
@@ -155,7 +155,7 @@ def test_the_end_of_a_transaction_on_sealed_segments_appends_nothing_and_does_no
     )
     # Its end is carried out in full: nobody waits for a sealed segment.
     for txn in (winner.txn, loser.txn):
-        header = run.store.read_txn(txn)
+        header = run.store.transactions.read(txn)
         assert header is not None
         assert header.materialized
     assert lab.values(out) == ["a", "b"]
@@ -248,7 +248,7 @@ def test_a_segment_that_was_deleted_unread_is_a_data_loss_and_a_read_one_leaves_
     parent = topology.segment("0")
     run.log.delete(parent.ref)
     deleted = topology.with_state([parent.ref.id], SegmentState.DELETED)
-    assert run.store.swap_topology(str(name), topology.version, deleted.serialize()) is not None
+    assert run.store.topics.swap(str(name), topology.version, deleted.serialize()) is not None
     produce(run, source, 300, 400)
     lab.drain(job(lab, source, out))
     assert found_in(run, out) == list(range(400))

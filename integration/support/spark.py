@@ -28,7 +28,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.store.protocol import EndedBy, TxnId
+from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.testing.pulsar_server import Broker
 from pulsar_txn_spark.txn.batch import new_nonce
@@ -191,7 +191,7 @@ class Lab:
         last = writer.flush().last
         writer.close()
         assert last is not None
-        self.run.store.raise_high(ref.id, last)
+        self.run.store.segments.raise_high(ref.id, last)
 
     def produce_each(self, topic: str, *values: str, segment: int = 0) -> None:
         """Write each value as an entry of its own: admission control counts in entries."""
@@ -253,8 +253,10 @@ class Lab:
 
         def extended() -> bool:
             for tc in range(store.identity.coordinators):
-                for txn, deadline_ms in store.list_open(tc, deadline_ms=None, limit=100):
-                    header = store.read_txn(txn)
+                for txn, deadline_ms in store.transactions.list_open(
+                    tc, deadline_ms=None, limit=100
+                ):
+                    header = store.transactions.read(txn)
                     if header is not None and header.query == query:
                         deadlines.add(deadline_ms)
             return len(deadlines) > beats
@@ -274,7 +276,9 @@ class Lab:
 
     def cursor(self, topic: str, subscription: str) -> Position | None:
         """Return where a subscription stands in the topic's first segment."""
-        found = self.run.store.read_cursors([self.segments(topic)[0].id], subscription)[0]
+        found = self.run.store.subscriptions.read_cursors(
+            [self.segments(topic)[0].id], subscription
+        )[0]
         return found.position if found else None
 
     def end(self, topic: str) -> Position:

@@ -374,7 +374,7 @@ class Admin:
     def _stored_properties(self, topic: str) -> dict[str, str]:
         run = self._run
         topology = run.topics.require(self._name(topic))
-        return run.store.read_properties(str(topology.topic))
+        return run.store.topics.read_properties(str(topology.topic))
 
     def _change_property(self, topic: str, name: str, value: str | None) -> bool:
         run = self._run

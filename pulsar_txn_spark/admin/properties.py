@@ -6,7 +6,7 @@ from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.errors import NotAllowedError
 from pulsar_txn_spark.segments.log import CONTAINS_TXN
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.store.protocol import NOWHERE, Code
+from pulsar_txn_spark.store.records import NOWHERE, Code
 
 INTERNAL_PROPERTIES = frozenset({"__upkeep", "__load"})
 """Who maintains the topic at the moment, and the load that was measured: no settings."""
@@ -18,9 +18,9 @@ SYSTEM_PREFIX = "__"
 def read_properties(run: Runtime, topology: Topology) -> dict[str, str]:
     """Return a topic's properties, with the system's own but without internal ones."""
     ids = [segment.ref.id for segment in topology.segments]
-    gates = run.store.gates(ids, [NOWHERE] * len(ids))
+    gates = run.store.segments.gates(ids, [NOWHERE] * len(ids))
     contains = any(gate.contains_txn for gate in gates)
-    stored = run.store.read_properties(str(topology.topic))
+    stored = run.store.topics.read_properties(str(topology.topic))
     return {name: value for name, value in stored.items() if name not in INTERNAL_PROPERTIES} | {
         CONTAINS_TXN: str(contains).lower(),
     }
@@ -48,7 +48,7 @@ def change_property(run: Runtime, topology: Topology, name: str, value: str | No
         If the topic was deleted meanwhile.
     """
     topic = str(topology.topic)
-    answer = run.store.change_property(topic, name, value, incarnation=topology.incarnation)
+    answer = run.store.topics.change_property(topic, name, value, incarnation=topology.incarnation)
     if answer.code is not Code.OK:
         # Either there was no such property to remove, or the topic is not there any more.
         run.topics.lives.again(topology, f"its property {name!r} was to be changed")

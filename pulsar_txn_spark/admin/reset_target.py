@@ -13,7 +13,7 @@ from pulsar_txn_spark.errors import OptionError, SegmentNotFoundError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topology import Segment, Topology
-from pulsar_txn_spark.store.protocol import CursorStart
+from pulsar_txn_spark.store.records import CursorStart
 
 _WORDS = ("earliest", "latest", "here")
 
@@ -119,7 +119,7 @@ class ResetTarget:
 
 def is_retired(run: Runtime, segment: Segment) -> bool:
     """Tell whether retention has deleted a segment, which then had nothing left to read."""
-    return run.store.holds([segment.ref.id])[0].retired
+    return run.store.segments.holds([segment.ref.id])[0].retired
 
 
 def _committed_end(run: Runtime, segment: SegmentRef) -> Position:

@@ -15,7 +15,7 @@ from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
-from pulsar_txn_spark.store.protocol import Code, Cursor, TxnId
+from pulsar_txn_spark.store.records import Code, Cursor, TxnId
 
 _TRIES = 64  # each lost race means that a transaction or another administrator has made progress
 
@@ -56,7 +56,7 @@ def reset(
         _settle(run, segment.ref.id, subscription, topology)
         if target.leaves(segment):
             _refuse_single(run, segment.ref, subscription)
-    number = 0 if dry_run else run.store.next_source_incarnation()
+    number = 0 if dry_run else run.store.meta.next_source_incarnation()
     moves = []
     for segment in segments:
         move = _reset(run, segment, subscription, topology, target, number)
@@ -79,7 +79,7 @@ def _reset(
     """
     id_ = segment.ref.id
     for _ in range(_TRIES):
-        [cursor] = run.store.read_cursors([id_], subscription)
+        [cursor] = run.store.subscriptions.read_cursors([id_], subscription)
         try:
             start = target.of(run, segment)
         except SegmentNotFoundError:
@@ -90,7 +90,7 @@ def _reset(
             return None
         after = MessagePosition.whole(start.position) if start else _acknowledged(cursor)
         if number:
-            answer = run.store.reset_cursor(id_, subscription, start, cursor, number)
+            answer = run.store.subscriptions.reset_cursor(id_, subscription, start, cursor, number)
             if answer.code is Code.PENDING:
                 _settle(run, id_, subscription, topology)
                 continue
@@ -120,7 +120,7 @@ def _active_ms(run: Runtime, cursor: Cursor | None) -> int | None:
     """Return how long ago a transaction moved a cursor, as long as its header is there."""
     if cursor is None or not cursor.txn or not cursor.query:
         return None
-    header = run.store.read_txn(TxnId.parse(cursor.txn))
+    header = run.store.transactions.read(TxnId.parse(cursor.txn))
     if header is None or header.finalized_ms is None:
         return None
     return max(0, header.now_ms - header.finalized_ms)
@@ -134,12 +134,12 @@ def delete(run: Runtime, topic: TopicName, subscription: str) -> None:
         _settle(run, segment.ref.id, subscription, topology)
     for segment in segments:
         id_ = segment.ref.id
-        answer = run.store.delete_cursor(id_, subscription)
+        answer = run.store.subscriptions.delete_cursor(id_, subscription)
         for _ in range(_TRIES):
             if answer.code is not Code.PENDING:
                 break
             _settle(run, id_, subscription, topology)
-            answer = run.store.delete_cursor(id_, subscription)
+            answer = run.store.subscriptions.delete_cursor(id_, subscription)
 
 
 def find(run: Runtime, topic: TopicName, subscription: str) -> Topology:
@@ -154,9 +154,9 @@ def find(run: Runtime, topic: TopicName, subscription: str) -> Topology:
     """
     topology = run.topics.require(topic)
     ids = [segment.ref.id for segment in topology.readable]
-    cursors = run.store.read_cursors(ids, subscription)
+    cursors = run.store.subscriptions.read_cursors(ids, subscription)
     if all(cursor is None for cursor in cursors):
-        known = sorted({name for id_ in ids for name in run.store.list_subscriptions(id_)})
+        known = sorted({name for id_ in ids for name in run.store.subscriptions.names(id_)})
         raise SubscriptionNotFoundError(
             f"topic {topology.topic} has no subscription {subscription!r}; there are: "
             f"{', '.join(known) or 'none'}. A query or a client makes one when it starts"
@@ -176,7 +176,7 @@ def _settle(run: Runtime, segment: str, subscription: str, topology: Topology) -
     """
     missing: set[TxnId] = set()
     for _ in range(_TRIES):
-        acks = run.store.read_acks(segment, subscription)
+        acks = run.store.subscriptions.read_acks(segment, subscription)
         if acks is None or not acks.pending:
             return
         holders = [TxnId.parse(key) for key in acks.pending]
@@ -195,7 +195,7 @@ def _settle(run: Runtime, segment: str, subscription: str, topology: Topology) -
 
 def _refuse_single(run: Runtime, segment: SegmentRef, subscription: str) -> None:
     """Refuse to leave a cursor where it is if single messages behind it are acknowledged."""
-    acks = run.store.read_acks(segment.id, subscription)
+    acks = run.store.subscriptions.read_acks(segment.id, subscription)
     if acks is not None and (acks.deleted or acks.cursor.taken_after[1]):
         raise AcknowledgementConflictError(
             f"subscription {subscription!r} of segment {segment.id}: its cursor stands at "

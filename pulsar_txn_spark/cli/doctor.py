@@ -28,7 +28,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topology import TopicState, Topology
-from pulsar_txn_spark.store.protocol import NOWHERE, TcState, TxnId
+from pulsar_txn_spark.store.records import NOWHERE, TcState, TxnId
 from pulsar_txn_spark.store.redis.connection import connect, verify
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.health import (
@@ -204,7 +204,7 @@ def _schema(store: RedisStore) -> Finding:
 
 
 def _topologies(store: RedisStore) -> list[Topology]:
-    read = map(store.read_topology, store.list_topics())
+    read = map(store.topics.read, store.meta.list_topics())
     return [Topology.parse(*found) for found in read if found is not None]
 
 
@@ -309,7 +309,7 @@ def _oldest_open(states: list[TcState]) -> Finding:
 def _expired(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
     late: list[TxnId] = []
     for tc, state in enumerate(states):
-        due = store.list_open(tc, deadline_ms=state.now_ms - _EXPIRED_MS, limit=10)
+        due = store.transactions.list_open(tc, deadline_ms=state.now_ms - _EXPIRED_MS, limit=10)
         late += [txn for txn, _ in due]
     if late:
         yield Finding(
@@ -325,7 +325,7 @@ def _expired(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
 
 def _gates(store: RedisStore, segments: list[SegmentRef]) -> Iterator[Finding]:
     ids = [ref.id for ref in segments]
-    gates = store.gates(ids, [NOWHERE] * len(ids)) if ids else []
+    gates = store.segments.gates(ids, [NOWHERE] * len(ids)) if ids else []
     well = True
     for ref, gate in zip(segments, gates, strict=True):
         if gate.all_dropped <= DROPPED_WRITERS:

@@ -9,7 +9,8 @@ import typer
 
 from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, components_of
 from pulsar_txn_spark.cli.output import show
-from pulsar_txn_spark.store.protocol import MetadataStore, OpLogSettings
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import OpLogSettings
 
 
 def op_log_show(option: OptionPairs = [], as_json: AsJson = False) -> None:
@@ -20,7 +21,7 @@ def op_log_show(option: OptionPairs = [], as_json: AsJson = False) -> None:
 def _show_op_log(store: MetadataStore, *, as_json: bool) -> None:
     rows = []
     for tc in range(store.identity.coordinators):
-        settings = store.read_op_log(tc) or OpLogSettings()
+        settings = store.op_log.read_settings(tc) or OpLogSettings()
         rows.append({"coordinator": tc, **asdict(settings)})
     show(rows, as_json=as_json, title="operation records", columns=list(rows[0]))
 
@@ -43,6 +44,6 @@ def op_log_set(
     limits = {"max_records": max_records, "max_bytes": max_bytes, "max_delay_ms": max_delay_ms}
     named = {name: limit for name, limit in limits.items() if limit is not None}
     for tc in range(store.identity.coordinators):
-        before = store.read_op_log(tc) or OpLogSettings()
-        store.set_op_log(tc, replace(before, enabled=enabled, **named))
+        before = store.op_log.read_settings(tc) or OpLogSettings()
+        store.op_log.change_settings(tc, replace(before, enabled=enabled, **named))
     _show_op_log(store, as_json=as_json)

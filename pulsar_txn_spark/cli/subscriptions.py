@@ -19,7 +19,7 @@ from pulsar_txn_spark.cli.commands import (
 )
 from pulsar_txn_spark.cli.output import show
 from pulsar_txn_spark.store.ack_ranges import SubscriptionState
-from pulsar_txn_spark.store.protocol import TxnId
+from pulsar_txn_spark.store.records import TxnId
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
 
 _SHOWN = 20  # ranges of a subscription in a cell of a table
@@ -31,7 +31,7 @@ def subscription_list(
     """List a topic's subscriptions."""
     run = components_of(option)
     topology = run.topics.require(segmented(option, name))
-    names = {s for seg in topology.readable for s in run.store.list_subscriptions(seg.ref.id)}
+    names = {s for seg in topology.readable for s in run.store.subscriptions.names(seg.ref.id)}
     rows = [{"subscription": listed} for listed in sorted(names)]
     show(rows, as_json=as_json, title=str(topology.topic), columns=["subscription"])
 
@@ -57,11 +57,11 @@ def _describe_subscription(
     topology = find(run, segmented(option, name), subscription_name)
     refs = [segment.ref for segment in topology.readable]
     rows: list[dict[str, Any]] = []
-    cursors = run.store.read_cursors([ref.id for ref in refs], subscription_name)
+    cursors = run.store.subscriptions.read_cursors([ref.id for ref in refs], subscription_name)
     for ref, cursor in zip(refs, cursors, strict=True):
         last = run.log.last_confirmed(ref)
         waiting = run.log.measure(ref, cursor.position, last) if cursor else None
-        acks = run.store.read_acks(ref.id, subscription_name)
+        acks = run.store.subscriptions.read_acks(ref.id, subscription_name)
         rows.append(
             {
                 "segment": ref.id,

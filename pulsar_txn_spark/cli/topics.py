@@ -23,7 +23,7 @@ from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError
 from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.protocol import NOWHERE
+from pulsar_txn_spark.store.records import NOWHERE
 
 _BAR_WIDTH = 16  # the table of a topic fits into 80 columns
 
@@ -153,7 +153,7 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     rows = []
     for lines, segment in lineage(topology):
         ref = segment.ref
-        gate = run.store.gates([ref.id], [NOWHERE])[0]
+        gate = run.store.segments.gates([ref.id], [NOWHERE])[0]
         # A planned segment may have no log yet, and a deleted one has none any more.
         has_log = ref.id in readable
         rows.append(

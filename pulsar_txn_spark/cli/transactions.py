@@ -13,7 +13,7 @@ from pulsar_txn_spark.cli.output import iso_time, short_time, show
 from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.errors import TransactionConflictError, TransactionNotFoundError
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.store.records import EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.ids import pulsars_own, read_txn_id
 from pulsar_txn_spark.txn.participants import Participants
 
@@ -29,10 +29,10 @@ def txn_list(
     store = components_of(option).store
     ids: list[TxnId] = []
     for tc in range(store.identity.coordinators):
-        ids += [t for t, _ in store.list_open(tc, deadline_ms=None, limit=_LISTED)]
+        ids += [t for t, _ in store.transactions.list_open(tc, deadline_ms=None, limit=_LISTED)]
         if decided:
-            ids += [t for t, _ in store.list_final(tc, limit=_LISTED)]
-    rows = _headers(filter(None, map(store.read_txn, ids)))
+            ids += [t for t, _ in store.transactions.list_final(tc, limit=_LISTED)]
+    rows = _headers(filter(None, map(store.transactions.read, ids)))
     rows.sort(key=lambda row: (row["state"] != "OPEN", row["deadline"]))
     columns = ["transaction", "state", "sink", "query", "batch", "created", "deadline"]
     if not as_json:
@@ -101,7 +101,7 @@ def txn_abort(
 
 def _header(run: Runtime, text: str) -> TxnHeader:
     txn = read_txn_id(text, run.store.identity.coordinators)
-    header = run.store.read_txn(txn)
+    header = run.store.transactions.read(txn)
     if header is None:
         if run.topics.pulsar_knows(txn.tc, txn.counter):
             raise pulsars_own(txn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.store.ack_ranges import AckInterval
-from pulsar_txn_spark.store.protocol import TxnId
+from pulsar_txn_spark.store.records import TxnId
 
 
 class Claims:

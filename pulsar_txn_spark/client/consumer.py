@@ -25,7 +25,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.ack_ranges import AckInterval
-from pulsar_txn_spark.store.protocol import SubscriptionRef, TxnId, TxnState
+from pulsar_txn_spark.store.records import SubscriptionRef, TxnId, TxnState
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 
 _LONGEST_WAIT_S = 60.0
@@ -403,7 +403,7 @@ class Consumer:
             self._doubtful |= dropped
             doubtful = list(self._doubtful)
         for txn in doubtful:
-            header = self._run.store.read_txn(txn)
+            header = self._run.store.transactions.read(txn)
             undecided = header is not None and header.state is TxnState.OPEN
             if undecided and not self._run.coordinator.help([txn], set()):
                 continue

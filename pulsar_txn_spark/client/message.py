@@ -13,7 +13,7 @@ from pulsar_txn_spark.errors import SchemaError
 from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.segments.log import ROW_SCHEMA
 from pulsar_txn_spark.store.ack_ranges import AckInterval
-from pulsar_txn_spark.store.protocol import SubscriptionRef
+from pulsar_txn_spark.store.records import SubscriptionRef
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

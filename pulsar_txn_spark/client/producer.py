@@ -101,7 +101,7 @@ class Producer:
         for one in written:
             last, place = one.receipt.last, (one.segment.id, one.writer)
             if last is not None and last != self._raised.get(place):
-                self._run.store.raise_high(one.segment.id, last)
+                self._run.store.segments.raise_high(one.segment.id, last)
                 self._raised[place] = last
 
     def flush(self) -> None:

@@ -21,7 +21,7 @@ from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
 from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState
-from pulsar_txn_spark.store.protocol import Code, CursorStart, SubscriptionRef, TxnId
+from pulsar_txn_spark.store.records import Code, CursorStart, SubscriptionRef, TxnId
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER, MetadataPendingAckStore, taken_over
 from pulsar_txn_spark.txn.transaction_buffer import ReadableRange
 
@@ -101,7 +101,7 @@ class SubscriptionReader:
         self._latest = latest
         self._consumer = consumer
         self._acks = MetadataPendingAckStore(run.coordinator)
-        self._incarnation = run.store.next_source_incarnation()
+        self._incarnation = run.store.meta.next_source_incarnation()
         self._readings: dict[str, Reading] = {}
         self._seen: set[str] = set()
         self._gone: set[str] = set()
@@ -160,7 +160,9 @@ class SubscriptionReader:
         cursors = dict(
             zip(
                 (s.ref.id for s in new),
-                self._run.store.read_cursors([s.ref.id for s in new], self._subscription),
+                self._run.store.subscriptions.read_cursors(
+                    [s.ref.id for s in new], self._subscription
+                ),
                 strict=True,
             )
         )
@@ -182,7 +184,7 @@ class SubscriptionReader:
                 # Retention sees the cursor, or it begins behind what retention has let go.
                 start = CursorStart(starts[segment.ref.id], may_skip=True)
                 planting = {segment.ref.id: start}
-                [answer] = self._run.store.plant_cursors(self._subscription, planting)
+                [answer] = self._run.store.subscriptions.plant_cursors(self._subscription, planting)
                 if answer.code is Code.DELETED:
                     # Retired by retention, with nothing left in it for this subscription.
                     self._gone.add(segment.ref.id)
@@ -275,7 +277,7 @@ class SubscriptionReader:
         try:
             return read()
         except AcknowledgementConflictError:
-            if not self._run.store.holds([where.segment])[0].retired:
+            if not self._run.store.segments.holds([where.segment])[0].retired:
                 raise
         self._gone.add(where.segment)
         self._readings.pop(where.segment, None)
@@ -358,7 +360,9 @@ class SubscriptionReader:
 
     def _require_claims(self) -> None:
         """Raise if a newer consumer is there, or the subscription was reset or deleted."""
-        cursors = self._run.store.read_cursors(list(self._readings), self._subscription)
+        cursors = self._run.store.subscriptions.read_cursors(
+            list(self._readings), self._subscription
+        )
         for reading, cursor in zip(self._readings.values(), cursors, strict=True):
             where = reading.where
             if cursor is not None and cursor.query == CLIENT_OWNER:

@@ -28,7 +28,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import SubscriptionRef, TxnId, TxnState
+from pulsar_txn_spark.store.records import SubscriptionRef, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.seen import note_segments

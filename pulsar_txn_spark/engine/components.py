@@ -20,7 +20,7 @@ from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.retention import RetentionSweep
 from pulsar_txn_spark.segments.scaler import Scaler
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.protocol import EndedBy, TxnId
+from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator

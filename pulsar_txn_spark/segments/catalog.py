@@ -107,8 +107,8 @@ class Topics:
 
     def _list(self, topology: Topology) -> None:
         """Add a topic to the catalogue that an older version has left out of it."""
-        if self._store.catalogued(str(topology.topic)) is None:
-            self._store.catalogue(str(topology.topic))
+        if self._store.meta.topic_stamp(str(topology.topic)) is None:
+            self._store.meta.add_topic(str(topology.topic))
 
     def adopt(self, source: TopicName, topic: TopicName, segments: int | None = None) -> Topology:
         """Make a topic of Pulsar's own domain, with its data, the beginning of a segmented one.
@@ -255,7 +255,7 @@ class Topics:
             raise OptionError(
                 f"topicsPattern {pattern!r} is no regular expression: {error}"
             ) from error
-        names = [TopicName.parse(name) for name in self._store.list_topics()]
+        names = [TopicName.parse(name) for name in self._store.meta.list_topics()]
         return [n for n in names if compiled.fullmatch(str(n)) or compiled.fullmatch(n.path)]
 
     def _matching_in_pulsar(self, pattern: str) -> list[TopicName]:
@@ -287,8 +287,8 @@ class Topics:
 
     def _topologies(self) -> Iterator[Topology]:
         """Yield every topic of the catalogue that is there, whatever its state and backend."""
-        for name in self._store.list_topics():
-            read = self._store.read_topology(name)
+        for name in self._store.meta.list_topics():
+            read = self._store.topics.read(name)
             if read is None:
                 self.lives.unlist(name)
             else:

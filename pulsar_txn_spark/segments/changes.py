@@ -175,7 +175,7 @@ class TopologyChanges:
 
     def _seal_parents(self, topology: Topology, change: Change) -> dict[str, Position] | None:
         """Create the children's logs and seal the parents'; None if others have done all of it."""
-        self._store.prepare_segments([child.ref.id for child in change.children])
+        self._store.segments.prepare([child.ref.id for child in change.children])
         for child in change.children:
             self._log.create(child.ref)
         # Before what cannot be taken back: a partition that is adopted may be somebody's again.
@@ -246,7 +246,7 @@ class TopologyChanges:
 
     def _swap(self, before: Topology, after: Topology, step: Step) -> None:
         topic = str(before.topic)
-        self._store.swap_topology(topic, before.version, after.serialize(), step)
+        self._store.topics.swap(topic, before.version, after.serialize(), step)
 
 
 def _is_done(topology: Topology, change: Change) -> bool:

@@ -40,7 +40,8 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, TopicState, Topology
-from pulsar_txn_spark.store.protocol import Code, MetadataStore, SegmentHolds
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import Code, SegmentHolds
 
 RETENTION_PROPERTY = "__retention"
 """System property of a topic with its retention."""
@@ -263,7 +264,7 @@ class RetentionSweep:
         StoreUnavailableError, SegmentLogUnavailableError
         """
         report = RetentionReport()
-        for name in self._store.list_topics():
+        for name in self._store.meta.list_topics():
             try:
                 self._look_after(name, settle, report)
             except (StoreUnavailableError, SegmentLogUnavailableError):
@@ -279,11 +280,11 @@ class RetentionSweep:
         if topology is None:
             return
         life = topology.incarnation
-        retention = Retention.of(self._store.read_properties(name))
+        retention = Retention.of(self._store.topics.read_properties(name))
         begun = [s for s in topology.segments if _deletion_begun(s)]
         if retention.forever and not begun:
             return
-        leased = self._store.lease_topic(name, self._owner, LEASE_MS, incarnation=life)
+        leased = self._store.topics.lease(name, self._owner, LEASE_MS, incarnation=life)
         if leased.code is not Code.OK:
             return
         try:
@@ -293,7 +294,7 @@ class RetentionSweep:
             if topology is not None and topology.incarnation == life:
                 self._carry_out(topology, retention, settle, report)
         finally:
-            self._store.lease_topic(name, self._owner, 0, incarnation=life)
+            self._store.topics.lease(name, self._owner, 0, incarnation=life)
 
     def _finish(
         self, topology: Topology, begun: Sequence[Segment], report: RetentionReport
@@ -320,7 +321,7 @@ class RetentionSweep:
             elif verdict.trim_to > verdict.gone:
                 # A subscription may have come since it was judged: it is seen here, and one that
                 # comes later begins behind the mark (INV-13).
-                marked = self._store.mark_trimmed(ref.id, verdict.trim_to)
+                marked = self._store.segments.mark_trimmed(ref.id, verdict.trim_to)
                 if marked.code not in (Code.OK, Code.ALREADY):
                     continue
                 if self._log.trim(ref, verdict.trim_to) > verdict.gone:
@@ -373,14 +374,14 @@ class RetentionSweep:
     # -- what may go ---------------------------------------------------------------------------
 
     def _holds(self, segments: Iterable[Segment]) -> list[SegmentHolds]:
-        return self._store.holds([segment.ref.id for segment in segments])
+        return self._store.segments.holds([segment.ref.id for segment in segments])
 
     def _expired(
         self, segments: Sequence[Segment], gone: Mapping[str, Position], retention: Retention
     ) -> dict[str, Position]:
         expired = dict(gone)
         if retention.time_ms is not None:
-            _, now_ms = self._store.lowest_open(0)
+            _, now_ms = self._store.transactions.lowest_open(0)
             for segment in segments:
                 at = self._log.published_before(segment.ref, now_ms - retention.time_ms)
                 expired[segment.ref.id] = max(expired[segment.ref.id], at)
@@ -438,7 +439,7 @@ class RetentionSweep:
         # Step 2.
         self._move(topology, segment, lambda s: replace(s, state=SegmentState.DRAINED))
         # Step 3: whoever came in between is seen here, in the same step that shuts the door.
-        answer = self._store.retire_segment(id_, segment.sealed_at, handed_over)
+        answer = self._store.segments.retire(id_, segment.sealed_at, handed_over)
         if answer.code not in (Code.OK, Code.ALREADY):
             return False
         self._erase(topology, segment)
@@ -457,7 +458,9 @@ class RetentionSweep:
                 known = child not in holds or name in holds[child].released
                 if not known and needed[child][name] is not None:
                     planted, source = here.planted.get(name, ""), here.sources.get(name, 0)
-                    self._store.inherit_cursor(child, name, query, planted, 0 if query else source)
+                    self._store.subscriptions.inherit_cursor(
+                        child, name, query, planted, 0 if query else source
+                    )
         return list(here.queries)
 
     def _erase(self, topology: Topology, segment: Segment) -> None:
@@ -466,7 +469,7 @@ class RetentionSweep:
         # Step 5.
         self._log.delete(segment.ref)
         # Step 6.
-        self._store.purge_segment(segment.ref.id)
+        self._store.segments.purge(segment.ref.id)
         # Step 7.
         self._move(topology, segment, lambda s: replace(s, erased=True))
 
@@ -484,7 +487,7 @@ class RetentionSweep:
             if now.erased or _ORDER[now.state] > _ORDER[wanted.state] or now == wanted:
                 return
             segments = tuple(wanted if s.ref.id == now.ref.id else s for s in current.segments)
-            self._store.swap_topology(
+            self._store.topics.swap(
                 name, current.version, replace(current, segments=segments).serialize()
             )
         raise TopologyConflictError(
@@ -493,7 +496,7 @@ class RetentionSweep:
         )
 
     def _read(self, name: str) -> Topology | None:
-        read = self._store.read_topology(name)
+        read = self._store.topics.read(name)
         topology = Topology.parse(*read) if read is not None else None
         if topology is None or topology.state is not TopicState.LIVE:
             return None

@@ -60,7 +60,7 @@ class Scaler:
         StoreUnavailableError, SegmentLogUnavailableError
         """
         scaled_topics = []
-        for name in self._store.list_topics():
+        for name in self._store.meta.list_topics():
             try:
                 scaled = self._look_after(name, dry_run=dry_run)
             except (StoreUnavailableError, SegmentLogUnavailableError):
@@ -73,9 +73,9 @@ class Scaler:
         return scaled_topics
 
     def _look_after(self, name: str, *, dry_run: bool) -> Scaled | None:
-        properties = self._store.read_properties(name)
+        properties = self._store.topics.read_properties(name)
         policy = ScalingPolicy.of(properties)
-        read = self._store.read_topology(name) if policy.enabled else None
+        read = self._store.topics.read(name) if policy.enabled else None
         if read is None:
             return None
         topology = Topology.parse(*read)
@@ -100,10 +100,10 @@ class Scaler:
         if topology.unfinished:
             return Decision((), "a change of it is under way")
         counts = {s.descriptor: self._log.appended(s.ref) for s in topology.active}
-        _, now_ms = self._store.lowest_open(0)
+        _, now_ms = self._store.transactions.lowest_open(0)
         seen = observe(before, counts, now_ms, policy)
         if seen is not before:
-            self._store.change_property(
+            self._store.topics.change_property(
                 str(topology.topic),
                 LOAD_PROPERTY,
                 seen.serialize(),

@@ -48,7 +48,8 @@ from pulsar_txn_spark.segments.log import SegmentLog
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, TopicState, Topology
 from pulsar_txn_spark.steps import Step
-from pulsar_txn_spark.store.protocol import Code, MetadataStore, TxnId
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import Code, TxnId
 
 _TRIES = 64  # each lost race means that somebody else has created or deleted the topic
 
@@ -82,7 +83,7 @@ class TopicLives:
         OptionError
             If the topic lives on the other backend.
         """
-        read = self._store.read_topology(str(topic))
+        read = self._store.topics.read(str(topic))
         if read is None:
             return None
         topology = Topology.parse(*read)
@@ -124,7 +125,7 @@ class TopicLives:
         topic = planned.topic
         for _ in range(_TRIES):
             # Before the look: a topic that was there since, and is gone, has changed it.
-            version = self._store.topology_version(str(topic))
+            version = self._store.topics.version(str(topic))
             existing = self.read(topic)
             ours = existing is not None and existing.incarnation == planned.incarnation
             if begun and (existing is None or not ours or existing.state is TopicState.DELETING):
@@ -159,7 +160,7 @@ class TopicLives:
         planned = replace(planned, state=TopicState.CREATING)
 
         def write() -> None:
-            self._store.swap_topology(
+            self._store.topics.swap(
                 str(planned.topic),
                 version,
                 planned.serialize(),
@@ -175,10 +176,10 @@ class TopicLives:
 
     def _finish_creation(self, topology: Topology, created_by: str) -> None:
         # Step 2: listed before it is live.
-        self._store.catalogue(str(topology.topic))
+        self._store.meta.add_topic(str(topology.topic))
         # Step 3.
         try:
-            self._store.prepare_segments([segment.ref.id for segment in topology.active])
+            self._store.segments.prepare([segment.ref.id for segment in topology.active])
             for segment in topology.active:
                 self._log.create(segment.ref)
         except SegmentLogError:
@@ -188,7 +189,7 @@ class TopicLives:
             return
         # Step 4.
         live = replace(topology, state=TopicState.LIVE, created_by=created_by)
-        self._store.swap_topology(str(topology.topic), topology.version, live.serialize())
+        self._store.topics.swap(str(topology.topic), topology.version, live.serialize())
         if not self.alive(topology):
             # Deleted meanwhile: what was made after the deletion has passed belongs to nobody.
             self.give_up(topology.active)
@@ -258,10 +259,10 @@ class TopicLives:
     def _take_out_of_use(self, topology: Topology) -> None:
         if topology.state is TopicState.CREATING:
             # It may not have been listed yet, and sweeps look at what is.
-            self._store.catalogue(str(topology.topic))
+            self._store.meta.add_topic(str(topology.topic))
         # Step 1: durable before anything of the topic goes.
         out = replace(topology, state=TopicState.DELETING)
-        self._store.swap_topology(
+        self._store.topics.swap(
             str(topology.topic), topology.version, out.serialize(), deleting=True
         )
 
@@ -281,7 +282,7 @@ class TopicLives:
         left = [segment for segment in topology.segments if not segment.erased]
         ids = [segment.ref.id for segment in left]
         # Step 2: from here on nobody gets a pin, so that step 3 ends everybody.
-        writing = self._store.shut_segments(ids)
+        writing = self._store.segments.shut(ids)
         # Step 3: a commit that was decided before comes before the deletion, none comes after it.
         for txn in sorted(writing):
             self._end(txn, f"topic {name}, which it has written to, was deleted")
@@ -290,9 +291,9 @@ class TopicLives:
             self._log.delete(segment.ref)
         # Step 5: not before the log, what is left of which is read by its dropped writers (INV-5).
         for id_ in ids:
-            self._store.purge_segment(id_)
+            self._store.segments.purge(id_)
         # Step 6: the version is of this life and no other.
-        self._store.delete_topology(name, topology.version)
+        self._store.topics.delete(name, topology.version)
         # Step 7: last, so that until then whoever lists finds what is left to do.
         self.unlist(name)
 
@@ -309,9 +310,9 @@ class TopicLives:
         The stamp is read first: who creates the topic after the look at its topology gives the
         name another one.
         """
-        stamp = self._store.catalogued(name)
+        stamp = self._store.meta.topic_stamp(name)
         if stamp is None:
             return False
-        if self._store.read_topology(name) is not None:
+        if self._store.topics.read(name) is not None:
             return False
-        return self._store.uncatalogue(name, stamp).code is not Code.CONFLICT
+        return self._store.meta.remove_topic(name, stamp).code is not Code.CONFLICT

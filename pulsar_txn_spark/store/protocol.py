@@ -4,495 +4,44 @@ Every method is one atomic step on one tag (``{tc<N>}``, ``{seg:<id>}``, ``{topi
 ``{sink:<id>}``, ``{query:<id>}``, ``{meta}``); nothing is atomic across tags. Every method may be
 repeated: a lost reply is answered by asking again. Every method raises
 
-- :class:`~pulsar_txn_spark.errors.StoreUnavailableError` if no reply came (for :meth:`end_txn` the
-  state is then unknown),
+- :class:`~pulsar_txn_spark.errors.StoreUnavailableError` if no reply came (for
+  :meth:`TransactionStore.end` the state is then unknown),
 - :class:`~pulsar_txn_spark.errors.StoreRolledBackError` if the tag is lost, foreign or too old.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.metrics import Tally
-from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
+from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState
-
-_TC_BITS = 16  # of a TxnId's 128 (PIP-31)
-
-
-class TxnState(StrEnum):
-    """State of a header. OPEN is left once, to one of the two others (INV-1)."""
-
-    OPEN = "OPEN"
-    COMMITTED = "COMMITTED"
-    ABORTED = "ABORTED"
-
-
-TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
-    TxnState.OPEN: frozenset({TxnState.COMMITTED, TxnState.ABORTED}),
-    TxnState.COMMITTED: frozenset(),
-    TxnState.ABORTED: frozenset(),
-}
-"""The state machine of a header: the only legal moves. ``txn_end.lua`` is tested against it."""
-
-
-class EndedBy(StrEnum):
-    """On what ground a transaction is ended."""
-
-    OWNER = "nonce"
-    FENCE = "fence"
-    ADMIN = "admin"
-    EXPIRED = "expired"
-
-
-MAY_DECIDE: Mapping[EndedBy, frozenset[TxnState]] = {
-    EndedBy.OWNER: frozenset({TxnState.COMMITTED, TxnState.ABORTED}),
-    EndedBy.FENCE: frozenset({TxnState.ABORTED}),
-    EndedBy.ADMIN: frozenset({TxnState.ABORTED}),
-    EndedBy.EXPIRED: frozenset({TxnState.ABORTED}),
-}
-"""What each ground is good for: nobody but the owner knows which writers count, so nobody else
-may commit. ``txn_end.lua`` is tested against it."""
-
-
-class Code(StrEnum):
-    """What a step answered; each script's header comment says which can come."""
-
-    OK = "OK"
-    ABSENT = "ABSENT"
-    ALIVE = "ALIVE"
-    ALREADY = "ALREADY"
-    CHANGED = "CHANGED"
-    CLOSED = "CLOSED"
-    CONFLICT = "CONFLICT"
-    CURSOR = "CURSOR"
-    DECIDED = "DECIDED"
-    DELETED = "DELETED"
-    DROPPED = "DROPPED"
-    EXISTS = "EXISTS"
-    FENCED = "FENCED"
-    FULL = "FULL"
-    ILLEGAL = "ILLEGAL"
-    MISFIT = "MISFIT"
-    MORE = "MORE"
-    OPEN = "OPEN"
-    OWNED = "OWNED"
-    PENDING = "PENDING"
-    PINNED = "PINNED"
-    PLAIN = "PLAIN"
-    RESOLVED = "RESOLVED"
-    SINGLE = "SINGLE"
-    STALE = "STALE"
-    UNCLAIMED = "UNCLAIMED"
-
-
-class TxnId(NamedTuple):
-    """128-bit transaction id: 16 bit of TC id and a counter that is never reused (PIP-31)."""
-
-    tc: int
-    counter: int
-
-    def __str__(self) -> str:
-        return f"({self.tc},{self.counter})"
-
-    @property
-    def key(self) -> str:
-        """The form in which it stands in the store."""
-        return f"{self.tc}:{self.counter}"
-
-    @classmethod
-    def parse(cls, key: str) -> TxnId:
-        """Read the form of :attr:`key`.
-
-        Raises
-        ------
-        ValueError
-            If the text is not of that form.
-        """
-        tc, _, counter = key.partition(":")
-        found = cls(int(tc), int(counter))
-        if not 0 <= found.tc < 1 << _TC_BITS:
-            raise ValueError(f"expected a TC id of {_TC_BITS} bits, found {found.tc}")
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class StoreIdentity:
-    """Which store this is: uuid, epoch (raised by whoever restores it), number of TC shards."""
-
-    uuid: str
-    epoch: str
-    coordinators: int
-
-
-class Seen(NamedTuple):
-    """A state of a tag that somebody has seen.
-
-    Parameters
-    ----------
-    seq : int
-        The tag's sequence number then; 0 = nothing was seen.
-    history : str, optional
-        The history that it belongs to; empty = not known, as in records of earlier versions.
-        Changes of one history were made one upon the other. A server that may have lost some of
-        them begins another with its next change.
-    """
-
-    seq: int
-    history: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer of a step: a code, and text values as the script's header comment lists them."""
-
-    code: Code
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TxnHeader:
-    """A header as it was read together with its intents.
-
-    ``outcome`` is the serialized ``Outcome`` of a decided transaction. The times are the store's,
-    in milliseconds since the epoch; ``now_ms`` is the store's clock at the reading.
-    """
-
-    txn: TxnId
-    state: TxnState
-    nonce: str
-    owner: str
-    sink: str
-    query: str
-    batch: str
-    deadline_ms: int
-    created_ms: int
-    finalized_ms: int | None
-    outcome: bytes
-    materialized: bool
-    now_ms: int
-    intents: frozenset[str]
-
-    @property
-    def expired(self) -> bool:
-        """Whether the lease was over when the header was read."""
-        return self.deadline_ms <= self.now_ms
-
-
-@dataclass(frozen=True, slots=True)
-class DueTxns:
-    """One page of the decided transactions that are past the retention.
-
-    Parameters
-    ----------
-    txns : tuple of TxnId
-        Those whose headers may go, as far as their TC is concerned.
-    seen : int
-        How many of the index were looked at.
-    more : bool
-        Whether the index goes on behind them.
-    waiting : int
-        How many of them an older open transaction of the TC holds up.
-    """
-
-    txns: tuple[TxnId, ...]
-    seen: int
-    more: bool
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A writer's registered lower bound in a segment."""
-
-    bound: Position
-    writer: str
-    txn: TxnId
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """What decides which entries of a segment may be read, read in one step (INV-4).
-
-    Parameters
-    ----------
-    pins : tuple of Pin
-        The lowest pins, ascending.
-    dropped : mapping of str to Position
-        Writer → the last position up to which its entries count (EARLIEST = none). Of a look at a
-        range, at least those that can have entries in it.
-    floor : mapping of int to int
-        TC → transactions with a lower counter are not read in the range.
-    contains_txn : bool
-        Whether a transaction has ever written here (PIP-373).
-    all_dropped : int
-        How many dropped writers there are, whatever the range.
-    """
-
-    pins: tuple[Pin, ...] = ()
-    dropped: Mapping[str, Position] = field(default_factory=dict)
-    floor: Mapping[int, int] = field(default_factory=dict)
-    contains_txn: bool = False
-    all_dropped: int = 0
-
-
-NOWHERE = (EARLIEST, EARLIEST)
-"""The empty range, for :meth:`MetadataStore.gates`: no names but those of a few."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """A subscription's position in a segment, and who moved it there.
-
-    ``taken`` counts the messages of the next entry that are acknowledged as well (0 unless single
-    messages of batches are acknowledged). ``incarnation`` is that of the source or consumer that
-    claimed it last. ``released`` is up to where nobody will ask again: a replay by Spark may read
-    what lies between it and ``position`` once more. ``planted`` is where the query that made it
-    started (``<start>|<next segment>``), empty if none is known or the cursor was reset since.
-    """
-
-    position: Position
-    query: str
-    generation: int
-    txn: str
-    sink: str
-    batch: str
-    taken: int = 0
-    incarnation: int = field(default=0, compare=False)
-    released: Position = EARLIEST
-    planted: str = field(default="", compare=False)
-
-    @property
-    def acknowledged(self) -> MessagePosition:
-        """Up to which message everything is acknowledged."""
-        if self.taken:
-            return MessagePosition(self.position.ledger, self.position.entry + 1, self.taken - 1)
-        return MessagePosition.whole(self.position)
-
-
-@dataclass(frozen=True, slots=True)
-class CursorStart:
-    """Where a cursor is to stand.
-
-    Parameters
-    ----------
-    position : Position
-    may_skip : bool
-        Whether it may begin behind what retention has let go meanwhile. A position that somebody
-        has named may not: what is lost before it is an error.
-    """
-
-    position: Position
-    may_skip: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentHolds:
-    """Who still needs what of a segment, read in one step.
-
-    Parameters
-    ----------
-    retired : bool
-        Whether the segment was deleted: nothing is registered there any more.
-    released : mapping of str to Position
-        Subscription → up to where nobody will ask for it again.
-    queries : mapping of str to str
-        Subscription → the query that it belongs to, empty if none.
-    planted : mapping of str to str
-        Subscription → where its query started, as in :class:`Cursor`.
-    sources : mapping of str to int
-        Subscription → incarnation of the source that has claimed it, or number of its reset.
-    """
-
-    retired: bool
-    released: Mapping[str, Position]
-    queries: Mapping[str, str]
-    planted: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class WriterFate:
-    """What becomes of a writer at the materialization.
-
-    ``kept_to`` is None if all its entries count, else the last position up to which they do.
-    """
-
-    writer: str
-    kept_to: Position | None
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentDecision:
-    """What a decision means for one segment.
-
-    ``high`` is the highest position that a winner has a receipt for.
-    """
-
-    segment: str
-    fates: tuple[WriterFate, ...] = ()
-    subscriptions: tuple[str, ...] = ()
-    high: Position | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TcState:
-    """How a TC is doing, read in one step.
-
-    Parameters
-    ----------
-    now_ms : int
-        The store's clock.
-    open : int
-        How many transactions are OPEN.
-    oldest_open : (TxnId, int) or None
-        The oldest of them, and when it was created, in milliseconds since the epoch.
-    decided : int
-        How many decided headers are not collected yet.
-    undone : tuple of (TxnId, int)
-        Those of the oldest decided ones that are not carried out everywhere, and when they were
-        decided.
-    counts : mapping of str to int
-        What was counted here (see :mod:`pulsar_txn_spark.metrics`).
-    """
-
-    now_ms: int
-    open: int
-    oldest_open: tuple[TxnId, int] | None
-    decided: int
-    undone: tuple[tuple[TxnId, int], ...]
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class PointerRead:
-    """A sink's pointers as read: the raw values are what a compare-and-set compares."""
-
-    current_query: str
-    own: bytes
-    current: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SinkEntry:
-    """The last batch that a sink has begun for a query, and the attempt that did so."""
-
-    batch: int
-    attempt: str
-
-
-@dataclass(frozen=True, slots=True)
-class AckRequest:
-    """An acknowledgement of ``(start, end]`` of a segment for a subscription."""
-
-    segment: str
-    subscription: str
-    query: str
-    source_incarnation: int
-    start: Position
-    end: Position
-    sink: str
-    batch: str
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionRef:
-    """A subscription in a segment, and who claims it.
-
-    Parameters
-    ----------
-    segment, subscription : str
-    owner : str
-        A query's id, or the constant of clients.
-    incarnation : int
-        Rises with every consumer; of several with one owner the highest is alive.
-    """
-
-    segment: str
-    subscription: str
-    owner: str
-    incarnation: int = 0
-
-    def __str__(self) -> str:
-        return f"subscription {self.subscription!r} of segment {self.segment}"
-
-
-@dataclass(frozen=True, slots=True)
-class OpLogSettings:
-    """How the operation records of a TC are gathered into entries (PIP-160).
-
-    Parameters
-    ----------
-    enabled : bool
-        Off = each request is written by itself, at once.
-    max_records : int
-        An entry is written when it has so many records,
-    max_bytes : int
-        or so many bytes of records,
-    max_delay_ms : int
-        or when its oldest record has waited so long.
-
-    Raises
-    ------
-    OptionError
-        If a limit is out of bounds.
-    """
-
-    enabled: bool = False
-    max_records: int = 512
-    max_bytes: int = 4 * 1024 * 1024
-    max_delay_ms: int = 1
-
-    def __post_init__(self) -> None:
-        for name, low, high in (
-            ("max_records", 1, 4_096),  # of as many transactions in one script
-            ("max_bytes", 1, 64 * 1024 * 1024),
-            ("max_delay_ms", 0, 10_000),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise OptionError(
-                    f"{name} of the operation log: expected {low} to {high}, found "
-                    f"{getattr(self, name)}"
-                )
-
-
-@dataclass(frozen=True, slots=True)
-class OpGroup:
-    """The records of one owner in an entry; `reference` says which of the items they are."""
-
-    txn: TxnId
-    nonce: str
-    reference: bytes
-    records: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpsAnswer:
-    """Answers to operation records, one for each owner, and the TC's settings (None = unset)."""
-
-    answers: tuple[Answer, ...]
-    settings: OpLogSettings | None
-
-
-@dataclass(frozen=True, slots=True)
-class RawOps:
-    """Operation records of a transaction as they are stored.
-
-    Parameters
-    ----------
-    records : mapping of str to bytes
-        Name → record, or ``batch:<entry>`` → reference.
-    batches : mapping of str to bytes
-        Entry → batch, of all that are referred to; empty bytes = it is missing.
-    """
-
-    records: Mapping[str, bytes]
-    batches: Mapping[str, bytes]
+from pulsar_txn_spark.store.records import (
+    AckRequest,
+    Answer,
+    Cursor,
+    CursorStart,
+    DueTxns,
+    EndedBy,
+    Gate,
+    OpGroup,
+    OpLogSettings,
+    OpsAnswer,
+    PointerRead,
+    RawOps,
+    Seen,
+    SegmentDecision,
+    SegmentHolds,
+    SinkEntry,
+    StoreIdentity,
+    SubscriptionRef,
+    TcState,
+    TxnHeader,
+    TxnId,
+    TxnState,
+)
 
 
 class EventFeed(Protocol):
@@ -519,47 +68,18 @@ class EventFeed(Protocol):
         ...
 
 
-class MetadataStore(Protocol):
-    """The metadata store. Safe to use from several threads, not across a fork."""
+class TopicStore(Protocol):
+    """Topologies and properties of topics: the tag ``{topic:<name>}``."""
 
-    @property
-    def identity(self) -> StoreIdentity:
-        """The store's identity, read when it was opened."""
-        ...
-
-    @property
-    def round_trips(self) -> int:
-        """How many round trips this process has made so far."""
-        ...
-
-    @property
-    def tally(self) -> Tally:
-        """What this process has counted and not delivered to the store yet."""
-        ...
-
-    def seen(self, tag: str) -> Seen:
-        """Return the newest state of a tag that this process has seen."""
-        ...
-
-    def bear_witness(self, states: Mapping[str, Seen]) -> None:
-        """Refuse from now on any tag whose past lacks a state that others have seen of it."""
-        ...
-
-    def event_feed(self) -> EventFeed:
-        """Return a feed that follows nothing yet; close it."""
-        ...
-
-    # topics
-
-    def read_topology(self, topic: str) -> tuple[int, bytes] | None:
+    def read(self, topic: str) -> tuple[int, bytes] | None:
         """Return version and record of a topology, None if there is none."""
         ...
 
-    def topology_version(self, topic: str) -> int:
+    def version(self, topic: str) -> int:
         """Return the version of a topology, or that of its absence: 0 if it never was there."""
         ...
 
-    def swap_topology(
+    def swap(
         self,
         topic: str,
         expected: int,
@@ -577,7 +97,7 @@ class MetadataStore(Protocol):
         """
         ...
 
-    def delete_topology(self, topic: str, expected: int) -> bool:
+    def delete(self, topic: str, expected: int) -> bool:
         """Delete version `expected`, and the topic's properties; False on a conflict."""
         ...
 
@@ -594,36 +114,39 @@ class MetadataStore(Protocol):
         """
         ...
 
-    def lease_topic(self, topic: str, owner: str, for_ms: int, *, incarnation: str = "") -> Answer:
+    def lease(self, topic: str, owner: str, for_ms: int, *, incarnation: str = "") -> Answer:
         """Keep others from looking after a topic for a while (``topic_lease.lua``)."""
         ...
+
+
+class MetaStore(Protocol):
+    """What the store knows of itself as a whole: the tag ``{meta}``."""
 
     def list_topics(self) -> list[str]:
         """Return the full names of all segmented topics, sorted."""
         ...
 
-    def prepare_segments(self, segments: Sequence[str]) -> None:
-        """Make the first records of segments, so that their first transaction need not.
-
-        Nothing else depends on it: what was not prepared is when it is first used.
-        """
-        ...
-
-    def catalogue(self, topic: str) -> None:
+    def add_topic(self, topic: str) -> None:
         """Put a topic into the catalogue, with a new stamp."""
         ...
 
-    def catalogued(self, topic: str) -> str | None:
+    def topic_stamp(self, topic: str) -> str | None:
         """Return the stamp of a topic in the catalogue, None if it is not there."""
         ...
 
-    def uncatalogue(self, topic: str, stamp: str) -> Answer:
+    def remove_topic(self, topic: str, stamp: str) -> Answer:
         """Take a topic out of the catalogue, unless it was added again since it had that stamp."""
         ...
 
-    # transactions
+    def next_source_incarnation(self) -> int:
+        """Count one start of a source."""
+        ...
 
-    def create_txn(
+
+class TransactionStore(Protocol):
+    """Headers of transactions, their intents and indexes: the tag ``{tc<N>}``."""
+
+    def create(
         self,
         *,
         tc: int,
@@ -641,7 +164,7 @@ class MetadataStore(Protocol):
         """
         ...
 
-    def txn_of_nonce(self, tc: int, nonce: str) -> TxnId | None:
+    def of_nonce(self, tc: int, nonce: str) -> TxnId | None:
         """Find the transaction of an attempt nonce."""
         ...
 
@@ -649,49 +172,7 @@ class MetadataStore(Protocol):
         """Record participants (none = a heartbeat) and extend the lease (``txn_intend.lua``)."""
         ...
 
-    def append_ops(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> OpsAnswer:
-        """Append named operation records, each by itself (``txn_op.lua``)."""
-        ...
-
-    def append_op_batch(
-        self, tc: int, entry: str, batch: bytes, groups: Sequence[OpGroup]
-    ) -> OpsAnswer:
-        """Append operation records of one TC as one entry (``txn_op_batch.lua``)."""
-        ...
-
-    def read_ops(self, txn: TxnId) -> RawOps:
-        """Read the operation records of a transaction, and the batches that they are in."""
-        ...
-
-    def read_op_log(self, tc: int) -> OpLogSettings | None:
-        """Return how a TC's operation records are gathered; None = nobody has set it."""
-        ...
-
-    def set_op_log(self, tc: int, settings: OpLogSettings) -> None:
-        """Change how a TC's operation records are gathered, for every writer and while it runs."""
-        ...
-
-    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
-        """Make `run` the current run of a slot (``txn_stage.lua``)."""
-        ...
-
-    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> Answer:
-        """Stage the result of a slot's current run (``txn_stage.lua``)."""
-        ...
-
-    def staged(self, tc: int, nonce: str) -> dict[str, bytes]:
-        """Read everything staged under a nonce."""
-        ...
-
-    def touch_stage(self, tc: int, nonce: str, *, ended: bool = False) -> Answer:
-        """Say that a scope is in use, or has ended: then what it has staged goes."""
-        ...
-
-    def sweep_stages(self, tc: int, *, unused_ms: int, limit: int) -> tuple[int, int]:
-        """Delete what dead scopes have staged; return how many were looked at, and deleted."""
-        ...
-
-    def end_txn(
+    def end(
         self,
         txn: TxnId,
         state: TxnState,
@@ -708,16 +189,12 @@ class MetadataStore(Protocol):
         """
         ...
 
-    def read_txn(self, txn: TxnId) -> TxnHeader | None:
+    def read(self, txn: TxnId) -> TxnHeader | None:
         """Read a header and its intents in one step."""
         ...
 
-    def read_txns(self, txns: Sequence[TxnId]) -> list[TxnHeader | None]:
+    def read_many(self, txns: Sequence[TxnId]) -> list[TxnHeader | None]:
         """Read headers, each with its intents in one step."""
-        ...
-
-    def forget_ops(self, txn: TxnId, nonce: str) -> Answer:
-        """Delete the operation records of a transaction that every participant has materialized."""
         ...
 
     def list_open(self, tc: int, *, deadline_ms: int | None, limit: int) -> list[tuple[TxnId, int]]:
@@ -749,21 +226,80 @@ class MetadataStore(Protocol):
         """Tell how a TC is doing, with the `limit` oldest decisions that are not carried out."""
         ...
 
-    def deliver_tally(self) -> None:
-        """Add the tally to the counts in the store; without a reply what is in it is dropped."""
-        ...
-
-    def remove_txn(self, txn: TxnId) -> Answer:
+    def remove(self, txn: TxnId) -> Answer:
         """Remove the header of a transaction that every participant is through with."""
         ...
 
-    def remove_txns(self, txns: Sequence[TxnId]) -> list[Answer]:
+    def remove_many(self, txns: Sequence[TxnId]) -> list[Answer]:
         """Remove headers, each in a step of its own."""
         ...
 
-    # segments
 
-    def close_segment(self, segment: str, tc: int, below: int) -> Answer:
+class OpLogStore(Protocol):
+    """Operation records of transactions: the tag ``{tc<N>}``."""
+
+    def append(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> OpsAnswer:
+        """Append named operation records, each by itself (``txn_op.lua``)."""
+        ...
+
+    def append_batch(
+        self, tc: int, entry: str, batch: bytes, groups: Sequence[OpGroup]
+    ) -> OpsAnswer:
+        """Append operation records of one TC as one entry (``txn_op_batch.lua``)."""
+        ...
+
+    def read(self, txn: TxnId) -> RawOps:
+        """Read the operation records of a transaction, and the batches that they are in."""
+        ...
+
+    def read_settings(self, tc: int) -> OpLogSettings | None:
+        """Return how a TC's operation records are gathered; None = nobody has set it."""
+        ...
+
+    def change_settings(self, tc: int, settings: OpLogSettings) -> None:
+        """Change how a TC's operation records are gathered, for every writer and while it runs."""
+        ...
+
+    def forget(self, txn: TxnId, nonce: str) -> Answer:
+        """Delete the operation records of a transaction that every participant has materialized."""
+        ...
+
+
+class StageStore(Protocol):
+    """Staged writes of scopes: the tag ``{tc<N>}``."""
+
+    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
+        """Make `run` the current run of a slot (``txn_stage.lua``)."""
+        ...
+
+    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> Answer:
+        """Stage the result of a slot's current run (``txn_stage.lua``)."""
+        ...
+
+    def read(self, tc: int, nonce: str) -> dict[str, bytes]:
+        """Read everything staged under a nonce."""
+        ...
+
+    def touch(self, tc: int, nonce: str, *, ended: bool = False) -> Answer:
+        """Say that a scope is in use, or has ended: then what it has staged goes."""
+        ...
+
+    def sweep(self, tc: int, *, unused_ms: int, limit: int) -> tuple[int, int]:
+        """Delete what dead scopes have staged; return how many were looked at, and deleted."""
+        ...
+
+
+class SegmentStore(Protocol):
+    """Pins, dropped writers and floors of segments: the tag ``{seg:<id>}``."""
+
+    def prepare(self, segments: Sequence[str]) -> None:
+        """Make the first records of segments, so that their first transaction need not.
+
+        Nothing else depends on it: what was not prepared is when it is first used.
+        """
+        ...
+
+    def close(self, segment: str, tc: int, below: int) -> Answer:
         """Close a segment for transactions of a TC below a counter (``seg_close.lua``).
 
         MORE says that it is closed, and asks for the same again, to remove what is left of them.
@@ -815,22 +351,24 @@ class MetadataStore(Protocol):
         """Note that the log may let go what lies up to a position (``seg_trim.lua``)."""
         ...
 
-    def retire_segment(self, segment: str, end: Position, handed_over: Sequence[str]) -> Answer:
+    def retire(self, segment: str, end: Position, handed_over: Sequence[str]) -> Answer:
         """Let nothing be registered in a segment any more (``seg_retire.lua``)."""
         ...
 
-    def shut_segments(self, segments: Sequence[str]) -> set[TxnId]:
+    def shut(self, segments: Sequence[str]) -> set[TxnId]:
         """Let nothing be registered any more in segments whose topic is being deleted.
 
         Returns the transactions that have a pin there.
         """
         ...
 
-    def purge_segment(self, segment: str) -> Answer:
+    def purge(self, segment: str) -> Answer:
         """Remove what is left of a retired segment whose log is gone (``seg_purge.lua``)."""
         ...
 
-    # subscriptions
+
+class SubscriptionStore(Protocol):
+    """Cursors and acknowledgements in segments: the tag ``{seg:<id>}``."""
 
     def inherit_cursor(
         self,
@@ -853,7 +391,7 @@ class MetadataStore(Protocol):
         """Delete a subscription in a segment (``cursor_delete.lua``)."""
         ...
 
-    def list_subscriptions(self, segment: str) -> list[str]:
+    def names(self, segment: str) -> list[str]:
         """Return the names of a segment's subscriptions, sorted."""
         ...
 
@@ -930,7 +468,9 @@ class MetadataStore(Protocol):
         """Read what a subscription has acknowledged; None if nobody has claimed it."""
         ...
 
-    # sinks and sources
+
+class SinkStore(Protocol):
+    """Pointers of sinks: the tag ``{sink:<id>}``."""
 
     def read_pointer(self, sink: str, query: str) -> PointerRead:
         """Read a sink's pointers."""
@@ -945,6 +485,10 @@ class MetadataStore(Protocol):
         """
         ...
 
+
+class QueryStore(Protocol):
+    """What a query's sinks and sources have begun: the tag ``{query:<id>}``."""
+
     def register_sink(
         self, query: str, sink: str, batch: int, attempt: str
     ) -> dict[str, SinkEntry]:
@@ -958,14 +502,90 @@ class MetadataStore(Protocol):
         """Read which batch each sink of a query has begun last, and in which attempt."""
         ...
 
-    def next_source_incarnation(self) -> int:
-        """Count one start of a source."""
-        ...
-
     def register_plan(self, query: str, batch: str, source: str, plan: bytes) -> None:
         """Register what a source reads in a micro-batch."""
         ...
 
     def read_plans(self, query: str, batch: str) -> dict[str, bytes]:
         """Read what was registered for a micro-batch."""
+        ...
+
+
+class MetadataStore(Protocol):
+    """The metadata store. Safe to use from several threads, not across a fork."""
+
+    @property
+    def identity(self) -> StoreIdentity:
+        """The store's identity, read when it was opened."""
+        ...
+
+    @property
+    def round_trips(self) -> int:
+        """How many round trips this process has made so far."""
+        ...
+
+    @property
+    def tally(self) -> Tally:
+        """What this process has counted and not delivered to the store yet."""
+        ...
+
+    def seen(self, tag: str) -> Seen:
+        """Return the newest state of a tag that this process has seen."""
+        ...
+
+    def bear_witness(self, states: Mapping[str, Seen]) -> None:
+        """Refuse from now on any tag whose past lacks a state that others have seen of it."""
+        ...
+
+    def event_feed(self) -> EventFeed:
+        """Return a feed that follows nothing yet; close it."""
+        ...
+
+    @property
+    def topics(self) -> TopicStore:
+        """Topologies and properties of topics: the tag ``{topic:<name>}``."""
+        ...
+
+    @property
+    def meta(self) -> MetaStore:
+        """What the store knows of itself as a whole: the tag ``{meta}``."""
+        ...
+
+    @property
+    def transactions(self) -> TransactionStore:
+        """Headers of transactions, their intents and indexes: the tag ``{tc<N>}``."""
+        ...
+
+    @property
+    def op_log(self) -> OpLogStore:
+        """Operation records of transactions: the tag ``{tc<N>}``."""
+        ...
+
+    @property
+    def stages(self) -> StageStore:
+        """Staged writes of scopes: the tag ``{tc<N>}``."""
+        ...
+
+    @property
+    def segments(self) -> SegmentStore:
+        """Pins, dropped writers and floors of segments: the tag ``{seg:<id>}``."""
+        ...
+
+    @property
+    def subscriptions(self) -> SubscriptionStore:
+        """Cursors and acknowledgements in segments: the tag ``{seg:<id>}``."""
+        ...
+
+    @property
+    def sinks(self) -> SinkStore:
+        """Pointers of sinks: the tag ``{sink:<id>}``."""
+        ...
+
+    @property
+    def queries(self) -> QueryStore:
+        """What a query's sinks and sources have begun: the tag ``{query:<id>}``."""
+        ...
+
+    def deliver_tally(self) -> None:
+        """Add the tally to the counts in the store; without a reply what is in it is dropped."""
         ...

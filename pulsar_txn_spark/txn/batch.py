@@ -40,7 +40,7 @@ from pulsar_txn_spark.store.metadata_pb2 import (
     Pointer,
     TaskWrite,
 )
-from pulsar_txn_spark.store.protocol import (
+from pulsar_txn_spark.store.records import (
     Answer,
     Code,
     Cursor,
@@ -208,7 +208,7 @@ class BatchTransactions:
         )
 
     def _try_begin(self, key: BatchKey, nonce: str, owner: str, rules: SinkRules) -> Attempt | None:
-        read = self._store.read_pointer(key.sink, key.query)
+        read = self._store.sinks.read_pointer(key.sink, key.query)
         pointer = Pointer.FromString(read.own) if read.own else None
         if pointer is not None:
             self._refuse_fenced(key, nonce, pointer, read.current_query)
@@ -239,7 +239,7 @@ class BatchTransactions:
         if pointer is not None:
             self._note_earlier(key, pointer, pointer_now)
         record = pointer_now.SerializeToString(deterministic=True)
-        if self._store.swap_pointer(key.sink, key.query, read, record, current=key.query):
+        if self._store.sinks.swap_pointer(key.sink, key.query, read, record, current=key.query):
             return _joined(key, pointer_now)
         return None
 
@@ -250,7 +250,7 @@ class BatchTransactions:
         it had in the meantime, whose late commit would write the rows twice.
         """
         attempt = _attempt_of(owner)
-        others = self._store.register_sink(key.query, key.sink, key.batch, attempt)
+        others = self._store.queries.register_sink(key.query, key.sink, key.batch, attempt)
         for name in others if attempt else ():
             self._committed_before(BatchKey(name, key.query, key.batch), attempt)
 
@@ -288,7 +288,7 @@ class BatchTransactions:
 
     def _committed(self, txn: TxnId, pointer: Pointer | None) -> tuple[bytes, Evidence | None]:
         """Return the digest and the evidence that a decided transaction has left."""
-        header = self._store.read_txn(txn)
+        header = self._store.transactions.read(txn)
         record: Outcome | Pointer | None = pointer
         if header is not None:
             record = Outcome.FromString(header.outcome)
@@ -345,7 +345,7 @@ class BatchTransactions:
         """Refuse a sink without a record that should have one, or whose rows another one wrote."""
         others = {
             name: entry
-            for name, entry in self._store.read_sinks(key.query).items()
+            for name, entry in self._store.queries.read_sinks(key.query).items()
             if name != key.sink
         }
         for name, entry in others.items():
@@ -396,7 +396,7 @@ class BatchTransactions:
     def _committed_before(self, key: BatchKey, attempt: str) -> bool:
         """Tell whether an earlier attempt has committed a batch to a sink; end one that is OPEN."""
         for _ in range(_BEGIN_TRIES):
-            read = self._store.read_pointer(key.sink, key.query)
+            read = self._store.sinks.read_pointer(key.sink, key.query)
             pointer = Pointer.FromString(read.own) if read.own else None
             if pointer is None or pointer.batch_id != key.batch:
                 return False
@@ -427,7 +427,7 @@ class BatchTransactions:
             return "", ""
         key = BatchKey(cursor.sink, cursor.query, int(cursor.batch))
         for _ in range(_BEGIN_TRIES):
-            read = self._store.read_pointer(key.sink, key.query)
+            read = self._store.sinks.read_pointer(key.sink, key.query)
             pointer = Pointer.FromString(read.own) if read.own else None
             if pointer is not None:
                 if not pointer.every_batch:
@@ -486,8 +486,8 @@ class BatchTransactions:
         if pointer.decision != Pointer.UNDECIDED:
             committed = pointer.decision == Pointer.COMMITTED
             return _Found(txn, TxnState.COMMITTED if committed else TxnState.ABORTED, None)
-        header = self._store.read_txn(txn)
-        if header is None and self._store.read_pointer(key.sink, key.query) != read:
+        header = self._store.transactions.read(txn)
+        if header is None and self._store.sinks.read_pointer(key.sink, key.query) != read:
             # A sweep has taught it the decision, and then removed the header.
             return None
         if header is None:
@@ -588,7 +588,7 @@ class BatchTransactions:
     def _plans(self, key: BatchKey, run_id: str) -> list[ReadPlan]:
         if not key.streaming:
             return []
-        records = self._store.read_plans(key.query, str(key.batch))
+        records = self._store.queries.read_plans(key.query, str(key.batch))
         return plans_of_attempt([ReadPlan.parse(record) for record in records.values()], run_id)
 
     def _compare(
@@ -596,7 +596,7 @@ class BatchTransactions:
     ) -> None:
         """Refuse a replay that has read other data than the batch that was committed."""
         key = attempt.key
-        read = self._store.read_pointer(key.sink, key.query)
+        read = self._store.sinks.read_pointer(key.sink, key.query)
         pointer = Pointer.FromString(read.own)
         if pointer.batch_id != key.batch:
             # With its header, the evidence may be gone by now: nothing could be compared.
@@ -617,7 +617,9 @@ class BatchTransactions:
             pointer.also_planned.append(evidence.planned)
             del pointer.also_planned[:-_PLANNINGS_KEPT]
             record = pointer.SerializeToString(deterministic=True)
-            self._store.swap_pointer(key.sink, key.query, read, record, current=read.current_query)
+            self._store.sinks.swap_pointer(
+                key.sink, key.query, read, record, current=read.current_query
+            )
 
     def abort(self, attempt: Attempt, cause: str) -> None:
         """Abort an attempt's transaction; nothing happens where it is decided or was a replay."""

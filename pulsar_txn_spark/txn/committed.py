@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pulsar_txn_spark.store.metadata_pb2 import Pointer
-from pulsar_txn_spark.store.protocol import MetadataStore, TxnId, TxnState
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import TxnId, TxnState
 
 _TRIES = 8  # each lost race means that a sweep or another attempt got on
 
@@ -15,7 +16,7 @@ def batch_is_committed(store: MetadataStore, query: str, batch: int) -> bool:
     for its replay writes nothing. Where it is not certain the answer is no (INV-11): if no sink of
     this package has the batch, or if one that wrote the batch before has not begun this one.
     """
-    sinks = store.read_sinks(query)
+    sinks = store.queries.read_sinks(query)
     concerned = {sink: entry for sink, entry in sinks.items() if entry.batch >= batch - 1}
     if not any(entry.batch == batch for entry in concerned.values()):
         return False
@@ -27,13 +28,13 @@ def batch_is_committed(store: MetadataStore, query: str, batch: int) -> bool:
 
 def _committed(store: MetadataStore, query: str, sink: str, batch: int) -> bool:
     for _ in range(_TRIES):
-        read = store.read_pointer(sink, query)
+        read = store.sinks.read_pointer(sink, query)
         pointer = Pointer.FromString(read.own) if read.own else None
         if pointer is None or pointer.batch_id != batch:
             return False
         if pointer.decision != Pointer.UNDECIDED:
             return bool(pointer.decision == Pointer.COMMITTED)
-        header = store.read_txn(TxnId.parse(pointer.txn_id))
+        header = store.transactions.read(TxnId.parse(pointer.txn_id))
         if header is not None:
             return header.state is TxnState.COMMITTED
         # Collected: the pointer has learned the decision before.

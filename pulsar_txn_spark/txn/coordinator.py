@@ -26,11 +26,11 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.metadata_pb2 import Position as PositionRecord
-from pulsar_txn_spark.store.protocol import (
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import (
     Answer,
     Code,
     EndedBy,
-    MetadataStore,
     Pin,
     SegmentDecision,
     TxnHeader,
@@ -137,7 +137,7 @@ class TransactionCoordinator:
 
         Of one that is decided already the intents may not be among its own.
         """
-        return self.store.create_txn(
+        return self.store.transactions.create(
             tc=self.shard(nonce),
             nonce=nonce,
             owner=owner,
@@ -157,7 +157,7 @@ class TransactionCoordinator:
             If the transaction is not OPEN under this nonce.
         """
         self._require_own(txn)
-        require_open(txn, self.store.intend(txn, nonce, timeout_ms, intents))
+        require_open(txn, self.store.transactions.intend(txn, nonce, timeout_ms, intents))
 
     def heartbeat(self, txn: TxnId, nonce: str, timeout_ms: int) -> None:
         """Extend the lease; same errors as :meth:`intend`."""
@@ -354,11 +354,11 @@ class TransactionCoordinator:
         last: CommitStateUnknownError | None = None
         for _ in range(_DECISION_TRIES):
             try:
-                answer = self.store.end_txn(txn, state, record, by, nonce, counts)
+                answer = self.store.transactions.end(txn, state, record, by, nonce, counts)
             except CommitStateUnknownError as error:
                 last = error
                 try:
-                    header = self.store.read_txn(txn)
+                    header = self.store.transactions.read(txn)
                 except StoreUnavailableError:
                     raise error from None
                 if header is not None and by is EndedBy.OWNER and header.nonce != nonce:
@@ -385,7 +385,7 @@ class TransactionCoordinator:
 
     def _header(self, txn: TxnId) -> TxnHeader:
         self._require_own(txn)
-        header = self.store.read_txn(txn)
+        header = self.store.transactions.read(txn)
         if header is None:
             raise _no_header(txn)
         return header
@@ -434,14 +434,14 @@ class TransactionCoordinator:
         while decisions:
             # Each pass is a step of its own: whoever dies in between has carried out a part.
             with steps.at(Step.MATERIALIZE):
-                answers = self.store.materialize(header.txn, header.state, decisions)
+                answers = self.store.segments.materialize(header.txn, header.state, decisions)
             # It ends: nothing is added any more, as the first pass notes it as resolved.
             decisions = [
                 decision
                 for decision, answer in zip(decisions, answers, strict=True)
                 if answer.code is Code.MORE
             ]
-        self.store.forget_ops(header.txn, header.nonce)
+        self.store.op_log.forget(header.txn, header.nonce)
 
     def help(self, txns: Iterable[TxnId], missing: set[TxnId]) -> bool:
         """Get transactions that hold somebody up out of the way, where that is allowed.
@@ -466,7 +466,7 @@ class TransactionCoordinator:
         """
         helped = False
         for txn in sorted(set(txns)):
-            header = self.store.read_txn(txn)
+            header = self.store.transactions.read(txn)
             if header is None and txn not in missing:
                 missing.add(txn)
                 helped = True

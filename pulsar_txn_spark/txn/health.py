@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pulsar_txn_spark.store.metadata_pb2 import Pointer
-from pulsar_txn_spark.store.protocol import MetadataStore, TcState, TxnId, TxnState
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import TcState, TxnId, TxnState
 from pulsar_txn_spark.txn.participants import Participants
 from pulsar_txn_spark.txn.sweeper import moved_on
 
@@ -42,7 +43,10 @@ class HeldHeader:
 
 def tc_states(store: MetadataStore) -> list[TcState]:
     """Read the state of every TC: one request each."""
-    return [store.tc_state(tc, limit=LOOKED_AT) for tc in range(store.identity.coordinators)]
+    return [
+        store.transactions.tc_state(tc, limit=LOOKED_AT)
+        for tc in range(store.identity.coordinators)
+    ]
 
 
 def stuck_participants(
@@ -57,11 +61,11 @@ def stuck_participants(
     for state in states:
         due = [(txn, at) for txn, at in state.undone if at + after_ms <= state.now_ms]
         for txn, at in due[:_FOLLOWED_UP]:
-            header = store.read_txn(txn)
+            header = store.transactions.read(txn)
             if header is None or header.materialized:
                 continue
             segments = Participants.of(header.intents).segments
-            materialized = store.through(txn, segments) if segments else []
+            materialized = store.segments.through(txn, segments) if segments else []
             participants += [
                 StuckParticipant(txn, segment, state.now_ms - at)
                 for segment, done in zip(segments, materialized, strict=True)
@@ -78,19 +82,19 @@ def held_by_pointers(store: MetadataStore, after_ms: int = LEFT_AFTER_MS) -> lis
     """
     headers: list[HeldHeader] = []
     for tc in range(store.identity.coordinators):
-        below, now_ms = store.lowest_open(tc)
-        due = store.list_due(
+        below, now_ms = store.transactions.lowest_open(tc)
+        due = store.transactions.list_due(
             tc, finalized_ms=now_ms - after_ms, below=below, offset=0, page=_PAGE, limit=LOOKED_AT
         )
         aborted = [
             (header, pointed)
-            for header in store.read_txns(due.txns)
+            for header in store.transactions.read_many(due.txns)
             if header is not None
             and header.state is TxnState.ABORTED
             and (pointed := Participants.of(header.intents).pointer) is not None
         ]
         for header, (query, sink) in aborted[:_FOLLOWED_UP]:
-            own = store.read_pointer(sink, query).own
+            own = store.sinks.read_pointer(sink, query).own
             pointer = Pointer.FromString(own) if own else None
             named = pointer is not None and pointer.txn_id == header.txn.key
             if not named and not moved_on(pointer, header):

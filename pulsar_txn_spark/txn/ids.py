@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from pulsar_txn_spark.errors import OptionError, TransactionDomainError
-from pulsar_txn_spark.store.protocol import TxnId
+from pulsar_txn_spark.store.records import TxnId
 
 _PULSARS = re.compile(r"(most|least)[-_ ]?(sig)?[-_ ]?bits", re.IGNORECASE)
 _KEPT = 100  # characters of a wrong id that a message repeats

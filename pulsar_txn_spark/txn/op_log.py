@@ -41,15 +41,8 @@ from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import PulsarTxnError, StoreCorruptError, TransactionError
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import BatchedOpRecords, OpReference
-from pulsar_txn_spark.store.protocol import (
-    Answer,
-    MetadataStore,
-    OpGroup,
-    OpLogSettings,
-    OpsAnswer,
-    RawOps,
-    TxnId,
-)
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import Answer, OpGroup, OpLogSettings, OpsAnswer, RawOps, TxnId
 
 MAGIC = b"\x0e\x01"
 """As a protobuf tag: field 1 of wire type 6, which there is none of."""
@@ -115,7 +108,7 @@ def read_ops(store: MetadataStore, txn: TxnId) -> list[StoredOp]:
     StoreCorruptError
         If a batch is missing or damaged, or was written by a later version of this package.
     """
-    raw = store.read_ops(txn)
+    raw = store.op_log.read(txn)
     records: dict[str, StoredOp] = {}
     for name, value in raw.records.items():
         if not value.startswith(MAGIC):
@@ -262,7 +255,7 @@ class OpLog:
     def _write_single(
         self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]
     ) -> tuple[tuple[OpAddress, ...], OpLogSettings | None]:
-        answer = self._store.append_ops(txn, nonce, ops)
+        answer = self._store.op_log.append(txn, nonce, ops)
         self._require_open(txn, answer.answers[0])
         return tuple(OpAddress(txn, name, 0, 1) for name in ops), answer.settings
 
@@ -282,7 +275,7 @@ class OpLog:
         waited_s = time.monotonic() - batch[0].since
         try:
             with steps.at(Step.OP_BATCH):
-                result = self._store.append_op_batch(tc, entry, value, groups)
+                result = self._store.op_log.append_batch(tc, entry, value, groups)
         except Exception as error:  # noqa: BLE001 - each caller gets it, and the thread goes on
             for record in batch:
                 record.request.settle(None, error)

@@ -23,14 +23,7 @@ from pulsar_txn_spark.position import MessagePosition, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState, in_order
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Plan
-from pulsar_txn_spark.store.protocol import (
-    AckRequest,
-    Answer,
-    Code,
-    EndedBy,
-    SubscriptionRef,
-    TxnId,
-)
+from pulsar_txn_spark.store.records import AckRequest, Answer, Code, EndedBy, SubscriptionRef, TxnId
 from pulsar_txn_spark.txn.coordinator import (
     DEFAULT_TIMEOUT_MS,
     TransactionCoordinator,
@@ -200,7 +193,9 @@ class MetadataPendingAckStore:
         # Step 2: the pending acks.
         placed: list[AckRequest] = []
         with steps.at(Step.PENDING_ACK):
-            for ack, answer in zip(acks, self._store.place_acks(txn, acks), strict=True):
+            for ack, answer in zip(
+                acks, self._store.subscriptions.place_acks(txn, acks), strict=True
+            ):
                 if self._settle(txn, ack, answer):
                     placed.append(ack)
                     self._count_one(ack.start.padded(), ack.end.padded())
@@ -216,7 +211,7 @@ class MetadataPendingAckStore:
                 return False
             if answer.code is Code.UNCLAIMED:
                 # The task that reads this segment never ran (Spark did not need its rows).
-                claim = self._store.claim_cursor(
+                claim = self._store.subscriptions.claim_cursor(
                     ack.segment, ack.subscription, ack.query, ack.source_incarnation, ack.start
                 )
                 require_claimed(ack.subscription, ack.query, claim)
@@ -230,7 +225,7 @@ class MetadataPendingAckStore:
                     )
             else:
                 raise _refused(txn, ack, answer)
-            answer = self._store.place_acks(txn, [ack])[0]
+            answer = self._store.subscriptions.place_acks(txn, [ack])[0]
         raise _refused(txn, ack, answer)
 
     # -- single messages, and everything up to a message ---------------------------------------
@@ -250,7 +245,7 @@ class MetadataPendingAckStore:
         FencedError
             If a consumer of a higher incarnation has claimed it.
         """
-        answer = self._store.claim_cursor(
+        answer = self._store.subscriptions.claim_cursor(
             where.segment, where.subscription, where.owner, where.incarnation, start
         )
         if answer.code is Code.DELETED:
@@ -311,7 +306,9 @@ class MetadataPendingAckStore:
         self._intend(txn, nonce, timeout_ms, where)
         with steps.at(Step.PENDING_ACK):
             for chunk in _chunks(wanted):
-                self._ask(txn, where, partial(self._store.ack_individual, txn, where, chunk))
+                self._ask(
+                    txn, where, partial(self._store.subscriptions.ack_individual, txn, where, chunk)
+                )
                 self._count(chunk)
 
     def acknowledge_cumulative(
@@ -341,7 +338,12 @@ class MetadataPendingAckStore:
         self._intend(txn, nonce, timeout_ms, where)
         with steps.at(Step.PENDING_ACK):
             passing = frozenset({Code.OK, Code.DELETED} if nothing_left else {Code.OK})
-            self._ask(txn, where, lambda: self._store.ack_cumulative(txn, where, interval), passing)
+            self._ask(
+                txn,
+                where,
+                lambda: self._store.subscriptions.ack_cumulative(txn, where, interval),
+                passing,
+            )
             self._count_one(interval.start.padded(), interval.end.padded())
 
     def acknowledge_now(
@@ -401,7 +403,7 @@ class MetadataPendingAckStore:
         return state
 
     def _read(self, segment: str, subscription: str) -> SubscriptionState:
-        state = self._store.read_acks(segment, subscription)
+        state = self._store.subscriptions.read_acks(segment, subscription)
         if state is None:
             raise AcknowledgementConflictError(
                 f"subscription {subscription!r} of segment {segment} is not there: claim it before"
@@ -453,7 +455,9 @@ class MetadataPendingAckStore:
         ends: set[str] = set()
         for _ in range(_HELP_ROUNDS):
             answer = self._ask(
-                txn, where, lambda: self._store.ack_individual(txn, where, chunk, normal=True)
+                txn,
+                where,
+                lambda: self._store.subscriptions.ack_individual(txn, where, chunk, normal=True),
             )
             holders = {TxnId.parse(key) for key in answer.values[::2]}
             ends = set(answer.values[1::2])

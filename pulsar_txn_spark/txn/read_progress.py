@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import AckRequest, Cursor
+from pulsar_txn_spark.store.records import AckRequest, Cursor
 from pulsar_txn_spark.txn.batch import BatchTransactions, new_nonce
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore

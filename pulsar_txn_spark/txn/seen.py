@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import MetadataStore, Seen
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import Seen
 
 
 def note_segments(outcome: Outcome, store: MetadataStore, segments: Iterable[str]) -> None:

@@ -33,7 +33,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
-from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.store.records import Code, EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import Participants
 
@@ -159,7 +159,7 @@ class Sweeper:
         """Delete what scopes have staged that died without a transaction."""
         seen = _AT_A_TIME
         while seen == _AT_A_TIME:
-            seen, removed = self._store.sweep_stages(
+            seen, removed = self._store.stages.sweep(
                 tc, unused_ms=STAGE_UNUSED_MS, limit=_AT_A_TIME
             )
             report.stages_removed += removed
@@ -167,7 +167,7 @@ class Sweeper:
     def settle(self, segment: str, report: SweepReport) -> None:
         """Let dropped writers of a segment go of which the log has deleted every entry (INV-5)."""
         for tc in range(self._store.identity.coordinators):
-            below, _ = self._store.lowest_open(tc)
+            below, _ = self._store.transactions.lowest_open(tc)
             why = self._close(segment, tc, below, report)
             if why is not None:
                 report.note_stuck(f"the trimmed segment {segment}", why)
@@ -178,8 +178,8 @@ class Sweeper:
         return self._collect(tc, report) or expired
 
     def _abort_expired(self, tc: int, report: SweepReport) -> bool:
-        _, now_ms = self._store.lowest_open(tc)
-        expired = self._store.list_open(tc, deadline_ms=now_ms, limit=_AT_A_TIME)
+        _, now_ms = self._store.transactions.lowest_open(tc)
+        expired = self._store.transactions.list_open(tc, deadline_ms=now_ms, limit=_AT_A_TIME)
         before = report.aborted
         for txn, _ in expired:
             try:
@@ -196,17 +196,17 @@ class Sweeper:
 
     def _collect(self, tc: int, report: SweepReport) -> bool:
         # Step 1: F, below which everything is decided.
-        below, now_ms = self._store.lowest_open(tc)
+        below, now_ms = self._store.transactions.lowest_open(tc)
         # Step 2: carry out what is decided.
-        pending = self._store.list_unmaterialized(tc, limit=_AT_A_TIME)
+        pending = self._store.transactions.list_unmaterialized(tc, limit=_AT_A_TIME)
         before = report.materialized
-        for txn, header in zip(pending, self._store.read_txns(pending), strict=True):
+        for txn, header in zip(pending, self._store.transactions.read_many(pending), strict=True):
             self._carry_out(txn, header, report)
         more_pending = len(pending) == _AT_A_TIME and report.materialized > before
         # Step 3: close the segments, so that nobody registers anything below F there again. The
         # script refuses while anything below F is still registered.
         offset = self._offsets.get(tc, 0)
-        page = self._store.list_due(
+        page = self._store.transactions.list_due(
             tc,
             finalized_ms=now_ms - self._retention_ms,
             below=below,
@@ -215,7 +215,7 @@ class Sweeper:
             limit=_AT_A_TIME,
         )
         report.waiting += page.waiting
-        headers = zip(page.txns, self._store.read_txns(page.txns), strict=True)
+        headers = zip(page.txns, self._store.transactions.read_many(page.txns), strict=True)
         carried_out = [self._carry_out(txn, header, report) for txn, header in headers]
         due = [header for header in carried_out if header is not None]
         segments = {s for header in due for s in Participants.of(header.intents).segments}
@@ -235,7 +235,7 @@ class Sweeper:
                 free.append(header.txn)
             else:
                 report.note_stuck(header.txn, why)
-        answers = self._store.remove_txns(free)
+        answers = self._store.transactions.remove_many(free)
         removed = sum(answer.code in (Code.OK, Code.ABSENT) for answer in answers)
         report.headers_removed += removed
         self._offsets[tc] = offset + page.seen - removed if page.more else 0
@@ -268,24 +268,26 @@ class Sweeper:
             return f"segment {segment} is not closed for it: {error}"
 
     def _try_close(self, segment: str, tc: int, below: int, report: SweepReport) -> str | None:
-        answer = self._store.close_segment(segment, tc, below)
+        answer = self._store.segments.close(segment, tc, below)
         missing: set[TxnId] = set()
         for _ in range(_HELP_ROUNDS):
             if answer.code is not Code.PENDING:
                 break
             # A pin of a transaction below F: it is decided, so helping removes it.
             self._coordinator.help([TxnId.parse(answer.values[0])], missing)
-            answer = self._store.close_segment(segment, tc, below)
+            answer = self._store.segments.close(segment, tc, below)
         closed = answer.code in (Code.OK, Code.MORE)
         while answer.code is Code.MORE:  # it ends: below `closed` no mark is added any more
-            answer = self._store.close_segment(segment, tc, below)
+            answer = self._store.segments.close(segment, tc, below)
         if answer.code is Code.PENDING:
             return f"segment {segment} is not closed for it: {answer.values[0]} is in the way"
         report.segments_closed += closed
         # The LAC is read after everything below F was decided and closed here: see seg_floor.lua.
         ends = self._ends(segment)
         if ends is not None:
-            floor = self._store.raise_floor(segment, tc, below, ends.confirmed, ends.deleted)
+            floor = self._store.segments.raise_floor(
+                segment, tc, below, ends.confirmed, ends.deleted
+            )
             if floor.code is Code.OK:
                 report.dropped_removed += int(floor.values[1])
         return None
@@ -304,7 +306,7 @@ class Sweeper:
         """Write a decision into the sink's pointer; return why the header is needed even so."""
         query, sink = pointed
         for _ in range(_POINTER_TRIES):
-            read = self._store.read_pointer(sink, query)
+            read = self._store.sinks.read_pointer(sink, query)
             pointer = Pointer.FromString(read.own) if read.own else None
             if pointer is None or pointer.txn_id != header.txn.key:
                 if moved_on(pointer, header):
@@ -319,7 +321,9 @@ class Sweeper:
             if outcome.HasField("evidence"):
                 pointer.evidence.CopyFrom(outcome.evidence)
             record = pointer.SerializeToString(deterministic=True)
-            if self._store.swap_pointer(sink, query, read, record, current=read.current_query):
+            if self._store.sinks.swap_pointer(
+                sink, query, read, record, current=read.current_query
+            ):
                 return None
         return f"the pointer of sink {sink} changes all the time"
 

@@ -15,7 +15,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord
-from pulsar_txn_spark.store.protocol import Code, Gate, TxnId
+from pulsar_txn_spark.store.records import Code, Gate, TxnId
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import write_intent
 
@@ -110,7 +110,7 @@ class MetadataTransactionBuffer:
             self._coordinator.intend(txn, nonce, timeout_ms, intents)
         # Step 2: the pins; from here on no reader passes what is about to be appended.
         with steps.at(Step.PIN):
-            answers = self._store.pin(txn, writer, segments)
+            answers = self._store.segments.pin(txn, writer, segments)
         for segment, answer in zip(segments, answers, strict=True):
             if answer.code in (Code.OK, Code.PINNED):
                 continue
@@ -169,7 +169,7 @@ class MetadataTransactionBuffer:
         Holds for what lies at or before the maxReadPosition that was read before. It is asked by
         writer, not by TxnId: a task that lost in a committed transaction is skipped, too.
         """
-        gate = self._store.gates([segment])[0]
+        gate = self._store.segments.gates([segment])[0]
         return not Visibility(gate.dropped, gate.floor)(writer, position)
 
     def recover(
@@ -180,7 +180,7 @@ class MetadataTransactionBuffer:
         There is no log to replay; what has finished leaves nothing to read here.
         """
         confirmed = [last_confirmed(segment) for segment in segments]
-        gates = self._store.gates(segments)
+        gates = self._store.segments.gates(segments)
         return [_readable(g, lac, EARLIEST) for g, lac in zip(gates, confirmed, strict=True)]
 
     def readable(
@@ -209,7 +209,7 @@ class MetadataTransactionBuffer:
             # INV-4: LAC first, then pins, dropped and floor together; neither is ever cached.
             confirmed = [last_confirmed(segment) for segment in segments]
             lows = confirmed if ends_only else starts
-            gates = self._store.gates(segments, list(zip(lows, confirmed, strict=True)))
+            gates = self._store.segments.gates(segments, list(zip(lows, confirmed, strict=True)))
             blocked = [
                 pin
                 for gate, lac in zip(gates, confirmed, strict=True)

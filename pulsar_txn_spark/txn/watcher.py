@@ -29,7 +29,8 @@ from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import Self
 
-from pulsar_txn_spark.store.protocol import MetadataStore, TxnId
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import TxnId
 
 RECHECK_MS = 1_000
 """So often every segment is looked at without an event: a lease that ends tells nobody."""

@@ -27,8 +27,8 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import AckRequest, Code, EndedBy, TxnId, TxnState
-from pulsar_txn_spark.store.redis.store import RedisStore
+from pulsar_txn_spark.store.records import AckRequest, Code, EndedBy, TxnId, TxnState
+from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 
 TOPIC = TopicName.parse("administered")
 NAME = str(TOPIC)
@@ -59,12 +59,12 @@ def write(run: Runtime, *values: bytes) -> Position:
         last = writer.flush().last
     writer.close()
     assert last is not None
-    run.store.raise_high(found.ref.id, last)
+    run.store.segments.raise_high(found.ref.id, last)
     return last
 
 
 def claim(run: Runtime, start: Position = EARLIEST, source: int = 1) -> None:
-    answer = run.store.claim_cursor(segment(run), SUB, "q", source, start)
+    answer = run.store.subscriptions.claim_cursor(segment(run), SUB, "q", source, start)
     assert answer.code is Code.OK
 
 
@@ -74,14 +74,14 @@ def place(
     """Place a pending acknowledgement of a transaction that stays open."""
     nonce = f"ack-{end}"
     txn = run.coordinator.new_txn(nonce, timeout_ms=timeout_ms)
-    run.store.intend(txn, nonce, timeout_ms, [f"A|{segment(run)}|{SUB}"])
+    run.store.transactions.intend(txn, nonce, timeout_ms, [f"A|{segment(run)}|{SUB}"])
     request = AckRequest(segment(run), SUB, "q", 1, start, end, "s", "0")
-    assert [a.code for a in run.store.place_acks(txn, [request])] == [Code.OK]
+    assert [a.code for a in run.store.subscriptions.place_acks(txn, [request])] == [Code.OK]
     return txn, nonce
 
 
 def stands(run: Runtime) -> tuple[Position, str] | None:
-    [cursor] = run.store.read_cursors([segment(run)], SUB)
+    [cursor] = run.store.subscriptions.read_cursors([segment(run)], SUB)
     return None if cursor is None else (cursor.position, cursor.query)
 
 
@@ -95,18 +95,18 @@ def delete_beside(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     claim(run, end)
     [parent] = run.topics.require(TOPIC).active
     run.topics.changes.split(TOPIC, parent.descriptor)
-    run.store.change_property(NAME, "__retention", Retention(size_bytes=0).serialize())
-    read = RedisStore.read_cursors
+    run.store.topics.change_property(NAME, "__retention", Retention(size_bytes=0).serialize())
+    read = RedisSubscriptionStore.read_cursors
     deleted: list[str] = []
 
-    def beside(store: RedisStore, *args: Any) -> Any:
+    def beside(store: RedisSubscriptionStore, *args: Any) -> Any:
         found = read(store, *args)
         if not deleted:
             deleted.append("now")
             deleted[:] = run.retention().sweep(lambda _: None).deleted
         return found
 
-    monkeypatch.setattr(RedisStore, "read_cursors", beside)
+    monkeypatch.setattr(RedisSubscriptionStore, "read_cursors", beside)
     return deleted
 
 
@@ -119,16 +119,16 @@ def test_a_reset_to_here_keeps_what_is_committed_while_it_runs(
     """Finding 6: it read the cursor and wrote it back."""
     write(run, b"a", b"b")
     claim(run)
-    reset = RedisStore.reset_cursor
+    reset = RedisSubscriptionStore.reset_cursor
     late: list[int] = []
 
-    def beside(store: RedisStore, *args: Any) -> Any:
+    def beside(store: RedisSubscriptionStore, *args: Any) -> Any:
         if not late:
             late.append(1)
             run.coordinator.commit(*place(run, EARLIEST, at(1)), Outcome())
         return reset(store, *args)
 
-    monkeypatch.setattr(RedisStore, "reset_cursor", beside)
+    monkeypatch.setattr(RedisSubscriptionStore, "reset_cursor", beside)
     Admin(options).reset_subscription(NAME, SUB, to="here")
     assert stands(run) == (at(1), "")
 
@@ -139,10 +139,10 @@ def test_a_reset_that_finds_the_cursor_moved_looks_again(
 ) -> None:
     write(run, b"a", b"b")
     claim(run)
-    reset = RedisStore.reset_cursor
+    reset = RedisSubscriptionStore.reset_cursor
     calls: list[Code] = []
 
-    def beside(store: RedisStore, *args: Any) -> Any:
+    def beside(store: RedisSubscriptionStore, *args: Any) -> Any:
         if not calls:
             run.coordinator.commit(*place(run, EARLIEST, at(0)), Outcome())
             write(run, b"c")
@@ -150,7 +150,7 @@ def test_a_reset_that_finds_the_cursor_moved_looks_again(
         calls.append(answer.code)
         return answer
 
-    monkeypatch.setattr(RedisStore, "reset_cursor", beside)
+    monkeypatch.setattr(RedisSubscriptionStore, "reset_cursor", beside)
     Admin(options).reset_subscription(NAME, SUB, to=to)
     assert calls == [Code.CHANGED, Code.OK]
     assert stands(run) == ((EARLIEST if to == "earliest" else at(2)), "")
@@ -168,7 +168,7 @@ def test_a_reset_passes_over_a_segment_that_is_deleted_beside_it(
     [parent, *children] = [s.ref.id for s in run.topics.require(TOPIC).segments]
     assert deleted == [parent]
     assert [move.segment for move in moves] == children
-    cursors = run.store.read_cursors(children, SUB)
+    cursors = run.store.subscriptions.read_cursors(children, SUB)
     assert [cursor and cursor.query for cursor in cursors] == ["", ""]
 
 
@@ -200,7 +200,7 @@ def test_a_query_that_runs_cannot_take_a_subscription_back(
     claim(run, source=7)
     Admin(options).reset_subscription(NAME, SUB, to="here")
     for source, expected in ((6, Code.CHANGED), (7, Code.CHANGED), (8, Code.OK)):
-        answer = run.store.claim_cursor(segment(run), SUB, "q", source, EARLIEST)
+        answer = run.store.subscriptions.claim_cursor(segment(run), SUB, "q", source, EARLIEST)
         assert answer.code is expected
 
 
@@ -211,7 +211,7 @@ def test_a_query_that_goes_on_elsewhere_does_not_take_a_subscription_that_was_mo
     claim(run)
     Admin(options).reset_subscription(NAME, SUB, to="latest")
     for start, expected in ((EARLIEST, Code.CHANGED), (at(0), Code.OK)):
-        [answer] = run.store.claim_cursors(SUB, "q", 2, {segment(run): start})
+        [answer] = run.store.subscriptions.claim_cursors(SUB, "q", 2, {segment(run): start})
         assert answer.code is expected
 
 
@@ -233,7 +233,7 @@ def test_a_decided_transaction_is_completed_on_behalf_of_its_dead_owner(
     claim(run)
     txn, nonce = place(run, EARLIEST, at(0))
     outcome = Outcome().SerializeToString(deterministic=True)
-    ended = run.store.end_txn(txn, TxnState.COMMITTED, outcome, EndedBy.OWNER, nonce=nonce)
+    ended = run.store.transactions.end(txn, TxnState.COMMITTED, outcome, EndedBy.OWNER, nonce=nonce)
     assert ended.code is Code.OK
     act(options)  # the owner died right behind the compare-and-set
     assert stands(run) in ((at(0), ""), None)
@@ -248,7 +248,7 @@ def test_an_expired_transaction_is_aborted_first(
     claim(run)
     txn, _ = place(run, EARLIEST, at(0), timeout_ms=0)
     act(options)
-    header = run.store.read_txn(txn)
+    header = run.store.transactions.read(txn)
     assert header is not None
     assert header.state is TxnState.ABORTED
     assert stands(run) in ((EARLIEST, ""), None)
@@ -281,7 +281,7 @@ def test_an_unknown_subscription_is_an_error_and_is_not_made(
     ):
         with pytest.raises(PulsarTxnError, match="has no subscription 'subb'; there are: sub"):
             act()
-    assert run.store.list_subscriptions(segment(run)) == [SUB]
+    assert run.store.subscriptions.names(segment(run)) == [SUB]
 
 
 def test_a_subscription_is_reset_to_a_position(run: Runtime, options: dict[str, str]) -> None:
@@ -303,7 +303,7 @@ def test_a_segment_that_is_not_named_stays_where_it_stands(
     claim(run, at(1))
     run.topics.changes.seal(TOPIC, "0")
     child = run.topics.require(TOPIC).active[0]
-    run.store.claim_cursor(child.ref.id, SUB, "q", 1, EARLIEST)
+    run.store.subscriptions.claim_cursor(child.ref.id, SUB, "q", 1, EARLIEST)
     Admin(options).reset_subscription(NAME, SUB, to={child.descriptor: "earliest"})
     assert stands(run) == (at(1), "")
 
@@ -333,7 +333,7 @@ def test_a_subscription_is_reset_to_a_time(
     run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(run, b"old")
-    _, now_ms = run.store.lowest_open(0)
+    _, now_ms = run.store.transactions.lowest_open(0)
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     asked: list[int] = []
 
@@ -435,4 +435,4 @@ def test_an_unknown_name_on_the_command_line_is_an_error(
     claim(run)
     result = invoke(options, *command)
     assert "has no subscription 'subb'" in str(result.exception)
-    assert run.store.list_subscriptions(segment(run)) == [SUB]
+    assert run.store.subscriptions.names(segment(run)) == [SUB]

@@ -25,7 +25,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
-from pulsar_txn_spark.store.protocol import TxnId, TxnState
+from pulsar_txn_spark.store.records import TxnId, TxnState
 from pulsar_txn_spark.store.redis.durability import Problem, ServerFacts
 from pulsar_txn_spark.txn.batch import BatchKey, SinkRules
 from pulsar_txn_spark.txn.health import tc_states
@@ -206,7 +206,7 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
     age(named.txn)
     assert told() == "none", "its pointer names it, and a sweep tells it the decision"
     with monkeypatch.context() as death:
-        death.setattr(world.store, "swap_pointer", dies)
+        death.setattr(world.store.sinks, "swap_pointer", dies)
         with pytest.raises(KeyboardInterrupt):
             world.batches.begin(BatchKey("a-sink", "a-query", 7), "nonce", rules=late)
     [txn] = [state.oldest_open[0] for state in tc_states(world.store) if state.oldest_open]
@@ -221,7 +221,7 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
         world.run_batch(BatchKey("a-sink", "a-query", batch), f"n{batch}", "row", rules=late)
     assert told() == "none"
     assert sweeper.sweep().stuck == ()
-    assert world.store.read_txn(txn) is None
+    assert world.store.transactions.read(txn) is None
 
 
 def test_a_split_that_is_half_done_is_found_and_a_sweep_mends_it(given: dict[str, str]) -> None:
@@ -229,7 +229,7 @@ def test_a_split_that_is_half_done_is_found_and_a_sweep_mends_it(given: dict[str
     topic = TopicName.parse("halfway")
     topology = run.topics.create(topic, 1)
     planned = run.topics.require(topic).with_planned(topology.active, [0x8000], "dead operator")
-    run.store.swap_topology(str(topic), topology.version, planned.serialize())
+    run.store.topics.swap(str(topic), topology.version, planned.serialize())
     found = only(examine(given), "changes of segments")
     assert str(topic) in found.found
     assert "pulsar-txn sweep" in found.remedy

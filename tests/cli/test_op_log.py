@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsar_txn_spark.engine.components import Runtime
-from pulsar_txn_spark.store.protocol import OpLogSettings
+from pulsar_txn_spark.store.records import OpLogSettings
 from tests.support.command_line import call
 
 
@@ -15,10 +15,10 @@ def test_the_gathering_of_operation_records_is_shown_and_changed(option: str, ru
     for row in call("op-log", "set", *args):
         assert row["enabled"]
         assert (row["max_records"], row["max_bytes"], row["max_delay_ms"]) == (100, 1 << 22, 2)
-    assert run.store.read_op_log(3) == OpLogSettings(True, 100, 1 << 22, 2)
+    assert run.store.op_log.read_settings(3) == OpLogSettings(True, 100, 1 << 22, 2)
     for switch, enabled in (("--off", False), ("--on", True)):
         call("op-log", "set", switch, "-o", option)
         # What was not named stays as it was.
-        assert run.store.read_op_log(3) == OpLogSettings(enabled, 100, 1 << 22, 2)
+        assert run.store.op_log.read_settings(3) == OpLogSettings(enabled, 100, 1 << 22, 2)
     call("op-log", "set", "--off", "--max-bytes", "4096", "-o", option)
-    assert run.store.read_op_log(0) == OpLogSettings(False, 100, 4096, 2)
+    assert run.store.op_log.read_settings(0) == OpLogSettings(False, 100, 4096, 2)

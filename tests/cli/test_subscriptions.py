@@ -8,7 +8,7 @@ from pulsar_txn_spark.cli import main
 from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import AckInterval
-from pulsar_txn_spark.store.protocol import EndedBy, SubscriptionRef
+from pulsar_txn_spark.store.records import EndedBy, SubscriptionRef
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER, MetadataPendingAckStore
 from tests.support.command_line import call, screen
 
@@ -17,7 +17,7 @@ def test_a_subscription_is_listed_described_and_reset(
     option: str, topic: str, run: Runtime
 ) -> None:
     (segment,) = call("topic", "create", topic, "--segments", "1", "-o", option)
-    run.store.claim_cursor(segment["segment"], "sub", "a-query", 1, EARLIEST)
+    run.store.subscriptions.claim_cursor(segment["segment"], "sub", "a-query", 1, EARLIEST)
     assert call("subscription", "list", topic, "-o", option) == [{"subscription": "sub"}]
     (row,) = call("subscription", "describe", topic, "sub", "-o", option)
     assert (row["query"], row["cursor"], row["backlog messages"]) == ("a-query", "-1:-1", 0)
@@ -54,7 +54,7 @@ def test_a_subscription_shows_what_is_acknowledged_behind_its_cursor_and_who_hol
 
 def test_a_subscription_is_deleted(option: str, topic: str, run: Runtime) -> None:
     (segment,) = call("topic", "create", topic, "--segments", "1", "-o", option)
-    run.store.claim_cursor(segment["segment"], "sub", "a-query", 1, EARLIEST)
+    run.store.subscriptions.claim_cursor(segment["segment"], "sub", "a-query", 1, EARLIEST)
     deleted = call("subscription", "delete", topic, "sub", "--yes", "-o", option)
     assert deleted == [{"subscription": "sub", "state": "deleted"}]
     assert call("subscription", "list", topic, "-o", option) == []

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pulsar_txn_spark.cli import main
 from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
-from pulsar_txn_spark.store.protocol import EndedBy
+from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.txn.sweeper import Sweeper, SweepReport
 from tests.support.command_line import call, open_txn, screen
 
@@ -24,7 +24,7 @@ def test_a_sweep_collects_what_is_decided(option: str, run: Runtime) -> None:
     call("txn", "abort", str(txn), "-o", option)
     report = call("sweep", "--retention-ms", "0", "-o", option)
     assert report["headers_removed"] >= 1
-    assert run.store.read_txn(txn) is None
+    assert run.store.transactions.read(txn) is None
 
 
 def test_sweeps_go_on_with_metrics_until_they_are_told_to_stop(option: str, run: Runtime) -> None:

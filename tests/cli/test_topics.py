@@ -58,7 +58,7 @@ def test_a_topic_is_drawn_also_where_a_segment_has_no_log(option: str, topic: st
     run = runtime(Options(dict([option.split("=", 1)]), Use.CONNECT))
     topology = run.topics.require(TopicName.parse(topic))
     planned = topology.with_planned(topology.active, [0x8000], "dead operator")
-    version = run.store.swap_topology(topic, topology.version, planned.serialize())
+    version = run.store.topics.swap(topic, topology.version, planned.serialize())
     shown = CliRunner().invoke(main.app, ["topic", "describe", topic, "-o", option])
     assert shown.exit_code == 0
     assert f"version {version}" in shown.output

@@ -44,8 +44,8 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState, hash_of
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import EndedBy, TxnId
-from pulsar_txn_spark.store.redis.store import RedisStore
+from pulsar_txn_spark.store.records import EndedBy, TxnId
+from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from tests.support.scenario import Loss, LossyClient
 
 SOON_S = 5.0  # docs/performance.md has what is measured
@@ -59,7 +59,7 @@ class Service:
         self.path = path
         self.client = client.connect({"store.path": path})
         self.run = self.client._run
-        self._good: Any = self.run.store._client
+        self._good: Any = self.run.store.scripts.client
         self._numbers = itertools.count()
 
     def another_process(self) -> Service:
@@ -83,7 +83,7 @@ class Service:
         first = topology.segments[0]
         self.run.log.delete(first.ref)
         after = topology.with_state([first.ref.id], SegmentState.DELETED)
-        self.run.store.swap_topology(topic, topology.version, after.serialize())
+        self.run.store.topics.swap(topic, topology.version, after.serialize())
 
     def send(self, topic: str, *values: str, key: str | None = None) -> None:
         """Send in one transaction, so that all of them are one entry."""
@@ -103,11 +103,11 @@ class Service:
     ) -> None:
         """Put a bad network between this client and the store."""
         store: Any = self.run.store
-        store._client = LossyClient(self._good, losses, always)
+        store.scripts.client = LossyClient(self._good, losses, always)
 
     def mend(self) -> None:
         """Take the bad network away."""
-        self.run.store._client = self._good
+        self.run.store.scripts.client = self._good
 
     def expire(self, txn: client.Transaction) -> None:
         """Let the lease be over by the store's clock, and somebody find that out."""
@@ -336,7 +336,7 @@ def test_a_living_client_keeps_its_lease_and_one_that_lost_it_hears_of_it(
     [message] = take(consumer, 1)
     consumer.acknowledge(message, txn)
     key = f"{{tc{txn.id.tc}}}:txn:{txn.id.key}"
-    redis_client: Any = service.run.store._client
+    redis_client: Any = service.run.store.scripts.client
     first = int(redis_client.hget(key, "deadline_ms"))
     # The heartbeat comes four times per lease.
     deadline = time.monotonic() + 5
@@ -400,7 +400,7 @@ def test_a_commit_bears_witness_of_the_segments_that_it_wrote_and_acknowledged(
         [a] = take(consumer, 1)
         consumer.acknowledge(a, txn)
         service.client.producer(target).send("b", txn=txn)
-    header = service.run.store.read_txn(txn.id)
+    header = service.run.store.transactions.read(txn.id)
     assert header is not None
     outcome = Outcome.FromString(header.outcome)
     [written] = service.run.topics.require(TopicName.parse(target)).active
@@ -505,7 +505,7 @@ def test_a_subscription_at_the_end_whose_making_was_cut_short_begins_at_the_end(
     service.send(topic, "i", key="k")
     for claimed in (1, 2):
         claims = iter([True] * claimed)
-        real = type(service.run.store).claim_cursor
+        real = RedisSubscriptionStore.claim_cursor
 
         def claim(*args: object, real: object = real, claims: Iterator[bool] = claims) -> object:
             assert callable(real)
@@ -514,7 +514,7 @@ def test_a_subscription_at_the_end_whose_making_was_cut_short_begins_at_the_end(
             raise StoreUnavailableError("the process died here")
 
         with monkeypatch.context() as patch:
-            patch.setattr(type(service.run.store), "claim_cursor", claim)
+            patch.setattr(RedisSubscriptionStore, "claim_cursor", claim)
             with pytest.raises(StoreUnavailableError):
                 service.client.consumer(topic, f"s{claimed}", "latest")
         with service.client.consumer(topic, f"s{claimed}", "latest") as consumer:
@@ -605,7 +605,7 @@ def test_a_parent_that_ends_in_aborted_rows_is_acknowledged_to_its_end(service: 
         with service.client.new_txn() as txn:
             consumer.acknowledge_cumulative(messages[-1], txn)
         parent = next(s for s in service.run.topics.require(TopicName.parse(topic)).segments)
-        [cursor] = service.run.store.read_cursors([parent.ref.id], "s")
+        [cursor] = service.run.store.subscriptions.read_cursors([parent.ref.id], "s")
         assert cursor is not None
         assert parent.sealed_at is not None
         assert cursor.position == parent.sealed_at
@@ -632,7 +632,7 @@ def test_a_subscription_that_comes_while_retention_trims_begins_behind_what_goes
     service.send(topic, "kept")
     [segment] = service.run.topics.require(TopicName.parse(topic)).segments
     # Retention has looked at the subscriptions, and has not trimmed yet.
-    service.run.store.mark_trimmed(segment.ref.id, Position(1, 0))
+    service.run.store.segments.mark_trimmed(segment.ref.id, Position(1, 0))
     with service.client.consumer(topic, "s") as consumer:
         service.run.log.trim(segment.ref, Position(1, 0))
         assert drained(consumer) == ["kept"]
@@ -647,7 +647,7 @@ def test_a_subscription_that_comes_while_a_segment_is_deleted_begins_behind_it(
     service.send(topic, "kept")
     [parent, *_] = service.run.topics.require(TopicName.parse(topic)).segments
     assert parent.sealed_at is not None
-    service.run.store.retire_segment(parent.ref.id, parent.sealed_at, [])
+    service.run.store.segments.retire(parent.ref.id, parent.sealed_at, [])
     with service.client.consumer(topic, "s") as consumer:
         assert drained(consumer) == ["kept"]
 
@@ -664,17 +664,19 @@ def test_a_consumer_goes_on_behind_a_segment_that_is_deleted_while_it_takes_over
         before.acknowledge(before.receive(timeout_ms=0))
     service.split(topic)
     service.send(topic, "kept")
-    service.run.store.change_property(topic, "__retention", Retention(size_bytes=0).serialize())
-    asked = getattr(RedisStore, request_name)
+    service.run.store.topics.change_property(
+        topic, "__retention", Retention(size_bytes=0).serialize()
+    )
+    asked = getattr(RedisSubscriptionStore, request_name)
     requests = itertools.count(1)
     deleted: list[str] = []
 
-    def beside(store: RedisStore, *args: Any, **kwargs: Any) -> Any:
+    def beside(store: RedisSubscriptionStore, *args: Any, **kwargs: Any) -> Any:
         if next(requests) == number:
             deleted.extend(service.run.retention().sweep(lambda _: None).deleted)
         return asked(store, *args, **kwargs)
 
-    monkeypatch.setattr(RedisStore, request_name, beside)
+    monkeypatch.setattr(RedisSubscriptionStore, request_name, beside)
     with service.client.consumer(topic, "s") as consumer:
         assert drained(consumer) == ["kept"]
     [parent, *_] = service.run.topics.require(TopicName.parse(topic)).segments
@@ -691,16 +693,18 @@ def test_a_consumer_that_goes_back_forgets_a_segment_that_is_deleted_meanwhile(
         service.split(topic)
         service.send(topic, "kept")
         assert drained(consumer) == ["kept"]
-        service.run.store.change_property(topic, "__retention", Retention(size_bytes=0).serialize())
-        read = RedisStore.read_acks
+        service.run.store.topics.change_property(
+            topic, "__retention", Retention(size_bytes=0).serialize()
+        )
+        read = RedisSubscriptionStore.read_acks
         deleted: list[str] = []
 
-        def beside(store: RedisStore, *args: Any) -> Any:
+        def beside(store: RedisSubscriptionStore, *args: Any) -> Any:
             if not deleted:
                 deleted.extend(service.run.retention().sweep(lambda _: None).deleted)
             return read(store, *args)
 
-        monkeypatch.setattr(RedisStore, "read_acks", beside)
+        monkeypatch.setattr(RedisSubscriptionStore, "read_acks", beside)
         consumer.redeliver_unacknowledged()
         assert drained(consumer) == ["kept"]
         assert len(deleted) == 1
@@ -712,13 +716,13 @@ def test_a_consumer_whose_subscription_is_deleted_while_it_takes_over_is_told(
     topic = service.topic()
     service.send(topic, "a")
     service.client.consumer(topic, "s").close()
-    read = RedisStore.read_acks
+    read = RedisSubscriptionStore.read_acks
 
-    def beside(store: RedisStore, segment: str, name: str) -> Any:
-        service.run.store.delete_cursor(segment, name)
+    def beside(store: RedisSubscriptionStore, segment: str, name: str) -> Any:
+        service.run.store.subscriptions.delete_cursor(segment, name)
         return read(store, segment, name)
 
-    monkeypatch.setattr(RedisStore, "read_acks", beside)
+    monkeypatch.setattr(RedisSubscriptionStore, "read_acks", beside)
     with pytest.raises(AcknowledgementConflictError, match="is not there"):
         service.client.consumer(topic, "s")
 
@@ -829,7 +833,7 @@ def test_single_messages_of_a_batch_are_acknowledged_and_the_rest_comes_again(
         assert [text(d), text(f)] == ["d", "f"]
         with service.client.new_txn() as txn:
             consumer.acknowledge([d, f], txn)
-    [cursor] = service.run.store.read_cursors([d.segment], "s")
+    [cursor] = service.run.store.subscriptions.read_cursors([d.segment], "s")
     assert cursor is not None
     assert (cursor.position, cursor.taken) == (Position(1, 0), 0)
 
@@ -1119,7 +1123,7 @@ def test_a_subscription_is_not_freed_over_messages_acknowledged_one_by_one(
 def test_a_subscription_of_a_query_is_refused_and_says_whose_it_is(service: Service) -> None:
     topic = service.topic()
     [segment] = service.run.topics.require(TopicName.parse(topic)).active
-    service.run.store.claim_cursor(segment.ref.id, "s", "a-query-id", 1, EARLIEST)
+    service.run.store.subscriptions.claim_cursor(segment.ref.id, "s", "a-query-id", 1, EARLIEST)
     with pytest.raises(AcknowledgementConflictError, match="belongs to query a-query-id"):
         service.client.consumer(topic, "s")
 

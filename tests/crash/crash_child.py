@@ -21,7 +21,7 @@ from pulsar_txn_spark.segments.topology import Segment
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite, Winner
-from pulsar_txn_spark.store.protocol import OpLogSettings, SubscriptionRef
+from pulsar_txn_spark.store.records import OpLogSettings, SubscriptionRef
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
@@ -89,7 +89,7 @@ class Driver:
 
     def run(self) -> None:
         """Run all batches that Spark's commit log does not have."""
-        incarnation = self.store.next_source_incarnation()
+        incarnation = self.store.meta.next_source_incarnation()
         for batch in range(BATCHES):
             if not (self.checkpoint / str(batch)).exists():
                 self.run_batch(batch, incarnation)
@@ -111,10 +111,12 @@ class Driver:
         key, nonce = BatchKey(SINK, QUERY, batch), self.nonce(batch)
         start, end = range_of(batch)
         # The reading task claims the subscription and registers what it reads.
-        self.store.claim_cursor(self.source.ref.id, SUBSCRIPTION, QUERY, incarnation, start)
+        self.store.subscriptions.claim_cursor(
+            self.source.ref.id, SUBSCRIPTION, QUERY, incarnation, start
+        )
         ranges = (PlannedRange(self.source.ref.id, start, end),)
         plan = ReadPlan(f"source-{incarnation}", incarnation, SUBSCRIPTION, self.run_id, ranges)
-        self.store.register_plan(QUERY, str(batch), plan.source, plan.serialize())
+        self.store.queries.register_plan(QUERY, str(batch), plan.source, plan.serialize())
         rows = [value.upper() for value in self.read_input(batch)]
         attempt: Attempt | None = None
         try:

@@ -55,8 +55,8 @@ def visible(service: client.Client, subscription: str) -> list[bytes]:
 def end_leases(run: Runtime) -> None:
     """Let the leases of those that were killed be over."""
     for tc in range(run.store.identity.coordinators):
-        for txn, _ in run.store.list_open(tc, deadline_ms=None, limit=100):
-            found: object = run.store._client
+        for txn, _ in run.store.transactions.list_open(tc, deadline_ms=None, limit=100):
+            found: object = run.store.scripts.client
             assert isinstance(found, redis.Redis)
             found.hset(f"{{tc{tc}}}:txn:{txn.key}", "deadline_ms", "1")
             run.coordinator.help([txn], set())
@@ -116,4 +116,4 @@ def test_a_service_that_dies_at_any_step_copies_every_message_exactly_once(
             for topic in (INPUT, OUTPUT)
             for segment in run.topics.require(TopicName.parse(topic)).active
         ]
-        assert [gate.pins for gate in run.store.gates(segments)] == [(), (), ()]
+        assert [gate.pins for gate in run.store.segments.gates(segments)] == [(), (), ()]

@@ -12,7 +12,7 @@ from pulsar_txn_spark import steps
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.ack_ranges import AckState
-from pulsar_txn_spark.store.protocol import Code, SubscriptionRef, TxnId, TxnState
+from pulsar_txn_spark.store.records import Code, SubscriptionRef, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TxnStatus
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
 from tests.crash.crash_child import MESSAGES, acknowledge, nth_message
@@ -49,16 +49,16 @@ def test_whoever_dies_between_two_passes_of_an_acknowledgement_leaves_it_to_the_
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
-    txn = world.store.txn_of_nonce(world.coordinator.shard("nonce"), "nonce")
+    txn = world.store.transactions.of_nonce(world.coordinator.shard("nonce"), "nonce")
     assert txn is not None
-    found = world.store.read_acks(SEGMENT, "sub")
+    found = world.store.subscriptions.read_acks(SEGMENT, "sub")
     assert found is not None
     passed = nth - (phase is Phase.BEFORE)
     held = max(0, MESSAGES // 2 - 512 * passed)
     assert len(found.pending.get(txn.key, [])) == held, "the child died somewhere else"
     require_decided(world, txn, commit=commit)
     if held:
-        assert world.store.close_segment(SEGMENT, txn.tc, txn.counter + 1).code is Code.PENDING
+        assert world.store.segments.close(SEGMENT, txn.tc, txn.counter + 1).code is Code.PENDING
 
     # Whoever looks next carries out what is left: no message is lost, none is given back.
     process = world.another_process()

@@ -123,13 +123,13 @@ class Crashes:
         assert turned.unfinished == ()
         assert len(turned.segments) == BATCHES + 1, "each batch seals one segment, once"
         source = self.driver.source.ref.id
-        [cursor] = self.driver.store.read_cursors([source], SUBSCRIPTION)
+        [cursor] = self.driver.store.subscriptions.read_cursors([source], SUBSCRIPTION)
         assert cursor is not None
         assert cursor.position == range_of(BATCHES - 1)[1]
         segments = [source, *(s.ref.id for s in self.driver.topics.require(OUTPUT).active)]
-        assert [gate.pins for gate in self.driver.store.gates(segments)] == [(), (), ()]
+        assert [gate.pins for gate in self.driver.store.segments.gates(segments)] == [(), (), ()]
         for tc in range(self.driver.store.identity.coordinators):
-            assert self.driver.store.list_open(tc, deadline_ms=None, limit=9) == []
+            assert self.driver.store.transactions.list_open(tc, deadline_ms=None, limit=9) == []
 
 
 def passages_of(crashes: Crashes, step: Step, phase: Phase) -> int:

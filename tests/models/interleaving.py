@@ -178,7 +178,7 @@ class Scheduler:
         """Return what a new process sees of the world."""
         world = self.world.another_process()
         world.log = GatedLog(process, self.log)
-        world.store._client = GatedClient(process)  # type: ignore[assignment]
+        world.store.scripts.client = GatedClient(process)  # type: ignore[assignment]
         return world
 
     def spawn(self, name: str, body: Callable[[Process], None], *, mortal: bool = True) -> None:

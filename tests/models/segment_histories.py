@@ -31,7 +31,7 @@ from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader, SegmentPartition
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.store.protocol import EndedBy, TxnState
+from pulsar_txn_spark.store.records import EndedBy, TxnState
 from pulsar_txn_spark.txn.batch import new_nonce
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
@@ -487,7 +487,7 @@ class History:
     def _dead(self, writer: int) -> None:
         """A task is no more: its transaction is what was decided last, or aborted."""
         task, rows = self._open.pop(writer)
-        header = self.run.store.read_txn(task.txn)
+        header = self.run.store.transactions.read(task.txn)
         assert header is not None
         task.writers.close()
         if header.state is TxnState.COMMITTED:

@@ -166,10 +166,12 @@ class History:
         subscription = "sub" if self.subscribed else ""
         number = int(run_id.partition("-")[2])
         if subscription:
-            claim = self.world.store.claim_cursor(INPUT, subscription, QUERY, number, start)
+            claim = self.world.store.subscriptions.claim_cursor(
+                INPUT, subscription, QUERY, number, start
+            )
             require_claimed(subscription, QUERY, claim)
         plan = ReadPlan(f"source of {run_id}", number, subscription, run_id, ranges)
-        self.world.store.register_plan(QUERY, str(batch), plan.source, plan.serialize())
+        self.world.store.queries.register_plan(QUERY, str(batch), plan.source, plan.serialize())
 
     def task(self, attempt: Attempt, partition: int, rows: list[str]) -> TaskWrite:
         rows = list(rows)

@@ -30,8 +30,8 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, TaskWrite, Winner
-from pulsar_txn_spark.store.protocol import CursorStart, EndedBy, SubscriptionRef, TxnId, TxnState
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.records import CursorStart, EndedBy, SubscriptionRef, TxnId, TxnState
+from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules
 from pulsar_txn_spark.txn.coordinator import as_position, as_record
 from pulsar_txn_spark.txn.pending_ack import (
@@ -184,7 +184,7 @@ class Model:
     def driver(self, process: Process) -> None:
         self.runs += 1
         world, run_id = process.world, f"run-{self.runs}"
-        incarnation = world.store.next_source_incarnation()
+        incarnation = world.store.meta.next_source_incarnation()
         batch = self.commit_log + 1
         replays = 0.2 if self.code == self.names else 0.6  # after a crash, code is changed in haste
         if self.scheduler.chaos and batch and self.random.random() < replays:
@@ -200,12 +200,14 @@ class Model:
         start, end = Position(1, batch - 1) if batch else EARLIEST, Position(1, batch)
         if self.subscribed:
             self.note_progress(world, incarnation, start)
-            claim = world.store.claim_cursor(INPUT, SUBSCRIPTION, QUERY, incarnation, start)
+            claim = world.store.subscriptions.claim_cursor(
+                INPUT, SUBSCRIPTION, QUERY, incarnation, start
+            )
             require_claimed(SUBSCRIPTION, QUERY, claim)
         ranges = (PlannedRange(INPUT, start, end),)
         subscription = SUBSCRIPTION if self.subscribed else ""
         plan = ReadPlan(run_id, incarnation, subscription, run_id, ranges)
-        world.store.register_plan(QUERY, str(batch), run_id, plan.serialize())
+        world.store.queries.register_plan(QUERY, str(batch), run_id, plan.serialize())
         for sink in self.siblings:
             key = BatchKey(self.code[sink], QUERY, batch)
             self.write_batch(process, key, run_id, SinkRules(), acknowledge=True)
@@ -214,7 +216,7 @@ class Model:
 
     def note_progress(self, world: World, incarnation: int, start: Position) -> None:
         """Do what Spark does before a batch: tell the source that the one before is done."""
-        [cursor] = world.store.read_cursors([INPUT], SUBSCRIPTION)
+        [cursor] = world.store.subscriptions.read_cursors([INPUT], SUBSCRIPTION)
         if cursor is not None and cursor.position < start:
             progress = ReadProgress(world.coordinator, TIMEOUT_MS)
             progress.catch_up(SUBSCRIPTION, incarnation, {INPUT: (cursor, start)})
@@ -369,7 +371,7 @@ class Model:
             self.normal.add(number)
 
     def check_acknowledgements(self) -> None:
-        state = self.world.store.read_acks(INBOX.segment, INBOX.subscription)
+        state = self.world.store.subscriptions.read_acks(INBOX.segment, INBOX.subscription)
         if state is None:
             return  # no client came so far as to claim it
         assert state.pending == {}, "a message is held for ever"
@@ -417,7 +419,7 @@ class Model:
         """Help some transaction, perhaps hours after it was looked at."""
         known = list(self.decisions)
         if known:
-            header = process.world.store.read_txn(self.random.choice(known))
+            header = process.world.store.transactions.read(self.random.choice(known))
             if header is not None and header.state is not TxnState.OPEN:
                 process.wait("sleeps")
                 process.world.coordinator.materialize(header, again=True)
@@ -499,10 +501,12 @@ class Model:
         told = set(self.siblings) <= lost.keys() and len(set(lost.values())) == 1
         if lost and (now or not told or self.random.random() < 0.5):
             self.commit_log = min(lost.values()) - 1
-        [cursor] = self.world.store.read_cursors([INPUT], SUBSCRIPTION)
+        [cursor] = self.world.store.subscriptions.read_cursors([INPUT], SUBSCRIPTION)
         if self.commit_log == -1 and cursor is not None and not cursor.txn:
             # The store lost the subscription as well, and a later batch has claimed it anew.
-            self.world.store.reset_cursor(INPUT, SUBSCRIPTION, CursorStart(EARLIEST), cursor)
+            self.world.store.subscriptions.reset_cursor(
+                INPUT, SUBSCRIPTION, CursorStart(EARLIEST), cursor
+            )
 
     def _remember(self) -> None:
         if self.snapshot is None and self.random.random() < 0.1:
@@ -554,7 +558,7 @@ class Model:
 
     def expire_all(self) -> None:
         for tc in range(self.world.store.identity.coordinators):
-            for txn, _ in self.world.store.list_open(tc, deadline_ms=None, limit=100):
+            for txn, _ in self.world.store.transactions.list_open(tc, deadline_ms=None, limit=100):
                 self.world.expire(txn)
 
     def check(self) -> None:
@@ -578,12 +582,12 @@ class Model:
                     assert own_rows == sorted(own_rows), "INV-10: a partition's rows in their order"
             found = self.world.readable(segment, self.trimmed[segment])
             self.compare(segment, self.trimmed[segment], found.end, found.visibility)
-        [cursor] = self.world.store.read_cursors([INPUT], SUBSCRIPTION)
+        [cursor] = self.world.store.subscriptions.read_cursors([INPUT], SUBSCRIPTION)
         assert (cursor is not None) == self.subscribed
         assert cursor is None or cursor.position == Position(1, BATCHES - 1), "INV-9"
         self.check_acknowledgements()
         assert self.world.client.hlen(f"{{seg:{INPUT}}}:pending-acks:{SUBSCRIPTION}") == 0
-        for gate in self.world.store.gates([*OUTPUT, INPUT]):
+        for gate in self.world.store.segments.gates([*OUTPUT, INPUT]):
             assert gate.pins == (), "a pin is left for ever"
 
 
@@ -606,7 +610,7 @@ def seeds(block: int) -> list[int]:
 def test_no_interleaving_breaks_an_invariant(
     world: World, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(redis_store, "_LOST_REPLY_PAUSE_S", 0.0)
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
     for seed in seeds(block):
         world.client.flushall()
         model = Model(seed, World(world.path))

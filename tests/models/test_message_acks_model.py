@@ -13,8 +13,8 @@ import pytest
 from pulsar_txn_spark.errors import AcknowledgementConflictError
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState
-from pulsar_txn_spark.store.protocol import Code, SubscriptionRef
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.records import Code, SubscriptionRef
+from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
 from tests.support.scenario import SEGMENT, TIMEOUT_MS, Loss, Txn, World, put_cursor
 
@@ -110,7 +110,7 @@ class Run:
         txn = self.open[at]
         what = self.random.choice([self.individual, self.cumulative, self.normal, self.end])
         what(at, txn)
-        state = self.world.store.read_acks(SEGMENT, self.where.subscription)
+        state = self.world.store.subscriptions.read_acks(SEGMENT, self.where.subscription)
         assert state is not None
         self.model.require_equal(state)
 
@@ -177,7 +177,7 @@ class Run:
 def test_ranges_and_single_messages_agree_whatever_several_transactions_do(
     world: World, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(redis_store, "_LOST_REPLY_PAUSE_S", 0.0)
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
     for seed in range(FIRST_SEED + block, FIRST_SEED + RUNS, BLOCKS):
         world.mend()
         run = Run(seed, world)

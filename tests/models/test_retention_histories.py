@@ -24,7 +24,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader, SegmentPartition
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import AckRequest, Code, EndedBy
+from pulsar_txn_spark.store.records import AckRequest, Code, EndedBy
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.sweeper import SweepReport
 from tests.models.segment_histories import Task
@@ -93,7 +93,7 @@ class Query:
 
     def _read(self, partition: SegmentPartition) -> list[Row]:
         assert partition.plan is not None
-        answer = self.run.store.claim_cursor(
+        answer = self.run.store.subscriptions.claim_cursor(
             partition.segment.id,
             self.name,
             self.name,
@@ -141,7 +141,9 @@ class History:
         self.number = 0
         self.tasks: list[tuple[Task, list[Row]]] = []
         run.topics.create(TOPIC, 1 + seed % 2)
-        run.store.change_property(str(TOPIC), "__retention", Retention(size_bytes=0).serialize())
+        run.store.topics.change_property(
+            str(TOPIC), "__retention", Retention(size_bytes=0).serialize()
+        )
         self.queries = [Query(run, path, "eager"), Query(run, path, "lazy")]
         for _ in range(2):
             self.write()
@@ -224,7 +226,7 @@ class History:
         try:
             mortal.sweep(lambda _: None)
         except Crash:
-            self.run.store.change_property(str(TOPIC), "__upkeep", None)
+            self.run.store.topics.change_property(str(TOPIC), "__upkeep", None)
 
     def collect(self) -> None:
         assert self.run.sweeper(0).sweep().stuck == ()

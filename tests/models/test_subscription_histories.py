@@ -34,8 +34,9 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.retention import Retention, RetentionSweep
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.protocol import EndedBy
-from pulsar_txn_spark.store.redis.store import RedisStore
+from pulsar_txn_spark.store.records import EndedBy
+from pulsar_txn_spark.store.redis.segments import RedisSegmentStore
+from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.sweeper import SweepReport
 from pulsar_txn_spark.txn.transaction_buffer import Visibility
@@ -55,7 +56,7 @@ BESIDE = (
     "delete_cursor",
     "mark_trimmed",
     "inherit_cursor",
-    "retire_segment",
+    "retire",
     "place_acks",
 )
 """Requests before which another actor may act."""
@@ -178,7 +179,7 @@ class History:
         for topic in TOPICS:
             self.run.topics.create(topic, 1 + seed % 2)
             retention = Retention(size_bytes=0).serialize()
-            self.run.store.change_property(str(topic), "__retention", retention)
+            self.run.store.topics.change_property(str(topic), "__retention", retention)
 
     # -- rows and segments ---------------------------------------------------------------------
 
@@ -254,7 +255,7 @@ class History:
             mortal.sweep(lambda _: None)
         except Crash:
             for topic in TOPICS:
-                self.run.store.change_property(str(topic), "__upkeep", None)
+                self.run.store.topics.change_property(str(topic), "__upkeep", None)
 
     def collect(self) -> None:
         assert self.run.sweeper(0).sweep().stuck == ()
@@ -266,7 +267,7 @@ class History:
         found: set[int] = set()
         for topic in TOPICS:
             for segment in self.run.topics.require(topic).readable:
-                if self.run.store.holds([segment.ref.id])[0].retired:
+                if self.run.store.segments.holds([segment.ref.id])[0].retired:
                     continue  # gone, although its log may be there for a moment
                 for batch in self.run.log.read(
                     segment.ref,
@@ -282,7 +283,7 @@ class History:
     def marked(self, segment: str) -> Position:
         """Return up to where retention lets rows go, or a sweeper that died was about to."""
         store: Any = self.run.store
-        mark = store._client.hget(f"{{seg:{segment}}}:state", "trim-to")
+        mark = store.scripts.client.hget(f"{{seg:{segment}}}:state", "trim-to")
         return Position.from_padded(mark.decode()) if mark else EARLIEST
 
     @contextlib.contextmanager
@@ -475,7 +476,7 @@ class History:
         for name in self.live:
             for topic in TOPICS:
                 ids = [s.ref.id for s in self.run.topics.require(topic).readable]
-                cursors = self.run.store.read_cursors(ids, name)
+                cursors = self.run.store.subscriptions.read_cursors(ids, name)
                 owners = {cursor.query for cursor in cursors if cursor is not None}
                 assert owners, f"{name} is not known in {topic}"
 
@@ -493,9 +494,10 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> dict[str, History]:
 
         return request
 
-    for name in BESIDE:
-        if hasattr(RedisStore, name):
-            monkeypatch.setattr(RedisStore, name, hooked(getattr(RedisStore, name)))
+    for part in (RedisSubscriptionStore, RedisSegmentStore):
+        for name in BESIDE:
+            if hasattr(part, name):
+                monkeypatch.setattr(part, name, hooked(getattr(part, name)))
     return playing
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import redis
 
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.redis import scripts
 from tests.models.topic_histories import play
 
 HISTORIES = int(os.environ.get("TOPIC_HISTORIES", "16"))
@@ -18,7 +18,7 @@ FIRST = int(os.environ.get("TOPIC_HISTORIES_FROM", "0"))
 def test_in_every_history_nothing_of_one_life_of_a_topic_reaches_into_the_next(
     redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "_LOST_REPLY_PAUSE_S", 0.0)
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
     done: Counter[str] = Counter()
     for seed in range(FIRST, FIRST + HISTORIES):
         redis_client.flushall()

@@ -38,7 +38,7 @@ from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState, TopicState, Topology
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import AckRequest, Code, EndedBy, TxnId
+from pulsar_txn_spark.store.records import AckRequest, Code, EndedBy, TxnId
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
@@ -132,7 +132,7 @@ class TopicScheduler(Scheduler):
         client = self.world.client
         store = RedisStore(lambda: client)
         gated: Any = GatedClient(process)
-        store._client = gated
+        store.scripts.client = gated
         log: Any = GatedLog(process, EmbeddedSegmentLog(client))
         run = assemble(store, log)
         changes = run.topics.changes
@@ -356,7 +356,9 @@ class TopicHistory:
         self.not_kept.add(found.incarnation)
         value = Retention(size_bytes=0).serialize()
         name = str(found.topic)
-        run.store.change_property(name, RETENTION_PROPERTY, value, incarnation=found.incarnation)
+        run.store.topics.change_property(
+            name, RETENTION_PROPERTY, value, incarnation=found.incarnation
+        )
         self.done["not kept"] += 1
 
     def _subscribe(self, process: Process) -> None:
@@ -365,11 +367,13 @@ class TopicHistory:
         try:
             found = run.topics.require(self._topic())
             for segment in found.readable:
-                claimed = run.store.claim_cursor(segment.ref.id, "sub", "q", 1, EARLIEST)
+                claimed = run.store.subscriptions.claim_cursor(
+                    segment.ref.id, "sub", "q", 1, EARLIEST
+                )
                 if claimed.code is not Code.OK:
                     return
                 end = run.log.last_confirmed(segment.ref)
-                [cursor] = run.store.read_cursors([segment.ref.id], "sub")
+                [cursor] = run.store.subscriptions.read_cursors([segment.ref.id], "sub")
                 if cursor is None or cursor.position >= end:
                     continue
                 nonce = f"ack-{self.random.random()}"
@@ -423,12 +427,12 @@ class TopicHistory:
         """Let everybody's lease end, and somebody come by who finishes what the dead have left."""
         run = self.world.run
         for tc in range(run.store.identity.coordinators):
-            for txn, _ in run.store.list_open(tc, deadline_ms=None, limit=1000):
+            for txn, _ in run.store.transactions.list_open(tc, deadline_ms=None, limit=1000):
                 self.world.client.hset(f"{{tc{tc}}}:txn:{txn.key}", "deadline_ms", "1")
                 self.world.client.zadd(f"{{tc{tc}}}:idx:txn-by-deadline", {txn.key: 1})
         report: SweepReport | None = None
         for topic in set(TOPICS):  # who looked after them is dead
-            run.store.change_property(str(topic), "__upkeep", None)
+            run.store.topics.change_property(str(topic), "__upkeep", None)
         for _ in range(3):
             report = run.sweeper(0).sweep()
         assert report is not None
@@ -441,7 +445,7 @@ class TopicHistory:
         assert TopicState.DELETING not in states.values(), "a sweep finishes a deletion"
         live = sorted(name for name, state in states.items() if state is TopicState.LIVE)
         assert run.topics.names() == live
-        listed = run.store.list_topics()
+        listed = run.store.meta.list_topics()
         assert set(live) <= set(listed) <= set(states), "what is live is listed, and no ghost"
         for topic, topology in found.items():
             if topology is not None and topology.state is TopicState.LIVE:
@@ -450,7 +454,7 @@ class TopicHistory:
             with suppress(TopicExistsError):
                 run.topics.create(topic, 1)
             run.topics.delete(topic)
-        assert run.store.list_topics() == []
+        assert run.store.meta.list_topics() == []
         left = [k.decode() for k in self.world.client.keys("{seg:*") if not k.endswith(b":birth")]
         assert not left, "a deleted topic leaves nothing but its segments' marks"
 

@@ -314,9 +314,9 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{TXN}/transaction_buffer.py",
             "            confirmed = [last_confirmed(segment) for segment in segments]\n"
             "            lows = confirmed if ends_only else starts\n"
-            "            gates = self._store.gates("
+            "            gates = self._store.segments.gates("
             "segments, list(zip(lows, confirmed, strict=True)))\n",
-            "            gates = self._store.gates(segments)\n"
+            "            gates = self._store.segments.gates(segments)\n"
             "            confirmed = [last_confirmed(segment) for segment in segments]\n",
         ),
     ),
@@ -326,9 +326,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_pins_and_dropped_writers_are_read_anew_for_every_read",
         Edit(
             f"{TXN}/transaction_buffer.py",
-            "            gates = self._store.gates("
+            "            gates = self._store.segments.gates("
             "segments, list(zip(lows, confirmed, strict=True)))\n",
-            "            gates = self.__dict__.setdefault('cache', self._store.gates(segments))\n",
+            "            gates = self.__dict__.setdefault("
+            "'cache', self._store.segments.gates(segments))\n",
         ),
     ),
     mutation(
@@ -336,17 +337,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-3",
         f"{BUFFER}::test_no_command_of_an_abort_shows_a_row_of_it",
         Edit(
-            f"{REDIS}/store.py",
+            f"{REDIS}/segments.py",
             '"resolved", "state", "events"]\n',
             '"resolved", "state", "events"]\n'
             "        for d in decisions:\n"
             "            for fate in d.fates:\n"
             '                pins = f"{{seg:{d.segment}}}:pins"\n'
-            "                pin = self._client.hget(pins, fate.writer)\n"
+            "                pin = self._scripts.client.hget(pins, fate.writer)\n"
             "                if pin:\n"
             '                    member = pin.split(b"|")[0] + b"|" + fate.writer.encode()\n'
-            "                    self._client.hdel(pins, fate.writer)\n"
-            '                    self._client.zrem(f"{{seg:{d.segment}}}:pin-order", member)\n',
+            "                    self._scripts.client.hdel(pins, fate.writer)\n"
+            "                    self._scripts.client.zrem("
+            'f"{{seg:{d.segment}}}:pin-order", member)\n',
         ),
         Edit(
             f"{LUA}/seg_materialize.lua",
@@ -1149,7 +1151,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BATCH}::test_a_header_that_a_sweep_removes_while_an_attempt_begins_is_not_missing",
         Edit(
             f"{TXN}/batch.py",
-            "if header is None and self._store.read_pointer(key.sink, key.query) != read:",
+            "if header is None and self._store.sinks.read_pointer(key.sink, key.query) != read:",
             "if False:",
         ),
     ),
@@ -1243,7 +1245,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{STORES}::test_another_number_of_coordinators_is_refused_with_both_numbers",
         Edit(
-            f"{REDIS}/store.py",
+            f"{REDIS}/scripts.py",
             "if wanted is not None and wanted != int(coordinators):",
             "if False:",
         ),
@@ -1404,7 +1406,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-14",
         f"{HISTORIES}::test_a_state_passes_exactly_if_it_lies_in_the_past_of_the_tag",
         Edit(
-            f"{REDIS}/store.py",
+            f"{REDIS}/scripts.py",
             "        states = [f\"{state.seq} {state.history or '-'}\" for state in call.seen]\n",
             "        states = [f\"{s.seq} {s.history or '-'}\" for s in sorted(call.seen)[-1:]]\n",
         ),
@@ -1455,7 +1457,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{STORES}::test_a_wiped_segment_is_found_out, test_a_wiped_coordinator_is_found_out, "
         "test_a_wiped_pointer_is_found_out_before_a_batch_is_written_twice",
         Edit(
-            f"{REDIS}/store.py",
+            f"{REDIS}/scripts.py",
             "            if self._was_born(call.tag):\n",
             "            if False:\n",
         ),
@@ -1464,18 +1466,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a lost segment is born again where segments are prepared",
         "INV-11",
         f"{STORES}::test_a_prepared_segment_that_is_lost_before_its_first_use_is_found_out",
-        Edit(f"{REDIS}/store.py", ' if state != "born"]', "]"),
+        Edit(f"{REDIS}/segments.py", ' if state != "born"]', "]"),
     ),
     mutation(
         "a tag that another task has just made is called lost",
         "INV-11",
         f"{STORES}::test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost",
         Edit(
-            f"{REDIS}/store.py",
-            "        body, sha = _script(call.name)\n"
-            '        reply = self._send(sha, body, [f"{{{call.tag}}}:birth", *call.keys],'
-            " self._args(call))\n"
-            '        if _text(reply[1]) == "NO_BIRTH":\n            raise StoreRolledBackError(\n'
+            f"{REDIS}/scripts.py",
+            "        reply = self._ask(call)\n"
+            '        if text(reply[1]) == "NO_BIRTH":\n            raise StoreRolledBackError(\n'
             '                f"tag',
             "        reply = []\n        if True:\n            raise StoreRolledBackError(\n"
             '                f"tag',
@@ -1700,8 +1700,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{RETENTION}::test_a_subscription_that_has_not_come_to_the_children_is_known_there",
         Edit(
             f"{SEGMENTS}/retention.py",
-            "                    self._store.inherit_cursor("
-            "child, name, query, planted, 0 if query else source)\n",
+            "                    self._store.subscriptions.inherit_cursor(\n"
+            "                        child, name, query, planted, 0 if query else source\n"
+            "                    )\n",
             "                    pass\n",
         ),
     ),
@@ -1775,8 +1776,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{SEGMENTS}/retention.py",
             "        self._log.delete(segment.ref)\n        # Step 6.\n"
-            "        self._store.purge_segment(segment.ref.id)\n",
-            "        self._store.purge_segment(segment.ref.id)\n"
+            "        self._store.segments.purge(segment.ref.id)\n",
+            "        self._store.segments.purge(segment.ref.id)\n"
             "        self._log.delete(segment.ref)\n",
         ),
     ),
@@ -1863,8 +1864,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "metrics",
         f"{METRICS}::test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next",
         Edit(
-            f"{REDIS}/store.py",
-            "            self.tally.add(own)  # nothing",
+            f"{REDIS}/transactions.py",
+            "            self._scripts.tally.add(own)  # nothing",
             "            # ",
         ),
     ),
@@ -1874,10 +1875,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{METRICS}::test_a_delivery_without_a_reply_counts_at_most_once",
         Edit(
             f"{REDIS}/store.py",
-            "            reply = self._send_once(sha, body, keys, self._args(call))\n"
-            "        except (*_NO_REPLY, StoreUnavailableError):",
-            "            reply = self._send(sha, body, keys, self._args(call))\n"
-            "        except (*_NO_REPLY, StoreUnavailableError):",
+            "            reply = self.scripts.ask_once(call)\n"
+            "        except (*NO_REPLY, StoreUnavailableError):",
+            "            reply = self.scripts._ask(call)\n"
+            "        except (*NO_REPLY, StoreUnavailableError):",
         ),
     ),
     mutation(
@@ -2665,13 +2666,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
             "        # Step 2: listed before it is live.\n"
-            "        self._store.catalogue(str(topology.topic))\n",
+            "        self._store.meta.add_topic(str(topology.topic))\n",
             "",
         ),
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
             "        if not self.alive(topology):\n            # Deleted meanwhile: what was",
-            "        self._store.catalogue(str(topology.topic))\n"
+            "        self._store.meta.add_topic(str(topology.topic))\n"
             "        if not self.alive(topology):\n            # Deleted meanwhile: what was",
         ),
     ),
@@ -2681,7 +2682,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{LIVES}::test_a_name_that_is_listed_without_a_topic_disturbs_nobody_and_goes",
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
-            "        return self._store.uncatalogue(name, stamp).code is not Code.CONFLICT\n",
+            "        return self._store.meta.remove_topic(name, stamp).code is not Code.CONFLICT\n",
             "        return False\n",
         ),
     ),
@@ -2911,7 +2912,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_consumer_whose_subscription_is_deleted_while_it_takes_over_is_told",
         Edit(
             f"{CLIENT_CODE}/reader.py",
-            "            if not self._run.store.holds([where.segment])[0].retired:\n",
+            "            if not self._run.store.segments.holds([where.segment])[0].retired:\n",
             "            if False:\n",
         ),
     ),

@@ -151,7 +151,7 @@ def test_the_data_of_all_partitions_is_read_before_anything_new(run: Runtime) ->
     ] * 2
     write(run, topology.active[0].ref, "new")
     assert read_in_order(run) == [["old-0", "old-1", "old-2"], ["new"]]
-    assert str(TOPIC) in run.store.list_topics()
+    assert str(TOPIC) in run.store.meta.list_topics()
 
 
 def test_as_many_segments_take_over_as_there_were_partitions(run: Runtime) -> None:
@@ -162,12 +162,12 @@ class DiesError(SegmentLogUnavailableError):
     """The operator's process ends here."""
 
 
-@pytest.mark.parametrize("step", ["create", "adopt", "seal", "catalogue"])
+@pytest.mark.parametrize("step", ["create", "adopt", "seal", "add_topic"])
 @pytest.mark.parametrize("times", [0, 1])
 def test_an_adoption_that_was_left_half_done_is_continued_when_asked_again(
     run: Runtime, monkeypatch: pytest.MonkeyPatch, step: str, times: int
 ) -> None:
-    holder: Any = run.store if step == "catalogue" else run.log
+    holder: Any = run.store.meta if step == "add_topic" else run.log
     real, calls = getattr(holder, step), 0
 
     def dying(*args: Any, **named: Any) -> Any:
@@ -179,7 +179,7 @@ def test_an_adoption_that_was_left_half_done_is_continued_when_asked_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(holder, step, dying)
-        if step == "catalogue" and times:
+        if step == "add_topic" and times:
             run.topics.adopt(SOURCE, TOPIC, 2)
         else:
             with pytest.raises(DiesError):
@@ -189,7 +189,7 @@ def test_an_adoption_that_was_left_half_done_is_continued_when_asked_again(
     done = run.topics.adopt(SOURCE, TOPIC, 2)
     assert done.incarnation == first.incarnation
     assert read_in_order(run)[0] == ["old-0", "old-1", "old-2"]
-    assert str(TOPIC) in run.store.list_topics()
+    assert str(TOPIC) in run.store.meta.list_topics()
 
 
 def test_a_writer_that_meets_a_half_done_adoption_finishes_it(

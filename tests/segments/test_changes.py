@@ -141,15 +141,15 @@ def test_two_plans_of_the_same_children_are_told_apart(run: Runtime) -> None:
     topology = run.topics.require(TOPIC)
     [parent] = topology.active
     one, other = (topology.with_planned([parent], [0x8000], c).serialize() for c in ("a", "b"))
-    assert run.store.swap_topology(str(TOPIC), topology.version, one) is not None
-    assert run.store.swap_topology(str(TOPIC), topology.version, other) is None
+    assert run.store.topics.swap(str(TOPIC), topology.version, one) is not None
+    assert run.store.topics.swap(str(TOPIC), topology.version, other) is None
 
 
 def half_done(run: Runtime, *, seal: bool) -> Topology:
     topology = run.topics.require(TOPIC)
     [parent] = topology.active
     planned = topology.with_planned([parent], [0x8000], "dead operator")
-    run.store.swap_topology(str(TOPIC), topology.version, planned.serialize())
+    run.store.topics.swap(str(TOPIC), topology.version, planned.serialize())
     if seal:
         run.log.seal(parent.ref)
     return run.topics.require(TOPIC)
@@ -509,7 +509,7 @@ def test_a_writer_goes_on_where_its_segment_was_even_deleted_meanwhile(run: Runt
     topology = run.topics.changes.split(TOPIC, "1")
     parent = topology.segment("1").ref
     deleted = topology.with_state([parent.id], SegmentState.DELETED)
-    run.store.swap_topology(str(TOPIC), topology.version, deleted.serialize())
+    run.store.topics.swap(str(TOPIC), topology.version, deleted.serialize())
     run.log.delete(parent)
     task.writers.append(TOPIC, record_batch([(low, 1)]))
     task.commit(task.writers.finish())
@@ -561,7 +561,7 @@ def test_one_topic_that_cannot_be_finished_does_not_keep_a_sweep_from_the_others
     run.topics.create(other, 1)
     topology = run.topics.require(other)
     planned = topology.with_planned(topology.active, [], "dead operator")
-    run.store.swap_topology(str(other), topology.version, planned.serialize())
+    run.store.topics.swap(str(other), topology.version, planned.serialize())
     report = run.sweeper().sweep()
     assert report.changes_finished == 1
     [stuck] = report.stuck

@@ -28,7 +28,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.store.protocol import (
+from pulsar_txn_spark.store.records import (
     AckRequest,
     Code,
     EndedBy,
@@ -39,6 +39,7 @@ from pulsar_txn_spark.store.protocol import (
     TxnState,
     WriterFate,
 )
+from pulsar_txn_spark.store.redis.segments import RedisSegmentStore
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore, require_claimed
 from pulsar_txn_spark.txn.sweeper import SweepReport
@@ -60,7 +61,7 @@ def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
 
 
 def keep(run: Runtime, retention: Retention) -> None:
-    run.store.change_property(NAME, "__retention", retention.serialize())
+    run.store.topics.change_property(NAME, "__retention", retention.serialize())
 
 
 NOTHING = Retention(size_bytes=0)
@@ -79,7 +80,7 @@ def write(run: Runtime, *values: bytes, number: int = 0) -> Position:
         last = writer.flush().last
     writer.close()
     assert last is not None
-    run.store.raise_high(ref.id, last)
+    run.store.segments.raise_high(ref.id, last)
     return last
 
 
@@ -98,7 +99,7 @@ def gone(run: Runtime, number: int = 0) -> Position:
 
 
 def claim(run: Runtime, start: Position = EARLIEST, number: int = 0, name: str = SUB) -> None:
-    answer = run.store.claim_cursor(of(run, number).ref.id, name, "q", 1, start)
+    answer = run.store.subscriptions.claim_cursor(of(run, number).ref.id, name, "q", 1, start)
     assert answer.code is Code.OK
 
 
@@ -107,9 +108,9 @@ def place(run: Runtime, start: Position, end: Position, number: int = 0) -> tupl
     nonce = f"ack-{number}-{end}"
     txn = run.coordinator.new_txn(nonce, timeout_ms=60_000)
     segment = of(run, number).ref.id
-    run.store.intend(txn, nonce, 60_000, [f"A|{segment}|{SUB}"])
+    run.store.transactions.intend(txn, nonce, 60_000, [f"A|{segment}|{SUB}"])
     request = AckRequest(segment, SUB, "q", 1, start, end, "s", "0")
-    assert [a.code for a in run.store.place_acks(txn, [request])] == [Code.OK]
+    assert [a.code for a in run.store.subscriptions.place_acks(txn, [request])] == [Code.OK]
     return txn, nonce
 
 
@@ -119,7 +120,7 @@ def acknowledge(run: Runtime, start: Position, end: Position, number: int = 0) -
 
 def release(run: Runtime, end: Position, number: int = 0) -> None:
     """Say that Spark has noted the batch as done."""
-    run.store.release_cursors(SUB, "q", {of(run, number).ref.id: end})
+    run.store.subscriptions.release_cursors(SUB, "q", {of(run, number).ref.id: end})
 
 
 def read_through(run: Runtime, end: Position, number: int = 0) -> None:
@@ -184,8 +185,8 @@ def test_rows_go_by_age(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     write(run, b"a")
     keep(run, Retention(time_ms=3_600_000))
     assert sweep(run).trimmed == []
-    _, now = run.store.lowest_open(0)
-    monkeypatch.setattr(run.store, "lowest_open", lambda _tc: (1, now + 3_600_001 + 1))
+    _, now = run.store.transactions.lowest_open(0)
+    monkeypatch.setattr(run.store.transactions, "lowest_open", lambda _tc: (1, now + 3_600_001 + 1))
     assert sweep(run).trimmed == [of(run).ref.id]
     assert gone(run) == at(0)
 
@@ -226,7 +227,7 @@ def test_a_row_stays_until_every_subscription_has_read_it(run: Runtime) -> None:
     acknowledge(run, EARLIEST, at(1))
     release(run, at(1))
     assert sweep(run).trimmed == []
-    assert run.store.delete_cursor(of(run).ref.id, "slow").code is Code.OK
+    assert run.store.subscriptions.delete_cursor(of(run).ref.id, "slow").code is Code.OK
     sweep(run)
     assert gone(run) == at(1)
 
@@ -258,10 +259,10 @@ def test_a_reset_keeps_what_the_query_before_may_read_once_more(run: Runtime) ->
     put_cursor(run.store, segment, SUB, at(1))  # here: only freed
     sweep(run)
     assert gone(run) == EARLIEST
-    run.store.claim_cursor(segment, SUB, "another query", 2, at(1))
+    run.store.subscriptions.claim_cursor(segment, SUB, "another query", 2, at(1))
     sweep(run)
     assert gone(run) == EARLIEST
-    run.store.release_cursors(SUB, "another query", {segment: at(1)})
+    run.store.subscriptions.release_cursors(SUB, "another query", {segment: at(1)})
     sweep(run)
     assert gone(run) == at(1)
     put_cursor(run.store, segment, SUB, at(2))  # elsewhere: its commit would be refused
@@ -277,32 +278,32 @@ def test_a_subscription_that_is_further_is_not_sent_back_to_a_child(run: Runtime
     keep(run, Retention(size_bytes=1 << 30))
     read_through(run, end)
     claim(run, number=3)
-    run.store.change_property(NAME, "__retention", None)
+    run.store.topics.change_property(NAME, "__retention", None)
     sweeper = run.retention()
     assert sweeper._delete(run.topics.require(TOPIC), of(run))
-    assert run.store.list_subscriptions(of(run, 1).ref.id) == []
-    assert run.store.list_subscriptions(of(run, 2).ref.id) == [SUB]
+    assert run.store.subscriptions.names(of(run, 1).ref.id) == []
+    assert run.store.subscriptions.names(of(run, 2).ref.id) == [SUB]
 
 
 def test_a_client_that_acknowledges_messages_never_reads_them_again(run: Runtime) -> None:
     segment = of(run).ref.id
-    run.store.claim_cursor(segment, SUB, "clients", 0, EARLIEST)
-    [cursor] = run.store.read_cursors([segment], SUB)
+    run.store.subscriptions.claim_cursor(segment, SUB, "clients", 0, EARLIEST)
+    [cursor] = run.store.subscriptions.read_cursors([segment], SUB)
     assert cursor is not None
     assert cursor.released == EARLIEST
     put_cursor(run.store, segment, SUB, at(3))
-    [cursor] = run.store.read_cursors([segment], SUB)
+    [cursor] = run.store.subscriptions.read_cursors([segment], SUB)
     assert cursor is not None
     assert cursor.released == at(3)
-    assert run.store.holds([segment])[0].released == {SUB: at(3)}
+    assert run.store.segments.holds([segment])[0].released == {SUB: at(3)}
 
 
 def test_a_client_that_was_handed_over_to_a_child_holds_no_more_than_it_has_left(
     run: Runtime,
 ) -> None:
     write(run, b"a")
-    run.store.inherit_cursor(of(run).ref.id, SUB, "clients")
-    run.store.claim_cursor(of(run).ref.id, SUB, "clients", 0, EARLIEST)
+    run.store.subscriptions.inherit_cursor(of(run).ref.id, SUB, "clients")
+    run.store.subscriptions.claim_cursor(of(run).ref.id, SUB, "clients", 0, EARLIEST)
     where = SubscriptionRef(of(run).ref.id, SUB, "clients")
     txn = run.coordinator.new_txn("client", timeout_ms=60_000)
     whole = AckInterval(MessagePosition.whole(EARLIEST), MessagePosition.whole(at(0)))
@@ -347,7 +348,7 @@ def test_a_transaction_whose_lease_is_over_holds_nothing(run: Runtime) -> None:
     writer = writer_name(txn, 0, "dead")
     run.buffer.admit(txn, "n", 1, writer, [of(run).ref.id])
     write(run, b"a")
-    while not (header := run.store.read_txn(txn)) or not header.expired:
+    while not (header := run.store.transactions.read(txn)) or not header.expired:
         pass  # a millisecond
     sweep(run)
     assert gone(run) == at(0)
@@ -360,11 +361,11 @@ def test_dropped_writers_go_with_their_entries_and_zombies_stay_invisible(run: R
     task.writers.finish()
     task.writers.close()
     run.coordinator.abort(task.txn, by=EndedBy.OWNER, nonce="n", cause="the test says so")
-    assert list(run.store.gates([segment.id])[0].dropped) == task.names
+    assert list(run.store.segments.gates([segment.id])[0].dropped) == task.names
     keep(run, NOTHING)
     sweep(run)
     sweep(run)
-    gate = run.store.gates([segment.id])[0]
+    gate = run.store.segments.gates([segment.id])[0]
     assert gate.dropped == {}
     zombie = run.log.writer(segment, task.names[0])
     zombie.append(rows(0, 1))
@@ -415,7 +416,7 @@ def test_a_drained_segment_goes_with_all_of_its_metadata(
     assert (after.state, after.erased) == (SegmentState.DELETED, True)
     assert tag_keys(redis_client, parent.ref.id) == ["birth"]
     assert sweep(run) == RetentionReport(), "there is nothing left to do"
-    assert run.store.gates([parent.ref.id])[0].contains_txn, "PIP-373 remembers it"
+    assert run.store.segments.gates([parent.ref.id])[0].contains_txn, "PIP-373 remembers it"
 
 
 def test_a_segment_is_kept_while_its_time_is_not_over(run: Runtime) -> None:
@@ -428,7 +429,7 @@ def test_a_segment_is_kept_while_its_time_is_not_over(run: Runtime) -> None:
 
 
 def judge(run: Runtime) -> dict[str, Verdict]:
-    retention = Retention.of(run.store.read_properties(NAME))
+    retention = Retention.of(run.store.topics.read_properties(NAME))
     verdicts = run.retention().judge(run.topics.require(TOPIC), retention)
     return {verdict.segment.ref.id: verdict for verdict in verdicts}
 
@@ -464,7 +465,7 @@ def test_a_segment_with_a_pin_is_not_retired(run: Runtime) -> None:
     run.topics.changes.split(TOPIC, "0")
     segment = of(run)
     assert segment.sealed_at is not None
-    answer = run.store.retire_segment(segment.ref.id, segment.sealed_at, [])
+    answer = run.store.segments.retire(segment.ref.id, segment.sealed_at, [])
     assert (answer.code, answer.values) == (Code.PENDING, (task.txn.key,))
 
 
@@ -474,7 +475,7 @@ def test_a_segment_with_a_pending_acknowledgement_is_not_retired(run: Runtime) -
     read_through(run, end)
     # Whatever positions say: a decision that is not carried out keeps the segment.
     txn, _ = place(run, end, at(5))
-    answer = run.store.retire_segment(of(run).ref.id, end, [SUB])
+    answer = run.store.segments.retire(of(run).ref.id, end, [SUB])
     assert (answer.code, answer.values) == (Code.PENDING, (txn.key,))
 
 
@@ -485,7 +486,7 @@ def test_a_subscription_that_has_not_come_to_the_children_is_known_there(run: Ru
     report = sweep(run)
     assert report.deleted == [of(run).ref.id]
     for number in (1, 2):
-        [cursor] = run.store.read_cursors([of(run, number).ref.id], SUB)
+        [cursor] = run.store.subscriptions.read_cursors([of(run, number).ref.id], SUB)
         assert cursor is not None
         assert (cursor.position, cursor.query) == (EARLIEST, "q")
     sweep(run)
@@ -505,11 +506,11 @@ def test_of_merged_parents_none_goes_before_all_were_read(run: Runtime) -> None:
     claim(run, number=2)
     assert sweep(run).deleted == [of(run, 0).ref.id], "nothing was ever in the root"
     assert sweep(run).deleted == []
-    assert run.store.list_subscriptions(of(run, 3).ref.id) == []
+    assert run.store.subscriptions.names(of(run, 3).ref.id) == []
     acknowledge(run, EARLIEST, at(0), number=2)
     release(run, at(0), number=2)
     assert sweep(run).deleted == [of(run, 1).ref.id, of(run, 2).ref.id]
-    assert run.store.list_subscriptions(of(run, 3).ref.id) == [SUB]
+    assert run.store.subscriptions.names(of(run, 3).ref.id) == [SUB]
 
 
 def test_segments_go_from_the_roots_on(run: Runtime) -> None:
@@ -639,28 +640,28 @@ def test_nothing_that_comes_late_brings_anything_back(
     txn = run.coordinator.new_txn("late", timeout_ms=60_000)
     writer = writer_name(txn, 0, "late")
     store = run.store
-    assert [a.code for a in store.pin(txn, writer, [id_])] == [Code.DELETED]
+    assert [a.code for a in store.segments.pin(txn, writer, [id_])] == [Code.DELETED]
     with pytest.raises(SegmentSealedError, match="deleted"):
         run.buffer.admit(txn, "late", 60_000, writer, [id_])
     with pytest.raises(DataLossError, match="deleted"):
-        require_claimed("new", "q", store.claim_cursor(id_, "new", "q", 9, EARLIEST))
+        require_claimed("new", "q", store.subscriptions.claim_cursor(id_, "new", "q", 9, EARLIEST))
     request = AckRequest(id_, SUB, "q", 9, EARLIEST, at(0), "s", "1")
-    assert [a.code for a in store.place_acks(txn, [request])] == [Code.CLOSED]
+    assert [a.code for a in store.subscriptions.place_acks(txn, [request])] == [Code.CLOSED]
     decision = SegmentDecision(id_, (WriterFate(writer, EARLIEST),), (SUB,), at(9))
-    answers = store.materialize(txn, TxnState.ABORTED, [decision])
+    answers = store.segments.materialize(txn, TxnState.ABORTED, [decision])
     assert [a.code for a in answers] == [Code.CLOSED]
-    assert store.close_segment(id_, txn.tc, txn.counter + 1).code is Code.ALREADY
-    assert store.raise_floor(id_, txn.tc, txn.counter, at(1), at(1)).code is Code.ALREADY
+    assert store.segments.close(id_, txn.tc, txn.counter + 1).code is Code.ALREADY
+    assert store.segments.raise_floor(id_, txn.tc, txn.counter, at(1), at(1)).code is Code.ALREADY
     assert put_cursor(store, id_, SUB, at(0)).code is Code.DELETED
-    assert store.inherit_cursor(id_, SUB, "q").code is Code.ALREADY
-    assert store.through(txn, [id_]) == [True]
-    store.raise_high(id_, at(99))
-    store.release_cursors(SUB, "q", {id_: at(99)})
+    assert store.subscriptions.inherit_cursor(id_, SUB, "q").code is Code.ALREADY
+    assert store.segments.through(txn, [id_]) == [True]
+    store.segments.raise_high(id_, at(99))
+    store.subscriptions.release_cursors(SUB, "q", {id_: at(99)})
     assert tag_keys(redis_client, id_) == ["birth"]
     # The transaction that names it as a participant is collected like any other (INV-6).
     run.coordinator.abort(txn, EndedBy.OWNER, nonce="late", cause="the test says so")
     assert run.sweeper(0).sweep().stuck == ()
-    assert store.read_txn(txn) is None
+    assert store.transactions.read(txn) is None
     assert tag_keys(redis_client, id_) == ["birth"]
 
 
@@ -671,7 +672,7 @@ def test_a_subscription_that_comes_at_the_last_moment_is_seen(
     end = write(run, b"a")
     run.topics.changes.split(TOPIC, "0")
     keep(run, NOTHING)
-    retire = run.store.retire_segment
+    retire = run.store.segments.retire
 
     def late(segment: str, sealed_at: Position, handed_over: list[str]) -> Any:
         claim(run)
@@ -681,13 +682,13 @@ def test_a_subscription_that_comes_at_the_last_moment_is_seen(
         return retire(segment, sealed_at, handed_over)
 
     with monkeypatch.context() as patched:
-        patched.setattr(run.store, "retire_segment", late)
+        patched.setattr(run.store.segments, "retire", late)
         assert sweep(run).deleted == []
     assert of(run).state is SegmentState.DRAINED
     assert values(run) == [b"a"]
     if reads_it:
         sweep(run)
-        assert run.store.list_subscriptions(of(run, 1).ref.id) == [SUB]
+        assert run.store.subscriptions.names(of(run, 1).ref.id) == [SUB]
 
 
 # -- who dies in between -------------------------------------------------------------------------
@@ -703,11 +704,11 @@ class Dying:
     CHANGES = frozenset(
         {
             "inherit_cursor",
-            "swap_topology",
+            "swap",
             "mark_trimmed",
-            "retire_segment",
+            "retire",
             "delete",
-            "purge_segment",
+            "purge",
             "trim",
         }
     )
@@ -717,6 +718,8 @@ class Dying:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
+        if name in ("topics", "segments", "subscriptions"):
+            return Dying(found, self._plan, after=self._after)
         if name not in self.CHANGES:
             return found
 
@@ -744,7 +747,7 @@ def sweep_of(run: Runtime, nth: int, *, after: bool) -> bool:
     try:
         sweeper.sweep(lambda _: None)
     except Crash:
-        run.store.change_property(NAME, "__upkeep", None)  # its lease is over
+        run.store.topics.change_property(NAME, "__upkeep", None)  # its lease is over
         return True
     return False
 
@@ -768,13 +771,13 @@ def test_a_deletion_that_died_at_any_step_is_finished_by_the_next_sweep(
         sweep(run)
         assert (of(run).state, of(run).erased) == (SegmentState.DELETED, True)
         assert tag_keys(redis_client, parent.ref.id) == ["birth"]
-        assert run.store.list_subscriptions(of(run, 1).ref.id) == [SUB]
+        assert run.store.subscriptions.names(of(run, 1).ref.id) == [SUB]
         assert gone(run, 1) == EARLIEST
         if not died:
             break
         topics += 1
         redis_client.flushdb()
-        run.store.__init__(run.store._connect)  # type: ignore[misc]
+        run.store.scripts.__init__(lambda: redis_client)  # type: ignore[misc]
         run.topics.create(TOPIC, 1)
     assert topics >= 8, "two cursors, four changes of the topology, retire, log, purge"
 
@@ -793,39 +796,39 @@ def test_the_metadata_goes_after_the_log(run: Runtime, monkeypatch: pytest.Monke
 
     for owner, name in (
         (EmbeddedSegmentLog, "delete"),
-        (type(run.store), "retire_segment"),
-        (type(run.store), "purge_segment"),
+        (RedisSegmentStore, "retire"),
+        (RedisSegmentStore, "purge"),
     ):
         monkeypatch.setattr(owner, name, noting(name, getattr(owner, name)))
     sweep(run)
-    assert order == ["retire_segment", "delete", "purge_segment"]
+    assert order == ["retire", "delete", "purge"]
 
 
 def test_a_segment_that_was_not_retired_is_not_purged(run: Runtime) -> None:
     split_and_read(run)
-    assert run.store.purge_segment(of(run).ref.id).code is Code.OPEN
-    assert run.store.list_subscriptions(of(run).ref.id) == [SUB]
+    assert run.store.segments.purge(of(run).ref.id).code is Code.OPEN
+    assert run.store.subscriptions.names(of(run).ref.id) == [SUB]
 
 
 def test_one_process_at_a_time_looks_after_a_topic(run: Runtime) -> None:
     write(run, b"a")
     keep(run, NOTHING)
-    assert run.store.lease_topic(NAME, "somebody else", 60_000).code is Code.OK
+    assert run.store.topics.lease(NAME, "somebody else", 60_000).code is Code.OK
     assert sweep(run).trimmed == []
-    assert run.store.lease_topic(NAME, "somebody else", 0).code is Code.OK
+    assert run.store.topics.lease(NAME, "somebody else", 0).code is Code.OK
     assert sweep(run).trimmed == [of(run).ref.id]
 
 
 def test_a_topic_that_cannot_be_dealt_with_holds_no_other_up(run: Runtime) -> None:
     run.topics.create(TopicName.parse("broken"), 1)
     broken = run.topics.require(TopicName.parse("broken"))
-    run.store.change_property(str(broken.topic), "__retention", NOTHING.serialize())
+    run.store.topics.change_property(str(broken.topic), "__retention", NOTHING.serialize())
     run.log.delete(broken.active[0].ref)
     write(run, b"a")
     keep(run, NOTHING)
     report = run.sweeper(0).sweep()
     assert report.segments_trimmed == 1
-    counts = run.store.tc_state(0, limit=1).counts
+    counts = run.store.transactions.tc_state(0, limit=1).counts
     assert counts["pulsar_txn_segments_trimmed_total"] == 1
     assert "pulsar_txn_segments_deleted_total" not in counts
     [stuck] = report.stuck

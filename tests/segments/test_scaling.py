@@ -216,9 +216,9 @@ def run(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPa
     found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
     found.topics.create(TOPIC, 2)
     policy = ScalingPolicy(enabled=True, rows_per_s=100, min_segments=1)
-    found.store.change_property(str(TOPIC), "__scaling", policy.serialize())
+    found.store.topics.change_property(str(TOPIC), "__scaling", policy.serialize())
     clock = [1_000_000]
-    monkeypatch.setattr(found.store, "lowest_open", lambda _tc: (1, clock[0]))
+    monkeypatch.setattr(found.store.transactions, "lowest_open", lambda _tc: (1, clock[0]))
     monkeypatch.setattr(found.store, "pass_time", lambda s: _add(clock, s), raising=False)
     return found
 
@@ -264,7 +264,9 @@ def test_a_hot_segment_is_split_where_its_load_is_halved_and_cold_ones_are_merge
     merged = [after(run, 310).decision for _ in range(3)]
     assert [decision.what for decision in merged] == ["merge", "nothing", "merge"]
     assert len(shape(run)) == 1
-    assert run.store.tc_state(0, limit=1).counts["pulsar_txn_segments_scaled_total"] == 3
+    assert (
+        run.store.transactions.tc_state(0, limit=1).counts["pulsar_txn_segments_scaled_total"] == 3
+    )
 
 
 def test_a_segment_with_a_single_key_is_not_split(run: Runtime) -> None:
@@ -288,7 +290,7 @@ def test_one_topic_that_cannot_be_scaled_holds_no_other_up(run: Runtime) -> None
     broken = TopicName.parse("a-broken-one")
     topology = run.topics.create(broken, 1)
     policy = ScalingPolicy(enabled=True).serialize()
-    run.store.change_property(str(broken), "__scaling", policy)
+    run.store.topics.change_property(str(broken), "__scaling", policy)
     run.log.delete(topology.active[0].ref)
     one, other = run.scaler().sweep()
     assert (one.topic, one.decision.what) == (str(broken), "nothing")

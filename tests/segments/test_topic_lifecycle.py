@@ -29,7 +29,7 @@ from pulsar_txn_spark.segments.scaling import Decision, ScalingPolicy
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.source.reader import check_source
-from pulsar_txn_spark.store.protocol import Code, CursorStart, EndedBy, TxnId, TxnState
+from pulsar_txn_spark.store.records import Code, CursorStart, EndedBy, TxnId, TxnState
 from tests.models.segment_histories import Reader, Task, record_batch
 
 TOPIC = TopicName.parse("topic://public/default/short-lived")
@@ -87,8 +87,7 @@ class Mortal:
 
     CHANGES = frozenset(
         {
-            *("swap_topology", "delete_topology", "catalogue", "uncatalogue", "prepare_segments"),
-            *("shut_segments", "purge_segment"),
+            *("swap", "add_topic", "remove_topic", "prepare", "shut", "purge"),
             *("create", "delete", "seal", "adopt"),
         }
     )
@@ -98,6 +97,8 @@ class Mortal:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
+        if name in ("meta", "topics", "segments"):
+            return Mortal(found, self._plan, after=self._after)
         if name not in self.CHANGES:
             return found
 
@@ -166,7 +167,7 @@ def test_a_half_deleted_topic_never_comes_back_under_its_old_segment_ids(
     assert visible(run) == [], "the transaction is open"
     task.commit(task.writers.finish())
     assert visible(run) == [9, 10, 11, 12]
-    header = run.store.read_txn(abandoned.txn)
+    header = run.store.transactions.read(abandoned.txn)
     assert header is not None
     assert header.state is TxnState.ABORTED
 
@@ -199,7 +200,7 @@ def test_a_topic_is_out_of_use_before_anything_of_it_goes(
                 ask()
             asked.append("refused")
         assert run.topics.names() == []
-        assert run.store.lease_topic(NAME, "me", 1000).code is Code.ABSENT
+        assert run.store.topics.lease(NAME, "me", 1000).code is Code.ABSENT
 
     once(monkeypatch, run.log, "delete", look)
     run.topics.delete(TOPIC)
@@ -239,7 +240,7 @@ def test_a_deletion_that_died_at_any_step_is_finished_by_whoever_comes_by(
             run.topics.delete(TOPIC)
         assert run.topics.lives.read(TOPIC) is None
         assert run.topics.names() == []
-        assert run.store.list_topics() == []
+        assert run.store.meta.list_topics() == []
         left = {key.rpartition("}:")[2] for key in keys(redis_client, "{seg:*")}
         assert left == {"birth"}
     assert passages >= 10
@@ -279,7 +280,7 @@ def test_a_creation_that_died_at_any_step_blocks_nothing(
             assert visible(run) == [4 * nth, 4 * nth + 1]
             assert matching(run, redis_path) == [NAME]
             run.topics.delete(TOPIC)
-        assert run.store.list_topics() == []
+        assert run.store.meta.list_topics() == []
         left = {key.rpartition("}:")[2] for key in keys(redis_client, "{seg:*")}
         assert left <= {"birth"}
     assert passages >= 6
@@ -305,7 +306,7 @@ def test_a_creation_whose_topic_is_deleted_meanwhile_leaves_nothing(
         run.topics.create(TOPIC, 2)
     assert not [key for key in keys(redis_client, "{seg:*") if not key.endswith(":birth")]
     assert run.topics.names() == []
-    assert run.store.list_topics() == []
+    assert run.store.meta.list_topics() == []
 
 
 def test_a_failed_creation_leaves_nothing_that_blocks_the_next_one(
@@ -350,7 +351,7 @@ def test_a_deletion_beside_a_creation_leaves_no_ghost_in_the_catalogue(
     assert matching(run, redis_path) == there
 
 
-@pytest.mark.parametrize("call", ["catalogued", "uncatalogue", "delete_topology"])
+@pytest.mark.parametrize("call", ["meta.topic_stamp", "meta.remove_topic", "topics.delete"])
 def test_a_slow_deletion_leaves_the_topic_listed_that_was_created_meanwhile(
     run: Runtime, monkeypatch: pytest.MonkeyPatch, redis_path: str, call: str
 ) -> None:
@@ -360,7 +361,8 @@ def test_a_slow_deletion_leaves_the_topic_listed_that_was_created_meanwhile(
         run.topics.delete(TOPIC)
         run.topics.create(TOPIC, 1)
 
-    once(monkeypatch, run.store, call, others)
+    part, name = call.split(".")
+    once(monkeypatch, getattr(run.store, part), name, others)
     run.topics.delete(TOPIC)
     run.topics.require(TOPIC)
     assert matching(run, redis_path) == [NAME]
@@ -369,25 +371,25 @@ def test_a_slow_deletion_leaves_the_topic_listed_that_was_created_meanwhile(
 def test_a_name_that_is_listed_without_a_topic_disturbs_nobody_and_goes(
     run: Runtime, redis_path: str
 ) -> None:
-    run.store.catalogue(NAME)  # a request of a creator that was held up in the network
+    run.store.meta.add_topic(NAME)  # a request of a creator that was held up in the network
     check_source({"store.path": redis_path, "topicsPattern": ".*short-lived.*"})
-    assert run.store.list_topics() == []
-    run.store.catalogue(NAME)
+    assert run.store.meta.list_topics() == []
+    run.store.meta.add_topic(NAME)
     assert run.topics.names() == []
-    assert run.store.list_topics() == []
-    run.store.catalogue(NAME)
+    assert run.store.meta.list_topics() == []
+    run.store.meta.add_topic(NAME)
     run.topics.delete(TOPIC)
-    assert run.store.list_topics() == []
-    run.store.catalogue(NAME)
+    assert run.store.meta.list_topics() == []
+    run.store.meta.add_topic(NAME)
     assert run.sweeper(0).sweep().stuck == ()
-    assert run.store.list_topics() == []
+    assert run.store.meta.list_topics() == []
 
 
 def test_a_name_is_not_cleaned_away_from_a_topic_that_is_created_at_that_moment(
     run: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.store.catalogue(NAME)
-    once(monkeypatch, run.store, "uncatalogue", lambda: run.topics.create(TOPIC, 1))
+    run.store.meta.add_topic(NAME)
+    once(monkeypatch, run.store.meta, "remove_topic", lambda: run.topics.create(TOPIC, 1))
     run.topics.names()
     assert run.topics.names() == [NAME]
 
@@ -409,7 +411,7 @@ def test_a_change_planned_on_a_deleted_topic_does_not_touch_the_next_one(
 ) -> None:
     run.topics.create(TOPIC, 1)
     commit(run, 1)
-    real, calls = run.store.swap_topology, []
+    real, calls = run.store.topics.swap, []
 
     def swap(*args: Any, **named: Any) -> Any:
         calls.append(args)
@@ -417,7 +419,7 @@ def test_a_change_planned_on_a_deleted_topic_does_not_touch_the_next_one(
             replace_topic(run)
         return real(*args, **named)
 
-    monkeypatch.setattr(run.store, "swap_topology", swap)
+    monkeypatch.setattr(run.store.topics, "swap", swap)
     with pytest.raises((TopicNotFoundError, AssertionError)) as raised:
         run.topics.changes.split(TOPIC, "0")
     assert raised.type is TopicNotFoundError
@@ -430,7 +432,7 @@ def test_a_slow_deletion_does_not_delete_the_topic_that_was_created_meanwhile(
     run: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.topics.create(TOPIC, 1)
-    once(monkeypatch, run.store, "delete_topology", lambda: replace_topic(run))
+    once(monkeypatch, run.store.topics, "delete", lambda: replace_topic(run))
     run.topics.delete(TOPIC)
     assert visible(run) == [1000]
 
@@ -450,7 +452,7 @@ def test_a_slow_change_makes_no_log_of_a_topic_that_was_deleted(
 ) -> None:
     topology = run.topics.create(TOPIC, 1)
     planned = topology.with_planned(topology.active, [0x8000], "slow")
-    assert run.store.swap_topology(NAME, topology.version, planned.serialize()) is not None
+    assert run.store.topics.swap(NAME, topology.version, planned.serialize()) is not None
     once(monkeypatch, run.log, "create", lambda: run.topics.delete(TOPIC))
     with pytest.raises(TopicNotFoundError, match="was deleted while a change"):
         run.topics.changes.finish(run.topics.require(TOPIC))
@@ -477,7 +479,7 @@ def test_a_slow_adoption_gives_back_what_it_took_for_a_deleted_topic(
         real(ref)
 
     monkeypatch.setattr(run.log, "delete", delete)
-    run.store.swap_topology(NAME, 0, laid.serialize(), incarnation=laid.incarnation)
+    run.store.topics.swap(NAME, 0, laid.serialize(), incarnation=laid.incarnation)
     once(monkeypatch, run.log, "seal", lambda: replace_topic(run))
     with pytest.raises(TopicNotFoundError, match="was deleted while a change"):
         run.topics.changes.finish(run.topics.require(TOPIC))
@@ -489,10 +491,10 @@ def test_a_property_that_was_meant_for_a_deleted_topic_is_not_set_on_the_next_on
     run: Runtime, monkeypatch: pytest.MonkeyPatch, redis_path: str
 ) -> None:
     run.topics.create(TOPIC, 1)
-    once(monkeypatch, run.store, "change_property", lambda: replace_topic(run))
+    once(monkeypatch, run.store.topics, "change_property", lambda: replace_topic(run))
     with pytest.raises(TopicNotFoundError, match="its property '__retention' was to be changed"):
         pulsar_txn_spark.Admin({"store.path": redis_path}).set_retention(NAME, size="0B")
-    assert run.store.read_properties(NAME) == {}
+    assert run.store.topics.read_properties(NAME) == {}
 
 
 def test_the_retention_of_a_deleted_topic_does_not_trim_the_next_one(
@@ -500,28 +502,28 @@ def test_the_retention_of_a_deleted_topic_does_not_trim_the_next_one(
 ) -> None:
     run.topics.create(TOPIC, 1)
     commit(run, 1)
-    run.store.change_property(NAME, "__retention", Retention(size_bytes=0).serialize())
-    once(monkeypatch, run.store, "lease_topic", lambda: replace_topic(run))
+    run.store.topics.change_property(NAME, "__retention", Retention(size_bytes=0).serialize())
+    once(monkeypatch, run.store.topics, "lease", lambda: replace_topic(run))
     report = run.retention().sweep(lambda _: None)
     assert (report.trimmed, report.deleted, report.failed) == ([], [], {})
     assert visible(run) == [1000]
     # And once it is leased.
-    run.store.change_property(NAME, "__retention", Retention(size_bytes=0).serialize())
-    real, calls = run.store.read_topology, []
+    run.store.topics.change_property(NAME, "__retention", Retention(size_bytes=0).serialize())
+    real, calls = run.store.topics.read, []
 
     def read(topic: str) -> Any:
         calls.append(topic)
         if len(calls) == 2:
             with monkeypatch.context() as patch:
-                patch.setattr(run.store, "read_topology", real)
+                patch.setattr(run.store.topics, "read", real)
                 run.topics.delete(TOPIC)
                 run.topics.create(TOPIC, 1)
                 commit(run, 2000)
         return real(topic)
 
-    monkeypatch.setattr(run.store, "read_topology", read)
+    monkeypatch.setattr(run.store.topics, "read", read)
     run.retention().sweep(lambda _: None)
-    monkeypatch.setattr(run.store, "read_topology", real)
+    monkeypatch.setattr(run.store.topics, "read", real)
     assert visible(run) == [2000]
 
 
@@ -529,7 +531,7 @@ def test_a_scaling_decision_on_a_deleted_topic_does_not_split_the_next_one(
     run: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.topics.create(TOPIC, 1)
-    run.store.change_property(NAME, "__scaling", ScalingPolicy().serialize())
+    run.store.topics.change_property(NAME, "__scaling", ScalingPolicy().serialize())
     scaler = Scaler(run.store, run.log, run.topics)
     topology = run.topics.require(TOPIC)
     run.topics.delete(TOPIC)
@@ -556,7 +558,7 @@ def test_a_transaction_does_not_go_on_in_another_topic_of_the_same_name(run: Run
 
     with pytest.raises((TopicNotFoundError, TransactionAbortedError)):
         go_on()
-    header = run.store.read_txn(task.txn)
+    header = run.store.transactions.read(task.txn)
     assert header is not None
     assert header.state is TxnState.ABORTED
     assert visible(run) == []
@@ -608,7 +610,7 @@ def test_what_was_committed_before_its_topic_was_deleted_stays_committed_elsewhe
         task.writers.append(topic, record_batch([("a", 1)]))
     written = task.writers.finish()
     # Decided after the deletion has begun, before it gets to this transaction: commit first.
-    once(monkeypatch, run.store, "shut_segments", lambda: task.commit(written))
+    once(monkeypatch, run.store.segments, "shut", lambda: task.commit(written))
     run.topics.delete(TOPIC)
     reader = Reader(run, other)
     reader.read_all()
@@ -661,14 +663,14 @@ def test_whoever_reads_a_topic_that_is_being_deleted_meets_no_pin_without_a_head
 def used(run: Runtime) -> Runtime:
     """Have a topic with everything that a topic can have."""
     run.topics.create(TOPIC, 2)
-    run.store.change_property(NAME, "__retention", Retention(time_ms=1).serialize())
+    run.store.topics.change_property(NAME, "__retention", Retention(time_ms=1).serialize())
     commit(run, 1, 2, 3, 4)
     lost = write(run, 5, 6, 7, 8)
     lost.abort()
     run.topics.changes.split(TOPIC, "0")
     commit(run, 9, 10, 11, 12)
     for segment in run.topics.require(TOPIC).readable:
-        run.store.claim_cursor(segment.ref.id, "sub", "q", 1, EARLIEST)
+        run.store.subscriptions.claim_cursor(segment.ref.id, "sub", "q", 1, EARLIEST)
     write(run, 13, 14, 15, 16)  # open
     return run
 
@@ -685,7 +687,7 @@ def test_a_deleted_topic_leaves_one_small_record_for_each_segment(
         size = redis_client.memory_usage(f"{{seg:{segment}}}:birth")
         assert isinstance(size, int)
         assert size < 400
-    assert used.store.list_topics() == []
+    assert used.store.meta.list_topics() == []
     assert redis_client.hgetall("{meta}:topic-stamps") == {}
 
 
@@ -698,17 +700,19 @@ def test_nothing_that_comes_late_brings_anything_of_a_deleted_topic_back(
     late = used.coordinator.new_txn("late", timeout_ms=60_000)
     store = used.store
     for segment in segments:
-        assert [a.code for a in store.pin(late, "w", [segment])] == [Code.DELETED]
-        assert store.claim_cursor(segment, "late", "q", 9, EARLIEST).code is Code.DELETED
-        assert store.reset_cursor(segment, "late", LATE, None).code is Code.DELETED
-        store.plant_cursors("late", {segment: LATE})
-        store.mark_trimmed(segment, EARLIEST)
-        store.raise_high(segment, EARLIEST)
-        store.inherit_cursor(segment, "late", "q")
-        store.delete_cursor(segment, "sub")
-        store.close_segment(segment, 0, 5)
-        store.purge_segment(segment)
-        store.shut_segments([segment])
+        assert [a.code for a in store.segments.pin(late, "w", [segment])] == [Code.DELETED]
+        assert (
+            store.subscriptions.claim_cursor(segment, "late", "q", 9, EARLIEST).code is Code.DELETED
+        )
+        assert store.subscriptions.reset_cursor(segment, "late", LATE, None).code is Code.DELETED
+        store.subscriptions.plant_cursors("late", {segment: LATE})
+        store.segments.mark_trimmed(segment, EARLIEST)
+        store.segments.raise_high(segment, EARLIEST)
+        store.subscriptions.inherit_cursor(segment, "late", "q")
+        store.subscriptions.delete_cursor(segment, "sub")
+        store.segments.close(segment, 0, 5)
+        store.segments.purge(segment)
+        store.segments.shut([segment])
     assert used.sweeper(0).sweep().stuck == ()
     assert keys(redis_client, "{seg:*") == before
 
@@ -718,5 +722,5 @@ def test_the_headers_of_a_deleted_topics_transactions_are_collected(used: Runtim
     for _ in range(3):
         assert used.sweeper(0).sweep().stuck == ()
     for tc in range(used.store.identity.coordinators):
-        assert used.store.list_final(tc, limit=9) == []
-        assert used.store.list_open(tc, deadline_ms=None, limit=9) == []
+        assert used.store.transactions.list_final(tc, limit=9) == []
+        assert used.store.transactions.list_open(tc, deadline_ms=None, limit=9) == []

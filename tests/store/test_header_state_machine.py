@@ -16,7 +16,7 @@ from pulsar_txn_spark.errors import (
     TransactionNotFoundError,
 )
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.store.protocol import MAY_DECIDE, TRANSITIONS, Code, EndedBy, TxnId, TxnState
+from pulsar_txn_spark.store.records import MAY_DECIDE, TRANSITIONS, Code, EndedBy, TxnId, TxnState
 from tests.support.scenario import Loss, Txn, World
 
 OPEN, COMMITTED, ABORTED = TxnState.OPEN, TxnState.COMMITTED, TxnState.ABORTED
@@ -42,7 +42,7 @@ def expected_answer(
 def header_in(world: World, state: TxnState) -> Txn:
     txn = world.open()
     if state is not OPEN:
-        answer = world.store.end_txn(txn.id, state, b"first", EndedBy.OWNER, txn.nonce)
+        answer = world.store.transactions.end(txn.id, state, b"first", EndedBy.OWNER, txn.nonce)
         assert answer.code is Code.OK
     return txn
 
@@ -60,7 +60,9 @@ def test_every_move_is_answered_as_the_table_of_transitions_says(
     before = world.header(txn)
     seq = world.store.seen(f"tc{txn.id.tc}").seq
 
-    answer = world.store.end_txn(txn.id, to, b"second", by, txn.nonce if owner else "stranger")
+    answer = world.store.transactions.end(
+        txn.id, to, b"second", by, txn.nonce if owner else "stranger"
+    )
 
     assert answer.code is expected_answer(state, to, by, owner=owner, expired=expired)
     after = world.header(txn)
@@ -90,7 +92,7 @@ def test_every_ground_may_abort_and_only_the_owner_may_commit() -> None:
 @pytest.mark.parametrize("to", [COMMITTED, ABORTED])
 def test_an_unknown_ground_ends_nothing(world: World, to: TxnState) -> None:
     txn = world.open()
-    answer = world.store.end_txn(txn.id, to, b"", cast("EndedBy", "because"), txn.nonce)
+    answer = world.store.transactions.end(txn.id, to, b"", cast("EndedBy", "because"), txn.nonce)
     assert answer.code is Code.ILLEGAL
     assert world.state(txn) is OPEN
 
@@ -98,22 +100,22 @@ def test_an_unknown_ground_ends_nothing(world: World, to: TxnState) -> None:
 def test_a_transaction_that_never_was_is_neither_committed_nor_aborted(world: World) -> None:
     nobody = TxnId(0, 4711)
     for by in EndedBy:
-        assert world.store.end_txn(nobody, ABORTED, b"", by, "").code is Code.ABSENT
+        assert world.store.transactions.end(nobody, ABORTED, b"", by, "").code is Code.ABSENT
     with pytest.raises(TransactionNotFoundError, match="has no header"):
         world.coordinator.commit(nobody, "nonce", Outcome())
     with pytest.raises(TransactionNotFoundError):
         world.coordinator.abort(nobody, EndedBy.FENCE, cause="")
-    assert world.store.read_txn(nobody) is None
+    assert world.store.transactions.read(nobody) is None
 
 
 def test_a_decision_takes_the_transaction_out_of_the_open_ones(world: World) -> None:
     for state in (COMMITTED, ABORTED):
         txn = world.open()
-        assert (txn.id, world.header(txn).deadline_ms) in world.store.list_open(
+        assert (txn.id, world.header(txn).deadline_ms) in world.store.transactions.list_open(
             txn.id.tc, deadline_ms=None, limit=10
         )
-        world.store.end_txn(txn.id, state, b"", EndedBy.OWNER, txn.nonce)
-        assert world.store.list_open(txn.id.tc, deadline_ms=None, limit=10) == []
+        world.store.transactions.end(txn.id, state, b"", EndedBy.OWNER, txn.nonce)
+        assert world.store.transactions.list_open(txn.id.tc, deadline_ms=None, limit=10) == []
         finals = world.client.zrange(f"{{tc{txn.id.tc}}}:idx:txn-by-final-state", 0, -1)
         assert f"{state}|{txn.id.key}".encode() in finals
 
@@ -127,13 +129,13 @@ def test_open_transactions_are_listed_by_deadline_and_only_those_that_are_due(
             txn = world.open(timeout_ms=timeout_ms)
             made.setdefault(txn.id.tc, []).append(txn)
     tc, txns = max(made.items(), key=lambda item: len(item[1]))
-    listed = world.store.list_open(tc, deadline_ms=None, limit=100)
+    listed = world.store.transactions.list_open(tc, deadline_ms=None, limit=100)
     assert {txn for txn, _ in listed} == {txn.id for txn in txns}
     assert [deadline for _, deadline in listed] == sorted(d for _, d in listed)
     median = listed[len(listed) // 2][1]
-    due = world.store.list_open(tc, deadline_ms=median, limit=100)
+    due = world.store.transactions.list_open(tc, deadline_ms=median, limit=100)
     assert due == [item for item in listed if item[1] <= median]
-    assert world.store.list_open(tc, deadline_ms=None, limit=2) == listed[:2]
+    assert world.store.transactions.list_open(tc, deadline_ms=None, limit=2) == listed[:2]
 
 
 # --- leases -----------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def test_a_heartbeat_neither_revives_nor_prolongs_a_decided_transaction(
     with pytest.raises(error):
         world.coordinator.heartbeat(txn.id, txn.nonce, 60_000)
     assert world.header(txn).deadline_ms == deadline_ms
-    assert world.store.list_open(txn.id.tc, deadline_ms=None, limit=10) == []
+    assert world.store.transactions.list_open(txn.id.tc, deadline_ms=None, limit=10) == []
 
 
 def test_only_the_nonce_of_the_attempt_may_prolong_or_write(world: World) -> None:
@@ -322,16 +324,16 @@ def test_a_commit_stays_unknown_where_the_second_try_cannot_even_connect(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     txn = world.open()
-    end_txn = world.store.end_txn
+    end_txn = world.store.transactions.end
     answers = iter([CommitStateUnknownError("lost"), StoreUnavailableError("no connection")])
 
     def unreachable(*args: object) -> object:
         raise next(answers)
 
-    monkeypatch.setattr(world.store, "end_txn", unreachable)
+    monkeypatch.setattr(world.store.transactions, "end", unreachable)
     with pytest.raises(CommitStateUnknownError):
         world.commit(txn)
-    monkeypatch.setattr(world.store, "end_txn", end_txn)
+    monkeypatch.setattr(world.store.transactions, "end", end_txn)
     assert world.state(txn) is OPEN
 
 

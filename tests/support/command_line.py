@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
 from pulsar_txn_spark.engine.components import Runtime
-from pulsar_txn_spark.store.protocol import TxnId
+from pulsar_txn_spark.store.records import TxnId
 
 
 def call(*args: str) -> Any:

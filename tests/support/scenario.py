@@ -16,17 +16,17 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, TaskWrite, Winner
-from pulsar_txn_spark.store.protocol import (
+from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.records import (
     AckRequest,
     Answer,
     CursorStart,
     EndedBy,
-    MetadataStore,
     TxnHeader,
     TxnId,
     TxnState,
 )
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, SinkRules
@@ -93,12 +93,12 @@ class World:
     ) -> LossyClient:
         """Put a bad network between this process and the store."""
         lossy = LossyClient(self.client, losses, always)
-        self.store._client = lossy  # type: ignore[assignment]
+        self.store.scripts.client = lossy  # type: ignore[assignment]
         return lossy
 
     def mend(self) -> None:
         """Take the bad network away."""
-        self.store._client = self.client
+        self.store.scripts.client = self.client
 
     def another_process(self) -> World:
         """Return the same store and log, as a process sees them that remembers nothing."""
@@ -128,13 +128,13 @@ class World:
     def decide(self, txn: Txn, *winners: Winner) -> None:
         """Decide for COMMITTED and die before anything of it is carried out."""
         record = Outcome(winners=winners).SerializeToString(deterministic=True)
-        self.store.end_txn(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)
+        self.store.transactions.end(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)
 
     def abort(self, txn: Txn) -> None:
         self.coordinator.abort(txn.id, EndedBy.OWNER, nonce=txn.nonce, cause="the test says so")
 
     def header(self, txn: Txn | TxnId) -> TxnHeader:
-        found = self.store.read_txn(txn.id if isinstance(txn, Txn) else txn)
+        found = self.store.transactions.read(txn.id if isinstance(txn, Txn) else txn)
         assert found is not None
         return found
 
@@ -154,10 +154,10 @@ class World:
 
     def pinned(self, segment: str = SEGMENT) -> list[str]:
         """Return the writers that hold readers up, lowest bound first."""
-        return [pin.writer for pin in self.store.gates([segment])[0].pins]
+        return [pin.writer for pin in self.store.segments.gates([segment])[0].pins]
 
     def dropped(self, segment: str = SEGMENT) -> dict[str, Position]:
-        return dict(self.store.gates([segment])[0].dropped)
+        return dict(self.store.segments.gates([segment])[0].dropped)
 
     def readable(self, segment: str = SEGMENT, start: Position = EARLIEST) -> ReadableRange:
         return self.buffer.readable([segment], self.log.last_confirmed, [start])[0]
@@ -282,12 +282,12 @@ def load_scripts(client: Any) -> None:
     """Make every script of the store known to the server."""
     pipeline = client.pipeline(transaction=False)
     for name in SCRIPTS.values():
-        pipeline.script_load(redis_store._script(name)[0])
+        pipeline.script_load(scripts.script(name)[0])
     pipeline.execute()
 
 
 SCRIPTS = {
-    redis_store._script(name)[1]: name
+    scripts.script(name)[1]: name
     for name in (
         path.name.removesuffix(".lua")
         for path in (resources.files("pulsar_txn_spark.store.redis") / "lua").iterdir()
@@ -299,5 +299,5 @@ SCRIPTS = {
 
 def put_cursor(store: MetadataStore, segment: str, subscription: str, position: Position) -> Answer:
     """Put a cursor elsewhere, as an administrator does who has just looked."""
-    [seen] = store.read_cursors([segment], subscription)
-    return store.reset_cursor(segment, subscription, CursorStart(position), seen)
+    [seen] = store.subscriptions.read_cursors([segment], subscription)
+    return store.subscriptions.reset_cursor(segment, subscription, CursorStart(position), seen)

@@ -19,7 +19,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Pointer, TaskWrite
-from pulsar_txn_spark.store.protocol import Code, SinkEntry, TxnId, TxnState
+from pulsar_txn_spark.store.records import Code, SinkEntry, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules, new_nonce
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
@@ -46,11 +46,11 @@ def plan(
 
 
 def register(world: World, key: BatchKey, found: ReadPlan) -> None:
-    world.store.register_plan(key.query, str(key.batch), found.source, found.serialize())
+    world.store.queries.register_plan(key.query, str(key.batch), found.source, found.serialize())
 
 
 def cursor_position(world: World) -> Position:
-    [found] = world.store.read_cursors([SEGMENT], "sub")
+    [found] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
     assert found is not None
     return found.position
 
@@ -58,7 +58,9 @@ def cursor_position(world: World) -> Position:
 def open_ones(world: World) -> list[TxnId]:
     shards = range(world.store.identity.coordinators)
     return [
-        txn for tc in shards for txn, _ in world.store.list_open(tc, deadline_ms=None, limit=100)
+        txn
+        for tc in shards
+        for txn, _ in world.store.transactions.list_open(tc, deadline_ms=None, limit=100)
     ]
 
 
@@ -75,7 +77,7 @@ def test_a_first_attempt_opens_a_transaction_that_the_pointer_names(world: World
     assert (header.state, header.nonce, header.owner) == (TxnState.OPEN, "n1", "owner")
     assert (header.sink, header.query, header.batch) == ("sink", "query", "0")
     assert header.intents == {pointer_intent("query", "sink")}, "the pointer is a participant"
-    pointer = Pointer.FromString(world.store.read_pointer("sink", "query").own)
+    pointer = Pointer.FromString(world.store.sinks.read_pointer("sink", "query").own)
     assert (pointer.batch_id, pointer.txn_id, pointer.nonce) == (0, attempt.txn.key, "n1")
 
 
@@ -91,7 +93,7 @@ def test_all_tasks_of_an_attempt_join_one_transaction(world: World) -> None:
 def test_tasks_that_begin_at_the_same_moment_join_one_transaction(world: World) -> None:
     processes = [world.another_process() for _ in range(6)]
     for process in processes:
-        process.store._seen.clear()
+        process.store.scripts._seen.clear()
     found: list[Attempt] = []
     errors: list[Exception] = []
     start = threading.Barrier(len(processes))
@@ -144,7 +146,7 @@ def test_a_write_outside_of_a_stream_needs_no_pointer(world: World) -> None:
         task = world.write_batch(attempt, value)
         world.batches.commit(attempt, [[task]], "", acknowledge=False)
     assert world.visible() == ["a", "b"]
-    assert world.store.read_pointer("", "").own == b""
+    assert world.store.sinks.read_pointer("", "").own == b""
 
 
 # --- replay -----------------------------------------------------------------------------------
@@ -242,7 +244,7 @@ def test_an_abort_that_loses_to_the_commit_becomes_a_replay(
     old = world.batches.begin(KEY, "n1")
     task = world.write_batch(old, "a")
     newer = world.another_process()
-    read_txn = newer.store.read_txn
+    read_txn = newer.store.transactions.read
 
     def read_then_the_other_commits(txn: TxnId) -> Any:
         header = read_txn(txn)
@@ -250,7 +252,7 @@ def test_an_abort_that_loses_to_the_commit_becomes_a_replay(
             world.batches.commit(old, [[task]], "run", acknowledge=True)
         return header
 
-    monkeypatch.setattr(newer.store, "read_txn", read_then_the_other_commits)
+    monkeypatch.setattr(newer.store.transactions, "read", read_then_the_other_commits)
     attempt = newer.batches.begin(KEY, "n2")
     assert attempt == Attempt(KEY, "n2", old.txn, replay=True)
     assert world.visible() == ["a"]
@@ -304,7 +306,7 @@ def test_a_new_query_misses_no_batch_that_the_old_one_begins_meanwhile(
 ) -> None:
     world.run_batch(KEY, "n1", "a")
     newer = world.another_process()
-    swap = newer.store.swap_pointer
+    swap = newer.store.sinks.swap_pointer
     begun: list[Attempt] = []
 
     def the_old_query_begins_first(*args: Any, **more: Any) -> bool:
@@ -312,7 +314,7 @@ def test_a_new_query_misses_no_batch_that_the_old_one_begins_meanwhile(
             begun.append(world.batches.begin(NEXT, "n2"))
         return swap(*args, **more)
 
-    monkeypatch.setattr(newer.store, "swap_pointer", the_old_query_begins_first)
+    monkeypatch.setattr(newer.store.sinks, "swap_pointer", the_old_query_begins_first)
     newer.batches.begin(BatchKey("sink", "second", 0), "n3")
     [old] = begun
     assert world.state(old.txn) is TxnState.ABORTED
@@ -335,7 +337,7 @@ def test_of_two_attempts_the_one_that_begins_last_wins_whenever_it_was_made(worl
 
 
 def pointed(world: World, sink: str = "sink") -> tuple[int, str]:
-    found = Pointer.FromString(world.store.read_pointer(sink, "query").own)
+    found = Pointer.FromString(world.store.sinks.read_pointer(sink, "query").own)
     return found.batch_id, found.txn_id
 
 
@@ -370,7 +372,7 @@ def test_a_batch_is_not_followed_that_the_sink_does_not_know_as_committed(
 def test_a_decision_that_only_the_pointer_knows_is_followed(world: World) -> None:
     first = world.run_batch(KEY, "n1", "a")
     Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
-    assert world.store.read_txn(first.txn) is None
+    assert world.store.transactions.read(first.txn) is None
     world.run_batch(NEXT, "n2", "b")
     assert world.visible() == ["a", "b"]
 
@@ -412,8 +414,8 @@ def test_a_late_commit_under_a_name_of_the_meantime_is_refused(world: World) -> 
 
 
 def test_a_batch_that_runs_again_behind_the_source_is_acknowledged_already(world: World) -> None:
-    world.store.claim_cursor(SEGMENT, "sub", "query", 1, EARLIEST)
-    [cursor] = world.store.read_cursors([SEGMENT], "sub")
+    world.store.subscriptions.claim_cursor(SEGMENT, "sub", "query", 1, EARLIEST)
+    [cursor] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
     assert cursor is not None
     ReadProgress(world.coordinator, 60_000).catch_up("sub", 1, {SEGMENT: (cursor, P2)})
     register(world, KEY, plan(P1))
@@ -449,15 +451,15 @@ def test_a_sibling_that_was_replayed_by_this_attempt_holds_nobody_up(world: Worl
 
 
 def test_what_is_registered_of_a_sink_never_goes_back_to_an_earlier_batch(world: World) -> None:
-    world.store.register_sink("query", "sink", 3, "later")
-    world.store.register_sink("query", "sink", 2, "late")
-    assert world.store.read_sinks("query") == {"sink": SinkEntry(3, "later")}
+    world.store.queries.register_sink("query", "sink", 3, "later")
+    world.store.queries.register_sink("query", "sink", 2, "late")
+    assert world.store.queries.read_sinks("query") == {"sink": SinkEntry(3, "later")}
 
 
 def test_of_very_many_sinks_those_of_the_last_batches_are_remembered(world: World) -> None:
     for batch in range(260):
-        world.store.register_sink("query", f"sink-{batch}", batch, "run")
-    found = world.store.read_sinks("query")
+        world.store.queries.register_sink("query", f"sink-{batch}", batch, "run")
+    found = world.store.queries.read_sinks("query")
     assert sorted(entry.batch for entry in found.values()) == list(range(4, 260))
 
 
@@ -467,7 +469,7 @@ def test_a_cursor_is_not_moved_over_a_batch_that_its_sink_does_not_know(world: W
     progress = ReadProgress(world.coordinator, 60_000)
 
     def catch_up() -> None:
-        [cursor] = world.store.read_cursors([SEGMENT], "sub")
+        [cursor] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
         assert cursor is not None
         progress.catch_up("sub", 1, {SEGMENT: (cursor, P2)})
 
@@ -482,7 +484,7 @@ def test_a_cursor_is_not_moved_over_a_batch_that_its_sink_does_not_know(world: W
         left_open, [[world.write_batch(left_open, "b")]], "other", acknowledge=True
     )
     catch_up()
-    [moved] = world.store.read_cursors([SEGMENT], "sub")
+    [moved] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
     assert moved is not None
     assert (moved.position, moved.sink, moved.batch) == (P2, "sink", "1")
 
@@ -494,7 +496,7 @@ def test_the_leftover_of_a_later_attempt_tells_that_the_batch_before_was_recorde
     for batch in range(2):
         world.run_batch(BatchKey("sink", "query", batch), f"n{batch}", "a")
     world.batches.begin(BatchKey("sink", "query", 2), "n2")
-    [cursor] = world.store.read_cursors([SEGMENT], "sub")
+    [cursor] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
     assert cursor is not None
     assert world.batches.require_recorded(cursor, "sub") == ("sink", "1")
 
@@ -502,7 +504,7 @@ def test_the_leftover_of_a_later_attempt_tells_that_the_batch_before_was_recorde
 def test_a_cursor_of_a_sink_that_is_written_sometimes_is_moved(world: World) -> None:
     register(world, KEY, plan(P1))
     world.run_batch(KEY, "n1", "a", rules=SOMETIMES)
-    [cursor] = world.store.read_cursors([SEGMENT], "sub")
+    [cursor] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
     assert cursor is not None
     ReadProgress(world.coordinator, 60_000).catch_up("sub", 1, {SEGMENT: (cursor, P2)})
     assert cursor_position(world) == P2
@@ -530,7 +532,7 @@ def test_a_task_that_finds_its_transaction_opened_to_be_aborted_adds_the_pointer
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = world.another_process()
-    end_txn = world.store.end_txn
+    end_txn = world.store.transactions.end
     begun: list[Attempt] = []
 
     def the_task_begins_first(*args: Any, **more: Any) -> Any:
@@ -538,7 +540,7 @@ def test_a_task_that_finds_its_transaction_opened_to_be_aborted_adds_the_pointer
         return end_txn(*args, **more)
 
     with monkeypatch.context() as race:
-        race.setattr(world.store, "end_txn", the_task_begins_first)
+        race.setattr(world.store.transactions, "end", the_task_begins_first)
         world.batches.abort_nonce("n1", "its job failed")
     header = world.header(begun[0].txn)
     assert (header.sink, header.query, header.batch) == ("sink", "query", "0")
@@ -556,7 +558,7 @@ def before_the_swap(
     monkeypatch: pytest.MonkeyPatch, process: World, act: Callable[[], object]
 ) -> None:
     """Let somebody act between a process's look at the pointer and its compare-and-set."""
-    swap = process.store.swap_pointer
+    swap = process.store.sinks.swap_pointer
     acted = False
 
     def act_then_swap(*args: Any, **more: Any) -> bool:
@@ -566,7 +568,7 @@ def before_the_swap(
             act()
         return swap(*args, **more)
 
-    monkeypatch.setattr(process.store, "swap_pointer", act_then_swap)
+    monkeypatch.setattr(process.store.sinks, "swap_pointer", act_then_swap)
 
 
 def test_the_pointer_is_written_only_over_what_was_read(
@@ -607,7 +609,7 @@ def test_the_first_batch_of_two_queries_at_once_is_won_by_one(
 def test_attempts_that_take_over_from_each_other_without_end_are_told_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world.store, "swap_pointer", lambda *_, **__: False)
+    monkeypatch.setattr(world.store.sinks, "swap_pointer", lambda *_, **__: False)
     with pytest.raises(FencedError, match="more than one driver"):
         world.batches.begin(KEY, "n1")
 
@@ -625,15 +627,15 @@ def test_a_header_that_a_sweep_removes_while_an_attempt_begins_is_not_missing(
 ) -> None:
     first = world.run_batch(KEY, "n1", "a")
     process = world.another_process()
-    read_txn = process.store.read_txn
+    read_txn = process.store.transactions.read
 
     def sweep_then_read(txn: TxnId) -> Any:
         Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
         return read_txn(txn)
 
-    monkeypatch.setattr(process.store, "read_txn", sweep_then_read)
+    monkeypatch.setattr(process.store.transactions, "read", sweep_then_read)
     assert process.batches.begin(KEY, "n2") == Attempt(KEY, "n2", first.txn, replay=True)
-    assert world.store.read_txn(first.txn) is None
+    assert world.store.transactions.read(first.txn) is None
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first batch", "later batch"])
@@ -656,14 +658,14 @@ def test_an_attempt_that_sleeps_between_header_and_pointer_does_not_block_the_si
     before_the_swap(monkeypatch, sleeper, lease_and_retention_are_over)
     with pytest.raises(TransactionAbortedError):
         sleeper.write_batch(sleeper.batches.begin(key, "n2"), "x")
-    late = world.store.txn_of_nonce(world.coordinator.shard("n2"), "n2")
+    late = world.store.transactions.of_nonce(world.coordinator.shard("n2"), "n2")
     assert late is not None
     world.run_batch(key, "n3", "b")
     assert world.visible()[-1] == "b"
     # Once the pointer is past it, the orphan goes like every other header.
     world.run_batch(BatchKey("sink", "query", key.batch + 1), "n4", "c")
     Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
-    assert world.store.read_txn(late) is None
+    assert world.store.transactions.read(late) is None
 
 
 def test_a_transaction_that_the_pointer_does_not_name_is_never_committed(world: World) -> None:
@@ -706,11 +708,11 @@ def test_a_commit_that_does_not_acknowledge_leaves_the_cursor_alone(world: World
     register(world, KEY, plan(P1))
     attempt = world.batches.begin(KEY, "n1")
     world.batches.commit(attempt, [[empty(attempt)]], "run", acknowledge=False)
-    assert world.store.read_cursors([SEGMENT], "sub") == [None]
+    assert world.store.subscriptions.read_cursors([SEGMENT], "sub") == [None]
 
 
 def test_an_acknowledgement_that_is_refused_keeps_the_whole_batch_back(world: World) -> None:
-    world.store.claim_cursor(SEGMENT, "sub", "query", 1, P2)
+    world.store.subscriptions.claim_cursor(SEGMENT, "sub", "query", 1, P2)
     register(world, KEY, plan(P1))
     attempt = world.batches.begin(KEY, "n1")
     task = world.write_batch(attempt, "a")
@@ -777,29 +779,33 @@ def test_a_commit_whose_outcome_is_unknown_is_found_out_by_the_next_attempt(
 
 
 def test_only_the_current_run_of_a_slot_can_be_staged(world: World) -> None:
-    assert world.store.declare_run(0, "n", "slot", 1).code is Code.OK
-    assert world.store.stage(0, "n", "slot", 1, b"first").code is Code.OK
-    assert world.store.declare_run(0, "n", "slot", 2).code is Code.OK
-    stale = world.store.stage(0, "n", "slot", 1, b"late")
+    assert world.store.stages.declare_run(0, "n", "slot", 1).code is Code.OK
+    assert world.store.stages.stage(0, "n", "slot", 1, b"first").code is Code.OK
+    assert world.store.stages.declare_run(0, "n", "slot", 2).code is Code.OK
+    stale = world.store.stages.stage(0, "n", "slot", 1, b"late")
     assert (stale.code, stale.values) == (Code.STALE, ("2",))
-    assert world.store.stage(0, "n", "slot", 2, b"second").code is Code.OK
-    assert world.store.staged(0, "n") == {"slot": b"2", "slot/1": b"first", "slot/2": b"second"}
-    assert world.store.declare_run(0, "n", "slot", 1).code is Code.STALE
+    assert world.store.stages.stage(0, "n", "slot", 2, b"second").code is Code.OK
+    assert world.store.stages.read(0, "n") == {
+        "slot": b"2",
+        "slot/1": b"first",
+        "slot/2": b"second",
+    }
+    assert world.store.stages.declare_run(0, "n", "slot", 1).code is Code.STALE
 
 
 def test_a_slot_that_was_never_declared_takes_nothing(world: World) -> None:
-    assert world.store.stage(0, "n", "slot", 1, b"x").code is Code.STALE
-    assert world.store.staged(0, "n") == {}
+    assert world.store.stages.stage(0, "n", "slot", 1, b"x").code is Code.STALE
+    assert world.store.stages.read(0, "n") == {}
 
 
 def test_what_was_staged_goes_with_the_transaction(world: World) -> None:
     attempt = world.batches.begin(KEY, "n1")
     tc = attempt.txn.tc
-    world.store.declare_run(tc, "n1", "slot", 1)
+    world.store.stages.declare_run(tc, "n1", "slot", 1)
     world.coordinator.append_ops(attempt.txn, "n1", {"op": b"record"})
-    assert world.store.forget_ops(attempt.txn, "n1").code is Code.OPEN
+    assert world.store.op_log.forget(attempt.txn, "n1").code is Code.OPEN
     world.batches.commit(attempt, [[empty(attempt)]], "run", acknowledge=True)
-    assert world.store.staged(tc, "n1") == {}
+    assert world.store.stages.read(tc, "n1") == {}
     assert world.client.exists(f"{{tc{tc}}}:txn-op:{attempt.txn.key}") == 0
 
 

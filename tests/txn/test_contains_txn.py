@@ -21,7 +21,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import CONTAINS_TXN, TRANSACTIONAL_WRITER, SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.protocol import TxnId
+from pulsar_txn_spark.store.records import TxnId
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World
 
@@ -39,11 +39,11 @@ def run(options: dict[str, str]) -> Runtime:
 
 
 def contains(world: World, segment: str) -> bool:
-    return world.store.gates([segment])[0].contains_txn
+    return world.store.segments.gates([segment])[0].contains_txn
 
 
 def test_the_mark_is_there_before_the_first_transactional_entry(world: World) -> None:
-    world.store.raise_high(SEGMENT, Position(1, 1))
+    world.store.segments.raise_high(SEGMENT, Position(1, 1))
     assert not contains(world, SEGMENT), "a write outside of transactions is none"
     world.admit(world.open())
     assert contains(world, SEGMENT)
@@ -65,9 +65,11 @@ def test_a_reader_of_a_segment_without_the_mark_fetches_no_transaction_state(wor
         }
 
     segments = [f"{SEGMENT}{i}" for i in range(5)]
-    world.store.gates(segments)
+    world.store.segments.gates(segments)
     before = calls()
-    assert all(gate.pins == () and gate.dropped == {} for gate in world.store.gates(segments))
+    assert all(
+        gate.pins == () and gate.dropped == {} for gate in world.store.segments.gates(segments)
+    )
     assert {name: n - before[name] for name, n in calls().items()} == {
         "hexists": 5,
         "hgetall": 0,

@@ -11,8 +11,8 @@ import pytest
 from pulsar_txn_spark.errors import TransactionError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Winner
-from pulsar_txn_spark.store.protocol import NOWHERE, Code
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.records import NOWHERE, Code
+from pulsar_txn_spark.store.redis import segments
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from pulsar_txn_spark.txn.transaction_buffer import Visibility, writer_name
@@ -42,24 +42,26 @@ def drop_many(world: World) -> Position:
     pipe.execute()
     world.client.set("{tc0}:txn-counter", _MANY + 1)
     end = Position(1, 10_000)
-    world.store.raise_high(SEGMENT, end)
-    assert world.store.close_segment(SEGMENT, 0, _MANY + 1).code is Code.OK
-    world.store.raise_floor(SEGMENT, 0, _MANY + 1, end, EARLIEST)
+    world.store.segments.raise_high(SEGMENT, end)
+    assert world.store.segments.close(SEGMENT, 0, _MANY + 1).code is Code.OK
+    world.store.segments.raise_floor(SEGMENT, 0, _MANY + 1, end, EARLIEST)
     return end
 
 
 def test_a_look_at_the_end_does_not_cost_the_writers_that_were_dropped_before(world: World) -> None:
     end = drop_many(world)
-    world.another_process().store.gates([SEGMENT], [(end, behind(end))])
+    world.another_process().store.segments.gates([SEGMENT], [(end, behind(end))])
     before = output_bytes(world.client)
-    [gate] = world.store.gates([SEGMENT], [(end, behind(end))])
+    [gate] = world.store.segments.gates([SEGMENT], [(end, behind(end))])
     cost = output_bytes(world.client) - before
     assert cost < 10_000, "INFO itself is most of it"
     assert len(gate.dropped) == 0
     assert gate.floor == {0: _MANY + 1}
     assert gate.all_dropped == _MANY
-    assert len(world.store.gates([SEGMENT])[0].dropped) == _MANY
-    assert len(world.store.gates([SEGMENT], [(EARLIEST, Position(1, 5))])[0].dropped) == _MANY
+    assert len(world.store.segments.gates([SEGMENT])[0].dropped) == _MANY
+    assert (
+        len(world.store.segments.gates([SEGMENT], [(EARLIEST, Position(1, 5))])[0].dropped) == _MANY
+    )
 
 
 def test_a_reader_at_the_end_is_told_of_no_writer_that_was_dropped_before(world: World) -> None:
@@ -70,7 +72,7 @@ def test_a_reader_at_the_end_is_told_of_no_writer_that_was_dropped_before(world:
 
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_store, "_DROPPED_IN_A_GROUP", 2)
+    monkeypatch.setattr(segments, "_DROPPED_IN_A_GROUP", 2)
 
 
 def aborted(world: World, count: int, row: str = "aborted") -> None:
@@ -97,10 +99,10 @@ def test_a_look_in_the_middle_costs_the_writers_of_its_range(world: World) -> No
         world.commit(txn, world.write(txn, f"row {number}"))
         sweep(world)
     middle = [(Position(1, 40), Position(1, 46))]
-    [gate] = world.store.gates([SEGMENT], middle)
+    [gate] = world.store.segments.gates([SEGMENT], middle)
     assert 5 <= len(gate.dropped) <= 40
     assert gate.all_dropped == 80
-    assert len(world.store.gates([SEGMENT], [NOWHERE])[0].dropped) <= 20
+    assert len(world.store.segments.gates([SEGMENT], [NOWHERE])[0].dropped) <= 20
     assert world.visible() == [f"row {number}" for number in range(8)]
     assert world.log.read(SEGMENT, *middle[0], Visibility(gate.dropped, gate.floor)) == ["row 3"]
 
@@ -114,7 +116,7 @@ def test_a_zombie_behind_its_group_is_skipped_without_its_name(world: World) -> 
     sweep(world)
     start = world.log.last_confirmed(SEGMENT)
     world.log.append(SEGMENT, name, "of a zombie")
-    assert name not in world.store.gates([SEGMENT], [(start, behind(start))])[0].dropped
+    assert name not in world.store.segments.gates([SEGMENT], [(start, behind(start))])[0].dropped
     assert world.visible(start=start) == []
     assert world.visible() == []
 
@@ -128,14 +130,14 @@ def test_groups_go_with_the_data_and_with_the_segment(world: World) -> None:
     aborted(world, 1)
     sweep(world, deleted=end)
     assert world.client.keys(world.key("dropped:*")) == []
-    assert world.store.gates([SEGMENT])[0].all_dropped <= 8
+    assert world.store.segments.gates([SEGMENT])[0].all_dropped <= 8
     aborted(world, 40)
     sweep(world)
     assert world.client.keys(world.key("dropped:*"))
     assert (
-        world.store.retire_segment(SEGMENT, world.log.last_confirmed(SEGMENT), []).code is Code.OK
+        world.store.segments.retire(SEGMENT, world.log.last_confirmed(SEGMENT), []).code is Code.OK
     )
-    assert world.store.purge_segment(SEGMENT).code is Code.OK
+    assert world.store.segments.purge(SEGMENT).code is Code.OK
     assert world.client.keys(world.key("*")) == [world.key("birth").encode()]
 
 
@@ -148,7 +150,7 @@ def test_the_floor_takes_over_from_groups_whose_data_is_gone(world: World) -> No
         txn = world.open()
         names.append(world.admit(txn))
         world.abort(txn)
-    world.store.raise_high(SEGMENT, world.log.append(SEGMENT, "ptxs-plain", "plain"))
+    world.store.segments.raise_high(SEGMENT, world.log.append(SEGMENT, "ptxs-plain", "plain"))
     sweep(world)  # a later group; what waits to become the floor is the first pair
     end = world.log.last_confirmed(SEGMENT)
     aborted(world, 8)
@@ -231,7 +233,7 @@ class _History:
         found = self.world.buffer.readable(
             [SEGMENT], lambda _: self.world.log.last_confirmed(SEGMENT), [start]
         )[0]
-        [gate] = self.world.store.gates([SEGMENT], [(start, end)])
+        [gate] = self.world.store.segments.gates([SEGMENT], [(start, end)])
         entries = self.world.log.entries[SEGMENT]
         expected = [
             value
@@ -280,7 +282,7 @@ def test_a_writer_that_is_dropped_below_a_group_belongs_to_it(
     world.abort(late)
     aborted(world, 60)
     sweep(world)
-    [gate] = world.store.gates([SEGMENT], [(EARLIEST, Position(1, 1))])
+    [gate] = world.store.segments.gates([SEGMENT], [(EARLIEST, Position(1, 1))])
     assert name in gate.dropped
     assert world.log.read(SEGMENT, EARLIEST, start, Visibility(gate.dropped, gate.floor)) == []
     with pytest.raises(TransactionError):

@@ -18,7 +18,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.store.records import Code, EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
 from tests.support.scenario import SEGMENT, Loss, Txn, World, ack
 
@@ -117,7 +117,7 @@ def test_the_script_answers_what_the_table_says(
     to = TxnState.COMMITTED if way.endswith("commits") else TxnState.ABORTED
     by = {"admin": EndedBy.ADMIN, "helper": EndedBy.EXPIRED}.get(way, EndedBy.OWNER)
     nonce = STRANGER if way.startswith("stranger") else txn.nonce
-    answer = world.store.end_txn(txn.id, to, b"", by, nonce)
+    answer = world.store.transactions.end(txn.id, to, b"", by, nonce)
     decided = before in ("committed", "aborted")
     expected = Code.DECIDED if decided and told != "FENCED" else CODES.get(told, Code.OK)
     assert answer.code is expected
@@ -302,7 +302,7 @@ def test_a_status_is_final_only_once_every_participant_has_materialized(world: W
     assert world.coordinator.status(txn.id) is TxnStatus.COMMITTED
 
     lost = world.open()
-    world.store.end_txn(lost.id, TxnState.ABORTED, b"", EndedBy.FENCE)
+    world.store.transactions.end(lost.id, TxnState.ABORTED, b"", EndedBy.FENCE)
     assert world.coordinator.status(lost.id) is TxnStatus.ABORTING
     world.coordinator.materialize(world.header(lost))
     assert world.coordinator.status(lost.id) is TxnStatus.ABORTED
@@ -326,7 +326,7 @@ def test_an_id_of_the_other_kind_is_refused_before_the_store_is_asked(
 ) -> None:
     world.open("n")
     coordinator, buffer = world.coordinator, world.buffer
-    monkeypatch.setattr(world.store, "_client", None)
+    monkeypatch.setattr(world.store.scripts, "client", None)
     record = Outcome()
     for refused in (
         lambda: coordinator.status(given),

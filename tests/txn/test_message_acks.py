@@ -26,14 +26,8 @@ from pulsar_txn_spark.store.ack_ranges import (
     AckState,
     SubscriptionState,
 )
-from pulsar_txn_spark.store.protocol import (
-    Code,
-    EndedBy,
-    SegmentDecision,
-    SubscriptionRef,
-    TxnState,
-)
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.records import Code, EndedBy, SegmentDecision, SubscriptionRef, TxnState
+from pulsar_txn_spark.store.redis import scripts, subscriptions
 from pulsar_txn_spark.txn.participants import ack_intent
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
@@ -78,7 +72,7 @@ def now(world: World, *numbers: int) -> list[AckInterval]:
 
 
 def state(world: World) -> SubscriptionState:
-    found = world.store.read_acks(SEGMENT, "sub")
+    found = world.store.subscriptions.read_acks(SEGMENT, "sub")
     assert found is not None
     return found
 
@@ -385,12 +379,12 @@ def test_the_cursor_moves_over_what_is_acknowledged_without_a_gap_and_only_then(
     single(world, first, 1)
     assert state(world).cursor == message(0)
     world.commit(first)
-    [found] = world.store.read_cursors([SEGMENT], "sub")
+    [found] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
     assert found is not None
     assert (found.position, found.taken) == (Position(1, 0), 0)
     assert (states(world), state(world).ranges) == ("dddd.....", ())
     assert now(world, 5, 6) == []
-    [found] = world.store.read_cursors([SEGMENT], "sub")
+    [found] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
     assert found is not None
     assert (found.position, found.taken) == (Position(1, 0), 2)
     require_sound(world)
@@ -470,7 +464,7 @@ def test_a_refused_normal_acknowledgement_leaves_no_transaction_behind(world: Wo
     with pytest.raises(AcknowledgementConflictError, match="do not agree"):
         world.acks.acknowledge_now(WHERE, [upto(0, 1), upto(1, 4)])
     for tc in range(world.store.identity.coordinators):
-        assert world.store.list_open(tc, deadline_ms=None, limit=9) == []
+        assert world.store.transactions.list_open(tc, deadline_ms=None, limit=9) == []
     assert states(world) == "..d......"
 
 
@@ -486,7 +480,7 @@ def test_the_intent_is_there_before_the_acknowledgement(world: World) -> None:
 @pytest.mark.parametrize("ask", [singles(1), cumulated(1)], ids=["individual", "cumulative"])
 def test_a_decided_transaction_acknowledges_nothing_more(world: World, ask: Ask) -> None:
     txn = world.open()
-    world.store.end_txn(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
+    world.store.transactions.end(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
     with pytest.raises(TransactionAbortedError):
         ask(world, txn)
     assert states(world) == "........."
@@ -499,8 +493,8 @@ def test_an_acknowledgement_that_arrives_after_the_materialization_is_refused(
     world.coordinator.intend(txn.id, txn.nonce, TIMEOUT_MS, [ack_intent(SEGMENT, "sub")])
     world.abort(txn)
     for answer in (
-        world.store.ack_individual(txn.id, WHERE, [one(1)]),
-        world.store.ack_cumulative(txn.id, WHERE, one(1)),
+        world.store.subscriptions.ack_individual(txn.id, WHERE, [one(1)]),
+        world.store.subscriptions.ack_cumulative(txn.id, WHERE, one(1)),
     ):
         assert (answer.code, answer.values) == (Code.RESOLVED, ("ABORTED",))
     assert states(world) == "........."
@@ -522,7 +516,7 @@ def test_clients_and_queries_do_not_share_a_subscription(world: World, ask: Ask)
     with pytest.raises(AcknowledgementConflictError, match="belongs to clients"):
         world.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [request])
     put_cursor(world.store, SEGMENT, "sub", EARLIEST)
-    world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
+    world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
     with pytest.raises(AcknowledgementConflictError, match="belongs to query q, not to clients"):
         ask(world, txn)
     with pytest.raises(AcknowledgementConflictError, match="belongs to query q"):
@@ -610,7 +604,7 @@ def test_deleted_messages_survive_the_collection_of_their_transaction(world: Wor
     sweeper = Sweeper(world.coordinator, lambda _: SegmentEnds(EARLIEST, EARLIEST), retention_ms=0)
     for _ in range(3):
         sweeper.sweep()
-    assert world.store.read_txn(txn.id) is None
+    assert world.store.transactions.read(txn.id) is None
     assert states(world) == ".d.a....."
     assert now(world, 1, 3) == []
     world.commit(alive)
@@ -648,7 +642,7 @@ def test_a_replay_carries_out_what_is_decided_and_takes_back_what_has_expired(
 
 def test_a_replay_shows_what_a_query_holds(world: World) -> None:
     put_cursor(world.store, SEGMENT, "sub", EARLIEST)
-    world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
+    world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
     txn = world.open()
     world.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [ack(EARLIEST, Position(1, 0))])
     assert states(world) == "aaaa....."
@@ -659,7 +653,7 @@ def test_a_replay_shows_what_a_query_holds(world: World) -> None:
 def test_lost_replies_and_requests_change_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "_LOST_REPLY_PAUSE_S", 0.0)
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
     losses = [Loss.REPLY, Loss.REQUEST, Loss.REPLY]
     names = ("ack_individual", "ack_cumulative", "seg_materialize", "ack_read")
     world.lose({name: list(losses) for name in names})
@@ -680,19 +674,19 @@ def test_what_a_transaction_holds_in_many_ranges_is_given_up_in_several_steps(
 ) -> None:
     txn = world.open()
     single(world, txn, *range(2, 2602, 2))
-    world.store.end_txn(txn.id, state_wanted, b"", EndedBy.OWNER, txn.nonce)
+    world.store.transactions.end(txn.id, state_wanted, b"", EndedBy.OWNER, txn.nonce)
     decision = world.header(txn)
     # The helper dies after the first step: 512 of 1,300 ranges.
-    [answer] = world.store.materialize(
+    [answer] = world.store.segments.materialize(
         txn.id, state_wanted, [SegmentDecision(SEGMENT, subscriptions=("sub",))]
     )
     assert answer.code is Code.MORE
     assert len(state(world).pending[txn.id.key]) == 1300 - 512
     assert put_cursor(world.store, SEGMENT, "sub", EARLIEST).code is Code.PENDING
-    closed = world.store.close_segment(SEGMENT, txn.id.tc, txn.id.counter + 1)
+    closed = world.store.segments.close(SEGMENT, txn.id.tc, txn.id.counter + 1)
     assert closed.code is Code.PENDING
     assert not decision.materialized
-    late = world.store.ack_individual(txn.id, WHERE, [one(1)])
+    late = world.store.subscriptions.ack_individual(txn.id, WHERE, [one(1)])
     assert late.code is Code.RESOLVED
     world.another_process().coordinator.materialize(decision)
     require_sound(world)
@@ -715,7 +709,7 @@ def test_a_cumulative_acknowledgement_fills_many_gaps_in_several_steps(world: Wo
 def test_a_full_subscription_takes_only_what_starts_at_its_cursor(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "_RANGES_KEPT", 3)
+    monkeypatch.setattr(subscriptions, "_RANGES_KEPT", 3)
     assert now(world, 3, 5, 7) == []
     txn = world.open()
     with pytest.raises(AcknowledgementsFullError, match="holds 3 acknowledged ranges"):

@@ -24,8 +24,8 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import BatchedOpRecords
-from pulsar_txn_spark.store.protocol import EndedBy, OpLogSettings, TxnId
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.records import EndedBy, OpLogSettings, TxnId
+from pulsar_txn_spark.store.redis import scripts, transactions
 from pulsar_txn_spark.txn.op_log import OpAddress, OpLog, Trigger, read_ops
 from tests.support.scenario import Loss, Txn, World
 
@@ -181,13 +181,13 @@ def test_whoever_brings_more_than_there_is_room_for_waits(
     world: World, log: OpLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     txn = open_in(world, 0)
-    held, write = threading.Event(), world.store.append_op_batch
+    held, write = threading.Event(), world.store.op_log.append_batch
 
     def slow(*args: Any) -> Any:
         held.wait(SOON_S)
         return write(*args)
 
-    monkeypatch.setattr(world.store, "append_op_batch", slow)
+    monkeypatch.setattr(world.store.op_log, "append_batch", slow)
     with ThreadPoolExecutor(1) as pool:
         # 3 are being written, 4 x 3 wait, and the last one has to.
         submitting = pool.submit(log.submit, txn.id, txn.nonce, {f"{i:02}": b"" for i in range(16)})
@@ -257,7 +257,7 @@ def test_an_entry_of_refused_records_only_is_not_stored(world: World, log: OpLog
 def test_records_are_forgotten_in_bounded_steps(
     world: World, log: OpLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "_OPS_FORGOTTEN", 10)
+    monkeypatch.setattr(transactions, "_OPS_FORGOTTEN", 10)
     log.configure(OpLogSettings(enabled=True, max_records=1, max_delay_ms=NEVER_MS))
     txn = open_in(world, 0)
     # Enough for a hash table: a small hash is scanned as a whole, whatever is asked for.
@@ -327,18 +327,20 @@ def test_a_setting_in_the_store_reaches_running_writers_with_their_next_answer(
     log, txn = world.coordinator.ops, open_in(world, 2)
     log.observer = counts
     log.append(txn.id, txn.nonce, {"a": b""})
-    assert world.store.read_op_log(2) is None
+    assert world.store.op_log.read_settings(2) is None
     other = world.another_process().store
-    other.set_op_log(2, OpLogSettings(enabled=True, max_records=2, max_delay_ms=NEVER_MS))
+    other.op_log.change_settings(
+        2, OpLogSettings(enabled=True, max_records=2, max_delay_ms=NEVER_MS)
+    )
     log.append(txn.id, txn.nonce, {"b": b""})  # by itself still, but the answer says it
     log.append(txn.id, txn.nonce, {"c": b"", "d": b""})
     assert counts.triggers == [(Trigger.RECORDS, 2)]
-    other.set_op_log(2, OpLogSettings(enabled=False))
+    other.op_log.change_settings(2, OpLogSettings(enabled=False))
     log.append(txn.id, txn.nonce, {"e": b"", "f": b""})
     log.append(txn.id, txn.nonce, {"g": b""})
     assert counts.triggers == [(Trigger.RECORDS, 2), (Trigger.RECORDS, 2)]
     assert names(world, txn) == ["a", "b", "c", "d", "e", "f", "g"]
-    assert world.store.read_op_log(2) == OpLogSettings(enabled=False)
+    assert world.store.op_log.read_settings(2) == OpLogSettings(enabled=False)
     log.close()
 
 
@@ -359,7 +361,7 @@ def test_the_limits_are_those_of_pip_160_and_have_bounds() -> None:
 def test_an_entry_whose_answer_is_lost_is_there_once(
     world: World, log: OpLog, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "_LOST_REPLY_PAUSE_S", 0.0)
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
     txn = open_in(world, 0)
     network = world.lose({"txn_op_batch": [loss, loss]})
     log.append(txn.id, txn.nonce, {"a": b"", "b": b"", "c": b""})
@@ -372,7 +374,7 @@ def test_an_entry_whose_answer_is_lost_is_there_once(
 def test_a_store_that_does_not_answer_is_every_callers_error(
     world: World, log: OpLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "_LOST_REPLY_PAUSE_S", 0.0)
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
     one, other = open_in(world, 0), open_in(world, 0)
     world.lose(always={"txn_op_batch": Loss.REQUEST})
     waiting = [

@@ -15,7 +15,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.ack_ranges import ACK_TRANSITIONS, AckEvent, AckResult, AckState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import AckRequest, Code, Cursor, EndedBy, TxnState
+from pulsar_txn_spark.store.records import AckRequest, Code, Cursor, EndedBy, TxnState
 from pulsar_txn_spark.txn.participants import ack_intent
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Txn, World, ack, put_cursor
 
@@ -23,12 +23,12 @@ P0, P1, P2, P3 = EARLIEST, Position(1, 10), Position(1, 20), Position(1, 30)
 
 
 def claim(world: World, query: str = "q", incarnation: int = 1, start: Position = P0) -> None:
-    answer = world.store.claim_cursor(SEGMENT, "sub", query, incarnation, start)
+    answer = world.store.subscriptions.claim_cursor(SEGMENT, "sub", query, incarnation, start)
     assert answer.code is Code.OK
 
 
 def cursor(world: World, segment: str = SEGMENT) -> Cursor:
-    [found] = world.store.read_cursors([segment], "sub")
+    [found] = world.store.subscriptions.read_cursors([segment], "sub")
     assert found is not None
     return found
 
@@ -97,7 +97,7 @@ def test_a_commit_is_carried_out_twice_and_moves_the_cursor_once(world: World) -
 
 def test_several_segments_move_together(world: World) -> None:
     claim(world)
-    world.store.claim_cursor(OTHER_SEGMENT, "sub", "q", 1, P0)
+    world.store.subscriptions.claim_cursor(OTHER_SEGMENT, "sub", "q", 1, P0)
     txn = world.open()
     place(world, txn, ack(P0, P1), ack(P0, P2, segment=OTHER_SEGMENT))
     world.commit(txn)
@@ -107,7 +107,7 @@ def test_several_segments_move_together(world: World) -> None:
 def test_a_decided_transaction_places_nothing(world: World) -> None:
     claim(world)
     txn = world.open()
-    world.store.end_txn(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
+    world.store.transactions.end(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
     with pytest.raises(TransactionAbortedError):
         place(world, txn, ack(P0, P1))
     assert pending(world) == set()
@@ -120,7 +120,7 @@ def test_an_acknowledgement_that_arrives_after_the_materialization_is_refused(
     txn = world.open()
     world.coordinator.intend(txn.id, txn.nonce, TIMEOUT_MS, [ack_intent(SEGMENT, "sub")])
     world.abort(txn)
-    [answer] = world.store.place_acks(txn.id, [ack(P0, P1)])
+    [answer] = world.store.subscriptions.place_acks(txn.id, [ack(P0, P1)])
     assert (answer.code, answer.values) == (Code.RESOLVED, ("ABORTED",))
     assert pending(world) == set()
 
@@ -232,7 +232,7 @@ def test_a_range_is_placed_at_the_cursor_alone(
     elif done == "aborted":
         world.abort(other)
     held, stood = pending(world), cursor(world).position
-    [answer] = world.store.place_acks(txn.id, [ack(*asked)])
+    [answer] = world.store.subscriptions.place_acks(txn.id, [ack(*asked)])
     assert answer.code is PLACED[done, asked]
     added = {txn.id.key} if answer.code is Code.OK else set()
     assert (pending(world), cursor(world).position) == (held | added, stood)
@@ -344,7 +344,7 @@ def test_whatever_is_no_sibling_is_a_conflict(world: World, other: AckRequest) -
 
 def test_a_subscription_belongs_to_one_query_until_it_is_reset(world: World) -> None:
     claim(world, "q")
-    answer = world.store.claim_cursor(SEGMENT, "sub", "other", 9, P0)
+    answer = world.store.subscriptions.claim_cursor(SEGMENT, "sub", "other", 9, P0)
     assert (answer.code, answer.values) == (Code.OWNED, ("q",))
     with pytest.raises(AcknowledgementConflictError, match="belongs to query q"):
         place(world, world.open(), ack(P0, P1, query="other"))
@@ -367,7 +367,7 @@ def test_of_several_sources_on_a_subscription_the_one_that_started_last_is_alive
 ) -> None:
     claim(world, incarnation=1)
     claim(world, incarnation=2)
-    answer = world.store.claim_cursor(SEGMENT, "sub", "q", 1, P0)
+    answer = world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, P0)
     assert (answer.code, answer.values) == (Code.FENCED, ("2",))
     with pytest.raises(FencedError, match="a source that started later"):
         place(world, world.open(), ack(P0, P1, source_incarnation=1))
@@ -386,8 +386,8 @@ def test_a_segment_whose_task_never_ran_is_claimed_by_the_acknowledgement(world:
 
 
 def test_incarnations_of_sources_rise(world: World) -> None:
-    seen = [world.store.next_source_incarnation() for _ in range(3)]
-    seen.append(world.another_process().store.next_source_incarnation())
+    seen = [world.store.meta.next_source_incarnation() for _ in range(3)]
+    seen.append(world.another_process().store.meta.next_source_incarnation())
     assert seen == sorted(set(seen))
 
 
@@ -419,7 +419,7 @@ def test_an_acknowledgement_of_an_earlier_generation_moves_nothing(world: World)
 
 
 def test_a_reset_sets_a_cursor_that_never_was(world: World) -> None:
-    assert world.store.read_cursors([SEGMENT], "sub") == [None]
+    assert world.store.subscriptions.read_cursors([SEGMENT], "sub") == [None]
     put_cursor(world.store, SEGMENT, "sub", P2)
     assert (cursor(world).position, cursor(world).query) == (P2, "")
 
@@ -442,7 +442,7 @@ def test_a_cursor_that_lost_a_field_is_reported(world: World) -> None:
     claim(world)
     world.client.hdel(world.key("cursor:sub"), "generation")
     with pytest.raises(StoreCorruptError, match="generation"):
-        world.store.read_cursors([SEGMENT], "sub")
+        world.store.subscriptions.read_cursors([SEGMENT], "sub")
 
 
 def test_an_outcome_names_what_was_seen_of_the_participants(world: World) -> None:
@@ -453,7 +453,7 @@ def test_an_outcome_names_what_was_seen_of_the_participants(world: World) -> Non
     outcome.witnesses[f"seg:{SEGMENT}"] = world.store.seen(f"seg:{SEGMENT}").seq + 100
     helper = world.another_process()
     record = outcome.SerializeToString(deterministic=True)
-    world.store.end_txn(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)
+    world.store.transactions.end(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)
     # The segment is older than the decision has seen it: nothing is carried out on it.
     with pytest.raises(StoreRolledBackError, match="lost acknowledged writes"):
         helper.coordinator.materialize(helper.header(txn))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pulsar_txn_spark.errors import FencedError
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.redis import sinks
 from pulsar_txn_spark.txn.pending_ack import (
     PlannedRange,
     ReadPlan,
@@ -50,27 +50,27 @@ def test_a_plan_survives_its_record(found: ReadPlan) -> None:
 
 def test_a_plan_is_registered_once_however_many_tasks_read_by_it(world: World) -> None:
     for _ in range(4):
-        world.store.register_plan("q", "0", "source-1", plan().serialize())
-    world.another_process().store.register_plan("q", "0", "source-1", plan().serialize())
-    assert world.store.read_plans("q", "0") == {"source-1": plan().serialize()}
+        world.store.queries.register_plan("q", "0", "source-1", plan().serialize())
+    world.another_process().store.queries.register_plan("q", "0", "source-1", plan().serialize())
+    assert world.store.queries.read_plans("q", "0") == {"source-1": plan().serialize()}
 
 
 def test_plans_are_kept_apart_by_source_batch_and_query(world: World) -> None:
-    world.store.register_plan("q", "0", "one", b"1")
-    world.store.register_plan("q", "0", "two", b"2")
-    world.store.register_plan("q", "1", "one", b"3")
-    world.store.register_plan("other", "0", "one", b"4")
-    assert world.store.read_plans("q", "0") == {"one": b"1", "two": b"2"}
-    assert world.store.read_plans("q", "1") == {"one": b"3"}
-    assert world.store.read_plans("other", "0") == {"one": b"4"}
-    assert world.store.read_plans("q", "2") == {}
+    world.store.queries.register_plan("q", "0", "one", b"1")
+    world.store.queries.register_plan("q", "0", "two", b"2")
+    world.store.queries.register_plan("q", "1", "one", b"3")
+    world.store.queries.register_plan("other", "0", "one", b"4")
+    assert world.store.queries.read_plans("q", "0") == {"one": b"1", "two": b"2"}
+    assert world.store.queries.read_plans("q", "1") == {"one": b"3"}
+    assert world.store.queries.read_plans("other", "0") == {"one": b"4"}
+    assert world.store.queries.read_plans("q", "2") == {}
 
 
 def test_only_the_plans_of_the_last_batches_are_kept(world: World) -> None:
-    kept = redis_store._PLANS_KEPT
+    kept = sinks._PLANS_KEPT
     for batch in range(20):
-        world.store.register_plan("q", str(batch), "source", f"{batch}".encode())
-    found = {batch for batch in range(20) if world.store.read_plans("q", str(batch))}
+        world.store.queries.register_plan("q", str(batch), "source", f"{batch}".encode())
+    found = {batch for batch in range(20) if world.store.queries.read_plans("q", str(batch))}
     assert found == set(range(20 - kept, 20))
     assert len(world.client.keys("{query:q}:plans:*")) == kept
 

@@ -210,7 +210,7 @@ def test_a_batch_that_an_older_version_committed_is_compared_by_its_ranges_only(
     spark: Spark, redis_client: redis.Redis
 ) -> None:
     run(spark, 0, "a")
-    pointer = Pointer.FromString(spark.run.store.read_pointer(QUERY, QUERY).own)
+    pointer = Pointer.FromString(spark.run.store.sinks.read_pointer(QUERY, QUERY).own)
     client: Any = redis_client
     [key] = client.keys(f"*:txn:{pointer.txn_id}")
     outcome = Outcome.FromString(client.hget(key, "outcome"))
@@ -304,11 +304,11 @@ def batch(
     key: BatchKey = KEY,
 ) -> None:
     """Run a batch that reads by plans (`name` is the segment's), in a run of its own."""
-    run_id = f"run-{world.store.next_source_incarnation()}"
+    run_id = f"run-{world.store.meta.next_source_incarnation()}"
     for name in plans:
         ranges = (PlannedRange(f"{SEGMENT}/{name}", EARLIEST, Position(1, end)),)
         plan = ReadPlan(f"{name} {run_id}", 1, "", run_id, ranges)
-        world.store.register_plan(key.query, str(key.batch), plan.source, plan.serialize())
+        world.store.queries.register_plan(key.query, str(key.batch), plan.source, plan.serialize())
     attempt = world.batches.begin(key, f"nonce {run_id}")
     task = TaskWrite(partition=0, txn_id=attempt.txn.key)
     if not attempt.replay:
@@ -570,7 +570,7 @@ def test_plans_of_a_dead_driver_do_not_count_where_the_application_has_a_fixed_i
         writer.append(pa.record_batch([pa.array([value.encode()])], names=["value"]))
         last = writer.flush().last
         assert last is not None
-        spark.run.store.raise_high(segment.id, last)
+        spark.run.store.segments.raise_high(segment.id, last)
         writer.close()
     first = Driver(spark, "jvm 1", monkeypatch)
     end = first.reader.latestOffset(first.start, ReadAllAvailable())
@@ -579,6 +579,6 @@ def test_plans_of_a_dead_driver_do_not_count_where_the_application_has_a_fixed_i
     values = second.read(first.start, end)
     spark.micro_batch(*values)
     assert spark.visible() == Counter("ab")
-    [cursor] = spark.run.store.read_cursors([segment.id], "s")
+    [cursor] = spark.run.store.subscriptions.read_cursors([segment.id], "s")
     assert cursor is not None
     assert cursor.position == last

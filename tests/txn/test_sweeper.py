@@ -15,8 +15,8 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
-from pulsar_txn_spark.store.protocol import Code, TxnState
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.records import Code, TxnState
+from pulsar_txn_spark.store.redis import segments
 from pulsar_txn_spark.txn import sweeper as sweeper_module
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.participants import write_intent
@@ -102,7 +102,7 @@ def test_a_pin_request_that_arrives_after_the_header_went_is_refused(world: Worl
     world.commit(txn, world.write(txn, "a"))
     sweep(world)
     late = writer_name(txn.id, 7, "late")
-    assert [a.code for a in world.store.pin(txn.id, late, [SEGMENT])] == [Code.CLOSED]
+    assert [a.code for a in world.store.segments.pin(txn.id, late, [SEGMENT])] == [Code.CLOSED]
     assert world.pinned() == []
 
 
@@ -110,11 +110,11 @@ def test_a_pending_acknowledgement_that_arrives_after_the_header_went_is_refused
     world: World,
 ) -> None:
     end = Position(1, 0)
-    world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
+    world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
     txn = world.open()
     world.commit(txn, world.write(txn, "a"))
     sweep(world)
-    answers = world.store.place_acks(txn.id, [ack(EARLIEST, end)])
+    answers = world.store.subscriptions.place_acks(txn.id, [ack(EARLIEST, end)])
     assert [a.code for a in answers] == [Code.CLOSED]
 
 
@@ -145,7 +145,7 @@ def test_the_zombie_that_wakes_after_all_of_it_finds_every_door_shut(
     name = world.write(zombie, "lost").writer
     world.expire(zombie)
     sweep(world)  # aborted, carried out, closed, collected
-    assert world.store.read_txn(zombie.id) is None
+    assert world.store.transactions.read(zombie.id) is None
     DELETED[SEGMENT] = world.log.last_confirmed(SEGMENT)
     start = DELETED[SEGMENT] if reader_was_there else EARLIEST
     later = in_one_tc(world, 2) if zombie.id.tc == 0 else [world.open("zombie")]
@@ -165,7 +165,9 @@ def test_the_zombie_that_wakes_after_all_of_it_finds_every_door_shut(
     ):
         with pytest.raises(TransactionNotFoundError):
             step()
-    [pinned] = late.store.pin(zombie.id, name, [SEGMENT])  # a request that was on its way for hours
+    [pinned] = late.store.segments.pin(
+        zombie.id, name, [SEGMENT]
+    )  # a request that was on its way for hours
     assert pinned.code is Code.CLOSED
     late.log.append(SEGMENT, name, "from the grave")
     late.log.append(SEGMENT, writer_name(zombie.id, 9, "anew"), "from the grave as well")
@@ -198,7 +200,7 @@ def test_teaching_a_retired_pointer_does_not_bring_its_query_back(world: World) 
     world.run_batch(BatchKey("s", "old", 0), "n1", "a")
     world.run_batch(BatchKey("s", "new", 0), "n2", "b")
     sweep(world)
-    assert world.store.read_pointer("s", "old").current_query == "new"
+    assert world.store.sinks.read_pointer("s", "old").current_query == "new"
 
 
 def test_sweeping_twice_at_once_does_no_harm(world: World) -> None:
@@ -242,15 +244,15 @@ def test_a_commit_after_the_header_went_is_told_so(world: World) -> None:
 def test_a_segment_is_not_closed_over_a_pin(world: World) -> None:
     txn = world.open()
     world.admit(txn)
-    answer = world.store.close_segment(SEGMENT, txn.id.tc, txn.id.counter + 1)
+    answer = world.store.segments.close(SEGMENT, txn.id.tc, txn.id.counter + 1)
     assert (answer.code, answer.values) == (Code.PENDING, (txn.id.key,))
 
 
 def test_a_segment_is_not_closed_over_a_pending_acknowledgement(world: World) -> None:
-    world.store.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
+    world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
     txn = world.open()
     world.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [ack(EARLIEST, Position(1, 0))])
-    answer = world.store.close_segment(SEGMENT, txn.id.tc, txn.id.counter + 1)
+    answer = world.store.segments.close(SEGMENT, txn.id.tc, txn.id.counter + 1)
     assert (answer.code, answer.values) == (Code.PENDING, (txn.id.key,))
 
 
@@ -259,16 +261,16 @@ def test_the_floor_is_the_one_noted_first_not_that_of_a_later_pair(world: World)
     world.write(first, "lost")
     world.abort(first)
     tc = first.id.tc
-    world.store.close_segment(SEGMENT, tc, first.id.counter + 1)
+    world.store.segments.close(SEGMENT, tc, first.id.counter + 1)
     noted = world.log.last_confirmed(SEGMENT)
-    world.store.raise_floor(SEGMENT, tc, first.id.counter + 1, noted, EARLIEST)
+    world.store.segments.raise_floor(SEGMENT, tc, first.id.counter + 1, noted, EARLIEST)
     names = (n for n in (f"m{i}" for i in range(99)) if world.coordinator.shard(n) == tc)
     second = world.open(next(names))
     world.write(second, "lost too")
     world.abort(second)
-    world.store.close_segment(SEGMENT, tc, second.id.counter + 1)
+    world.store.segments.close(SEGMENT, tc, second.id.counter + 1)
     later = world.log.last_confirmed(SEGMENT)
-    answer = world.store.raise_floor(SEGMENT, tc, second.id.counter + 1, later, noted)
+    answer = world.store.segments.raise_floor(SEGMENT, tc, second.id.counter + 1, later, noted)
     assert answer.values == (str(first.id.counter + 1), "1")
     assert [w for w in world.dropped() if f"-{second.id.counter}-" in w], "its entry is there"
 
@@ -280,8 +282,8 @@ def test_a_broker_that_answers_with_an_older_last_position_makes_no_committed_ro
     txn = world.open()
     world.commit(txn, world.write(txn, "committed"))
     tc, below = txn.id.tc, txn.id.counter + 1
-    world.store.close_segment(SEGMENT, tc, below)
-    answer = world.store.raise_floor(SEGMENT, tc, below, EARLIEST, EARLIEST)
+    world.store.segments.close(SEGMENT, tc, below)
+    answer = world.store.segments.raise_floor(SEGMENT, tc, below, EARLIEST, EARLIEST)
     assert answer.values == ("", "0")
     assert world.visible() == ["committed"]
 
@@ -290,7 +292,7 @@ def test_a_zombie_whose_header_went_may_not_write(world: World) -> None:
     txn = world.open()
     world.commit(txn, world.write(txn, "a"))
     sweep(world)
-    assert world.store.read_txn(txn.id) is None
+    assert world.store.transactions.read(txn.id) is None
     with pytest.raises(TransactionNotFoundError):
         world.buffer.admit(txn.id, txn.nonce, TIMEOUT_MS, "w", [SEGMENT])
 
@@ -326,7 +328,7 @@ def test_headers_that_cannot_go_hide_no_others_and_are_named(
     assert [name.partition(":")[0] for name in report.stuck] == [str(first.id), str(second.id)]
     assert all("the topology is broken" in why for why in report.stuck)
     assert process.sweep().headers_removed == 2
-    assert world.store.read_txn(third.id) is None
+    assert world.store.transactions.read(third.id) is None
     assert len(process.sweep().stuck) == 2, "it begins anew at the oldest"
 
 
@@ -350,9 +352,9 @@ def test_what_is_decided_is_carried_out_within_the_retention_and_found_without_t
     finished, decided = in_one_tc(world, 2)
     world.commit(finished, world.write(finished, "a"))
     world.decide(decided, world.write(decided, "b"))
-    assert world.store.list_unmaterialized(0, limit=9) == [decided.id]
+    assert world.store.transactions.list_unmaterialized(0, limit=9) == [decided.id]
     assert sweep(world, retention_ms=60_000).materialized == 1
-    assert world.store.list_unmaterialized(0, limit=9) == []
+    assert world.store.transactions.list_unmaterialized(0, limit=9) == []
     assert len(headers(world)) == 2
 
 
@@ -559,7 +561,7 @@ def test_closing_a_segment_does_not_cost_more_the_more_transactions_have_finishe
     counters = iter(range(1, 100))
 
     def close() -> object:
-        return world.store.close_segment(SEGMENT, 0, next(counters))
+        return world.store.segments.close(SEGMENT, 0, next(counters))
 
     few = least_us(world, close)
     leave_marks(world, MANY)
@@ -570,12 +572,12 @@ def test_closing_a_segment_does_not_cost_more_the_more_transactions_have_finishe
 def test_what_closing_removes_is_removed_in_bounded_steps(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "_MARKS_REMOVED", 2)
+    monkeypatch.setattr(segments, "_MARKS_REMOVED", 2)
     txns = in_one_tc(world, 5)
     for txn in txns:
         world.commit(txn, world.write(txn, "row"))
     below = txns[-1].id.counter
-    codes = [world.store.close_segment(SEGMENT, 0, below).code for _ in range(4)]
+    codes = [world.store.segments.close(SEGMENT, 0, below).code for _ in range(4)]
     assert codes == [Code.MORE, Code.MORE, Code.ALREADY, Code.ALREADY]
     assert world.client.hkeys(world.key("resolved")) == [txns[-1].id.key.encode()]
     assert world.client.zrange(world.key("resolved-order:0"), 0, -1) == [txns[-1].id.key.encode()]
@@ -595,10 +597,10 @@ def test_a_header_that_is_not_carried_out_everywhere_is_not_removed(world: World
     # Whoever asks may have read the header before: the step itself looks (INV-6).
     txn = world.open()
     world.decide(txn, world.write(txn, "a"))
-    assert world.store.remove_txn(txn.id).code is Code.STALE
+    assert world.store.transactions.remove(txn.id).code is Code.STALE
     assert world.state(txn) is TxnState.COMMITTED
     assert world.visible() == ["a"], "the header was there to be carried out"
-    assert world.store.remove_txn(txn.id).code is Code.OK
-    assert world.store.remove_txn(txn.id).code is Code.ABSENT
+    assert world.store.transactions.remove(txn.id).code is Code.OK
+    assert world.store.transactions.remove(txn.id).code is Code.ABSENT
     still_open = world.open()
-    assert world.store.remove_txn(still_open.id).code is Code.OPEN
+    assert world.store.transactions.remove(still_open.id).code is Code.OPEN

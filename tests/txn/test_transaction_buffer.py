@@ -16,7 +16,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Winner
-from pulsar_txn_spark.store.protocol import (
+from pulsar_txn_spark.store.records import (
     Code,
     EndedBy,
     Gate,
@@ -48,13 +48,13 @@ def test_the_intents_of_all_segments_are_recorded_in_one_step_before_any_pin(
 ) -> None:
     txn = world.open()
     seen: list[frozenset[str]] = []
-    pin = world.store.pin
+    pin = world.store.segments.pin
 
     def spy(*args: Any) -> Any:
         seen.append(world.header(txn).intents)
         return pin(*args)
 
-    monkeypatch.setattr(world.store, "pin", spy)
+    monkeypatch.setattr(world.store.segments, "pin", spy)
     world.buffer.admit(txn.id, txn.nonce, TIMEOUT_MS, "w", [SEGMENT, OTHER_SEGMENT])
     assert seen == [{write_intent(SEGMENT, "w"), write_intent(OTHER_SEGMENT, "w")}]
     assert world.pinned(SEGMENT) == world.pinned(OTHER_SEGMENT) == ["w"]
@@ -65,7 +65,7 @@ def test_a_pin_asked_for_again_is_the_old_pin(world: World) -> None:
     writer = world.admit(txn)
     other = world.open()
     world.commit(other, world.write(other, "a", task=1))
-    [answer] = world.store.pin(txn.id, writer, [SEGMENT])
+    [answer] = world.store.segments.pin(txn.id, writer, [SEGMENT])
     assert answer.code is Code.PINNED
     assert Position.from_padded(answer.values[0]) == EARLIEST, "the bound must not rise"
     assert world.pinned() == [writer]
@@ -78,15 +78,15 @@ def test_a_pin_stands_at_the_highest_position_that_is_known_to_be_acknowledged(
     world.commit(txn, world.write(txn, "a", "b"))
     later = world.open()
     world.admit(later)
-    [pin] = world.store.gates([SEGMENT])[0].pins
+    [pin] = world.store.segments.gates([SEGMENT])[0].pins
     assert (pin.bound, pin.txn) == (Position(1, 1), later.id)
 
 
 def test_an_acknowledged_position_is_only_ever_raised(world: World) -> None:
-    world.store.raise_high(SEGMENT, Position(9, 0))
-    world.store.raise_high(SEGMENT, Position(8, 99))
+    world.store.segments.raise_high(SEGMENT, Position(9, 0))
+    world.store.segments.raise_high(SEGMENT, Position(8, 99))
     world.admit(world.open())
-    [pin] = world.store.gates([SEGMENT])[0].pins
+    [pin] = world.store.segments.gates([SEGMENT])[0].pins
     assert pin.bound == Position(9, 0), "positions compare as numbers, not as text"
 
 
@@ -95,7 +95,7 @@ def test_a_decided_transaction_admits_nobody_and_leaves_no_pin(
     world: World, state: TxnState
 ) -> None:
     txn = world.open()
-    world.store.end_txn(txn.id, state, b"", EndedBy.OWNER, txn.nonce)
+    world.store.transactions.end(txn.id, state, b"", EndedBy.OWNER, txn.nonce)
     with pytest.raises((TransactionAbortedError, TransactionConflictError)):
         world.admit(txn)
     assert world.header(txn).intents == frozenset()
@@ -105,7 +105,7 @@ def test_a_decided_transaction_admits_nobody_and_leaves_no_pin(
 def test_a_pin_after_the_drop_is_refused(world: World) -> None:
     txn = world.open()
     writer = world.admit(txn)
-    world.store.materialize(
+    world.store.segments.materialize(
         txn.id, TxnState.ABORTED, [SegmentDecision(SEGMENT, (WriterFate(writer, EARLIEST),))]
     )
     # As if the segment had forgotten that the transaction was resolved: the drop alone refuses.
@@ -126,7 +126,7 @@ def test_a_pin_request_that_arrives_twice_and_late_finds_the_segment_resolved(
     else:
         world.abort(txn)
     world.client.hdel(world.key("dropped"), winner.writer)
-    [answer] = world.store.pin(txn.id, winner.writer, [SEGMENT])
+    [answer] = world.store.segments.pin(txn.id, winner.writer, [SEGMENT])
     assert (answer.code, answer.values) == (Code.RESOLVED, (state,))
     assert world.pinned() == []
 
@@ -139,7 +139,7 @@ def test_a_pin_that_overtakes_its_decision_is_refused_after_the_materialization(
     writer = writer_name(txn.id, 0, "late")
     world.coordinator.intend(txn.id, txn.nonce, TIMEOUT_MS, [write_intent(SEGMENT, writer)])
     world.abort(txn)
-    [answer] = world.store.pin(txn.id, writer, [SEGMENT])
+    [answer] = world.store.segments.pin(txn.id, writer, [SEGMENT])
     assert answer.code is Code.RESOLVED
     assert world.pinned() == []
 
@@ -264,14 +264,14 @@ def test_whatever_comes_between_the_reads_of_lac_and_pins_is_not_read(
         between()
         return found
 
-    gates = world.store.gates
+    gates = world.store.segments.gates
 
     def gates_then(segments: list[str], ranges: list[tuple[Position, Position]]) -> list[Gate]:
         found = gates(segments, ranges)
         between()
         return found
 
-    monkeypatch.setattr(world.store, "gates", gates_then)
+    monkeypatch.setattr(world.store.segments, "gates", gates_then)
     [found] = world.buffer.readable([SEGMENT], last_confirmed, [EARLIEST])
     assert reads == 2
     assert world.log.read(SEGMENT, EARLIEST, found.end, found.visibility) == []
@@ -287,20 +287,20 @@ def test_the_end_never_falls_below_what_was_read(world: World) -> None:
 
 
 def test_the_lowest_pin_counts_as_a_number(world: World) -> None:
-    world.store.raise_high(SEGMENT, Position(9, 3))
+    world.store.segments.raise_high(SEGMENT, Position(9, 3))
     ten = world.admit(world.open())
     world.client.hset(world.key("state"), "high-position", Position(8, 7).padded())
     nine = world.admit(world.open())
     assert world.pinned() == [nine, ten]
-    gate = world.store.gates([SEGMENT])[0]
+    gate = world.store.segments.gates([SEGMENT])[0]
     found = buffer_module._readable(gate, Position(9, 9), EARLIEST)
     assert found.end == Position(8, 7)
 
 
 def test_a_segment_without_transactions_is_read_to_its_end(world: World) -> None:
     world.log.append(SEGMENT, "some producer", "a")
-    world.store.raise_high(SEGMENT, world.log.last_confirmed(SEGMENT))
-    assert world.store.gates([SEGMENT]) == [Gate()]
+    world.store.segments.raise_high(SEGMENT, world.log.last_confirmed(SEGMENT))
+    assert world.store.segments.gates([SEGMENT]) == [Gate()]
     assert world.visible() == ["a"]
 
 
@@ -356,14 +356,14 @@ def test_an_owner_that_comes_back_while_a_helper_aborts_keeps_its_transaction(
     txn = world.open()
     world.write(txn, "a")
     world.expire(txn)
-    read_txn = world.store.read_txn
+    read_txn = world.store.transactions.read
 
     def read_then_beat(found: TxnId) -> Any:
         header = read_txn(found)
         world.another_process().coordinator.heartbeat(txn.id, txn.nonce, TIMEOUT_MS)
         return header
 
-    monkeypatch.setattr(world.store, "read_txn", read_then_beat)
+    monkeypatch.setattr(world.store.transactions, "read", read_then_beat)
     assert world.coordinator.help([txn.id], set()) is False
     monkeypatch.undo()
     assert world.state(txn) is TxnState.OPEN
@@ -397,15 +397,15 @@ def test_a_header_that_a_sweep_removes_meanwhile_is_not_missing(
     txn = world.open()
     world.decide(txn, world.write(txn, "a"))
     reader = world.another_process()
-    read_txn = reader.store.read_txn
+    read_txn = reader.store.transactions.read
 
     def sweep_then_read(found: TxnId) -> Any:
         Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
         return read_txn(found)
 
-    monkeypatch.setattr(reader.store, "read_txn", sweep_then_read)
+    monkeypatch.setattr(reader.store.transactions, "read", sweep_then_read)
     assert reader.visible() == ["a"]
-    assert world.store.read_txn(txn.id) is None
+    assert world.store.transactions.read(txn.id) is None
 
 
 def test_an_open_transaction_is_never_carried_out(world: World) -> None:
@@ -436,7 +436,7 @@ def test_a_late_helper_does_nothing_below_closed(world: World) -> None:
     winner = world.write(txn, "x")
     world.client.hset(world.key("closed"), str(txn.id.tc), str(txn.id.counter + 1))
     decision = SegmentDecision(SEGMENT, (WriterFate(winner.writer, EARLIEST),))
-    [answer] = world.store.materialize(txn.id, TxnState.ABORTED, [decision])
+    [answer] = world.store.segments.materialize(txn.id, TxnState.ABORTED, [decision])
     assert answer.code is Code.CLOSED
     assert world.dropped() == {}
 
@@ -492,7 +492,7 @@ def look_after_every_command(
             looking = True
             try:
                 lac = world.log.last_confirmed(SEGMENT)
-                [gate] = reader.store.gates([SEGMENT])
+                [gate] = reader.store.segments.gates([SEGMENT])
                 found = buffer_module._readable(gate, lac, EARLIEST)
                 check(world.log.read(SEGMENT, EARLIEST, found.end, found.visibility))
             finally:

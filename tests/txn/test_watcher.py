@@ -24,7 +24,7 @@ STREAM = f"{{seg:{SEGMENT}}}:events"
 @pytest.fixture
 def watcher(world: World) -> Iterator[SegmentWatcher]:
     """Return a watcher that is up to date and has nothing but events to go by."""
-    world.store.gates([SEGMENT, OTHER_SEGMENT])
+    world.store.segments.gates([SEGMENT, OTHER_SEGMENT])
     with SegmentWatcher(
         world.another_process().store, [SEGMENT, OTHER_SEGMENT], recheck_ms=FOR_EVER_MS
     ) as found:
@@ -86,7 +86,9 @@ def test_an_abort_wakes_who_waits_behind_its_pin(world: World, watcher: SegmentW
 
 
 def test_rows_outside_of_transactions_wake_as_well(world: World, watcher: SegmentWatcher) -> None:
-    assert woken_by(watcher, lambda: world.store.raise_high(SEGMENT, Position(1, 1))) == [SEGMENT]
+    assert woken_by(watcher, lambda: world.store.segments.raise_high(SEGMENT, Position(1, 1))) == [
+        SEGMENT
+    ]
 
 
 def test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out(
@@ -136,7 +138,7 @@ def test_the_streams_stay_bounded_and_keep_their_newest_event(world: World) -> N
         for _ in range(3000):
             load.xadd(stream, {"type": "resolved"})
     load.execute()
-    world.store.raise_high(SEGMENT, Position(1, 1))
+    world.store.segments.raise_high(SEGMENT, Position(1, 1))
     while (txn := world.open()).id.tc != 0:
         pass
     world.decide(txn)
@@ -177,10 +179,10 @@ def test_without_any_event_everything_is_looked_at_once_in_a_while(world: World)
 def test_segments_that_are_new_to_a_watcher_are_due_and_others_are_forgotten(
     world: World, watcher: SegmentWatcher
 ) -> None:
-    world.store.raise_high(SEGMENT, Position(1, 1))
+    world.store.segments.raise_high(SEGMENT, Position(1, 1))
     watcher.follow([OTHER_SEGMENT, "new"])
     assert watcher.wait(LONG_S) == ["new"]
-    world.store.raise_high("new", Position(1, 1))
+    world.store.segments.raise_high("new", Position(1, 1))
     assert watcher.wait(LONG_S) == ["new"]
 
 
@@ -191,7 +193,7 @@ def test_a_thread_that_waits_can_be_woken(watcher: SegmentWatcher) -> None:
 
 
 def test_a_store_that_lost_its_segment_is_not_followed_in_silence(world: World) -> None:
-    world.store.raise_high(SEGMENT, Position(1, 1))
+    world.store.segments.raise_high(SEGMENT, Position(1, 1))
     world.client.delete(world.key("birth"))
     with pytest.raises(StoreRolledBackError):
         SegmentWatcher(world.store, [SEGMENT])

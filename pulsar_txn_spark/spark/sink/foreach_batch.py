@@ -45,7 +45,7 @@ from pulsar_txn_spark.spark.error_boundary import plain_call, plain_errors
 from pulsar_txn_spark.spark.sink.writers import SCOPE_OPTION, SlotRun, rules_of
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
-from pulsar_txn_spark.store.protocol import Code, EndedBy, TxnId
+from pulsar_txn_spark.store.records import Code, EndedBy, TxnId
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
@@ -129,7 +129,7 @@ class BatchTransaction:
             # Declared before it runs: a commit misses it if it does not succeed.
             self._runs[name] = run
             self._succeeded.pop(name, None)
-        self._run.store.declare_run(self._shard, self._nonce, name, run)
+        self._run.store.stages.declare_run(self._shard, self._nonce, name, run)
         slot_run = SlotRun(
             nonce=self._nonce,
             slot=name,
@@ -184,7 +184,7 @@ class BatchTransaction:
         if not self._runs or self._went_with_transaction:
             return
         try:
-            self._run.store.touch_stage(self._shard, self._nonce, ended=True)
+            self._run.store.stages.touch(self._shard, self._nonce, ended=True)
         except PulsarTxnError as error:
             _LOG.warning("what a scope has staged stays until a sweep finds it: %s", error)
 
@@ -205,7 +205,7 @@ class BatchTransaction:
                 "succeed, and its error was swallowed. Nothing became visible; let the error "
                 "through, or run the same slot again"
             )
-        staged = self._run.store.staged(self._shard, self._nonce)
+        staged = self._run.store.stages.read(self._shard, self._nonce)
         writes = []
         for name, run in self._succeeded.items():
             record = staged.get(f"{name}/{run}")
@@ -254,7 +254,7 @@ class BatchTransaction:
 
     def _abort(self, cause: str) -> None:
         try:
-            txn = self._run.store.txn_of_nonce(self._shard, self._nonce)
+            txn = self._run.store.transactions.of_nonce(self._shard, self._nonce)
             if txn is not None:
                 self._run.coordinator.abort(txn, EndedBy.OWNER, nonce=self._nonce, cause=cause)
         except PulsarTxnError as error:
@@ -265,12 +265,12 @@ class BatchTransaction:
         """Extend the lease between writes, too: only this process knows that it is alive."""
         while not self._done.wait(self._timeout_ms / 1000 / _BEATS_PER_LEASE):
             try:
-                txn = self._run.store.txn_of_nonce(self._shard, self._nonce)
+                txn = self._run.store.transactions.of_nonce(self._shard, self._nonce)
                 if txn is None:
                     if self._runs:
-                        self._run.store.touch_stage(self._shard, self._nonce)
+                        self._run.store.stages.touch(self._shard, self._nonce)
                     continue
-                answer = self._run.store.intend(txn, self._nonce, self._timeout_ms, ())
+                answer = self._run.store.transactions.intend(txn, self._nonce, self._timeout_ms, ())
             except PulsarTxnError:
                 continue
             if answer.code is not Code.OK:

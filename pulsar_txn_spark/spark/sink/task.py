@@ -175,7 +175,7 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
         written = _write(writers, options, batches, given)
         for one in written:
             if one.receipt.last is not None:
-                run.store.raise_high(one.segment.id, one.receipt.last)
+                run.store.segments.raise_high(one.segment.id, one.receipt.last)
         deliver_if_overdue(run)  # there will be no commit that could take the counts along
         return WriteResult(None, _task_write(facts, None, written, given), attempt_name)
     timeout_ms = options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)

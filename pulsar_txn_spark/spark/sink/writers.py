@@ -38,7 +38,7 @@ from pulsar_txn_spark.spark.sink.task import (
 )
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
-from pulsar_txn_spark.store.protocol import Code
+from pulsar_txn_spark.store.records import Code
 from pulsar_txn_spark.txn.batch import Attempt, BatchTransactions, SinkRules, new_nonce
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
@@ -203,7 +203,7 @@ class PulsarTxnWriter(DataSourceArrowWriter):
             query=attempt.key.query,
             run_id=results[0].run,
         )
-        answer = run.store.stage(
+        answer = run.store.stages.stage(
             run.coordinator.shard(slot.nonce),
             slot.nonce,
             slot.slot,

@@ -16,7 +16,7 @@ from typing import Any
 from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.store.protocol import TxnId
+from pulsar_txn_spark.store.records import TxnId
 from pulsar_txn_spark.txn.watcher import SegmentWatcher
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from pulsar_txn_spark.errors import DataLossError, StoreRolledBackError
 from pulsar_txn_spark.position import Position
-from pulsar_txn_spark.store.protocol import StoreIdentity
+from pulsar_txn_spark.store.records import StoreIdentity
 
 FORMAT = 1
 

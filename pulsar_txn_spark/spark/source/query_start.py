@@ -36,7 +36,7 @@ from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Offsets
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
-from pulsar_txn_spark.store.protocol import Cursor
+from pulsar_txn_spark.store.records import Cursor
 
 Key = tuple[str, str]  # topic, descriptor
 

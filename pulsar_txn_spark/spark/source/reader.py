@@ -63,7 +63,7 @@ from pulsar_txn_spark.spark.source.query_start import (
     start_of,
 )
 from pulsar_txn_spark.steps import Phase, Step
-from pulsar_txn_spark.store.protocol import Answer, Code, Cursor, CursorStart, Seen, TxnId
+from pulsar_txn_spark.store.records import Answer, Code, Cursor, CursorStart, Seen, TxnId
 from pulsar_txn_spark.txn.committed import batch_is_committed
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan, require_claimed
@@ -423,7 +423,7 @@ class _SegmentReader:
         gated = [key for key in found if not segments[key].in_pulsar_domain]
         ids = [segments[key].id for key in gated]
         # Up to their ends all was decided when those were found: what was dropped then is dropped.
-        gates = self.run.store.gates(ids, [ranges[key] for key in gated]) if gated else []
+        gates = self.run.store.segments.gates(ids, [ranges[key] for key in gated]) if gated else []
         for key, gate in zip(gated, gates, strict=True):
             found[key] = Visibility(gate.dropped, gate.floor)
         return found
@@ -535,7 +535,9 @@ def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> No
     if plan.subscription:
         _claim(run, partition, plan, facts.query)
     registered = replace(plan, run_id=name_of_attempt(facts.run, plan.run_id))
-    run.store.register_plan(facts.query, str(facts.batch), plan.source, registered.serialize())
+    run.store.queries.register_plan(
+        facts.query, str(facts.batch), plan.source, registered.serialize()
+    )
     deliver_if_overdue(run)
 
 
@@ -570,7 +572,7 @@ def _claim(run: Runtime, partition: SegmentPartition, plan: ReadPlan, query: str
     start = next(r.start for r in plan.ranges if r.segment == own)
 
     def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[Answer]:
-        answers = run.store.claim_cursors(
+        answers = run.store.subscriptions.claim_cursors(
             plan.subscription, query, plan.incarnation, starts, asks_only=asks_only
         )
         for segment, answer in zip(starts, answers, strict=True):
@@ -587,7 +589,9 @@ def _claim(run: Runtime, partition: SegmentPartition, plan: ReadPlan, query: str
         claim(everywhere)
     if answer.values[0] < start.padded():
         # Spark has noted as done what lies in between.
-        cursors = run.store.read_cursors([own, *dict(partition.starts)], plan.subscription)
+        cursors = run.store.subscriptions.read_cursors(
+            [own, *dict(partition.starts)], plan.subscription
+        )
         behind = [last_moved(cursor, cursors) for cursor in cursors[:1] if cursor is not None]
         progress = _progress(run, Options(dict(partition.given), Use(partition.use)))
         progress.require_recorded(plan.subscription, behind)
@@ -660,7 +664,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _segments(self) -> _SegmentReader:
         if self._reader is None:
             self._reader = _SegmentReader(self._given, self._schema, Use.READ | Use.STREAM)
-            self._incarnation = self._reader.run.store.next_source_incarnation()
+            self._incarnation = self._reader.run.store.meta.next_source_incarnation()
             self._idle = IdleWatch(self._reader.run)
             self._serve_metrics(self._reader.run)
             self._announce_transport()
@@ -782,7 +786,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 if not s.ref.in_pulsar_domain
             }
             mark = str(Planted.at(start_of(start.offsets), topology))
-            answers = store.plant_cursors(
+            answers = store.subscriptions.plant_cursors(
                 subscription, {segments[key].id: one for key, one in wanted.items()}, mark
             )
             for key, answer in zip(wanted, answers, strict=True):
@@ -811,7 +815,9 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if not subscription:
             return {}
         store = self._segments.run.store
-        found = store.read_cursors([ref.id for ref in segments.values()], subscription)
+        found = store.subscriptions.read_cursors(
+            [ref.id for ref in segments.values()], subscription
+        )
         return dict(zip(segments, found, strict=True))
 
     def _offset(
@@ -1084,4 +1090,4 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 by_query.setdefault(cursor.query, {})[segment.ref.id] = end
         subscription = self._options.get("subscription")
         for query, positions in by_query.items():
-            self._segments.run.store.release_cursors(subscription, query, positions)
+            self._segments.run.store.subscriptions.release_cursors(subscription, query, positions)

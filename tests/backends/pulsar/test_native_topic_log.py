@@ -387,7 +387,7 @@ def test_a_stream_goes_from_position_to_position_and_asks_the_store_for_no_gate(
     def no_gate(_segments: object) -> None:
         raise AssertionError("there is no gate")
 
-    monkeypatch.setattr(reading.run.store, "gates", no_gate)
+    monkeypatch.setattr(reading.run.store.segments, "gates", no_gate)
     assert reading.batch() == [("t-partition-0", "6:-1", "6:2"), ("t-partition-1", "7:-1", "7:2")]
     admin: Any = reading.run.topics._pulsar_topics._admin  # type: ignore[union-attr]
     assert reading.batch() == []

@@ -29,7 +29,8 @@ from pulsar_txn_spark.spark.sink.foreach_batch import BatchTransaction
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter, PulsarTxnWriter
 from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader, SegmentPartition
 from pulsar_txn_spark.store.redis import connection, server
-from pulsar_txn_spark.store.redis.store import RedisStore
+from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
+from pulsar_txn_spark.store.redis.transactions import RedisTransactionStore
 
 IN, OUT, QUERY = TopicName.parse("in"), TopicName.parse("out"), "query"
 SCHEMA = StructType([StructField("value", StringType())])
@@ -190,20 +191,24 @@ def new_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 
 def note_size(
-    job: Job, monkeypatch: pytest.MonkeyPatch, step: str, sizes: list[int], batch: int
+    job: Job, monkeypatch: pytest.MonkeyPatch, step: tuple[type, str], sizes: list[int], batch: int
 ) -> None:
     """Note how long the file is before a step of a batch is asked for."""
-    original = getattr(RedisStore, step)
+    original = getattr(*step)
 
-    def noted(store: RedisStore, *args: Any, **more: Any) -> Any:
+    def noted(store: object, *args: Any, **more: Any) -> Any:
         if job.batch == batch:
             sizes.append(job.file.stat().st_size)
         return original(store, *args, **more)
 
-    monkeypatch.setattr(RedisStore, step, noted)
+    monkeypatch.setattr(*step, noted)
 
 
-STEPS = {"begin": "create_txn", "acknowledgement": "place_acks", "decision": "end_txn"}
+STEPS: dict[str, tuple[type, str]] = {
+    "begin": (RedisTransactionStore, "create"),
+    "acknowledgement": (RedisSubscriptionStore, "place_acks"),
+    "decision": (RedisTransactionStore, "end"),
+}
 CASES = [
     (kind, subscription, lost)
     for kind in ("format", "transactional")
@@ -256,7 +261,7 @@ def test_a_user_who_knows_of_the_lost_batch_can_go_on_without_it(
     job.trigger()
     job.feed("b")
     sizes: list[int] = []
-    note_size(job, monkeypatch, "create_txn", sizes, 1)
+    note_size(job, monkeypatch, STEPS["begin"], sizes, 1)
     job.trigger()
     job.cut(sizes[0])
     job.start()
@@ -282,12 +287,12 @@ def test_a_query_that_goes_over_to_a_foreign_sink_is_asked_to_free_its_subscript
     with pytest.raises(BatchNotRecordedError, match="reset --to here"):
         job.reader.commit(job.offsets[2])
     [segment] = [s.ref.id for s in job.run.topics.require(IN).segments]
-    [cursor] = job.run.store.read_cursors([segment], "sub")
+    [cursor] = job.run.store.subscriptions.read_cursors([segment], "sub")
     assert cursor is not None
     pulsar_txn_spark.Admin({"store.path": job.path}).reset_subscription(str(IN), "sub", to="here")
-    job.run.store.claim_cursor(segment, "sub", QUERY, 99, cursor.position)
+    job.run.store.subscriptions.claim_cursor(segment, "sub", QUERY, 99, cursor.position)
     job.reader._incarnation = 99
     job.reader.commit(job.offsets[2])
-    [moved] = job.run.store.read_cursors([segment], "sub")
+    [moved] = job.run.store.subscriptions.read_cursors([segment], "sub")
     assert moved is not None
     assert moved.position > cursor.position

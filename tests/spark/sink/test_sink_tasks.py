@@ -127,7 +127,7 @@ def test_no_entry_is_appended_before_its_writer_is_pinned(
         append = writer.append
 
         def look_and_append(rows: pa.RecordBatch) -> None:
-            [gate] = spark.run.store.gates([segment.id])
+            [gate] = spark.run.store.segments.gates([segment.id])
             looked.append(name in [pin.writer for pin in gate.pins])
             append(rows)
 
@@ -161,7 +161,7 @@ def test_one_transaction_writes_to_topics_of_several_namespaces(spark: Spark) ->
     assert result.attempt is not None
     writer.commit([result], 0)
     assert readable() == [True, True]
-    header = spark.run.store.read_txn(result.attempt.txn)
+    header = spark.run.store.transactions.read(result.attempt.txn)
     assert header is not None
     segments = {w.segment for w in Outcome.FromString(header.outcome).winners}
     assert {segment.rsplit("/", 2)[0] for segment in segments} == {"a/b/out", "c/d/out"}
@@ -199,7 +199,10 @@ def test_a_segment_that_was_sealed_meanwhile_is_materialized_without_a_write_to_
         writer.abort([result], 0)
     assert [spark.run.log.last_confirmed(ref) for ref in sealed] == before
     assert spark.visible() == (Counter("abcdef") if commit else Counter())
-    assert [gate.pins for gate in spark.run.store.gates([ref.id for ref in sealed])] == [(), ()]
+    assert [gate.pins for gate in spark.run.store.segments.gates([ref.id for ref in sealed])] == [
+        (),
+        (),
+    ]
 
 
 def test_a_failed_and_a_speculative_attempt_of_a_task_are_no_winners(spark: Spark) -> None:
@@ -371,7 +374,9 @@ def test_a_scope_that_raises_leaves_nothing(spark: Spark) -> None:
     with pytest.raises(RuntimeError):
         write_and_fail()
     assert spark.visible() == Counter()
-    assert [gate.pins for gate in spark.run.store.gates([r.id for r in spark.segments()])] == [
+    assert [
+        gate.pins for gate in spark.run.store.segments.gates([r.id for r in spark.segments()])
+    ] == [
         (),
         (),
     ]
@@ -466,8 +471,8 @@ def test_an_empty_scope_of_a_sink_that_is_written_sometimes_leaves_no_transactio
     with scope(spark):
         pass
     for tc in range(spark.run.store.identity.coordinators):
-        assert spark.run.store.list_open(tc, deadline_ms=None, limit=9) == []
-        assert spark.run.store.list_final(tc, limit=9) == []
+        assert spark.run.store.transactions.list_open(tc, deadline_ms=None, limit=9) == []
+        assert spark.run.store.transactions.list_final(tc, limit=9) == []
 
 
 # --- one sink under two names, siblings, and what is left behind ------------------------------
@@ -609,7 +614,7 @@ def test_a_task_that_begins_after_its_failed_write_was_aborted_does_not_stop_the
 
 
 def staged(spark: Spark) -> list[Any]:
-    return sorted(spark.run.store._client.keys("*:stage:*"))
+    return sorted(spark.run.store.scripts.client.keys("*:stage:*"))
 
 
 def test_what_a_scope_has_staged_goes_with_it_whatever_its_end(spark: Spark) -> None:
@@ -631,11 +636,11 @@ def test_what_a_scope_has_staged_goes_with_it_whatever_its_end(spark: Spark) -> 
 def test_what_a_dead_scope_has_staged_is_swept_after_a_day(spark: Spark) -> None:
     store = spark.run.store
     for nonce in ("dead", "alive", "begun"):
-        store.declare_run(1, nonce, "slot", 1)
-    store.create_txn(
+        store.stages.declare_run(1, nonce, "slot", 1)
+    store.transactions.create(
         tc=1, nonce="begun", owner="", sink="", query="", batch="", timeout_ms=60_000, intents=[]
     )
-    store._client.zadd("{tc1}:idx:stages", {"dead": 1, "alive": 1, "begun": 1})
-    store.touch_stage(1, "alive")
+    store.scripts.client.zadd("{tc1}:idx:stages", {"dead": 1, "alive": 1, "begun": 1})
+    store.stages.touch(1, "alive")
     assert spark.run.sweeper(60_000).sweep().stages_removed == 1
     assert staged(spark) == [b"{tc1}:stage:alive", b"{tc1}:stage:begun"]

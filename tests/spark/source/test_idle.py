@@ -20,7 +20,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.store.protocol import EndedBy, TxnId, TxnState
+from pulsar_txn_spark.store.records import EndedBy, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
@@ -108,7 +108,7 @@ def test_a_decision_that_nobody_carried_out_is_found_as_well(source: Source) -> 
     txn, winner = source.open("nonce")
     source.look()  # it sees who holds it
     record = Outcome(winners=[winner]).SerializeToString(deterministic=True)
-    source.run.store.end_txn(txn, TxnState.COMMITTED, record, EndedBy.OWNER, "nonce")
+    source.run.store.transactions.end(txn, TxnState.COMMITTED, record, EndedBy.OWNER, "nonce")
     assert source.ask()
 
 
@@ -127,7 +127,7 @@ def test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once(
     name = TopicName.parse(TOPIC)
     topology = source.run.topics.require(name)
     planned = topology.with_planned(topology.active[:1], [0x4000], "dead operator")
-    source.run.store.swap_topology(TOPIC, topology.version, planned.serialize())
+    source.run.store.topics.swap(TOPIC, topology.version, planned.serialize())
     source.settle()
     assert source.run.topics.require(name).unfinished, "its operator may be alive"
     monkeypatch.setattr("pulsar_txn_spark.spark.source.reader.LEFT_ALONE_S", 0.0)
@@ -167,7 +167,7 @@ def test_a_source_that_spark_stops_gives_its_connection_back(
 
 
 def test_a_lost_connection_leads_to_a_look(source: Source) -> None:
-    source.run.store._client.client_kill_filter(_type="normal", skipme=True)
+    source.run.store.scripts.client.client_kill_filter(_type="normal", skipme=True)
     assert source.round_trips(3) > 0
     source.settle()
     assert source.round_trips(20) == 0

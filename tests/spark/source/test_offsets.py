@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulsar_txn_spark.errors import DataLossError, StoreRolledBackError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.spark.source.offsets import SegmentOffset, SourceOffset, TopicOffset
-from pulsar_txn_spark.store.protocol import StoreIdentity
+from pulsar_txn_spark.store.records import StoreIdentity
 
 TOPIC = "topic://public/default/t"
 OFFSET = SourceOffset(

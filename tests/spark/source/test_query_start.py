@@ -17,8 +17,9 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.protocol import Code, CursorStart
-from pulsar_txn_spark.store.redis.store import RedisStore
+from pulsar_txn_spark.store.records import Code, CursorStart
+from pulsar_txn_spark.store.redis.segments import RedisSegmentStore
+from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from pulsar_txn_spark.txn.sweeper import SweepReport
 from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import Killed, StreamingQuery
@@ -45,7 +46,7 @@ Make = Callable[..., StreamingQuery]
 
 def create(run: Runtime, topic: TopicName, segments: int = 1) -> None:
     run.topics.create(topic, segments)
-    run.store.change_property(str(topic), "__retention", NOTHING)
+    run.store.topics.change_property(str(topic), "__retention", NOTHING)
 
 
 def batch(values: Sequence[int]) -> pa.RecordBatch:
@@ -185,10 +186,13 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
     [parent] = run.topics.require(A).segments
     run.topics.changes.split(A, parent.descriptor)
     write(run, A, 2, 3)
-    plant = RedisStore.plant_cursors
+    plant = RedisSubscriptionStore.plant_cursors
 
     def dying(
-        store: RedisStore, subscription: str, starts: dict[str, CursorStart], mark: str = ""
+        store: RedisSubscriptionStore,
+        subscription: str,
+        starts: dict[str, CursorStart],
+        mark: str = "",
     ) -> list[object]:
         plant(store, subscription, dict(list(starts.items())[:planted]), mark)
         raise Crash
@@ -198,7 +202,7 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
         options["startingOffsets"] = start
     reader = query("q", **options)
     with monkeypatch.context() as dead:
-        dead.setattr(RedisStore, "plant_cursors", dying)
+        dead.setattr(RedisSubscriptionStore, "plant_cursors", dying)
         with pytest.raises(Crash):
             reader.trigger()
     reader.restart()
@@ -267,20 +271,20 @@ def test_of_a_trim_and_a_query_s_start_one_sees_the_other(
     create(run, A)
     write(run, A, 1, 2)
     reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
-    trim, mark = EmbeddedSegmentLog.trim, RedisStore.mark_trimmed
+    trim, mark = EmbeddedSegmentLog.trim, RedisSegmentStore.mark_trimmed
 
     def slow_trim(log: EmbeddedSegmentLog, *args: object) -> object:
         reader.reader.initialOffset()
         return trim(log, *args)  # type: ignore[arg-type]
 
-    def slow_mark(store: RedisStore, *args: object) -> object:
+    def slow_mark(store: RedisSegmentStore, *args: object) -> object:
         reader.reader.initialOffset()
         return mark(store, *args)  # type: ignore[arg-type]
 
     if seen_first == "retention":
         monkeypatch.setattr(EmbeddedSegmentLog, "trim", slow_trim)
     else:
-        monkeypatch.setattr(RedisStore, "mark_trimmed", slow_mark)
+        monkeypatch.setattr(RedisSegmentStore, "mark_trimmed", slow_mark)
     sweep(run)
     monkeypatch.undo()
     write(run, A, 3)
@@ -293,11 +297,14 @@ def test_a_child_that_comes_while_the_query_starts_is_held_too(
 ) -> None:
     create(run, A)
     write(run, A, 1)
-    plant = RedisStore.plant_cursors
+    plant = RedisSubscriptionStore.plant_cursors
     changed: list[int] = []
 
     def late(
-        store: RedisStore, subscription: str, starts: dict[str, CursorStart], mark: str = ""
+        store: RedisSubscriptionStore,
+        subscription: str,
+        starts: dict[str, CursorStart],
+        mark: str = "",
     ) -> object:
         if not changed:
             changed.append(1)
@@ -306,11 +313,11 @@ def test_a_child_that_comes_while_the_query_starts_is_held_too(
             write(run, A, 2, 3)
         return plant(store, subscription, starts, mark)
 
-    monkeypatch.setattr(RedisStore, "plant_cursors", late)
+    monkeypatch.setattr(RedisSubscriptionStore, "plant_cursors", late)
     reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
     reader.reader.initialOffset()
     for segment in run.topics.require(A).segments:
-        assert run.store.read_cursors([segment.ref.id], "s")[0] is not None
+        assert run.store.subscriptions.read_cursors([segment.ref.id], "s")[0] is not None
     reader.run_all()
     assert sorted(reader.values) == [1, 2, 3]
 
@@ -324,7 +331,7 @@ def test_a_query_that_starts_where_a_segment_is_being_deleted_begins_behind_it(
     run.topics.changes.seal(A, parent.descriptor)
     sealed_at = run.topics.require(A).segments[0].sealed_at
     assert sealed_at is not None
-    run.store.retire_segment(parent.ref.id, sealed_at, [])  # the sweep dies behind this step
+    run.store.segments.retire(parent.ref.id, sealed_at, [])  # the sweep dies behind this step
     write(run, A, 2)
     reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
     reader.run_all()
@@ -355,16 +362,16 @@ def test_a_query_that_claims_while_it_is_reset_keeps_nothing_from_its_successor(
     [parent] = run.topics.require(A).active
     run.topics.changes.seal(A, parent.descriptor)
     write(run, A, 2)
-    claim = RedisStore.claim_cursors
+    claim = RedisSubscriptionStore.claim_cursors
     resets: list[object] = []
 
-    def beside(store: RedisStore, *args: Any, asks_only: bool = False) -> Any:
+    def beside(store: RedisSubscriptionStore, *args: Any, asks_only: bool = False) -> Any:
         if not asks_only and not resets:
             options = {"store.path": redis_path}
             resets.extend(Admin(options).reset_subscription(str(A), "s", to="earliest"))
         return claim(store, *args, asks_only=asks_only)
 
-    monkeypatch.setattr(RedisStore, "claim_cursors", beside)
+    monkeypatch.setattr(RedisSubscriptionStore, "claim_cursors", beside)
     with pytest.raises(AcknowledgementConflictError, match="was reset"):
         reader.trigger()
     assert len(resets) == 2
@@ -423,7 +430,7 @@ def test_the_first_task_takes_the_subscription_in_every_segment(run: Runtime, qu
     reader.run_all()
     for topic in (A, B):
         [segment] = run.topics.require(topic).segments
-        answer = run.store.claim_cursor(segment.ref.id, "s", "another", 99, EARLIEST)
+        answer = run.store.subscriptions.claim_cursor(segment.ref.id, "s", "another", 99, EARLIEST)
         assert (answer.code, answer.values) == (Code.OWNED, ("q",))
 
 
@@ -437,12 +444,12 @@ def test_a_query_of_an_earlier_release_gets_its_missing_cursors_with_its_first_t
     reader.trigger()
     for topic in (A, B):
         [segment] = run.topics.require(topic).segments
-        run.store.delete_cursor(segment.ref.id, "s")
+        run.store.subscriptions.delete_cursor(segment.ref.id, "s")
     reader.restart()
     write(run, A, 2)
     reader.run_all()
     [segment] = run.topics.require(B).segments
-    [cursor] = run.store.read_cursors([segment.ref.id], "s")
+    [cursor] = run.store.subscriptions.read_cursors([segment.ref.id], "s")
     assert cursor is not None
     assert (cursor.query, cursor.position) == ("q", run.log.last_confirmed(segment.ref))
 
@@ -531,7 +538,7 @@ def test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error(
     create(run, A, segments=2)
     reader = query("q", topic=str(A), startingOffsets="earliest")
     # A second sink of the query has written the batch before, and would write this one.
-    run.store.register_sink("q", "another", 0, "attempt")
+    run.store.queries.register_sink("q", "another", 0, "attempt")
     replay_over_a_deleted_segment(run, reader, "decided")
     with pytest.raises(DataLossError, match="deleted"):
         reader.run_all()

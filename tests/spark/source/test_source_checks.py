@@ -39,7 +39,7 @@ class Source:
         last = writer.flush().last
         writer.close()
         assert last is not None
-        self.run.store.raise_high(self.segment.id, last)
+        self.run.store.segments.raise_high(self.segment.id, last)
 
     def progress(self, reader: PulsarTxnStreamReader) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return where a query stands before and after it has read what is there."""

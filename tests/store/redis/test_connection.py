@@ -464,11 +464,11 @@ def test_a_server_that_takes_no_more_clients_is_named_as_the_reason(
         one.ping()
     with pytest.raises(StoreUnavailableError, match="'maxclients' allows"):
         connect(replace(url_of(port), timeout_ms=4321))
-    pool: Any = store._client.connection_pool  # type: ignore[union-attr]
+    pool: Any = store.scripts.client.connection_pool  # type: ignore[union-attr]
     pool.disconnect()
     held[2].ping()
     with pytest.raises(StoreUnavailableError, match="'maxclients' allows"):
-        store.list_topics()
+        store.meta.list_topics()
     for one in held:
         one.close()
 
@@ -536,7 +536,7 @@ def test_events_are_followed_on_a_cluster_by_a_read_for_each_slot(
         assert watcher.wait(0) == segments
         assert watcher.poll() == []
         for segment in (segments[2], segments[0]):
-            store.raise_high(segment, Position(1, 1))
+            store.segments.raise_high(segment, Position(1, 1))
             assert watcher.wait(20) == [segment]
         plain = redis.Redis(port=port)
         plain.client_kill_filter(_type="normal", skipme=True)
@@ -545,7 +545,7 @@ def test_events_are_followed_on_a_cluster_by_a_read_for_each_slot(
         while len(seen) < len(segments):
             seen.update(found := watcher.wait(20))
             assert found, "every lost connection counts as an event"
-        store.raise_high(segments[1], Position(1, 1))
+        store.segments.raise_high(segments[1], Position(1, 1))
         assert watcher.wait(20) == [segments[1]]
 
 

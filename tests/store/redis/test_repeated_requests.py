@@ -10,7 +10,7 @@ import pytest
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import (
+from pulsar_txn_spark.store.records import (
     AckRequest,
     Answer,
     Code,
@@ -26,6 +26,7 @@ from pulsar_txn_spark.store.protocol import (
     TxnState,
     WriterFate,
 )
+from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.store.redis import store as redis_store
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import ack_intent, write_intent
@@ -58,7 +59,7 @@ def acks(*segments: str) -> list[AckRequest]:
 
 
 def swap(world: World, expected: PointerRead, pointer: bytes) -> bool:
-    return world.store.swap_pointer("sink", "q", expected, pointer, current="q")
+    return world.store.sinks.swap_pointer("sink", "q", expected, pointer, current="q")
 
 
 WHERE = SubscriptionRef(SEGMENT, "sub", "q")
@@ -68,7 +69,7 @@ SINGLE = AckInterval(MessagePosition(1, 5, 3), MessagePosition(1, 5, 4))
 
 
 def read_acks(world: World) -> object:
-    return world.store.read_acks(SEGMENT, "sub")
+    return world.store.subscriptions.read_acks(SEGMENT, "sub")
 
 
 def many_acks_committed(world: World, txn: TxnId) -> TxnId:
@@ -76,9 +77,9 @@ def many_acks_committed(world: World, txn: TxnId) -> TxnId:
     places = [MessagePosition(1, entry) for entry in range(1400)]
     intervals = [AckInterval(*places[at : at + 2]) for at in range(0, 1400, 2)]
     for chunk in (intervals[:512], intervals[512:]):
-        world.store.ack_individual(txn, WHERE, chunk)
+        world.store.subscriptions.ack_individual(txn, WHERE, chunk)
     record = Outcome().SerializeToString(deterministic=True)
-    world.store.end_txn(txn, TxnState.COMMITTED, record, EndedBy.OWNER, NONCE)
+    world.store.transactions.end(txn, TxnState.COMMITTED, record, EndedBy.OWNER, NONCE)
     return txn
 
 
@@ -87,131 +88,145 @@ def staged_keys(world: World) -> list[bytes]:
 
 
 STEPS: Mapping[str, list[Step]] = {
-    "ack_cumulative": [lambda w, t: w.store.ack_cumulative(t, WHERE, WHOLE)],
+    "ack_cumulative": [lambda w, t: w.store.subscriptions.ack_cumulative(t, WHERE, WHOLE)],
     "ack_individual": [
-        lambda w, t: w.store.ack_individual(t, WHERE, [SINGLE, AckInterval(SINGLE.end, WHOLE.end)]),
-        lambda w, t: w.store.ack_individual(t, WHERE, [SINGLE], normal=True),
+        lambda w, t: w.store.subscriptions.ack_individual(
+            t, WHERE, [SINGLE, AckInterval(SINGLE.end, WHOLE.end)]
+        ),
+        lambda w, t: w.store.subscriptions.ack_individual(t, WHERE, [SINGLE], normal=True),
     ],
     "ack_place": [
-        lambda w, t: w.store.place_acks(t, acks(SEGMENT)),
-        lambda w, t: w.store.place_acks(t, acks(SEGMENT, OTHER_SEGMENT)),
+        lambda w, t: w.store.subscriptions.place_acks(t, acks(SEGMENT)),
+        lambda w, t: w.store.subscriptions.place_acks(t, acks(SEGMENT, OTHER_SEGMENT)),
     ],
-    "ack_read": [lambda w, t: (w.store.ack_individual(t, WHERE, [SINGLE]), read_acks(w))[1]],
-    "birth": [lambda w, _: w.store.raise_high("new", P1)],
+    "ack_read": [
+        lambda w, t: (w.store.subscriptions.ack_individual(t, WHERE, [SINGLE]), read_acks(w))[1]
+    ],
+    "birth": [lambda w, _: w.store.segments.raise_high("new", P1)],
     "catalog_add": [
-        lambda w, _: w.store.catalogue(TOPIC),
-        lambda w, _: w.store.catalogue(LISTED),
+        lambda w, _: w.store.meta.add_topic(TOPIC),
+        lambda w, _: w.store.meta.add_topic(LISTED),
     ],
     "catalog_read": [
-        lambda w, _: w.store.catalogued(LISTED),
-        lambda w, _: w.store.catalogued("topic://a/b/new") is None,
+        lambda w, _: w.store.meta.topic_stamp(LISTED),
+        lambda w, _: w.store.meta.topic_stamp("topic://a/b/new") is None,
     ],
     "catalog_remove": [
-        lambda w, _: w.store.uncatalogue(LISTED, str(w.store.catalogued(LISTED))),
-        lambda w, _: w.store.uncatalogue(LISTED, "a stamp of before"),
+        lambda w, _: w.store.meta.remove_topic(LISTED, str(w.store.meta.topic_stamp(LISTED))),
+        lambda w, _: w.store.meta.remove_topic(LISTED, "a stamp of before"),
     ],
-    "catalog_list": [lambda w, _: w.store.list_topics()],
+    "catalog_list": [lambda w, _: w.store.meta.list_topics()],
     "cursor_claim": [
-        lambda w, _: w.store.claim_cursor(SEGMENT, "new", "q", 1, P1),
-        lambda w, _: w.store.claim_cursor(SEGMENT, "sub", "q", 5, P1),
-        lambda w, _: w.store.claim_cursor(SEGMENT, "free", "other", 5, P1),
+        lambda w, _: w.store.subscriptions.claim_cursor(SEGMENT, "new", "q", 1, P1),
+        lambda w, _: w.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 5, P1),
+        lambda w, _: w.store.subscriptions.claim_cursor(SEGMENT, "free", "other", 5, P1),
     ],
-    "cursor_delete": [lambda w, _: w.store.delete_cursor(SEGMENT, "free")],
+    "cursor_delete": [lambda w, _: w.store.subscriptions.delete_cursor(SEGMENT, "free")],
     "cursor_inherit": [
-        lambda w, _: w.store.inherit_cursor("child", "sub", "q"),
-        lambda w, _: w.store.inherit_cursor(SEGMENT, "sub", "q"),
+        lambda w, _: w.store.subscriptions.inherit_cursor("child", "sub", "q"),
+        lambda w, _: w.store.subscriptions.inherit_cursor(SEGMENT, "sub", "q"),
     ],
     "cursor_plant": [
-        lambda w, _: w.store.plant_cursors(
+        lambda w, _: w.store.subscriptions.plant_cursors(
             "new", {SEGMENT: CursorStart(P1), OTHER_SEGMENT: CursorStart(P1, may_skip=True)}, "s|4"
         ),
-        lambda w, _: w.store.plant_cursors("sub", {SEGMENT: CursorStart(P1)}),
+        lambda w, _: w.store.subscriptions.plant_cursors("sub", {SEGMENT: CursorStart(P1)}),
     ],
-    "cursor_read": [lambda w, _: w.store.read_cursors([SEGMENT, OTHER_SEGMENT], "sub")],
+    "cursor_read": [
+        lambda w, _: w.store.subscriptions.read_cursors([SEGMENT, OTHER_SEGMENT], "sub")
+    ],
     "cursor_reset": [lambda w, _: put_cursor(w.store, SEGMENT, "sub", P2)],
-    "cursor_release": [lambda w, _: w.store.release_cursors("read", "q", {"sealed": P1})],
-    "events_newest": [lambda w, _: len(w.store._newest_events([f"seg:{SEGMENT}", "tc0"]))],
-    "plan_read": [lambda w, _: w.store.read_plans("q", "0")],
+    "cursor_release": [
+        lambda w, _: w.store.subscriptions.release_cursors("read", "q", {"sealed": P1})
+    ],
+    "events_newest": [lambda w, _: len(w.store.newest_events([f"seg:{SEGMENT}", "tc0"]))],
+    "plan_read": [lambda w, _: w.store.queries.read_plans("q", "0")],
     "plan_register": [
-        lambda w, _: w.store.register_plan("q", "0", "source", b"plan"),
-        lambda w, _: w.store.register_plan("q", "20", "source", b"plan"),
+        lambda w, _: w.store.queries.register_plan("q", "0", "source", b"plan"),
+        lambda w, _: w.store.queries.register_plan("q", "20", "source", b"plan"),
     ],
     "pointer_cas": [
         lambda w, _: swap(w, PointerRead("q", b"pointer", b"pointer"), b"next"),
         lambda w, _: swap(w, PointerRead("", b"", b""), b"stale"),
     ],
-    "pointer_read": [lambda w, _: w.store.read_pointer("sink", "q")],
-    "seg_close": [lambda w, t: w.store.close_segment("quiet", t.tc, t.counter + 1)],
-    "seg_holds": [lambda w, _: w.store.holds([SEGMENT, OTHER_SEGMENT])],
-    "seg_purge": [lambda w, _: w.store.purge_segment("retired")],
+    "pointer_read": [lambda w, _: w.store.sinks.read_pointer("sink", "q")],
+    "seg_close": [lambda w, t: w.store.segments.close("quiet", t.tc, t.counter + 1)],
+    "seg_holds": [lambda w, _: w.store.segments.holds([SEGMENT, OTHER_SEGMENT])],
+    "seg_purge": [lambda w, _: w.store.segments.purge("retired")],
     "seg_trim": [
-        lambda w, _: w.store.mark_trimmed("sealed", P1),
-        lambda w, _: w.store.mark_trimmed(SEGMENT, P2),
+        lambda w, _: w.store.segments.mark_trimmed("sealed", P1),
+        lambda w, _: w.store.segments.mark_trimmed(SEGMENT, P2),
     ],
-    "seg_shut": [lambda w, _: sorted(w.store.shut_segments([SEGMENT, "quiet", "retired"]))],
+    "seg_shut": [lambda w, _: sorted(w.store.segments.shut([SEGMENT, "quiet", "retired"]))],
     "seg_retire": [
-        lambda w, _: w.store.retire_segment("quiet", P1, []),
-        lambda w, _: w.store.retire_segment(SEGMENT, P1, ["sub"]),
+        lambda w, _: w.store.segments.retire("quiet", P1, []),
+        lambda w, _: w.store.segments.retire(SEGMENT, P1, ["sub"]),
     ],
-    "topic_lease": [lambda w, _: w.store.lease_topic(TOPIC, "me", 1000)],
+    "topic_lease": [lambda w, _: w.store.topics.lease(TOPIC, "me", 1000)],
     "seg_floor": [
-        lambda w, t: w.store.raise_floor("closed", t.tc, t.counter, P1, EARLIEST),
-        lambda w, t: w.store.raise_floor("closed", t.tc, t.counter, P1, P1),
+        lambda w, t: w.store.segments.raise_floor("closed", t.tc, t.counter, P1, EARLIEST),
+        lambda w, t: w.store.segments.raise_floor("closed", t.tc, t.counter, P1, P1),
     ],
-    "seg_gate": [lambda w, _: w.store.gates([SEGMENT, OTHER_SEGMENT])],
+    "seg_gate": [lambda w, _: w.store.segments.gates([SEGMENT, OTHER_SEGMENT])],
     "seg_materialize": [
-        lambda w, t: w.store.materialize(t, TxnState.COMMITTED, decisions(SEGMENT)),
-        lambda w, t: w.store.materialize(t, TxnState.ABORTED, decisions(SEGMENT, OTHER_SEGMENT)),
+        lambda w, t: w.store.segments.materialize(t, TxnState.COMMITTED, decisions(SEGMENT)),
+        lambda w, t: w.store.segments.materialize(
+            t, TxnState.ABORTED, decisions(SEGMENT, OTHER_SEGMENT)
+        ),
         lambda w, t: TransactionCoordinator(w.store).materialize(
             w.header(many_acks_committed(w, t))
         ),
     ],
     "seg_pin": [
-        lambda w, t: w.store.pin(t, "new", [SEGMENT]),
-        lambda w, t: w.store.pin(t, "new", [SEGMENT, OTHER_SEGMENT]),
+        lambda w, t: w.store.segments.pin(t, "new", [SEGMENT]),
+        lambda w, t: w.store.segments.pin(t, "new", [SEGMENT, OTHER_SEGMENT]),
     ],
-    "seg_through": [lambda w, t: w.store.through(t, [SEGMENT, OTHER_SEGMENT])],
-    "tc_state": [lambda w, t: w.store.tc_state(t.tc, limit=9).open],
-    "seg_raise": [lambda w, _: w.store.raise_high(SEGMENT, P2)],
-    "sink_list": [lambda w, _: w.store.read_sinks("q")],
+    "seg_through": [lambda w, t: w.store.segments.through(t, [SEGMENT, OTHER_SEGMENT])],
+    "tc_state": [lambda w, t: w.store.transactions.tc_state(t.tc, limit=9).open],
+    "seg_raise": [lambda w, _: w.store.segments.raise_high(SEGMENT, P2)],
+    "sink_list": [lambda w, _: w.store.queries.read_sinks("q")],
     "sink_register": [
-        lambda w, _: w.store.register_sink("q", "sink", 1, "run"),
-        lambda w, _: w.store.register_sink("q", "other", 3, "run"),
+        lambda w, _: w.store.queries.register_sink("q", "sink", 1, "run"),
+        lambda w, _: w.store.queries.register_sink("q", "other", 3, "run"),
     ],
     "stage_sweep": [
-        lambda w, t: [w.store.sweep_stages(t.tc, unused_ms=-1, limit=9), staged_keys(w)][1:]
+        lambda w, t: [w.store.stages.sweep(t.tc, unused_ms=-1, limit=9), staged_keys(w)][1:]
     ],
     "stage_touch": [
-        lambda w, t: w.store.touch_stage(t.tc, "scope"),
-        lambda w, t: w.store.touch_stage(t.tc, "scope", ended=True),
-        lambda w, t: w.store.touch_stage(t.tc, "nobody", ended=True),
+        lambda w, t: w.store.stages.touch(t.tc, "scope"),
+        lambda w, t: w.store.stages.touch(t.tc, "scope", ended=True),
+        lambda w, t: w.store.stages.touch(t.tc, "nobody", ended=True),
     ],
-    "source_incarnation": [lambda w, _: w.store.next_source_incarnation()],
-    "store_identity": [lambda w, _: redis_store.RedisStore(lambda: w.store._client).identity],
-    "subscription_list": [lambda w, _: w.store.list_subscriptions(SEGMENT)],
-    "tag_state": [lambda w, _: w.store.raise_high("new", P1)],
-    "topic_properties": [lambda w, _: w.store.read_properties(TOPIC)],
+    "source_incarnation": [lambda w, _: w.store.meta.next_source_incarnation()],
+    "store_identity": [
+        lambda w, _: redis_store.RedisStore(lambda: w.store.scripts.client).identity
+    ],
+    "subscription_list": [lambda w, _: w.store.subscriptions.names(SEGMENT)],
+    "tag_state": [lambda w, _: w.store.segments.raise_high("new", P1)],
+    "topic_properties": [lambda w, _: w.store.topics.read_properties(TOPIC)],
     "topic_property": [
-        lambda w, _: w.store.change_property(TOPIC, "owner", "me"),
-        lambda w, _: w.store.change_property("topic://a/b/new", "owner", "me"),
-        lambda w, _: w.store.change_property(TOPIC, "old", None),
-        lambda w, _: w.store.change_property(TOPIC, "owner", "me", incarnation="another life"),
+        lambda w, _: w.store.topics.change_property(TOPIC, "owner", "me"),
+        lambda w, _: w.store.topics.change_property("topic://a/b/new", "owner", "me"),
+        lambda w, _: w.store.topics.change_property(TOPIC, "old", None),
+        lambda w, _: w.store.topics.change_property(
+            TOPIC, "owner", "me", incarnation="another life"
+        ),
     ],
     "topology_cas": [
-        lambda w, _: w.store.swap_topology("topic://a/b/new", 0, b"record"),
-        lambda w, _: w.store.swap_topology(TOPIC, 1, b"next"),
-        lambda w, _: w.store.swap_topology(TOPIC, 7, b"stale"),
-        lambda w, _: w.store.swap_topology(TOPIC, 1, b"out", incarnation="life", deleting=True),
-        lambda w, _: w.store.delete_topology(TOPIC, 1),
-        lambda w, _: w.store.delete_topology("topic://a/b/new", 0),
-        lambda w, _: w.store.delete_topology(TOPIC, 7),
+        lambda w, _: w.store.topics.swap("topic://a/b/new", 0, b"record"),
+        lambda w, _: w.store.topics.swap(TOPIC, 1, b"next"),
+        lambda w, _: w.store.topics.swap(TOPIC, 7, b"stale"),
+        lambda w, _: w.store.topics.swap(TOPIC, 1, b"out", incarnation="life", deleting=True),
+        lambda w, _: w.store.topics.delete(TOPIC, 1),
+        lambda w, _: w.store.topics.delete("topic://a/b/new", 0),
+        lambda w, _: w.store.topics.delete(TOPIC, 7),
     ],
     "topology_read": [
-        lambda w, _: w.store.read_topology(TOPIC),
-        lambda w, _: w.store.topology_version("topic://a/b/new"),
+        lambda w, _: w.store.topics.read(TOPIC),
+        lambda w, _: w.store.topics.version("topic://a/b/new"),
     ],
     "txn_create": [
-        lambda w, _: w.store.create_txn(
+        lambda w, _: w.store.transactions.create(
             tc=0,
             nonce="fresh",
             owner="o",
@@ -222,39 +237,41 @@ STEPS: Mapping[str, list[Step]] = {
             intents=["P|q|s"],
         )
     ],
-    "txn_forget_ops": [lambda w, _: w.store.forget_ops(*decided(w))],
+    "txn_forget_ops": [lambda w, _: w.store.op_log.forget(*decided(w))],
     "txn_intend": [
-        lambda w, t: w.store.intend(t, NONCE, TIMEOUT_MS, [write_intent("s", "w")]),
-        lambda w, t: w.store.intend(t, NONCE, TIMEOUT_MS, []),
+        lambda w, t: w.store.transactions.intend(t, NONCE, TIMEOUT_MS, [write_intent("s", "w")]),
+        lambda w, t: w.store.transactions.intend(t, NONCE, TIMEOUT_MS, []),
     ],
     "txn_list": [
-        lambda w, t: [txn for txn, _ in w.store.list_open(t.tc, deadline_ms=None, limit=9)],
-        lambda w, t: [txn for txn, _ in w.store.list_final(t.tc, limit=9)],
-        lambda w, t: w.store.list_unmaterialized(t.tc, limit=9),
+        lambda w, t: [
+            txn for txn, _ in w.store.transactions.list_open(t.tc, deadline_ms=None, limit=9)
+        ],
+        lambda w, t: [txn for txn, _ in w.store.transactions.list_final(t.tc, limit=9)],
+        lambda w, t: w.store.transactions.list_unmaterialized(t.tc, limit=9),
     ],
     "txn_due": [
-        lambda w, t: w.store.list_due(
+        lambda w, t: w.store.transactions.list_due(
             t.tc, finalized_ms=1 << 50, below=9, offset=0, page=9, limit=9
         )
     ],
-    "txn_lowest_open": [lambda w, t: w.store.lowest_open(t.tc)[0]],
-    "txn_of_nonce": [lambda w, t: w.store.txn_of_nonce(t.tc, NONCE)],
-    "txn_op": [lambda w, t: w.store.append_ops(t, NONCE, {"op-1": b"record", "op-2": b"other"})],
+    "txn_lowest_open": [lambda w, t: w.store.transactions.lowest_open(t.tc)[0]],
+    "txn_of_nonce": [lambda w, t: w.store.transactions.of_nonce(t.tc, NONCE)],
+    "txn_op": [lambda w, t: w.store.op_log.append(t, NONCE, {"op-1": b"record", "op-2": b"other"})],
     "txn_op_batch": [
-        lambda w, t: w.store.append_op_batch(
+        lambda w, t: w.store.op_log.append_batch(
             t.tc, "e", b"batch", [OpGroup(t, NONCE, b"\x0e\x01", 1), OpGroup(t, "other", b"", 1)]
         )
     ],
-    "txn_ops": [lambda w, t: w.store.read_ops(t)],
-    "op_log_read": [lambda w, t: w.store.read_op_log(t.tc)],
-    "op_log_set": [lambda w, t: w.store.set_op_log(t.tc, OpLogSettings(enabled=True))],
+    "txn_ops": [lambda w, t: w.store.op_log.read(t)],
+    "op_log_read": [lambda w, t: w.store.op_log.read_settings(t.tc)],
+    "op_log_set": [lambda w, t: w.store.op_log.change_settings(t.tc, OpLogSettings(enabled=True))],
     "txn_read": [lambda w, t: w.header(t).intents],
-    "txn_remove": [lambda w, _: w.store.remove_txn(materialized(w))],
+    "txn_remove": [lambda w, _: w.store.transactions.remove(materialized(w))],
     "txn_stage": [
-        lambda w, t: w.store.declare_run(t.tc, NONCE, "slot", 2),
-        lambda w, t: w.store.stage(t.tc, NONCE, "slot", 1, b"write"),
+        lambda w, t: w.store.stages.declare_run(t.tc, NONCE, "slot", 2),
+        lambda w, t: w.store.stages.stage(t.tc, NONCE, "slot", 1, b"write"),
     ],
-    "txn_staged": [lambda w, t: w.store.staged(t.tc, NONCE)],
+    "txn_staged": [lambda w, t: w.store.stages.read(t.tc, NONCE)],
 }
 """For each script the steps of the store that run it. Two are not repeated: ``txn_end``, whose
 lost reply test_header_state_machine.py answers, and ``metrics_add``, which would count twice."""
@@ -273,13 +290,13 @@ COUNTED_ANEW = {
 def decided(world: World) -> tuple[TxnId, str]:
     txn = world.open("decided")
     record = Outcome().SerializeToString(deterministic=True)
-    world.store.end_txn(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)
+    world.store.transactions.end(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)
     return txn.id, txn.nonce
 
 
 def materialized(world: World) -> TxnId:
     txn, nonce = decided(world)
-    world.store.forget_ops(txn, nonce)
+    world.store.op_log.forget(txn, nonce)
     return txn
 
 
@@ -287,25 +304,25 @@ def prepare(world: World) -> TxnId:
     """Bring a store into a state in which every step has something to do."""
     txn = world.open(NONCE).id
     for segment in (SEGMENT, OTHER_SEGMENT):
-        world.store.claim_cursor(segment, "sub", "q", 1, EARLIEST)
+        world.store.subscriptions.claim_cursor(segment, "sub", "q", 1, EARLIEST)
         for writer in ("winner", "bounded", "loser"):
-            world.store.pin(txn, writer, [segment])
+            world.store.segments.pin(txn, writer, [segment])
     intents = [ack_intent(SEGMENT, "sub"), ack_intent(OTHER_SEGMENT, "sub")]
-    world.store.intend(txn, NONCE, TIMEOUT_MS, intents)
+    world.store.transactions.intend(txn, NONCE, TIMEOUT_MS, intents)
     put_cursor(world.store, SEGMENT, "free", P1)
-    world.store.swap_topology(TOPIC, 0, b"record", incarnation="life")
-    world.store.change_property(TOPIC, "old", "value")
-    world.store.catalogue(LISTED)
+    world.store.topics.swap(TOPIC, 0, b"record", incarnation="life")
+    world.store.topics.change_property(TOPIC, "old", "value")
+    world.store.meta.add_topic(LISTED)
     swap(world, PointerRead("", b"", b""), b"pointer")
     for batch in range(9):
-        world.store.register_plan("q", str(batch), "source", b"old plan")
-    world.store.declare_run(txn.tc, NONCE, "slot", 1)
-    world.store.raise_high("quiet", P1)
-    world.store.close_segment("closed", txn.tc, txn.counter)
-    world.store.claim_cursor("sealed", "read", "q", 1, EARLIEST)
+        world.store.queries.register_plan("q", str(batch), "source", b"old plan")
+    world.store.stages.declare_run(txn.tc, NONCE, "slot", 1)
+    world.store.segments.raise_high("quiet", P1)
+    world.store.segments.close("closed", txn.tc, txn.counter)
+    world.store.subscriptions.claim_cursor("sealed", "read", "q", 1, EARLIEST)
     world.client.hset("{seg:sealed}:cursor:read", "position", P2.padded())
-    world.store.raise_high("retired", P1)
-    world.store.retire_segment("retired", P1, [])
+    world.store.segments.raise_high("retired", P1)
+    world.store.segments.retire("retired", P1, [])
     return txn
 
 
@@ -370,7 +387,7 @@ def test_a_step_that_is_repeated_has_the_effect_and_the_answer_of_one(
     step: Step,
     loss: Loss,
 ) -> None:
-    monkeypatch.setattr(redis_store, "_LOST_REPLY_PAUSE_S", 0.0)
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
     txn = prepare(world)
     once, effect_of_once = step(world, txn), effect(world)
 
@@ -398,12 +415,12 @@ def test_a_late_copy_of_a_request_finds_its_own_effect_or_a_refusal(world: World
     later = world.open()
     world.commit(later, world.write(later, "b"))
     before = effect(world)
-    world.store.pin(txn.id, winner.writer, [SEGMENT])
-    world.store.intend(txn.id, txn.nonce, TIMEOUT_MS, [write_intent(SEGMENT, "late")])
-    world.store.append_ops(txn.id, txn.nonce, {"late": b""})
-    world.store.end_txn(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
+    world.store.segments.pin(txn.id, winner.writer, [SEGMENT])
+    world.store.transactions.intend(txn.id, txn.nonce, TIMEOUT_MS, [write_intent(SEGMENT, "late")])
+    world.store.op_log.append(txn.id, txn.nonce, {"late": b""})
+    world.store.transactions.end(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
     decision = SegmentDecision(SEGMENT, (WriterFate(winner.writer, EARLIEST),))
-    world.store.materialize(txn.id, TxnState.ABORTED, [decision])
+    world.store.segments.materialize(txn.id, TxnState.ABORTED, [decision])
     assert effect(world) == before
     assert world.visible() == ["a", "b"]
 
@@ -413,16 +430,14 @@ def test_every_step_stays_within_one_hash_tag(
 ) -> None:
     """Whatever a script touches lies on one node of a cluster: its keys, and what it derives."""
     sent: list[list[str]] = []
-    send = redis_store.RedisStore._send
+    send = scripts.Scripts._send
 
-    def recorded(
-        store: redis_store.RedisStore, sha: str, body: str, keys: list[str], args: Any
-    ) -> Any:
+    def recorded(self: scripts.Scripts, sha: str, body: str, keys: list[str], args: Any) -> Any:
         derived = [arg for arg in args if isinstance(arg, str) and arg.startswith("{")]
         sent.append([*keys, *derived])
-        return send(store, sha, body, keys, args)
+        return send(self, sha, body, keys, args)
 
-    monkeypatch.setattr(redis_store.RedisStore, "_send", recorded)
+    monkeypatch.setattr(scripts.Scripts, "_send", recorded)
     for steps in STEPS.values():
         world = World(redis_path)
         world.client.flushall()

@@ -25,7 +25,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
-from pulsar_txn_spark.store.protocol import Seen
+from pulsar_txn_spark.store.records import Seen
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
@@ -42,12 +42,12 @@ _KEPT = 64  # ended histories that a birth record names
 def change(store: RedisStore, times: int = 1) -> None:
     """Change the segment's tag, by some raises of its high-position."""
     for _ in range(times):
-        at = int(store._client.hincrby("counted-by-the-test", "n", 1))
-        store.raise_high(SEGMENT, Position(1, at))
+        at = int(store.scripts.client.hincrby("counted-by-the-test", "n", 1))
+        store.segments.raise_high(SEGMENT, Position(1, at))
 
 
 def look(store: RedisStore) -> None:
-    store.gates([SEGMENT])
+    store.segments.gates([SEGMENT])
 
 
 def new_replication_id(client: Any) -> None:
@@ -107,7 +107,7 @@ def test_a_loss_is_found_out_though_others_pushed_the_number_past_it(restarted: 
     forgets = RedisStore(restarted.connect)
     change(forgets, 10)
     assert forgets.seen(TAG).seq > remembers.seen(TAG).seq
-    remembers._client = restarted.connect()
+    remembers.scripts.client = restarted.connect()
     for step in (look, change):
         with pytest.raises(StoreRolledBackError, match=r"lost acknowledged writes .*went on"):
             step(remembers)
@@ -118,7 +118,7 @@ def test_a_restart_without_a_loss_is_no_loss(restarted: Restarted) -> None:
     change(remembers, 3)
     for _ in range(3):
         restarted.restart()
-        remembers._client = restarted.connect()
+        remembers.scripts.client = restarted.connect()
         change(RedisStore(restarted.connect), 2)
         look(remembers)
         change(remembers)
@@ -133,7 +133,7 @@ def test_a_loss_long_ago_is_found_out_behind_later_restarts(restarted: Restarted
     for _ in range(4):
         change(RedisStore(restarted.connect), 3)
         restarted.restart()
-    remembers._client = restarted.connect()
+    remembers.scripts.client = restarted.connect()
     with pytest.raises(StoreRolledBackError):
         look(remembers)
 
@@ -151,11 +151,13 @@ def test_a_lost_pointer_is_found_out_before_its_batch_is_written_twice(
     restarted.restart(cut)
     other = World(str(restarted.path))
     for number in range(8):  # writes of the same tag that have nothing to do with the query
-        read = other.store.read_pointer("sink", f"other-{number}")
+        read = other.store.sinks.read_pointer("sink", f"other-{number}")
         record = Pointer(batch_id=0).SerializeToString()
-        assert other.store.swap_pointer("sink", f"other-{number}", read, record, current="query")
+        assert other.store.sinks.swap_pointer(
+            "sink", f"other-{number}", read, record, current="query"
+        )
     assert int(other.client.hget("{sink:sink}:birth", "seq")) > remembered
-    driver.store._client = other.client
+    driver.store.scripts.client = other.client
     with pytest.raises(StoreRolledBackError):
         driver.batches.begin(BatchKey("sink", "query", 1), "n2")
 
@@ -192,7 +194,7 @@ def test_a_failover_to_a_replica_that_lagged_is_found_out_though_it_went_on(
     replica.execute_command("REPLICAOF", "NO", "ONE")
     change(store, 2)  # the replica never gets them
     change(RedisStore(lambda: at(second)), 10)
-    store._client = at(second)
+    store.scripts.client = at(second)
     with pytest.raises(StoreRolledBackError):
         look(store)
 
@@ -205,7 +207,7 @@ def test_a_failover_without_a_loss_is_no_loss(pair: tuple[int, int]) -> None:
     replicate(redis.Redis(port=first), replica, first)
     replica.execute_command("REPLICAOF", "NO", "ONE")
     change(RedisStore(lambda: at(second)), 10)
-    store._client = at(second)
+    store.scripts.client = at(second)
     look(store)
     change(store)
 
@@ -240,7 +242,7 @@ def test_of_two_primaries_at_once_the_histories_differ(pair: tuple[int, int]) ->
     other = RedisStore(lambda: at(second))
     for store in (one, other):
         change(store, 4)
-    one._client, other._client = at(second), at(first)
+    one.scripts.client, other.scripts.client = at(second), at(first)
     change(RedisStore(lambda: at(second)), 9)
     change(RedisStore(lambda: at(first)), 9)
     for store in (one, other):
@@ -272,7 +274,7 @@ def test_a_failover_of_a_cluster_that_lost_writes_is_found_out(start_redis: Star
     until(lambda: two.cluster("INFO")["cluster_state"] == "ok")
     config = StoreConfig(url=f"redis+cluster://127.0.0.1:{second}", accept_data_loss=True)
     change(RedisStore(lambda: connection.connect(config)), 10)
-    store._client = connection.connect(config)
+    store.scripts.client = connection.connect(config)
     with pytest.raises(StoreRolledBackError):
         look(store)
 
@@ -290,9 +292,9 @@ def test_a_tag_that_moves_to_another_server_and_back_is_no_loss(pair: tuple[int,
             assert isinstance(value, bytes)
             clients[target].restore(key, 0, value, replace=True)
             clients[source].delete(key)
-        old._client = at(pair[target])
+        old.scripts.client = at(pair[target])
         change(old, 2)
-        store._client = at(pair[target])
+        store.scripts.client = at(pair[target])
         look(store)
 
 
@@ -300,7 +302,7 @@ def test_a_tag_that_moves_to_another_server_and_back_is_no_loss(pair: tuple[int,
 
 
 def test_a_header_remembers_the_history_of_its_segments(world: World) -> None:
-    world.store.raise_high(SEGMENT, Position(1, 0))
+    world.store.segments.raise_high(SEGMENT, Position(1, 0))
     backup = snapshot(world.client, TAG)
     attempt = world.batches.begin(BatchKey("sink", "query", 0), "n1")
     task = world.write_batch(attempt, "a")
@@ -313,7 +315,7 @@ def test_a_header_remembers_the_history_of_its_segments(world: World) -> None:
     restore(world.client, TAG, backup)
     new_replication_id(world.client)
     for number in range(1, 10):
-        world.another_process().store.raise_high(SEGMENT, Position(1, number))
+        world.another_process().store.segments.raise_high(SEGMENT, Position(1, number))
     with pytest.raises(StoreRolledBackError, match=r"is not known|goes to step"):
         world.another_process().batches.begin(BatchKey("sink", "query", 0), "n2")
 
@@ -328,9 +330,9 @@ def test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by(
     options = Options({"store.path": redis_path}, Use.CONNECT)
     run = runtime(options)
     segment = run.topics.require(Options(given, Use.READ).get("topic")).active[0].ref.id
-    run.store.raise_high(segment, Position(1, 0))
+    run.store.segments.raise_high(segment, Position(1, 0))
     backup = snapshot(redis_client, f"seg:{segment}")
-    run.store.raise_high(segment, Position(1, 1))
+    run.store.segments.raise_high(segment, Position(1, 1))
     reader = PulsarTxnStreamReader(given, StructType())
     offset = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     assert offset["topics"][topic]["segments"]
@@ -338,7 +340,7 @@ def test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by(
     new_replication_id(redis_client)
     pulsar_txn_spark.engine.components._opened.clear()
     for number in range(pushed):
-        runtime(options).store.raise_high(segment, Position(2, number))
+        runtime(options).store.segments.raise_high(segment, Position(2, number))
     pulsar_txn_spark.engine.components._opened.clear()
     with pytest.raises(StoreRolledBackError):
         PulsarTxnStreamReader(given, StructType()).latestOffset(offset, ReadAllAvailable())
@@ -348,11 +350,11 @@ def test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by(
 
 
 def test_what_an_earlier_version_remembers_is_compared_by_its_number(world: World) -> None:
-    world.store.raise_high(SEGMENT, Position(1, 0))
+    world.store.segments.raise_high(SEGMENT, Position(1, 0))
     world.client.hdel(world.key("birth"), "history", "histories", "server", "registered")
     later = world.another_process()
     later.store.bear_witness({TAG: Seen(1)})
-    later.store.raise_high(SEGMENT, Position(1, 1))
+    later.store.segments.raise_high(SEGMENT, Position(1, 1))
     assert later.store.seen(TAG).history
     behind = world.another_process()
     behind.store.bear_witness({TAG: Seen(99)})
@@ -364,7 +366,7 @@ def test_of_many_histories_the_oldest_are_told_by_their_number(world: World) -> 
     seen: list[Seen] = []
     for number in range(_KEPT + 20):
         new_replication_id(world.client)
-        world.store.raise_high(SEGMENT, Position(1, number))
+        world.store.segments.raise_high(SEGMENT, Position(1, number))
         seen.append(world.store.seen(TAG))
     assert len({state.history for state in seen}) == len(seen)
     assert world.client.hstrlen(world.key("birth"), "histories") < 64 * 40
@@ -389,12 +391,12 @@ def test_without_the_right_to_ask_the_server_the_number_is_compared(world: World
         path = world.client.connection_pool.connection_kwargs["path"]
         plain = redis.Redis(unix_socket_path=path, username="plain", password="pw", protocol=2)
         store = RedisStore(lambda: plain)
-        store.raise_high(SEGMENT, Position(1, 1))
+        store.segments.raise_high(SEGMENT, Position(1, 1))
         assert store.seen(TAG) == Seen(2)
-        world.store.raise_high(SEGMENT, Position(1, 2))
+        world.store.segments.raise_high(SEGMENT, Position(1, 2))
         history = world.store.seen(TAG).history
         assert history
-        store.raise_high(SEGMENT, Position(1, 3))
+        store.segments.raise_high(SEGMENT, Position(1, 3))
         assert store.seen(TAG) == Seen(4, history), "it goes on with the history that is there"
     finally:
         world.client.execute_command("ACL", "DELUSER", "plain")
@@ -406,8 +408,8 @@ def test_without_the_right_to_ask_the_server_the_number_is_compared(world: World
 def dies_before_it_is_registered(world: World, step: Callable[[World], object]) -> None:
     """Let a process die between the birth of a tag and what {meta} says of it."""
     process = world.another_process()
-    store: Any = process.store
-    run_all, tag_state = store._run_all, store._tag_state
+    scripts: Any = process.store.scripts
+    run_all, tag_state = scripts.run_all, scripts._tag_state
 
     def stop(name: str, state: str) -> str:
         if state == "born":
@@ -419,7 +421,7 @@ def dies_before_it_is_registered(world: World, step: Callable[[World], object]) 
             raise KeyboardInterrupt
         return run_all(calls)
 
-    store._tag_state, store._run_all = stop, stop_all
+    scripts._tag_state, scripts.run_all = stop, stop_all
     with pytest.raises(KeyboardInterrupt):
         step(process)
 
@@ -427,8 +429,8 @@ def dies_before_it_is_registered(world: World, step: Callable[[World], object]) 
 @pytest.mark.parametrize(
     "first",
     [
-        lambda world: world.store.raise_high(SEGMENT, Position(1, 1)),
-        lambda world: world.store.prepare_segments([SEGMENT]),
+        lambda world: world.store.segments.raise_high(SEGMENT, Position(1, 1)),
+        lambda world: world.store.segments.prepare([SEGMENT]),
     ],
     ids=["used", "prepared"],
 )
@@ -447,7 +449,9 @@ def test_a_pointer_whose_maker_died_before_it_was_registered_is_not_born_anew(
     world: World,
 ) -> None:
     key = BatchKey("sink", "query", 0)
-    dies_before_it_is_registered(world, lambda process: process.store.read_pointer("sink", "query"))
+    dies_before_it_is_registered(
+        world, lambda process: process.store.sinks.read_pointer("sink", "query")
+    )
     world.run_batch(key, "n1", "a")
     wipe(world.client, "sink:sink")
     with pytest.raises(StoreRolledBackError, match="is gone"):
@@ -457,10 +461,10 @@ def test_a_pointer_whose_maker_died_before_it_was_registered_is_not_born_anew(
 
 def test_a_reader_registers_what_it_relies_on_as_well(world: World) -> None:
     dies_before_it_is_registered(
-        world, lambda process: process.store.swap_topology("topic://a/b/c", 0, b"record")
+        world, lambda process: process.store.topics.swap("topic://a/b/c", 0, b"record")
     )
     assert world.client.hget("{meta}:tags", "topic:topic://a/b/c") == b"creating"
-    world.another_process().store.read_topology("topic://a/b/c")
+    world.another_process().store.topics.read("topic://a/b/c")
     assert world.client.hget("{meta}:tags", "topic:topic://a/b/c") == b"born"
 
 
@@ -488,7 +492,7 @@ def test_a_state_passes_exactly_if_it_lies_in_the_past_of_the_tag(world: World, 
         if action == "change":
             position += 1
             store = world.another_process().store
-            store.raise_high(SEGMENT, Position(1, position))
+            store.segments.raise_high(SEGMENT, Position(1, position))
             past = (*past, secrets.token_hex(4))
             memories.append(_Memory(store.seen(TAG), past))
         elif action == "back up" and past:
@@ -519,4 +523,4 @@ def _outcome(step: Callable[[RedisStore], object], store: RedisStore) -> bool:
 
 def _change_by_a_look(store: RedisStore) -> None:
     """Ask with a script that may change the tag, without a change."""
-    store.raise_high(SEGMENT, EARLIEST)
+    store.segments.raise_high(SEGMENT, EARLIEST)

@@ -21,9 +21,8 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.spark.source.offsets import SourceOffset
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import Code, Seen, SegmentDecision, TxnId, TxnState, WriterFate
-from pulsar_txn_spark.store.redis import connection, server
-from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.records import Code, Seen, SegmentDecision, TxnId, TxnState, WriterFate
+from pulsar_txn_spark.store.redis import connection, scripts, server
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
@@ -60,7 +59,7 @@ def test_a_store_keeps_the_identity_that_it_was_given_first(world: World) -> Non
     identity = world.store.identity
     assert identity.uuid
     assert identity.epoch == "1"
-    assert identity.coordinators == redis_store.COORDINATORS
+    assert identity.coordinators == scripts.COORDINATORS
     assert world.another_process().store.identity == identity
 
 
@@ -76,7 +75,7 @@ def test_a_new_store_gets_as_many_coordinators_as_it_is_told_and_keeps_them(
     assert {txn.tc for txn in txns} == set(range(7))
 
 
-@pytest.mark.parametrize("other", [1, redis_store.COORDINATORS + 1])
+@pytest.mark.parametrize("other", [1, scripts.COORDINATORS + 1])
 def test_another_number_of_coordinators_is_refused_with_both_numbers(
     world: World, redis_client: redis.Redis, other: int
 ) -> None:
@@ -94,7 +93,7 @@ def test_the_id_of_a_coordinator_has_sixteen_bits(redis_client: redis.Redis) -> 
     shards = {coordinator.shard(f"nonce-{i}") for i in range(2_000)}
     assert max(shards) < 1 << 16
     assert max(shards) > 1 << 15
-    txn, _ = store.create_txn(
+    txn, _ = store.transactions.create(
         tc=(1 << 16) - 1,
         nonce="n",
         owner="",
@@ -157,11 +156,11 @@ def test_every_change_raises_the_sequence_number_of_its_tag(world: World) -> Non
     txn = world.open()
     world.admit(txn)
     seen = [world.store.seen(tag).seq]
-    world.store.gates([SEGMENT])
+    world.store.segments.gates([SEGMENT])
     assert world.store.seen(tag).seq == seen[0], "reading changes nothing"
     world.abort(txn)
     seen.append(world.store.seen(tag).seq)
-    world.store.raise_high(SEGMENT, Position(1, 1))
+    world.store.segments.raise_high(SEGMENT, Position(1, 1))
     seen.append(world.store.seen(tag).seq)
     assert seen == sorted(set(seen))
 
@@ -177,8 +176,8 @@ def test_a_wiped_segment_is_found_out(world: World, remembers: bool) -> None:
     for step in (
         process.visible,
         lambda: process.admit(process.open()),
-        lambda: process.store.read_cursors([SEGMENT], "sub"),
-        lambda: process.store.raise_high(SEGMENT, Position(1, 1)),
+        lambda: process.store.subscriptions.read_cursors([SEGMENT], "sub"),
+        lambda: process.store.segments.raise_high(SEGMENT, Position(1, 1)),
     ):
         with pytest.raises(StoreRolledBackError, match="is gone"):
             step()
@@ -191,7 +190,7 @@ def test_a_wiped_coordinator_is_found_out(world: World, remembers: bool) -> None
     wipe(world.client, f"tc{txn.id.tc}")
     process = world if remembers else world.another_process()
     for step in (
-        lambda: process.store.read_txn(txn.id),
+        lambda: process.store.transactions.read(txn.id),
         lambda: process.open(nonce="n"),
         lambda: process.commit(txn),
         lambda: process.abort(txn),
@@ -214,26 +213,26 @@ def test_a_wiped_pointer_is_found_out_before_a_batch_is_written_twice(
 
 
 def test_a_wiped_topology_and_a_wiped_plan_are_no_empty_ones(world: World) -> None:
-    world.store.swap_topology("topic://a/b/c", 0, b"record")
-    world.store.register_plan("q", "0", "source", b"plan")
+    world.store.topics.swap("topic://a/b/c", 0, b"record")
+    world.store.queries.register_plan("q", "0", "source", b"plan")
     wipe(world.client, "topic:topic://a/b/c")
     wipe(world.client, "query:q")
     process = world.another_process()
     with pytest.raises(StoreRolledBackError, match="is gone"):
-        process.store.read_topology("topic://a/b/c")
+        process.store.topics.read("topic://a/b/c")
     with pytest.raises(StoreRolledBackError, match="is gone"):
-        process.store.read_plans("q", "0")
+        process.store.queries.read_plans("q", "0")
 
 
 def test_a_wiped_identity_is_found_out(world: World) -> None:
     written(world)
     wipe(world.client, "meta")
     with pytest.raises(StoreRolledBackError):
-        world.store.list_topics()
+        world.store.meta.list_topics()
     with pytest.raises(StoreRolledBackError):
-        world.store.next_source_incarnation()
+        world.store.meta.next_source_incarnation()
     with pytest.raises(StoreRolledBackError, match="identity is gone"):
-        world.store.raise_high(OTHER_SEGMENT, Position(1, 1))
+        world.store.segments.raise_high(OTHER_SEGMENT, Position(1, 1))
     # A process that comes now takes it for a new store, and every tag tells it otherwise.
     later = world.another_process()
     with pytest.raises(StoreRolledBackError, match="belongs to store"):
@@ -241,9 +240,9 @@ def test_a_wiped_identity_is_found_out(world: World) -> None:
 
 
 def test_a_tag_that_never_was_reads_as_empty(world: World) -> None:
-    assert world.store.read_topology("topic://a/b/none") is None
-    assert world.store.read_plans("nobody", "0") == {}
-    assert world.store.read_cursors([SEGMENT], "sub") == [None]
+    assert world.store.topics.read("topic://a/b/none") is None
+    assert world.store.queries.read_plans("nobody", "0") == {}
+    assert world.store.subscriptions.read_cursors([SEGMENT], "sub") == [None]
     assert world.visible() == []
 
 
@@ -284,7 +283,7 @@ def test_a_witness_is_never_lowered(world: World) -> None:
 def test_a_decision_bears_witness_of_the_segments_that_it_is_about(world: World) -> None:
     # The header says which state of the segment the commit had seen. One that is older lost pins.
     key = BatchKey("sink", "query", 0)
-    world.store.raise_high(SEGMENT, Position(1, 0))
+    world.store.segments.raise_high(SEGMENT, Position(1, 0))
     backup = snapshot(world.client, f"seg:{SEGMENT}")
     attempt = world.batches.begin(key, "n1")
     task = world.write_batch(attempt, "a")
@@ -312,7 +311,7 @@ def test_a_tag_of_another_store_is_found_out_and_left_alone(world: World) -> Non
         world.admit(txn)
     decision = SegmentDecision(SEGMENT, (WriterFate("w", EARLIEST),))
     with pytest.raises(StoreRolledBackError):
-        world.store.materialize(txn.id, TxnState.ABORTED, [decision])
+        world.store.segments.materialize(txn.id, TxnState.ABORTED, [decision])
     assert snapshot(world.client, f"seg:{SEGMENT}") == before
 
 
@@ -344,7 +343,7 @@ def test_a_store_that_was_emptied_under_a_running_process_is_found_out(
     with pytest.raises(StoreRolledBackError):
         world.open()
     with pytest.raises(StoreRolledBackError):
-        world.store.register_plan("q", "0", "source", b"plan")
+        world.store.queries.register_plan("q", "0", "source", b"plan")
     assert redis_client.keys("*") == []
 
 
@@ -378,8 +377,8 @@ def test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost(
 ) -> None:
     other = world.another_process()
     txn = world.open()
-    other.store.read_txn(txn.id)
-    tag_state = world.store._tag_state
+    other.store.transactions.read(txn.id)
+    tag_state = world.store.scripts._tag_state
     asked: list[str] = []
 
     def the_other_was_quicker(tag: str, state: str) -> str:
@@ -388,7 +387,7 @@ def test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost(
             other.admit(txn, task=1)
         return tag_state(tag, state)
 
-    monkeypatch.setattr(world.store, "_tag_state", the_other_was_quicker)
+    monkeypatch.setattr(world.store.scripts, "_tag_state", the_other_was_quicker)
     writer = world.admit(txn)
     assert asked == [f"seg:{SEGMENT}"]
     assert writer in world.pinned()
@@ -398,16 +397,16 @@ def test_a_birth_that_died_halfway_is_finished_by_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = world.another_process()
-    tag_state = process.store._tag_state
+    tag_state = process.store.scripts._tag_state
 
     def die_before_it_is_born(tag: str, state: str) -> str:
         if state == "born":
             raise KeyboardInterrupt
         return tag_state(tag, state)
 
-    monkeypatch.setattr(process.store, "_tag_state", die_before_it_is_born)
+    monkeypatch.setattr(process.store.scripts, "_tag_state", die_before_it_is_born)
     with pytest.raises(KeyboardInterrupt):
-        process.store.raise_high(SEGMENT, Position(1, 1))
+        process.store.segments.raise_high(SEGMENT, Position(1, 1))
     written(world)
     assert world.visible() == ["a"]
 
@@ -416,7 +415,7 @@ def test_what_was_prepared_costs_its_first_transaction_nothing(world: World) -> 
     def admitted(segment: str, *, prepared: bool) -> int:
         process = world.another_process()
         if prepared:
-            process.store.prepare_segments([segment])
+            process.store.segments.prepare([segment])
         before = process.store.round_trips
         process.admit(world.open(), segment=segment)
         return process.store.round_trips - before
@@ -427,27 +426,27 @@ def test_what_was_prepared_costs_its_first_transaction_nothing(world: World) -> 
 
 def test_many_segments_are_prepared_in_four_round_trips(world: World) -> None:
     before = world.store.round_trips
-    world.store.prepare_segments([f"segment-{number}" for number in range(20)])
+    world.store.segments.prepare([f"segment-{number}" for number in range(20)])
     assert world.store.round_trips - before == 4
-    world.store.prepare_segments(["segment-0", "segment-new"])  # again = no harm
+    world.store.segments.prepare(["segment-0", "segment-new"])  # again = no harm
     assert world.store.seen("seg:segment-new").seq == 1
 
 
 def test_a_prepared_segment_that_is_lost_before_its_first_use_is_found_out(
     world: World, redis_client: redis.Redis
 ) -> None:
-    world.store.prepare_segments([SEGMENT])
+    world.store.segments.prepare([SEGMENT])
     redis_client.delete(f"{{seg:{SEGMENT}}}:birth")
     process = world.another_process()
-    process.store.prepare_segments([SEGMENT])
+    process.store.segments.prepare([SEGMENT])
     with pytest.raises(StoreRolledBackError, match="is gone"):
-        process.store.raise_high(SEGMENT, Position(1, 1))
+        process.store.segments.raise_high(SEGMENT, Position(1, 1))
 
 
 def test_a_preparation_that_died_halfway_is_finished_by_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_many = world.store._run_many
+    run_all = world.store.scripts.run_all
     steps: list[str] = []
 
     def die_after(steps_left: int) -> Callable[[Any], Any]:
@@ -455,18 +454,18 @@ def test_a_preparation_that_died_halfway_is_finished_by_the_next(
             if len(steps) == steps_left:
                 raise KeyboardInterrupt
             steps.append("done")
-            return run_many(calls)
+            return run_all(calls)
 
         return run
 
     for done in range(3):
         steps.clear()
-        monkeypatch.setattr(world.store, "_run_many", die_after(done))
+        monkeypatch.setattr(world.store.scripts, "run_all", die_after(done))
         with pytest.raises(KeyboardInterrupt):
-            world.store.prepare_segments([f"halfway-{done}"])
+            world.store.segments.prepare([f"halfway-{done}"])
         process = world.another_process()
-        process.store.raise_high(f"halfway-{done}", Position(1, 1))
-        process.store.prepare_segments([f"halfway-{done}"])
+        process.store.segments.raise_high(f"halfway-{done}", Position(1, 1))
+        process.store.segments.prepare([f"halfway-{done}"])
 
 
 # --- no reply -----------------------------------------------------------------------------------
@@ -476,24 +475,24 @@ def unreachable_steps(world: World) -> list[Callable[[], Any]]:
     txn = world.open()
     return [
         world.open,
-        lambda: world.store.read_txn(txn.id),
-        lambda: world.store.gates([SEGMENT]),
-        lambda: world.store.gates([SEGMENT, OTHER_SEGMENT]),
+        lambda: world.store.transactions.read(txn.id),
+        lambda: world.store.segments.gates([SEGMENT]),
+        lambda: world.store.segments.gates([SEGMENT, OTHER_SEGMENT]),
         lambda: world.admit(txn),
-        lambda: world.store.place_acks(txn.id, [ack(EARLIEST, Position(1, 1))]),
-        lambda: RedisStore(lambda: world.store._client),
+        lambda: world.store.subscriptions.place_acks(txn.id, [ack(EARLIEST, Position(1, 1))]),
+        lambda: RedisStore(lambda: world.store.scripts.client),
     ]
 
 
 def test_a_store_that_does_not_answer_is_unavailable_after_a_bounded_number_of_tries(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "_LOST_REPLY_PAUSE_S", 0.0)
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
     for step in unreachable_steps(world):
         network = world.lose(always={"*": Loss.REQUEST})
         with pytest.raises(StoreUnavailableError, match="no reply from the metadata store"):
             step()
-        assert network.calls.total() <= 2 * redis_store._LOST_REPLY_TRIES
+        assert network.calls.total() <= 2 * scripts._LOST_REPLY_TRIES
         world.mend()
 
 
@@ -503,7 +502,7 @@ def test_a_script_that_the_server_has_forgotten_is_sent_again(world: World) -> N
     world.client.script_flush()
     world.buffer.admit(txn.id, txn.nonce, 60_000, "w", [SEGMENT, OTHER_SEGMENT])
     world.client.script_flush()
-    assert len(world.store.gates([SEGMENT, OTHER_SEGMENT])) == 2
+    assert len(world.store.segments.gates([SEGMENT, OTHER_SEGMENT])) == 2
     world.client.script_flush()
     world.commit(txn)
     assert world.pinned() == []
@@ -522,6 +521,6 @@ def test_a_batch_of_steps_is_one_round_trip(world: World) -> None:
     segments = [SEGMENT, OTHER_SEGMENT]
     world.buffer.admit(txn.id, txn.nonce, 60_000, "w", segments)
     before = world.store.round_trips
-    answers = world.store.pin(txn.id, "w", segments)
+    answers = world.store.segments.pin(txn.id, "w", segments)
     assert [answer.code for answer in answers] == [Code.PINNED, Code.PINNED]
     assert world.store.round_trips == before + 1

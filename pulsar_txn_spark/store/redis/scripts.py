@@ -1,0 +1,371 @@
+"""Loading and calling Lua scripts: one hash tag per script, its identity and history checked."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+import uuid as uuid_module
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+
+import redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisClusterException, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from pulsar_txn_spark import metrics, steps
+from pulsar_txn_spark.errors import (
+    OptionError,
+    StoreError,
+    StoreRolledBackError,
+    StoreUnavailableError,
+)
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.records import (
+    Answer,
+    Code,
+    Seen,
+    StoreIdentity,
+)
+from pulsar_txn_spark.store.redis.connection import MAX_CLIENTS, takes_no_more
+
+SCHEMA_VERSION = "1"
+COORDINATORS = 4
+"""TC shards of a new store: four drivers rarely meet, and closing a segment stays cheap."""
+_LOST_REPLY_TRIES = (
+    4  # a step is repeated so often after a lost reply before the store is called away
+)
+_LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
+_CALLS_AT_ONCE = 100  # the same, of scripts that the server runs without a break in between
+_OWN_PRELUDE = frozenset({"birth", "store_identity"})
+_WITH_RANGES = frozenset({"ack_individual", "ack_cumulative", "seg_materialize"})
+
+Redis = redis.Redis | redis.RedisCluster
+Arg = str | bytes | int
+Connect = Callable[[], Redis]
+NO_REPLY = (RedisConnectionError, RedisTimeoutError, RedisClusterException)
+
+
+@cache
+def script(name: str) -> tuple[str, str]:
+    """Return a script's text and SHA1."""
+    folder = resources.files("pulsar_txn_spark.store.redis") / "lua"
+    parts = [] if name in _OWN_PRELUDE else ["_prelude"]
+    parts += ["_ranges"] if name in _WITH_RANGES else []
+    body = "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*parts, name))
+    return body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
+
+
+class Call:
+    """One script call: name, tag, keys after the birth record, arguments after the identity."""
+
+    __slots__ = ("args", "keys", "name", "registered", "seen", "step", "tag")
+
+    def __init__(
+        self,
+        name: str,
+        tag: str,
+        keys: Sequence[str],
+        args: Sequence[Arg],
+        step: Step | None = None,
+    ) -> None:
+        self.name = name
+        self.tag = tag
+        self.keys = [f"{{{tag}}}:{key}" for key in keys]
+        self.args = list(args)
+        self.step = step
+        self.seen: Sequence[Seen] = ()  # the states that were compared when it was sent
+        self.registered = False  # whether {meta} is known to say that the tag was born
+
+    @property
+    def all_keys(self) -> list[str]:
+        """What the script gets as KEYS: the birth record first."""
+        return [f"{{{self.tag}}}:birth", *self.keys]
+
+
+def text(value: Any) -> str:
+    """Return a value of a reply as text."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def pairs(values: Sequence[bytes]) -> list[tuple[str, bytes]]:
+    """Return a flat list of names and values as pairs."""
+    return [(text(values[i]), values[i + 1]) for i in range(0, len(values), 2)]
+
+
+def flat(counts: Mapping[str, int]) -> list[Arg]:
+    """Return counts as a flat list of fields and amounts."""
+    return [part for field, amount in counts.items() for part in (field, amount)]
+
+
+def as_answer(reply: list[Any]) -> Answer:
+    """Read a reply that is a code and texts."""
+    return Answer(Code(text(reply[1])), tuple(text(value) for value in reply[2:]))
+
+
+class Scripts:
+    """Runs Lua scripts, and remembers which state of each tag this process has seen.
+
+    Parameters
+    ----------
+    connect : callable
+        Returns a verified client.
+    coordinators : int, optional
+        How many TC shards the store must have; a new one gets so many, or `COORDINATORS`.
+
+    Raises
+    ------
+    StoreUnavailableError
+        If the server cannot be reached.
+    OptionError
+        If the store was made with another number of coordinators.
+    StoreError
+        If the store was made by a version of this package with another schema.
+    """
+
+    def __init__(self, connect: Connect, coordinators: int | None = None) -> None:
+        self.client = connect()
+        self._lock = threading.Lock()
+        # tag -> history -> the highest sequence number of it that was seen or told of. More than
+        # one history only until the next step on the tag has compared them all.
+        self._seen: dict[str, dict[str, int]] = {}
+        self.round_trips = 0
+        self.tally = metrics.Tally()
+        self.identity = self._read_identity(coordinators)
+
+    def seen(self, tag: str) -> Seen:
+        """Return the newest state of a tag that this process has seen."""
+        with self._lock:
+            states = [Seen(seq, history) for history, seq in self._seen.get(tag, {}).items()]
+        return max(states, default=Seen(0))
+
+    def bear_witness(self, states: Mapping[str, Seen]) -> None:
+        """Refuse from now on any tag whose past lacks a state that others have seen of it."""
+        with self._lock:
+            for tag, state in states.items():
+                self._note(tag, state)
+
+    def _note(self, tag: str, state: Seen) -> None:
+        known = self._seen.setdefault(tag, {})
+        known[state.history] = max(state.seq, known.get(state.history, 0))
+
+    def run(self, call: Call, unborn: list[Any] | None = None) -> list[Any]:
+        """Run one call; a tag that was never used is born now, or `unborn` is the reply."""
+        reply = self._ask(call)
+        if call.step is not None and steps.reply_is_lost(call.step):
+            reply = self._ask(call)
+        return self.checked(call, reply, unborn)
+
+    def answer(self, call: Call) -> Answer:
+        """Run one call whose reply is a code and texts."""
+        return as_answer(self.run(call))
+
+    def run_all(self, calls: Sequence[Call]) -> list[list[Any]]:
+        """Run any number of calls, a bounded number of them in one round trip."""
+        step = _CALLS_AT_ONCE
+        chunks = (calls[at : at + step] for at in range(0, len(calls), step))
+        return [reply for chunk in chunks for reply in self._run_together(chunk)]
+
+    def _run_together(self, calls: Sequence[Call]) -> list[list[Any]]:
+        """Run calls on several tags in one round trip where the server allows it."""
+        if len(calls) == 1 or isinstance(self.client, redis.RedisCluster):
+            return [self.run(call) for call in calls]
+        pipe = self.client.pipeline(transaction=False)
+        for call in calls:
+            _, sha = script(call.name)
+            pipe.evalsha(sha, len(call.all_keys), *call.all_keys, *self._args(call))
+        self._note_round_trip()
+        try:
+            replies = pipe.execute(raise_on_error=False)
+        except (*NO_REPLY, StoreUnavailableError):
+            replies = [None] * len(calls)
+        results = []
+        for call, reply in zip(calls, replies, strict=True):
+            lost = call.step is not None and steps.reply_is_lost(call.step)
+            # No script there yet, or no reply: one by one, as every script may be repeated.
+            if not isinstance(reply, list) or lost:
+                results.append(self.run(call))
+            else:
+                results.append(self.checked(call, reply))
+        return results
+
+    def _ask(self, call: Call) -> list[Any]:
+        body, sha = script(call.name)
+        return self._send(sha, body, call.all_keys, self._args(call))
+
+    def ask_once(self, call: Call) -> list[Any]:
+        """Send one call; a lost reply is an error at once. Let `checked` judge the reply."""
+        body, sha = script(call.name)
+        return self._send_once(sha, body, call.all_keys, self._args(call))
+
+    @contextmanager
+    def timed(self, index: str) -> Iterator[None]:
+        """Measure how long a query of an index takes."""
+        began = time.perf_counter()
+        yield
+        self.tally.observe(metrics.INDEX_QUERY, time.perf_counter() - began, index)
+
+    def _send(self, sha: str, body: str, keys: list[str], args: Sequence[Arg]) -> list[Any]:
+        """Run one script; a lost reply is answered by asking again (every script allows it)."""
+        pause_s = _LOST_REPLY_PAUSE_S
+        for attempt in range(1, _LOST_REPLY_TRIES + 1):
+            try:
+                return self._send_once(sha, body, keys, args)
+            except (*NO_REPLY, StoreUnavailableError) as error:
+                if attempt == _LOST_REPLY_TRIES:
+                    raise _unavailable(error, attempt) from error
+            time.sleep(pause_s)
+            pause_s *= 2
+        raise AssertionError("unreachable")
+
+    def _send_once(self, sha: str, body: str, keys: list[str], args: Sequence[Arg]) -> list[Any]:
+        client = cast("Any", self.client)
+        self._note_round_trip()
+        try:
+            return cast("list[Any]", client.evalsha(sha, len(keys), *keys, *args))
+        except NoScriptError:
+            self._note_round_trip()
+            return cast("list[Any]", client.eval(body, len(keys), *keys, *args))
+        except ResponseError as error:
+            raise StoreError(f"the metadata store refused a step: {error}") from error
+
+    def _note_round_trip(self) -> None:
+        self.round_trips += 1
+        self.tally.count(metrics.ROUND_TRIPS)
+
+    def _read_identity(self, wanted: int | None) -> StoreIdentity:
+        body, sha = script("store_identity")
+        born_with: list[Arg] = [uuid_module.uuid4().hex, SCHEMA_VERSION, wanted or COORDINATORS]
+        reply = self._send(sha, body, ["{meta}:birth"], born_with)
+        uuid, epoch, seq, schema, coordinators = (text(value) for value in reply[:5])
+        if schema != SCHEMA_VERSION:
+            raise StoreError(
+                f"the metadata store has schema version {schema}, this package needs "
+                f"{SCHEMA_VERSION}: use the version of pulsar_txn_spark that made the store"
+            )
+        if wanted is not None and wanted != int(coordinators):
+            # An attempt finds its transaction by the shard of its nonce: with another number it
+            # would look elsewhere, and open a second one.
+            raise OptionError(
+                f"option 'store.coordinators' is {wanted}, but the metadata store was made with "
+                f"{coordinators} coordinators, and keeps them: transactions are found by their "
+                f"number. Leave the option out or set it to {coordinators}, or use a new store"
+            )
+        self._note("meta", Seen(int(seq), text(reply[5] or "")))
+        return StoreIdentity(uuid, epoch, int(coordinators))
+
+    def _args(self, call: Call) -> list[Arg]:
+        with self._lock:
+            call.seen = [Seen(seq, name) for name, seq in self._seen.get(call.tag, {}).items()]
+        states = [f"{state.seq} {state.history or '-'}" for state in call.seen]
+        known = " ".join(["+", *states] if call.registered else states)
+        return [self.identity.uuid, self.identity.epoch, known, *call.args]
+
+    def checked(self, call: Call, reply: list[Any], unborn: list[Any] | None = None) -> list[Any]:
+        """Judge the identity and the history that a reply shows, and return the reply."""
+        state, code = _as_seen(reply[0]), text(reply[1])
+        if code == "NO_BIRTH":
+            if self._was_born(call.tag):
+                return self._again_or_lost(call)
+            if unborn is not None:
+                return unborn
+            self._give_birth(call.tag)
+            call.registered = True
+            return self.run(call)
+        if code == "UNREGISTERED":
+            # Whoever made the tag died before {meta} said so: lost now, it would be born again.
+            if call.tag != "meta":
+                self._tag_state(call.tag, "born")
+            call.registered = True
+            return self.run(call, unborn)
+        if code == "OTHER_STORE":
+            raise StoreRolledBackError(
+                f"tag {{{call.tag}}} belongs to store {text(reply[2])} epoch {text(reply[3])}, "
+                f"expected {self.identity.uuid} epoch {self.identity.epoch}: part of the "
+                "metadata store was replaced. Nothing was read or written; restore the store that "
+                "the checkpoint knew, or start with a new checkpoint and new topics"
+            )
+        if code == "BEHIND":
+            raise StoreRolledBackError(
+                f"tag {{{call.tag}}} is at step {state.seq}, but step {max(call.seen).seq} of "
+                "it was seen before: the metadata store lost acknowledged writes (a restored "
+                "backup, or a failover to a replica that lagged). Nothing was read or written; "
+                "restore the newest state of the store"
+            )
+        if code == "OVERTAKEN":
+            raise StoreRolledBackError(_overtaken(call.tag, state, *map(text, reply[2:])))
+        self._saw(call, state)
+        return reply
+
+    def _saw(self, call: Call, state: Seen) -> None:
+        """Note the state that a reply shows; it contains all that were compared for it."""
+        with self._lock:
+            known = self._seen.setdefault(call.tag, {})
+            for old in call.seen:
+                if known.get(old.history) == old.seq:
+                    del known[old.history]
+            self._note(call.tag, state)
+
+    def _was_born(self, tag: str) -> bool:
+        return tag in self._seen or self._tag_state(tag, "") == "born"
+
+    def _again_or_lost(self, call: Call) -> list[Any]:
+        """Look again for a tag that is known to have been there by now, and fail if it is not.
+
+        Another task may have given birth to it since the first look.
+        """
+        reply = self._ask(call)
+        if text(reply[1]) == "NO_BIRTH":
+            raise StoreRolledBackError(
+                f"tag {{{call.tag}}} is gone, although the metadata store knows that it was there: "
+                "a shard was wiped or keys were deleted or evicted. Nothing was read or written; "
+                "restore the store"
+            )
+        return self.checked(call, reply)
+
+    def _give_birth(self, tag: str) -> None:
+        """Create the birth record of a tag that was never used."""
+        self._tag_state(tag, "creating")
+        call = Call("birth", tag, [], [])
+        self.checked(call, self._ask(call))
+        self._tag_state(tag, "born")
+
+    def _tag_state(self, tag: str, state: str) -> str:
+        call = Call("tag_state", "meta", ["tags"], [tag, state])
+        reply = self._ask(call)
+        if text(reply[1]) == "NO_BIRTH":
+            raise StoreRolledBackError(
+                "the metadata store's own identity is gone: the server was wiped while in use. "
+                "Nothing was read or written; restore the store"
+            )
+        return text(self.checked(call, reply)[2])
+
+
+def _as_seen(value: Any) -> Seen:
+    seq, _, history = text(value).partition(" ")
+    return Seen(int(seq), history)
+
+
+def _overtaken(tag: str, state: Seen, seq: str, history: str, last: str) -> str:
+    known = f"goes to step {last}" if last else "is not known"
+    return (
+        f"tag {{{tag}}} is at step {state.seq}, and step {seq} of its history {history} was seen "
+        f"before, but here that history {known}: the metadata store lost acknowledged writes (a "
+        "restart without the end of its append-only file, a restored backup, or a failover to a "
+        "replica that lagged), and went on from there. Nothing was read or written; restore the "
+        "newest state of the store, or start with a new checkpoint and new topics"
+    )
+
+
+def _unavailable(error: Exception, attempts: int) -> StoreUnavailableError:
+    advice = "Check that the Redis server runs and can be reached;"
+    if takes_no_more(error):
+        advice = f"{MAX_CLIENTS} After that"
+    return StoreUnavailableError(
+        f"no reply from the metadata store after {attempts} tries ({type(error).__name__}: "
+        f"{error}). {advice} the step is repeated when the query starts again, nothing is lost"
+    )

@@ -1,0 +1,232 @@
+"""Pins, dropped writers and floors of segments on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pulsar_txn_spark import metrics
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.records import (
+    Answer,
+    Code,
+    Gate,
+    Pin,
+    SegmentDecision,
+    SegmentHolds,
+    TxnId,
+    TxnState,
+)
+from pulsar_txn_spark.store.redis.scripts import (
+    Arg,
+    Call,
+    Scripts,
+    as_answer,
+    pairs,
+    text,
+)
+
+_PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these and reads again
+_MARKS_REMOVED = 512  # the same, of a segment's resolved marks
+_DROPPED_IN_A_GROUP = 64  # a look reads these and about as many more: some 10 kB
+_DROPPED_AT_ONCE = 1_024  # looked at in one step: a step must not hold the server up for long
+_OF_A_SEGMENT = (
+    "pins",
+    "pin-order",
+    "dropped",
+    "resolved",
+    "closed",
+    "floor",
+    "floor-pair",
+    "dropped-groups",
+    "dropped-floors",
+    "dropped-from",
+    "state",
+    "events",
+)
+"""Keys of a segment's tag that do not have a subscription's name, without those of its log."""
+
+
+class RedisSegmentStore:
+    """Pins, dropped writers and floors of segments: the tag ``{seg:<id>}``."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def prepare(self, segments: Sequence[str]) -> None:
+        """Give birth to the tags of segments, all of them in four round trips."""
+        tags = [f"seg:{segment}" for segment in segments]
+
+        def marked(state: str) -> list[Call]:
+            return [Call("tag_state", "meta", ["tags"], [tag, state]) for tag in tags]
+
+        before = [text(reply[2]) for reply in self._scripts.run_all(marked("creating"))]
+        # One that was born and is gone is lost: whoever uses it says so.
+        tags = [tag for tag, state in zip(tags, before, strict=True) if state != "born"]
+        births = [Call("birth", tag, [], []) for tag in tags]
+        self._scripts.run_all(births)
+        self._scripts.run_all(marked("born"))
+        # Says so in the tag itself: the first to use it need not make sure.
+        for call in births:
+            call.registered = True
+        self._scripts.run_all(births)
+
+    def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[Answer]:
+        """Pin a writer in each segment (``seg_pin.lua``)."""
+        keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state"]
+        args: list[Arg] = [writer, txn.key, txn.tc, txn.counter, EARLIEST.padded()]
+        calls = [Call("seg_pin", f"seg:{segment}", keys, args, Step.PIN) for segment in segments]
+        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+
+    def gates(
+        self, segments: Sequence[str], ranges: Sequence[tuple[Position, Position]] | None = None
+    ) -> list[Gate]:
+        """Read the gate of each segment. Read the LAC before."""
+        names = ("pins", "pin-order", "dropped", "floor", "state")
+        keys = [*names, "dropped-groups", "dropped-floors"]
+        calls = []
+        for number, segment in enumerate(segments):
+            bounds = [at.padded() for at in ranges[number]] if ranges is not None else ["", ""]
+            tag = f"seg:{segment}"
+            calls.append(Call("seg_gate", tag, keys, [_PINS_READ, *bounds, f"{{{tag}}}:dropped:"]))
+        with self._scripts.timed(metrics.WRITES_BY_SEGMENT):
+            replies = self._scripts.run_all(calls)
+        return [_as_gate(reply) for reply in replies]
+
+    def materialize(
+        self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
+    ) -> list[Answer]:
+        """Carry a decision out, in one step for each segment (``seg_materialize.lua``)."""
+        keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state", "events"]
+        keys += [f"resolved-order:{txn.tc}", "dropped-from"]
+        calls = []
+        for decision in decisions:
+            tag = f"seg:{decision.segment}"
+            args: list[Arg] = [txn.key, txn.tc, txn.counter, state]
+            args += [decision.high.padded() if decision.high else "", len(decision.fates)]
+            for fate in decision.fates:
+                args += [fate.writer, "WON" if fate.kept_to is None else fate.kept_to.padded()]
+            args.append(len(decision.subscriptions))
+            for name in decision.subscriptions:
+                args += [
+                    f"{{{tag}}}:cursor:{name}",
+                    f"{{{tag}}}:pending-acks:{name}",
+                    f"{{{tag}}}:ack-ranges:{name}",
+                    f"{{{tag}}}:pending-ranges:{name}:{txn.key}",
+                ]
+            calls.append(Call("seg_materialize", tag, keys, args, Step.MATERIALIZE))
+        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+
+    def close(self, segment: str, tc: int, below: int) -> Answer:
+        """Close a segment for transactions of a TC below a counter (``seg_close.lua``)."""
+        tag = f"seg:{segment}"
+        args: list[Arg] = [tc, below, f"{{{tag}}}:pending-acks:", _MARKS_REMOVED]
+        keys = ["pins", "closed", "resolved", "subscriptions", f"resolved-order:{tc}"]
+        return self._scripts.answer(Call("seg_close", tag, keys, args))
+
+    def raise_floor(
+        self, segment: str, tc: int, below: int, confirmed: Position, deleted: Position
+    ) -> Answer:
+        """Let dropped writers go that nothing can be left of (``seg_floor.lua``)."""
+        tag = f"seg:{segment}"
+        names = ("closed", "floor", "floor-pair", "dropped", "state")
+        keys = [*names, "dropped-groups", "dropped-floors", "dropped-from"]
+        cursor, removed = "0", 0
+        while True:
+            args: list[Arg] = [tc, below, confirmed.padded(), deleted.padded()]
+            args += [f"{{{tag}}}:dropped:", _DROPPED_IN_A_GROUP, cursor, _DROPPED_AT_ONCE]
+            answer = self._scripts.answer(Call("seg_floor", tag, keys, args))
+            if answer.code is not Code.OK:
+                return Answer(Code.OK, ("", str(removed))) if removed else answer
+            floor, more, cursor = answer.values
+            removed += int(more)
+            if cursor == "0":
+                return Answer(Code.OK, (floor, str(removed)))
+
+    def through(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
+        """Tell for each segment whether it has carried a transaction's decision out."""
+        args: list[Arg] = [txn.key, txn.tc, txn.counter]
+        calls = [
+            Call("seg_through", f"seg:{segment}", ["closed", "resolved"], args)
+            for segment in segments
+        ]
+        return [text(reply[1]) != Code.PENDING for reply in self._scripts.run_all(calls)]
+
+    def raise_high(self, segment: str, position: Position) -> None:
+        """Note an acknowledged position of a write outside of transactions."""
+        self._scripts.run(
+            Call("seg_raise", f"seg:{segment}", ["state", "events"], [position.padded()])
+        )
+
+    def holds(self, segments: Sequence[str]) -> list[SegmentHolds]:
+        """Read of each segment who still needs what of it."""
+        if not segments:
+            return []
+        calls = [
+            Call("seg_holds", f"seg:{segment}", ["subscriptions"], [f"{{seg:{segment}}}:cursor:"])
+            for segment in segments
+        ]
+        return [_as_holds(reply) for reply in self._scripts.run_all(calls)]
+
+    def mark_trimmed(self, segment: str, position: Position) -> Answer:
+        """Note that the log may let go what lies up to a position (``seg_trim.lua``)."""
+        tag = f"seg:{segment}"
+        args: list[Arg] = [position.padded(), f"{{{tag}}}:cursor:"]
+        return self._scripts.answer(Call("seg_trim", tag, ["subscriptions", "state"], args))
+
+    def retire(self, segment: str, end: Position, handed_over: Sequence[str]) -> Answer:
+        """Let nothing be registered in a segment any more (``seg_retire.lua``)."""
+        tag = f"seg:{segment}"
+        args: list[Arg] = [end.padded(), f"{{{tag}}}:cursor:", f"{{{tag}}}:pending-acks:"]
+        keys = ["pins", "subscriptions", "state"]
+        return self._scripts.answer(Call("seg_retire", tag, keys, [*args, *handed_over]))
+
+    def shut(self, segments: Sequence[str]) -> set[TxnId]:
+        """Let nothing be registered in segments whose topic goes; return who has pins there."""
+        calls = [Call("seg_shut", f"seg:{segment}", ["pins", "state"], []) for segment in segments]
+        return {
+            TxnId.parse(text(txn)) for reply in self._scripts.run_all(calls) for txn in reply[2:]
+        }
+
+    def purge(self, segment: str) -> Answer:
+        """Remove what is left of a retired segment whose log is gone (``seg_purge.lua``)."""
+        tag = f"seg:{segment}"
+        names = ("cursor", "pending-acks", "ack-ranges", "pending-ranges")
+        orders = [f"resolved-order:{tc}" for tc in range(self._scripts.identity.coordinators)]
+        keys = ["subscriptions", *_OF_A_SEGMENT, *orders]
+        args: list[Arg] = [f"{{{tag}}}:{name}:" for name in names]
+        args += [f"{{{tag}}}:dropped-groups", f"{{{tag}}}:dropped:"]
+        return self._scripts.answer(Call("seg_purge", tag, keys, args))
+
+
+def _split_bound(value: bytes) -> tuple[Position, str]:
+    bound, _, rest = text(value).partition("|")
+    return Position.from_padded(bound), rest
+
+
+def _as_gate(reply: list[Any]) -> Gate:
+    if text(reply[1]) == Code.PLAIN:
+        return Gate()
+    flat = [text(value) for value in reply[2]]
+    pins = tuple(
+        Pin(Position.from_padded(flat[i]), flat[i + 1], TxnId.parse(flat[i + 2]))
+        for i in range(0, len(flat), 3)
+    )
+    dropped = {writer: _split_bound(value)[0] for writer, value in pairs(reply[3])}
+    floor = {int(tc): int(counter) for tc, counter in pairs(reply[4])}
+    return Gate(pins, dropped, floor, contains_txn=True, all_dropped=int(reply[5]))
+
+
+def _as_holds(reply: list[Any]) -> SegmentHolds:
+    names, queries, released, planted, sources = (reply[at::5] for at in range(3, 8))
+    return SegmentHolds(
+        retired=bool(reply[2]),
+        released={
+            text(name): MessagePosition.from_padded(text(at)).taken_after[0]
+            for name, at in zip(names, released, strict=True)
+        },
+        queries={text(n): text(q) for n, q in zip(names, queries, strict=True)},
+        planted={text(n): text(p) for n, p in zip(names, planted, strict=True)},
+        sources={text(n): int(s) for n, s in zip(names, sources, strict=True)},
+    )

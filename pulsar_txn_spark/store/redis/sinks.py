@@ -1,0 +1,90 @@
+"""Pointers of sinks, and what a query has begun, on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.records import (
+    Code,
+    PointerRead,
+    SinkEntry,
+)
+from pulsar_txn_spark.store.redis.scripts import (
+    Arg,
+    Call,
+    Scripts,
+    pairs,
+    text,
+)
+
+_SINKS_KEPT = 256  # sinks of a query that are remembered: a job has a handful of them
+_PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
+
+
+class RedisSinkStore:
+    """Pointers of sinks: the tag ``{sink:<id>}``."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def read_pointer(self, sink: str, query: str) -> PointerRead:
+        """Read a sink's pointers."""
+        reply = self._scripts.run(
+            Call("pointer_read", f"sink:{sink}", ["pointers", "current"], [query])
+        )
+        return PointerRead(text(reply[2]), reply[3], reply[4])
+
+    def swap_pointer(
+        self, sink: str, query: str, expected: PointerRead, pointer: bytes, *, current: str
+    ) -> bool:
+        """Write a query's pointer, and which query is alive, if both still are what was read."""
+        args: list[Arg] = [query, expected.current_query, expected.own, pointer, current]
+        # A query that takes over has ended what the current pointer names, and no later batch.
+        args.append(expected.current)
+        call = Call("pointer_cas", f"sink:{sink}", ["pointers", "current"], args, Step.BEGIN)
+        reply = self._scripts.run(call)
+        if text(reply[1]) == Code.OK:
+            return True
+        # The own write of a request whose reply was lost is no conflict.
+        return text(reply[2]) == current and reply[3] == pointer
+
+
+class RedisQueryStore:
+    """What a query's sinks and sources have begun: the tag ``{query:<id>}``."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def register_sink(
+        self, query: str, sink: str, batch: int, attempt: str
+    ) -> dict[str, SinkEntry]:
+        """Register that a sink of a query begins a batch in an attempt (``sink_register.lua``)."""
+        args: list[Arg] = [sink, batch, attempt, _SINKS_KEPT]
+        reply = self._scripts.run(Call("sink_register", f"query:{query}", ["sinks"], args))
+        return _sink_entries(reply[2:])
+
+    def read_sinks(self, query: str) -> dict[str, SinkEntry]:
+        """Read which batch each sink of a query has begun last, and in which attempt."""
+        reply = self._scripts.run(Call("sink_list", f"query:{query}", ["sinks"], []), [0, "OK"])
+        return _sink_entries(reply[2:])
+
+    def register_plan(self, query: str, batch: str, source: str, plan: bytes) -> None:
+        """Register what a source reads in a micro-batch."""
+        tag = f"query:{query}"
+        args: list[Arg] = [source, plan, batch, f"{{{tag}}}:plans:", _PLANS_KEPT]
+        self._scripts.run(Call("plan_register", tag, [f"plans:{batch}", "batches"], args))
+
+    def read_plans(self, query: str, batch: str) -> dict[str, bytes]:
+        """Read what was registered for a micro-batch."""
+        call = Call("plan_read", f"query:{query}", [f"plans:{batch}"], [])
+        reply = self._scripts.run(call, [0, "OK"])
+        return dict(pairs(reply[2:]))
+
+
+def _sink_entries(values: Sequence[bytes]) -> dict[str, SinkEntry]:
+    found = {}
+    for sink, entry in pairs(values):
+        batch, _, attempt = text(entry).partition("|")
+        found[sink] = SinkEntry(int(batch), attempt)
+    return found

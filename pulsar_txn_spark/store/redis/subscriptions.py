@@ -1,0 +1,287 @@
+"""Cursors and acknowledgements on Redis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pulsar_txn_spark import metrics
+from pulsar_txn_spark.errors import (
+    StoreCorruptError,
+)
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.ack_ranges import AckInterval, HeldRange, SubscriptionState
+from pulsar_txn_spark.store.records import (
+    AckRequest,
+    Answer,
+    Code,
+    Cursor,
+    CursorStart,
+    SubscriptionRef,
+    TxnId,
+)
+from pulsar_txn_spark.store.redis.scripts import (
+    Arg,
+    Call,
+    Scripts,
+    as_answer,
+    pairs,
+    text,
+)
+
+_RANGES_KEPT = 10_000  # acknowledged ranges of a subscription: 1 MB that a replay reads in one step
+
+
+class RedisSubscriptionStore:
+    """Cursors and acknowledgements in segments: the tag ``{seg:<id>}``."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def inherit_cursor(
+        self,
+        segment: str,
+        subscription: str,
+        query: str,
+        planted: str = "",
+        source_incarnation: int = 0,
+    ) -> Answer:
+        """Let a subscription stand before a segment's first entry (``cursor_inherit.lua``)."""
+        keys = [f"cursor:{subscription}", "subscriptions"]
+        args: list[Arg] = [query, EARLIEST.padded(), subscription, planted, source_incarnation]
+        return self._scripts.answer(Call("cursor_inherit", f"seg:{segment}", keys, args))
+
+    def release_cursors(
+        self, subscription: str, query: str, positions: Mapping[str, Position]
+    ) -> list[Answer]:
+        """Note for each segment up to where nobody asks again (``cursor_release.lua``)."""
+        calls = [
+            Call(
+                "cursor_release",
+                f"seg:{segment}",
+                [f"cursor:{subscription}"],
+                [query, position.padded()],
+            )
+            for segment, position in positions.items()
+        ]
+        return [as_answer(reply) for reply in self._scripts.run_all(calls)] if calls else []
+
+    def delete_cursor(self, segment: str, subscription: str) -> Answer:
+        """Delete a subscription in a segment (``cursor_delete.lua``)."""
+        keys = [
+            f"cursor:{subscription}",
+            f"pending-acks:{subscription}",
+            "subscriptions",
+            f"ack-ranges:{subscription}",
+        ]
+        return self._scripts.answer(Call("cursor_delete", f"seg:{segment}", keys, [subscription]))
+
+    def names(self, segment: str) -> list[str]:
+        """Return the names of a segment's subscriptions, sorted."""
+        reply = self._scripts.run(
+            Call("subscription_list", f"seg:{segment}", ["subscriptions"], [])
+        )
+        return sorted(text(value) for value in reply[2:])
+
+    def read_cursors(self, segments: Sequence[str], subscription: str) -> list[Cursor | None]:
+        """Read a subscription's cursor in each segment."""
+        calls = [
+            Call("cursor_read", f"seg:{segment}", [f"cursor:{subscription}"], [])
+            for segment in segments
+        ]
+        with self._scripts.timed(metrics.ACKS_BY_SUBSCRIPTION):
+            replies = self._scripts.run_all(calls)
+        return [_as_cursor(reply[2:]) for reply in replies]
+
+    def claim_cursor(
+        self,
+        segment: str,
+        subscription: str,
+        query: str,
+        source_incarnation: int,
+        start: Position,
+    ) -> Answer:
+        """Claim a subscription for a query (``cursor_claim.lua``)."""
+        keys = [f"cursor:{subscription}", "subscriptions"]
+        args: list[Arg] = [query, source_incarnation, start.padded(), subscription, "", ""]
+        return self._scripts.answer(Call("cursor_claim", f"seg:{segment}", keys, args))
+
+    def claim_cursors(
+        self,
+        subscription: str,
+        query: str,
+        source_incarnation: int,
+        starts: Mapping[str, Position],
+        *,
+        asks_only: bool = False,
+    ) -> list[Answer]:
+        """Claim a subscription in several segments, only there (``cursor_claim.lua``).
+
+        With `asks_only`, tell what the answers would be, and change nothing.
+        """
+        asks = "1" if asks_only else ""
+        calls = [
+            Call(
+                "cursor_claim",
+                f"seg:{segment}",
+                [f"cursor:{subscription}", "subscriptions"],
+                [query, source_incarnation, start.padded(), subscription, "1", asks],
+            )
+            for segment, start in starts.items()
+        ]
+        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+
+    def plant_cursors(
+        self, subscription: str, starts: Mapping[str, CursorStart], planted: str = ""
+    ) -> list[Answer]:
+        """Let a subscription exist where it has no cursor, in this order (``cursor_plant.lua``)."""
+        calls = [
+            Call(
+                "cursor_plant",
+                f"seg:{segment}",
+                [f"cursor:{subscription}", "subscriptions", "state"],
+                [start.position.padded(), subscription, planted, "1" if start.may_skip else ""],
+            )
+            for segment, start in starts.items()
+        ]
+        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+
+    def reset_cursor(
+        self,
+        segment: str,
+        subscription: str,
+        to: CursorStart | None,
+        seen: Cursor | None,
+        source_incarnation: int = 0,
+    ) -> Answer:
+        """Put a cursor elsewhere, owned by nobody, unless it has changed (``cursor_reset.lua``)."""
+        keys = [
+            f"cursor:{subscription}",
+            f"pending-acks:{subscription}",
+            "subscriptions",
+            f"ack-ranges:{subscription}",
+            "state",
+        ]
+        args: list[Arg] = [
+            subscription,
+            to.position.padded() if to else "",
+            seen.generation if seen else "",
+            seen.acknowledged.padded() if seen else "",
+            "1" if to and to.may_skip else "",
+            source_incarnation,
+        ]
+        return self._scripts.answer(Call("cursor_reset", f"seg:{segment}", keys, args))
+
+    def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[Answer]:
+        """Place pending acknowledgements (``ack_place.lua``)."""
+        calls = [
+            Call(
+                "ack_place",
+                f"seg:{ack.segment}",
+                [
+                    f"cursor:{ack.subscription}",
+                    f"pending-acks:{ack.subscription}",
+                    "closed",
+                    "resolved",
+                ],
+                [
+                    txn.key,
+                    txn.tc,
+                    txn.counter,
+                    ack.query,
+                    ack.start.padded(),
+                    ack.end.padded(),
+                    ack.sink,
+                    ack.batch,
+                    ack.source_incarnation,
+                ],
+                Step.PENDING_ACK,
+            )
+            for ack in acks
+        ]
+        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+
+    def ack_individual(
+        self,
+        txn: TxnId,
+        where: SubscriptionRef,
+        intervals: Sequence[AckInterval],
+        *,
+        normal: bool = False,
+    ) -> Answer:
+        """Hold single messages for a transaction (``ack_individual.lua``)."""
+        args: list[Arg] = ["normal" if normal else "txn", _RANGES_KEPT]
+        for interval in intervals:
+            args += [interval.start.padded(), interval.end.padded()]
+        return self._scripts.answer(_ack_call("ack_individual", txn, where, args))
+
+    def ack_cumulative(self, txn: TxnId, where: SubscriptionRef, interval: AckInterval) -> Answer:
+        """Hold everything up to a message for a transaction (``ack_cumulative.lua``)."""
+        args: list[Arg] = [interval.start.padded(), interval.end.padded()]
+        return self._scripts.answer(_ack_call("ack_cumulative", txn, where, args))
+
+    def read_acks(self, segment: str, subscription: str) -> SubscriptionState | None:
+        """Read what a subscription has acknowledged; None if nobody has claimed it."""
+        keys = [
+            f"cursor:{subscription}",
+            f"pending-acks:{subscription}",
+            f"ack-ranges:{subscription}",
+        ]
+        reply = self._scripts.run(Call("ack_read", f"seg:{segment}", keys, []))
+        return None if text(reply[1]) == Code.UNCLAIMED else _as_acks(reply)
+
+
+def _ack_call(name: str, txn: TxnId, where: SubscriptionRef, args: Sequence[Arg]) -> Call:
+    keys = [
+        f"cursor:{where.subscription}",
+        f"pending-acks:{where.subscription}",
+        "closed",
+        "resolved",
+        f"ack-ranges:{where.subscription}",
+        f"pending-ranges:{where.subscription}:{txn.key}",
+    ]
+    head: list[Arg] = [txn.key, txn.tc, txn.counter, where.owner, where.incarnation]
+    return Call(name, f"seg:{where.segment}", keys, [*head, *args], Step.PENDING_ACK)
+
+
+def _as_interval(start: str, end: str) -> AckInterval:
+    return AckInterval(MessagePosition.from_padded(start), MessagePosition.from_padded(end))
+
+
+def _as_acks(reply: list[Any]) -> SubscriptionState:
+    ranges = []
+    for member in reply[5]:
+        start, end, holder = text(member).split(" ")
+        ranges.append(HeldRange(_as_interval(start, end), holder))
+    for txn, record in pairs(reply[4]):
+        ack = json.loads(record)
+        if "last" in ack:  # a query holds one range, which stands in the record itself
+            ranges.append(HeldRange(_as_interval(ack["start"], ack["last"]), txn))
+    cursor = MessagePosition.from_padded(text(reply[2]))
+    return SubscriptionState(cursor, int(reply[3]), tuple(sorted(ranges)))
+
+
+def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
+    fields = {name: text(value) for name, value in pairs(flat)}
+    if not fields:
+        return None
+    try:
+        position, taken = MessagePosition.from_padded(fields["position"]).taken_after
+        upto = fields.get("released", fields["position"])
+        released = MessagePosition.from_padded(upto).taken_after[0]
+        return Cursor(
+            position=position,
+            query=fields["query"],
+            generation=int(fields["generation"]),
+            txn=fields.get("txn", ""),
+            sink=fields.get("sink", ""),
+            batch=fields.get("batch", ""),
+            taken=taken,
+            incarnation=int(fields.get("source", "0")),
+            released=released,
+            planted=fields.get("planted", ""),
+        )
+    except KeyError as error:
+        raise StoreCorruptError(f"a cursor lacks its field {error}") from error
