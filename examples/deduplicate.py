@@ -29,7 +29,7 @@ def main(spark: SparkSession, place: Place) -> None:
         spark.readStream.format("pulsar_txn")
         .options(**options, topic="payments", subscription="deduplicate")
         .option("startingOffsets", "subscription")
-        .option("maxMessagesPerTrigger", 40)
+        .option("maxMessagesPerTrigger", 80)
         .load()
         # Spark keeps the keys of ten minutes in its state, which its checkpoint holds.
         .withWatermark("__eventTime", "10 minutes")

@@ -114,8 +114,8 @@ def test_no_example_is_without_a_test() -> None:
         module.__name__ for module in (backfill, deduplicate, fan_out, join, service)
     }
     assert {path.stem for path in EXAMPLES} == tested
-    listed = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "examples/quickstart.py" in listed
+    listed = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    assert all(f"[{path.name}]({path.name})" in listed for path in EXAMPLES)
 
 
 # -- snippets --------------------------------------------------------------------------------------
