@@ -12,6 +12,7 @@ import pulsar_txn_spark
 from pulsar_txn_spark.cli import (
     doctor,
     op_log,
+    server,
     subscriptions,
     sweep,
     topic_settings,
@@ -26,7 +27,7 @@ from pulsar_txn_spark.errors import PulsarTxnError
 app = Commands(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
-    help="The command ``pulsar-txn``: topics, transactions, subscriptions, sweeps and a check-up.",
+    help="Topics, transactions, subscriptions, sweeps, a check-up, and the embedded server.",
 )
 
 _GROUPS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
@@ -67,6 +68,14 @@ _GROUPS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
             "describe": subscriptions.subscription_describe,
             "reset": subscriptions.subscription_reset,
             "delete": subscriptions.subscription_delete,
+        },
+    ),
+    "server": (
+        "The embedded server.",
+        {
+            "start": server.start,
+            "stop": server.stop,
+            "status": server.status,
         },
     ),
 }

@@ -71,7 +71,9 @@ maxmemory-policy noeviction
 """
 
 
-class _Answer(enum.Enum):
+class Answer(enum.Enum):
+    """What a PING on a server's socket brings."""
+
     READY = enum.auto()
     LOADING = enum.auto()
     ABSENT = enum.auto()
@@ -164,9 +166,9 @@ def ensure_server(path: str | None) -> str:
     give_up_loading = time.monotonic() + _LOADING_TIMEOUT_S
     while True:
         answer = _probe(address)
-        if answer is _Answer.READY:
+        if answer is Answer.READY:
             return address
-        if answer is _Answer.ABSENT:
+        if answer is Answer.ABSENT:
             lock = _claim(folder)
             if lock is not None:
                 try:
@@ -176,10 +178,10 @@ def ensure_server(path: str | None) -> str:
                     launched = True
                 finally:
                     os.close(lock)
-        deadline = give_up_loading if answer is _Answer.LOADING else give_up
+        deadline = give_up_loading if answer is Answer.LOADING else give_up
         if time.monotonic() > deadline:
             raise StoreUnavailableError(_mute(folder, address, answer))
-        if answer is _Answer.LOADING:
+        if answer is Answer.LOADING:
             # The bound on the first answer counts anew once the data is there.
             give_up = time.monotonic() + _LAUNCH_TIMEOUT_S
         time.sleep(pause_s)
@@ -223,6 +225,41 @@ def stop_server(path: str | None) -> bool:
         time.sleep(0.005)
 
 
+def examine_server(path: str | None) -> tuple[bool, Answer]:
+    """Look at the folder's server; nothing is started or created.
+
+    Returns
+    -------
+    bool
+        Whether a server that was started for this folder is alive: it holds ``server.lock``.
+    Answer
+        What a PING on the folder's socket brings.
+
+    Raises
+    ------
+    StoreUnavailableError
+        If this user may not read the folder, or if it is no folder.
+    """
+    folder = server_folder(path)
+    try:
+        descriptor = os.open(folder / "server.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False, _probe(socket_path(path))
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"The folder {folder} of the embedded store cannot be read: {error.strerror}. It "
+            "belongs to another user, or it is no folder of an embedded store."
+        ) from error
+    try:
+        # Shared and only for a moment: a process that starts the server meanwhile tries again.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True, _probe(socket_path(path))
+    finally:
+        os.close(descriptor)
+    return False, _probe(socket_path(path))
+
+
 def _command(address: str, command: bytes) -> bytes | None:
     """Send one inline command on a connection of its own; None = nobody listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -240,15 +277,15 @@ def _command(address: str, command: bytes) -> bytes | None:
             return b""
 
 
-def _probe(address: str) -> _Answer:
+def _probe(address: str) -> Answer:
     reply = _command(address, b"PING\r\n")
     if reply is None:
-        return _Answer.ABSENT
+        return Answer.ABSENT
     if not reply:
-        return _Answer.SILENT
+        return Answer.SILENT
     if reply.startswith(b"-LOADING"):
-        return _Answer.LOADING
-    return _Answer.READY
+        return Answer.LOADING
+    return Answer.READY
 
 
 def _claim(folder: Path) -> int | None:
@@ -377,11 +414,11 @@ def _died(folder: Path) -> str:
     )
 
 
-def _mute(folder: Path, address: str, answer: _Answer) -> str:
-    bound_s = _LOADING_TIMEOUT_S if answer is _Answer.LOADING else _LAUNCH_TIMEOUT_S
+def _mute(folder: Path, address: str, answer: Answer) -> str:
+    bound_s = _LOADING_TIMEOUT_S if answer is Answer.LOADING else _LAUNCH_TIMEOUT_S
     state = {
-        _Answer.LOADING: "is still loading its append-only file",
-        _Answer.SILENT: "accepts connections but does not answer a PING",
+        Answer.LOADING: "is still loading its append-only file",
+        Answer.SILENT: "accepts connections but does not answer a PING",
     }.get(answer, "runs (it holds server.lock) but does not listen")
     return (
         f"The embedded server in {folder} {state} at {address} after {bound_s:.0f} s. Its pid is "

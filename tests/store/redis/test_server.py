@@ -170,13 +170,13 @@ def test_a_server_that_still_loads_its_data_is_waited_for(
     answers = []
     probe = server._probe
 
-    def recorded(address: str) -> server._Answer:
+    def recorded(address: str) -> server.Answer:
         answers.append(probe(address))
         return answers[-1]
 
     monkeypatch.setattr(server, "_probe", recorded)
     server.ensure_server(folder)
-    assert server._Answer.LOADING in answers
+    assert server.Answer.LOADING in answers
     assert client_of(folder).dbsize() == 4000
 
 
@@ -192,7 +192,7 @@ def test_a_connection_to_a_server_that_still_loads_waits_too(
     monkeypatch.setattr(server, "_SETTINGS", server._SETTINGS + "key-load-delay 200\n")
     other = threading.Thread(target=server.ensure_server, args=(folder,))
     other.start()
-    while server._probe(server.socket_path(folder)) is not server._Answer.LOADING:
+    while server._probe(server.socket_path(folder)) is not server.Answer.LOADING:
         pass
     assert client.dbsize() == 4000
     other.join()
