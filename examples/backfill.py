@@ -8,14 +8,15 @@ from __future__ import annotations
 from common import Place, local_spark, place_of
 from pyspark.sql import SparkSession
 
-import pulsar_txn_spark
+from pulsar_txn_spark import Admin
 
 
 def main(spark: SparkSession, place: Place) -> None:
     """Write temperatures in Fahrenheit, and backfill a topic with them in Celsius."""
     options = place.options
+    admin = Admin(options)
     for topic in ("fahrenheit", "celsius"):
-        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
+        admin.create_topic(topic, segments=2, exist_ok=True)
 
     measured = spark.range(500).selectExpr(
         "CAST(32 + id AS STRING) AS value", "concat('sensor ', id % 5) AS __key"

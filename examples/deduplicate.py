@@ -8,14 +8,15 @@ from __future__ import annotations
 from common import Place, local_spark, place_of
 from pyspark.sql import SparkSession
 
-import pulsar_txn_spark
+from pulsar_txn_spark import Admin
 
 
 def main(spark: SparkSession, place: Place) -> None:
     """Send 100 payments, 50 of them twice, and count what comes out."""
     options = place.options
+    admin = Admin(options)
     for topic in ("payments", "unique-payments"):
-        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
+        admin.create_topic(topic, segments=2, exist_ok=True)
 
     # The payment's id is the key. Half of the payments are retries of the producer.
     payments = spark.range(150).selectExpr(

@@ -8,15 +8,15 @@ from __future__ import annotations
 from common import Place, local_spark, place_of
 from pyspark.sql import DataFrame, SparkSession
 
-import pulsar_txn_spark
-from pulsar_txn_spark import BatchTransaction, transactional
+from pulsar_txn_spark import Admin, BatchTransaction, transactional
 
 
 def main(spark: SparkSession, place: Place) -> None:
     """Write flights, split them by their delay, and count the rows of each topic."""
     options = place.options
+    admin = Admin(options)
     for topic in ("flights", "late", "on-time", "daily"):
-        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
+        admin.create_topic(topic, segments=2, exist_ok=True)
 
     flights = spark.range(300).selectExpr(
         "to_json(named_struct('flight', id, 'delay', id % 30)) AS value",

@@ -8,14 +8,15 @@ from __future__ import annotations
 from common import Place, local_spark, place_of
 from pyspark.sql import DataFrame, SparkSession
 
-import pulsar_txn_spark
+from pulsar_txn_spark import Admin
 
 
 def main(spark: SparkSession, place: Place) -> None:
     """Write orders and payments, join them, and show the invoices."""
     options = place.options
+    admin = Admin(options)
     for topic in ("orders", "receipts", "invoices"):
-        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
+        admin.create_topic(topic, segments=2, exist_ok=True)
 
     # Of 100 orders every second one is paid, a minute later.
     rows = spark.range(100).selectExpr("CAST(id AS STRING) AS __key", "1700000000 + id AS t", "id")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from common import Place, local_spark, place_of
 from pyspark.sql import SparkSession
 
-import pulsar_txn_spark
+from pulsar_txn_spark import Admin
 
 
 def main(spark: SparkSession, place: Place) -> None:
@@ -19,8 +19,9 @@ def main(spark: SparkSession, place: Place) -> None:
     options = place.options
 
     # 1. Topics are created explicitly, never by writing to them.
+    admin = Admin(options)
     for topic in ("events", "shouted"):
-        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
+        admin.create_topic(topic, segments=2, exist_ok=True)
 
     # 2. A batch write is one transaction.
     events = spark.range(1000).selectExpr(

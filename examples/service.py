@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from common import Place, place_of
 
-import pulsar_txn_spark
-from pulsar_txn_spark import client
+from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.errors import ReceiveTimeoutError
 
 
 def main(place: Place) -> None:
     """Send three orders, answer each with an invoice, and read the invoices."""
     options = place.options
+    admin = Admin(options)
     for topic in ("orders", "invoices"):
-        pulsar_txn_spark.Admin(options).create_topic(topic, segments=2, exist_ok=True)
+        admin.create_topic(topic, segments=2, exist_ok=True)
 
     with client.connect(options) as service:
         with service.producer("orders") as orders, service.new_txn() as txn:
