@@ -17,7 +17,7 @@ from pulsar_txn_spark.cli.format_lookup import Lookup
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
 from pulsar_txn_spark.engine.components import runtime
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 
 AWAY = {"service.url": "pulsar://127.0.0.1:1", "admin.url": "http://127.0.0.1:1"}
 

@@ -23,11 +23,9 @@ from pulsar_txn_spark.errors import OptionError, SchemaError, StoreUnavailableEr
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import checked_event_times, checked_properties
 from pulsar_txn_spark.spark.rows import EVENT_TIME, PROPERTIES, VALUE, to_row_batch
-from pulsar_txn_spark.spark.source.reader import (
-    PulsarTxnReader,
-    PulsarTxnStreamReader,
-    check_source,
-)
+from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.source.topics import check_source
 from pulsar_txn_spark.store.redis.connection import connect
 
 READ = Use.READ | Use.STREAM

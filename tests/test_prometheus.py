@@ -670,7 +670,7 @@ def test_a_stream_source_serves_when_it_runs_and_outlives_a_taken_port(
 ) -> None:
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
-    from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader  # noqa: PLC0415
+    from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader  # noqa: PLC0415
 
     run.topics.create(TOPIC, 1)
     taken = prometheus.MetricsServer("127.0.0.1", 0)

@@ -33,7 +33,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.spark.sink.task import WriteTarget
-from pulsar_txn_spark.spark.source.reader import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SegmentPartition
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
 from pulsar_txn_spark.txn.transaction_buffer import Visibility

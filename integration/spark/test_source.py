@@ -11,14 +11,18 @@ from pyspark.sql import functions as f
 from integration.support.spark import FORMAT, NO_PANDAS_3, Lab, Meeting, ended, failure, on_value
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.spark.source.reader import descriptor_of
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
 
 
+def descriptors(lab: Lab, topic: str) -> list[str]:
+    """Return what names each segment within its topic."""
+    return [segment.id.rpartition("/")[2] for segment in lab.segments(topic)]
+
+
 def offsets(lab: Lab, topic: str, *positions: Position | str) -> str:
     """Write offsets as the options take them, one for each segment."""
-    names = [descriptor_of(segment) for segment in lab.segments(topic)]
+    names = descriptors(lab, topic)
     return json.dumps({topic: dict(zip(names, map(str, positions), strict=False))})
 
 
@@ -149,7 +153,7 @@ def test_a_trigger_takes_no_more_than_its_limit_and_the_progress_shows_the_lag(l
 
     rows, sources = sizes(maxMessagesPerTrigger=2)
     assert rows == [2, 2, 1]
-    (descriptor,) = (descriptor_of(segment) for segment in lab.segments(source))
+    (descriptor,) = descriptors(lab, source)
     ends, latest = (
         [json.loads(s[key])["topics"][source]["segments"][descriptor]["p"] for s in sources]
         for key in ("endOffset", "latestOffset")

@@ -34,7 +34,7 @@ class PulsarTxnDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of the source, after its options were checked."""
         from pulsar_txn_spark.spark.rows import READ_SCHEMA
-        from pulsar_txn_spark.spark.source.reader import check_source
+        from pulsar_txn_spark.spark.source.topics import check_source
 
         check_source(self.options)
         return READ_SCHEMA
@@ -42,7 +42,7 @@ class PulsarTxnDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
         from pulsar_txn_spark.spark.rows import check_readable
-        from pulsar_txn_spark.spark.source.reader import PulsarTxnReader
+        from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
 
         check_readable(schema)
         return PulsarTxnReader(self.options, schema)
@@ -50,7 +50,7 @@ class PulsarTxnDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a stream reader."""
         from pulsar_txn_spark.spark.rows import check_readable
-        from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
+        from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 
         try:
             check_readable(schema)

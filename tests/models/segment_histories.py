@@ -28,7 +28,8 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
-from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader, SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.records import EndedBy, TxnState
@@ -183,7 +184,7 @@ class SourceReader:
         }
         self._reader = PulsarTxnStreamReader(options, StructType())
         self._at: dict[str, Any] = self._reader.initialOffset()
-        self._run = self._reader._segments.run
+        self._run = self._reader._planner.run
         self.found: dict[str, list[int]] = defaultdict(list)
 
     def read(self, most: int | None = None) -> bool:

@@ -22,7 +22,8 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.retention import Retention, RetentionSweep
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.idle import IdleWatch
-from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader, SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import AckRequest, Code, EndedBy
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
@@ -273,7 +274,7 @@ def test_whatever_happens_a_subscription_reads_every_row_once_and_nothing_is_kep
     redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     # A waiting source looks when something happens, or once a second: here it always looks.
-    monkeypatch.setattr(IdleWatch, "still", lambda *_: False)
+    monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
     run = runtime(Options({"store.path": redis_path}, Use.CONNECT))
     history = History(run, redis_path, seed)
     history.play()

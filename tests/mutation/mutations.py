@@ -51,7 +51,7 @@ ADOPTION = "tests/segments/test_adoption.py"
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
 CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
-STARTS = "tests/spark/source/test_query_start.py"
+STARTS = "tests/spark/source/test_starting_offsets.py"
 ADMINS = "tests/admin/test_subscriptions.py"
 STRETCHES = "tests/models/test_subscription_histories.py"
 ANY_STRETCH = f"{STRETCHES}::test_each_stretch_of_a_subscription_delivers_what_it_must_once"
@@ -679,14 +679,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "offsets may run backwards",
         "INV-11",
         f"{SOURCE}::test_offsets_that_run_backwards_are_refused",
-        Edit(f"{SOURCE_CODE}/reader.py", "        if backwards:\n", "        if False:\n"),
+        Edit(f"{SOURCE_CODE}/stream.py", "    if backwards:\n", "    if False:\n"),
     ),
     mutation(
         "an executor may reach another store than the driver",
         "INV-11",
         f"{SOURCE}::test_an_executor_that_reaches_another_store_reads_nothing",
         Edit(
-            f"{SOURCE_CODE}/reader.py",
+            f"{SOURCE_CODE}/task.py",
             "    if run.store.identity.uuid != partition.store_uuid:\n",
             "    if False:\n",
         ),
@@ -1431,9 +1431,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the seq in the source's offset is not compared",
         "INV-11",
         f"{HISTORIES}::test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by",
-        Edit(
-            f"{SOURCE_CODE}/reader.py", "            store.bear_witness(\n", "            dict(\n"
-        ),
+        Edit(f"{SOURCE_CODE}/planner.py", "        store.bear_witness(last_seen)\n", ""),
     ),
     mutation(
         "a tag whose maker died before it was registered is relied on",
@@ -2010,7 +2008,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "one domain",
         f"{DOMAIN}::test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours",
         Edit(
-            f"{SOURCE_CODE}/reader.py",
+            f"{SOURCE_CODE}/topics.py",
             '    if topic.startswith(f"{PULSAR_DOMAIN}://"):\n',
             "    if False:\n",
         ),
@@ -2499,8 +2497,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-10",
         f"{IDLE}::test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once",
         Edit(
-            f"{SOURCE_CODE}/reader.py",
-            "        if not any(now - since >= LEFT_ALONE_S for since in seen.values()):\n",
+            f"{SOURCE_CODE}/topics.py",
+            "        if not any("
+            "now - since >= CHANGE_GRACE_PERIOD_S for since in first_seen.values()):\n",
             "        if True:\n",
         ),
     ),
@@ -2520,9 +2519,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
         Edit(
-            f"{SOURCE_CODE}/reader.py",
-            "self._idle.before(segments.values(), topologies)",
-            "self._idle.before(segments.values(), ())",
+            f"{SOURCE_CODE}/stream.py",
+            "self._idle.watch(segments.values(), topologies)",
+            "self._idle.watch(segments.values(), ())",
         ),
     ),
     mutation(
@@ -2770,11 +2769,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-13",
         ANY_STRETCH,
         Edit(
-            f"{SOURCE_CODE}/reader.py",
-            "            if not subscription or not start.plants:\n",
-            "            if True:\n",
+            f"{SOURCE_CODE}/initial_offset.py",
+            "        if not subscription or not start.plants:\n",
+            "        if True:\n",
         ),
-        Edit(f"{SOURCE_CODE}/reader.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+        Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), own: start}", "{own: start}"),
     ),
     mutation(
         "a query's start makes no cursors, and rows go that it has not read",
@@ -2783,11 +2782,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_reset_to_here_stays_where_the_query_began_although_it_has_read_nothing,"
         "test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_further_on",
         Edit(
-            f"{SOURCE_CODE}/reader.py",
-            "            if not subscription or not start.plants:\n",
-            "            if True:\n",
+            f"{SOURCE_CODE}/initial_offset.py",
+            "        if not subscription or not start.plants:\n",
+            "        if True:\n",
         ),
-        Edit(f"{SOURCE_CODE}/reader.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+        Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), own: start}", "{own: start}"),
     ),
     mutation(
         "a trim does not look at the cursors again",
@@ -2810,10 +2809,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-13",
         f"{STARTS}::test_a_child_that_comes_while_the_query_starts_is_held_too",
         Edit(
-            f"{SOURCE_CODE}/reader.py",
-            "            if planted is not None and "
-            "set(segments) == set(reader.segments(reader.topologies())):\n",
-            "            if planted is not None:\n",
+            f"{SOURCE_CODE}/initial_offset.py",
+            "        if planted is not None and "
+            "set(segments) == set(readable_segments(planner.topologies())):\n",
+            "        if planted is not None:\n",
         ),
     ),
     mutation(
@@ -2821,12 +2820,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-13",
         f"{STARTS}::test_a_start_that_dies_half_way_is_done_again_and_skips_nothing",
         Edit(
-            f"{SOURCE_CODE}/query_start.py",
+            f"{SOURCE_CODE}/starting_offsets.py",
             "        if number_of(segment) >= numbers.get(name, topology.next_segment)\n",
             "",
         ),
         Edit(
-            f"{SOURCE_CODE}/reader.py",
+            f"{SOURCE_CODE}/stream.py",
             "        if ending.begun is not None and start == self._initial:",
             "        if False:",
         ),
@@ -2836,7 +2835,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{STARTS}::test_a_first_batch_without_a_subscription_is_repeated_from_where_it_began",
         Edit(
-            f"{SOURCE_CODE}/reader.py",
+            f"{SOURCE_CODE}/stream.py",
             "        if ending.begun is not None and start == self._initial:",
             "        if False:",
         ),
@@ -2845,13 +2844,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the first task claims only where it reads",
         "INV-13",
         f"{STARTS}::test_the_first_task_takes_the_subscription_in_every_segment",
-        Edit(f"{SOURCE_CODE}/reader.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+        Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), own: start}", "{own: start}"),
     ),
     mutation(
         "a query that was reset keeps a segment from its successor",
         "INV-9",
         f"{STARTS}::test_a_query_that_was_reset_keeps_nothing_from_its_successor",
-        Edit(f"{SOURCE_CODE}/reader.py", "        claim(everywhere, asks_only=True)\n", ""),
+        Edit(f"{SOURCE_CODE}/task.py", "        claim(everywhere, asks_only=True)\n", ""),
     ),
     mutation(
         "a reset does not shut out the queries that have started before",
@@ -2943,7 +2942,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{STARTS}::test_a_committed_batch_is_replayed_although_its_segment_was_deleted",
         Edit(
-            f"{SOURCE_CODE}/reader.py",
+            f"{SOURCE_CODE}/task.py",
             "not batch_is_committed(run.store, facts.query, facts.batch)",
             "facts.query",
         ),
@@ -2954,7 +2953,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{STARTS}::test_a_batch_that_was_not_committed_and_has_lost_its_rows_is_an_error,"
         "test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error",
         Edit(
-            f"{SOURCE_CODE}/reader.py",
+            f"{SOURCE_CODE}/task.py",
             "not facts.query or not batch_is_committed(run.store, facts.query, facts.batch)",
             "False",
         ),

@@ -28,7 +28,7 @@ from pulsar_txn_spark.segments.scaler import Scaler
 from pulsar_txn_spark.segments.scaling import Decision, ScalingPolicy
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.spark.source.reader import check_source
+from pulsar_txn_spark.spark.source.topics import check_source
 from pulsar_txn_spark.store.records import Code, CursorStart, EndedBy, TxnId, TxnState
 from tests.models.segment_histories import Reader, Task, record_batch
 

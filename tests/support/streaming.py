@@ -14,15 +14,13 @@ from unittest import mock
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-import pulsar_txn_spark.spark.source.reader as source_module
 from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.source import task as task_module
 from pulsar_txn_spark.spark.source.idle import IdleWatch
-from pulsar_txn_spark.spark.source.reader import (
-    PulsarTxnStreamReader,
-    SegmentPartition,
-    read_partition,
-)
+from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
 from pulsar_txn_spark.txn.batch import BatchKey, BatchTransactions, new_nonce
 
@@ -80,8 +78,8 @@ class StreamingQuery:
         batch = self.committed
         # A waiting source looks when something happens, or once a second: here it always looks.
         with (
-            mock.patch.object(IdleWatch, "still", return_value=False),
-            mock.patch.object(IdleWatch, "before"),
+            mock.patch.object(IdleWatch, "unchanged_since", return_value=False),
+            mock.patch.object(IdleWatch, "watch"),
         ):
             if len(self.offsets) == batch and not self._plan(batch):
                 return False
@@ -118,7 +116,7 @@ class StreamingQuery:
         facts = TaskFacts(self.id, self.committed, run_id, number, next(_attempts))
         with (
             mock.patch.object(TaskFacts, "of_task", return_value=facts),
-            mock.patch.object(source_module, "spare_collections"),
+            mock.patch.object(task_module, "spare_collections"),
         ):
             batches = list(read_partition(partition, SCHEMA))
         return [

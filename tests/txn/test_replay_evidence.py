@@ -23,9 +23,9 @@ from pulsar_txn_spark.spark.rows import READ_SCHEMA
 from pulsar_txn_spark.spark.sink import writers as sink_module
 from pulsar_txn_spark.spark.sink.fingerprint import MODULUS, RowsGiven, fingerprint_of
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
-from pulsar_txn_spark.spark.source import reader as source_module
+from pulsar_txn_spark.spark.source import stream as source_module
 from pulsar_txn_spark.spark.source.offsets import SourceOffset
-from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan

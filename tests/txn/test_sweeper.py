@@ -14,7 +14,7 @@ from pulsar_txn_spark.errors import StoreCorruptError, StoreError, TransactionNo
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.store.records import Code, TxnState
 from pulsar_txn_spark.store.redis import segments
 from pulsar_txn_spark.txn import sweeper as sweeper_module

@@ -1,10 +1,10 @@
-"""What a source need not ask for while nothing happens.
+"""Spares an idle source the polls that would find nothing.
 
-Spark asks an idle source for its latest offset a hundred times a second. A source that has found
-nothing beyond its start need not look again before something happens to its segments; every look
-that it does take is a whole one (INV-4). So a wake-up that came too often costs a look, and one
-that does not come (a lease that ended, a topic that matches a pattern only now, rows that a
-stranger's producer wrote to a segment's topic) a second.
+Spark asks an idle source for its latest offset a hundred times a second. A poll that has found
+nothing beyond its start is not repeated until an event concerns one of its segments. Every poll
+that does run is a complete one (INV-4). A superfluous event therefore costs one poll, and one that
+does not come costs a second of delay: the end of a lease, a topic that matches a pattern only now,
+or rows that another producer wrote to a segment's topic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pulsar_txn_spark.txn.watcher import SegmentWatcher
 
 
 class IdleWatch:
-    """Remembers a look that found nothing, and watches for what could change that.
+    """Remembers a poll that found nothing, and watches for what could change that.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class IdleWatch:
         self._watcher: SegmentWatcher | None = None
         self._nothing_beyond: Mapping[str, Any] | None = None
 
-    def still(self, start: Mapping[str, Any]) -> bool:
+    def unchanged_since(self, start: Mapping[str, Any]) -> bool:
         """Tell whether there is certainly nothing new beyond `start`."""
         if self._watcher is None or start != self._nothing_beyond:
             return False
@@ -41,13 +41,13 @@ class IdleWatch:
             if not self._watcher.poll():
                 return True
         except PulsarTxnError:
-            # What is wrong is found by the look that comes now, and reported by it.
+            # The poll that comes now meets the same error, and reports it.
             self.close()
         self._nothing_beyond = None
         return False
 
-    def begin(self) -> None:
-        """Forget what has happened up to now: a look at everything comes next.
+    def before_poll(self) -> None:
+        """Forget the events up to now: a complete poll comes next.
 
         Raises
         ------
@@ -56,12 +56,12 @@ class IdleWatch:
         if self._watcher is not None:
             self._watcher.poll()
 
-    def before(self, segments: Collection[SegmentRef], topics: Iterable[str]) -> None:
-        """Watch these segments and topics from now on; call it before looking at the segments.
+    def watch(self, segments: Collection[SegmentRef], topics: Iterable[str]) -> None:
+        """Watch these segments and topics from now on; call it before reading the segments' ends.
 
-        What is new among them is looked at once more: a topic may have changed since its topology
-        was read. Who writes to a topic of Pulsar's own domain announces nothing: with one of those
-        every question is a look.
+        A segment or topic that was not watched before leads to one more poll: a topic may have
+        changed since its topology was read. Producers of a native topic send no events, so with
+        one of those nothing is watched, and nothing is spared.
 
         Raises
         ------
@@ -74,17 +74,17 @@ class IdleWatch:
             self._watcher = self._run.watcher()
         self._watcher.follow([segment.id for segment in segments], list(topics))
 
-    def after(
-        self, start: Mapping[str, Any], held: Mapping[str, Iterable[TxnId]], *, nothing: bool
+    def after_poll(
+        self, start: Mapping[str, Any], blocked_by: Mapping[str, Iterable[TxnId]], *, is_empty: bool
     ) -> None:
-        """Note what a look has found: whether anything, and who holds which segment."""
-        self._nothing_beyond = dict(start) if nothing else None
+        """Note whether a poll has found nothing, and which transactions block which segment."""
+        self._nothing_beyond = dict(start) if is_empty else None
         if self._watcher is not None:
-            for segment, txns in held.items():
+            for segment, txns in blocked_by.items():
                 self._watcher.held(segment, txns)
 
     def close(self) -> None:
-        """Watch nothing any more; until :meth:`before`, every question is a look."""
+        """Watch nothing any more; until :meth:`watch`, nothing is spared."""
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             with suppress(PulsarTxnError):

@@ -25,9 +25,13 @@ from typing import Any
 
 from pulsar_txn_spark.errors import DataLossError, StoreRolledBackError
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.records import StoreIdentity
 
 FORMAT = 1
+
+SegmentKey = tuple[str, str]
+"""A topic's full name, and the descriptor of one of its segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,35 @@ class TopicOffset:
     incarnation: str
     segments: Mapping[str, SegmentOffset] = field(default_factory=dict)
 
+    def require_topology(self, name: str, topology: Topology) -> None:
+        """Fail closed if the topic was created again since, or has lost a segment.
+
+        Raises
+        ------
+        DataLossError
+        """
+        if topology.incarnation != self.incarnation:
+            raise DataLossError(
+                f"topic {name} was deleted and created again since the checkpoint was written "
+                f"(incarnation {self.incarnation}, now {topology.incarnation}): what was not "
+                "read then is gone. Start with a new checkpoint"
+            )
+        known = dict.fromkeys(segment.descriptor for segment in topology.segments)
+        for descriptor in self.segments:
+            if descriptor in known:
+                continue
+            if not topology.topic.segmented:
+                raise DataLossError(
+                    f"the checkpoint has read {descriptor} of {name}, which has "
+                    f"{', '.join(known)} now: it was deleted and created again, and what was "
+                    "not read then is gone. Start with a new checkpoint"
+                )
+            raise DataLossError(
+                f"the checkpoint has read segment {descriptor} of {name}, which is not in "
+                "its topology: the metadata store is older than the checkpoint. Restore "
+                "the store"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
@@ -64,7 +97,7 @@ class SourceOffset:
     uuid: str
     epoch: str
     topics: Mapping[str, TopicOffset] = field(default_factory=dict)
-    begun: Mapping[tuple[str, str], Position] | None = None
+    begun: Mapping[SegmentKey, Position] | None = None
     """Where the query's first batch begins, if this is the end of it."""
 
     def to_json(self) -> dict[str, Any]:
@@ -132,7 +165,7 @@ class SourceOffset:
                 "the checkpoint"
             ) from error
 
-    def positions(self) -> dict[tuple[str, str], Position]:
+    def positions(self) -> dict[SegmentKey, Position]:
         """Return every position by (topic, descriptor)."""
         return {
             (name, descriptor): segment.position
@@ -154,3 +187,22 @@ class SourceOffset:
                 "point the query to the store that it was started with, or start with a new "
                 "checkpoint"
             )
+
+    def require_topics(self, topologies: Mapping[str, Topology]) -> None:
+        """Fail closed if the offset was made with other topics than those that are read.
+
+        Raises
+        ------
+        DataLossError
+            If a topic or a segment of the offset is not there, or was created again since.
+        """
+        for name, topic in self.topics.items():
+            topology = topologies.get(name)
+            if topology is None:
+                raise DataLossError(
+                    f"the checkpoint has read topic {name}, which these options do not read "
+                    f"({', '.join(topologies) or 'none'}): the checkpoint belongs to another "
+                    "query, or the topic was deleted. Use the checkpoint's own options, or a new "
+                    "checkpoint"
+                )
+            topic.require_topology(name, topology)

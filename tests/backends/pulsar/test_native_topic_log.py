@@ -38,12 +38,10 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.rows import message_ids
-from pulsar_txn_spark.spark.source.reader import (
-    PulsarTxnStreamReader,
-    partition_of,
-    read_partition,
-    require_options,
-)
+from pulsar_txn_spark.spark.source.partition import partition_index
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.source.task import read_partition
+from pulsar_txn_spark.spark.source.topics import source_options
 
 NAME = "persistent://public/default/t"
 TOPIC = TopicName.of_any_domain(NAME)
@@ -334,9 +332,9 @@ def test_nothing_is_written_to_or_done_with_such_a_topic(log: PulsarTopicLog) ->
     "given", [{"topic": NAME}, {"topics": f"t,{NAME}"}, {"topicsPattern": f"{NAME}.*"}]
 )
 def test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours(given: dict[str, str]) -> None:
-    require_options(given, Use.READ | Use.STREAM)
+    source_options(given, Use.READ | Use.STREAM)
     with pytest.raises(TransactionDomainError, match=r"none spans both.*Leave the option"):
-        require_options({**given, "subscription": "s"}, Use.READ | Use.STREAM)
+        source_options({**given, "subscription": "s"}, Use.READ | Use.STREAM)
 
 
 def test_without_pulsar_there_are_no_such_topics(
@@ -432,12 +430,12 @@ def test_a_topic_with_fewer_partitions_than_the_checkpoint_knows_is_another_one(
 
 def test_a_message_id_names_the_partition_as_pulsars_clients_do() -> None:
     ref = SegmentRef(f"{NAME}-partition-3", NAME, f"{NAME}-partition-3")
-    assert partition_of(ref) == 3
-    assert partition_of(REF) == -1
+    assert partition_index(ref) == 3
+    assert partition_index(REF) == -1
     ours = SegmentRef("s", "topic://public/default/t-partition-3", "persistent://a/b/c-partition-3")
-    assert partition_of(ours) == -1
+    assert partition_index(ours) == -1
     one = np.array([1])
-    ids = message_ids(one, one, one * -1, one * 0, partition=partition_of(ref)).to_pylist()
+    ids = message_ids(one, one, one * -1, one * 0, partition=partition_index(ref)).to_pylist()
     assert pulsar.MessageId.deserialize(ids[0]).partition() == 3
 
 

@@ -27,7 +27,8 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.sink.foreach_batch import BatchTransaction
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter, PulsarTxnWriter
-from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader, SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from pulsar_txn_spark.store.redis.transactions import RedisTransactionStore

@@ -18,7 +18,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.idle import IdleWatch
-from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.records import EndedBy, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import as_record
@@ -60,7 +60,7 @@ class Source:
         self.settle()
 
     def open(self, nonce: str) -> tuple[TxnId, Winner]:
-        segment = self.run.topics.require(self.reader._segments.options.get("topic")).active[0].ref
+        segment = self.run.topics.require(self.reader._planner.options.get("topic")).active[0].ref
         txn = self.run.coordinator.new_txn(nonce)
         name = writer_name(txn, 0, nonce)
         self.run.buffer.admit(txn, nonce, 60_000, name, [segment.id])
@@ -130,7 +130,7 @@ def test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once(
     source.run.store.topics.swap(TOPIC, topology.version, planned.serialize())
     source.settle()
     assert source.run.topics.require(name).unfinished, "its operator may be alive"
-    monkeypatch.setattr("pulsar_txn_spark.spark.source.reader.LEFT_ALONE_S", 0.0)
+    monkeypatch.setattr("pulsar_txn_spark.spark.source.topics.CHANGE_GRACE_PERIOD_S", 0.0)
     source.look()
     assert not source.run.topics.require(name).unfinished
 
@@ -182,12 +182,12 @@ def test_with_a_topic_of_pulsars_own_domain_every_question_is_a_look(
     theirs = [SegmentRef(name, name, name)]
     watch = IdleWatch(source.run)
     for _ in range(2):
-        watch.begin()
-        watch.before([*ours, *theirs] if mixed else theirs, [])
-        watch.after(source.start, {}, nothing=True)
-        assert not watch.still(source.start)
-    watch.before(ours, [TOPIC])
-    watch.begin()  # which takes what is due at first
-    watch.after(source.start, {}, nothing=True)
-    assert watch.still(source.start)
+        watch.before_poll()
+        watch.watch([*ours, *theirs] if mixed else theirs, [])
+        watch.after_poll(source.start, {}, is_empty=True)
+        assert not watch.unchanged_since(source.start)
+    watch.watch(ours, [TOPIC])
+    watch.before_poll()  # which takes what is due at first
+    watch.after_poll(source.start, {}, is_empty=True)
+    assert watch.unchanged_since(source.start)
     watch.close()

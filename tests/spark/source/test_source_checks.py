@@ -16,7 +16,8 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.rows import READ_SCHEMA
-from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader, SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 
 TOPIC = TopicName.parse("in")
 

@@ -23,7 +23,7 @@ from pulsar_txn_spark.engine.components import runtime
 from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.spark.source.reader import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
 from pulsar_txn_spark.store.records import Seen
 from pulsar_txn_spark.store.redis import connection, server

@@ -36,9 +36,8 @@ from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Offsets
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
+from pulsar_txn_spark.spark.source.offsets import SegmentKey
 from pulsar_txn_spark.store.records import Cursor
-
-Key = tuple[str, str]  # topic, descriptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class SubscriptionStart:
     ----------
     offsets : Offsets
         For segments about which they say nothing.
-    known : mapping of Key to Position
+    known : mapping of SegmentKey to Position
         For the others.
     plants : bool
         Whether missing cursors are to be planted. Not where somebody owns the subscription: if that
@@ -105,7 +104,7 @@ class SubscriptionStart:
     """
 
     offsets: Offsets
-    known: Mapping[Key, Position]
+    known: Mapping[SegmentKey, Position]
     plants: bool
 
 
@@ -113,7 +112,7 @@ def resolve_start(
     given: Offsets | None,
     subscription: str,
     topologies: Mapping[str, Topology],
-    cursors: Mapping[Key, Cursor | None],
+    cursors: Mapping[SegmentKey, Cursor | None],
 ) -> SubscriptionStart:
     """Tell where a query begins from what there is of its subscription.
 
@@ -123,7 +122,7 @@ def resolve_start(
         The option ``startingOffsets``.
     subscription : str
     topologies : mapping of str to Topology
-    cursors : mapping of Key to Cursor or None
+    cursors : mapping of SegmentKey to Cursor or None
         Of the subscription, in every segment.
 
     Raises
@@ -147,7 +146,7 @@ def _begun(
     given: Offsets | None,
     subscription: str,
     topologies: Mapping[str, Topology],
-    found: Mapping[Key, Cursor],
+    found: Mapping[SegmentKey, Cursor],
 ) -> SubscriptionStart:
     """Tell where a query goes on that has begun before, or another one whose start is the same."""
     owned = any(cursor.query for cursor in found.values())
@@ -190,10 +189,10 @@ def _elsewhere(subscription: str, why: str) -> OptionError:
 
 
 def _passed_by_cursors(
-    topologies: Mapping[str, Topology], found: Mapping[Key, Cursor]
-) -> dict[Key, Position]:
+    topologies: Mapping[str, Topology], found: Mapping[SegmentKey, Cursor]
+) -> dict[SegmentKey, Position]:
     """Return the ends of sealed segments that a subscription has left behind for a child."""
-    passed: dict[Key, Position] = {}
+    passed: dict[SegmentKey, Position] = {}
     for name, topology in topologies.items():
         came_by: set[str] = set()
         for segment in reversed(topology.segments):

@@ -1,0 +1,61 @@
+"""The batch reader: ``read.format("pulsar_txn")``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pulsar_txn_spark.options import Offsets, Use, refuse_endpoint
+from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.spark.error_boundary import plain_errors
+from pulsar_txn_spark.spark.source.offset_options import (
+    is_named,
+    require_readable,
+    resolve_positions,
+)
+from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.planner import SourcePlanner
+from pulsar_txn_spark.spark.source.task import read_partition
+from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
+
+
+@plain_errors
+class PulsarTxnReader(DataSourceReader):
+    """Reads once what is committed now."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read of everything between the starting and the ending offsets."""
+        use = Use.READ | Use.BATCH
+        options = source_options(self._given, use)
+        planner = SourcePlanner(options, use, self._schema)
+        refuse_endpoint(options, "a batch read ends too soon to be scraped")
+        segments = readable_segments(planner.topologies())
+        starting: Offsets = options.get("startingOffsets") or Offsets("earliest", {})
+        ending: Offsets = options.get("endingOffsets") or Offsets("latest", {})
+        latest = {key: readable.end for key, readable in planner.readable(segments).items()}
+        from_start = starting.word == "earliest" or bool(starting.positions)
+        starts = resolve_positions(
+            starting, segments, lambda key: EARLIEST if from_start else latest[key]
+        )
+        ends = resolve_positions(ending, segments, lambda key: latest[key])
+        require_readable("startingOffsets", starting, starts, latest)
+        require_readable("endingOffsets", ending, ends, latest)
+        for key, segment in segments.items():
+            if not is_named(starting, key):
+                starts[key] = max(starts[key], planner.log_of(segment).trimmed_to(segment))
+        ranges = {key: (start, ends[key]) for key, start in starts.items()}
+        # Spark replaces an empty list by a partition of its own, which read() answers with nothing.
+        return list(planner.partitions(segments, ranges, lambda _: None))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition, in a task."""
+        if not isinstance(partition, SegmentPartition):
+            return iter(())
+        return read_partition(partition, self._schema)

@@ -1,0 +1,37 @@
+"""What a source says of rows that were deleted before it has read them (INV-11)."""
+
+from __future__ import annotations
+
+from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topology import Segment
+
+SKIPPED = "%s; skipped, as failOnDataLoss is false"
+"""What is logged where the option ``failOnDataLoss`` is false."""
+
+
+def deleted_segment(segment: Segment, read_to: Position) -> str:
+    """Describe the loss of a segment that was deleted before it was read to its end."""
+    return (
+        f"segment {segment.descriptor} of {segment.ref.topic} was read up to {read_to}, and "
+        f"then deleted by retention with all that it had up to {segment.sealed_at}. It is lost "
+        "for this query"
+    )
+
+
+def trimmed_range(segment: SegmentRef, start: Position, end: Position, trimmed: Position) -> str:
+    """Describe the loss of the rows of ``(start, end]`` up to `trimmed`."""
+    return (
+        f"segment {segment.id} of {segment.topic}: data from {start} on was to be read (to "
+        f"{end}), but everything up to {trimmed} has been deleted. It is lost for this query"
+    )
+
+
+def data_loss_error(loss: str) -> DataLossError:
+    """Return the error of a query that a loss stops."""
+    return DataLossError(
+        f"{loss}. Nothing was skipped: set failOnDataLoss=false to go on with what is left, or "
+        "start with a new checkpoint; then raise the topic's retention, or give the query a "
+        "subscription, which holds the data until it was read"
+    )

@@ -1,0 +1,130 @@
+"""Finds where a new query starts, and plants the subscription's cursors there (INV-13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pulsar_txn_spark.errors import TopologyConflictError
+from pulsar_txn_spark.options import Offsets
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topology import SegmentState, Topology
+from pulsar_txn_spark.spark.source.offset_options import require_readable, resolve_positions
+from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
+from pulsar_txn_spark.spark.source.planner import SourcePlanner
+from pulsar_txn_spark.spark.source.starting_offsets import (
+    Planted,
+    SubscriptionStart,
+    resolve_start,
+    start_of,
+)
+from pulsar_txn_spark.spark.source.topics import readable_segments
+from pulsar_txn_spark.store.records import Code, CursorStart
+
+_MAX_ATTEMPTS = 16  # each lost race means that somebody changed a topic or the subscription
+
+
+def initial_offset(planner: SourcePlanner) -> SourceOffset:
+    """Return where a query starts; from then on its subscription holds the rows behind that.
+
+    Raises
+    ------
+    OptionError
+        If the options name another start than the subscription has, or one that does not exist.
+    TopologyConflictError
+        If topics or cursors changed during each of 16 attempts.
+    """
+    subscription = planner.subscription
+    offsets: Offsets | None = planner.options.get("startingOffsets")
+    for _ in range(_MAX_ATTEMPTS):
+        topologies = planner.topologies()
+        segments = readable_segments(topologies)
+        start = resolve_start(offsets, subscription, topologies, planner.cursors(segments))
+        positions = _positions(planner, start, segments)
+        if not subscription or not start.plants:
+            return planner.offset(topologies, positions, keep_deleted=bool(start.known))
+        planted = _plant_cursors(planner, topologies, start, positions)
+        # A child that came meanwhile might have been trimmed before anybody knew that this query
+        # needs it: the next attempt plants a cursor there, too.
+        if planted is not None and set(segments) == set(readable_segments(planner.topologies())):
+            continues = any(key in start.known for key in positions)
+            deleted = _ends_of_deleted(topologies) if continues else {}
+            return planner.offset(topologies, deleted | planted, keep_deleted=continues)
+    raise TopologyConflictError(
+        f"the segments of {', '.join(topologies)}, or the cursors of subscription "
+        f"{subscription!r}, changed {_MAX_ATTEMPTS} times while the query was starting. Nothing "
+        "was read: start it again when splits, merges and resets have ended"
+    )
+
+
+def _positions(
+    planner: SourcePlanner, start: SubscriptionStart, segments: Mapping[SegmentKey, SegmentRef]
+) -> dict[SegmentKey, Position]:
+    """Return where the query starts in each segment."""
+    offsets = start.offsets
+    latest: dict[SegmentKey, Position] = {}
+    if offsets.word == "latest" and any(key not in start.known for key in segments):
+        latest = _latest(planner, segments)
+
+    def default(key: SegmentKey) -> Position:
+        if key in latest:
+            return latest[key]
+        return planner.log_of(segments[key]).trimmed_to(segments[key])
+
+    positions = resolve_positions(offsets, segments, default)
+    if offsets.positions:
+        require_readable("startingOffsets", offsets, positions, _latest(planner, segments))
+    return positions | {key: at for key, at in start.known.items() if key in segments}
+
+
+def _latest(
+    planner: SourcePlanner, segments: Mapping[SegmentKey, SegmentRef]
+) -> dict[SegmentKey, Position]:
+    return {key: readable.end for key, readable in planner.readable(segments).items()}
+
+
+def _plant_cursors(
+    planner: SourcePlanner,
+    topologies: Mapping[str, Topology],
+    start: SubscriptionStart,
+    positions: Mapping[SegmentKey, Position],
+) -> dict[SegmentKey, Position] | None:
+    """Plant the cursors that are missing; None if others have changed some meanwhile."""
+    named = start.offsets.positions
+    starts = dict(positions)
+    for name, topology in topologies.items():
+        # Parents come first: a subscription that stands in a child has read its parents.
+        segments = {
+            (name, segment.descriptor): segment
+            for segment in topology.readable
+            if not segment.ref.in_pulsar_domain
+        }
+        wanted = {
+            segment.ref.id: CursorStart(
+                positions[key],
+                may_skip=segment.descriptor not in named.get(name, {})
+                and segment.ref.id not in named.get(name, {}),
+            )
+            for key, segment in segments.items()
+        }
+        mark = str(Planted.at(start_of(start.offsets), topology))
+        answers = planner.run.store.subscriptions.plant_cursors(planner.subscription, wanted, mark)
+        for (key, segment), answer in zip(segments.items(), answers, strict=True):
+            if answer.code is Code.OK:
+                starts[key] = Position.from_padded(answer.values[0])
+            elif answer.code is Code.ALREADY and key not in start.known:
+                return None
+            elif answer.code is Code.DELETED and segment.sealed_at is not None:
+                # Deleted by retention, with nothing left in it for anybody.
+                starts[key] = segment.sealed_at
+    return starts
+
+
+def _ends_of_deleted(topologies: Mapping[str, Topology]) -> dict[SegmentKey, Position]:
+    """Return the ends of deleted segments: the subscription had read them."""
+    return {
+        (name, segment.descriptor): segment.sealed_at
+        for name, topology in topologies.items()
+        for segment in topology.segments
+        if segment.state is SegmentState.DELETED and segment.sealed_at is not None
+    }

@@ -1,0 +1,68 @@
+"""What the options ``startingOffsets`` and ``endingOffsets`` mean in the segments of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.options import Offsets
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.spark.source.offsets import SegmentKey
+
+
+def is_named(offsets: Offsets, key: SegmentKey) -> bool:
+    """Tell whether an option gives a position in this segment."""
+    topic, descriptor = key
+    return any(name.rpartition("/")[2] == descriptor for name in offsets.positions.get(topic, {}))
+
+
+def resolve_positions(
+    offsets: Offsets, segments: Collection[SegmentKey], default: Callable[[SegmentKey], Position]
+) -> dict[SegmentKey, Position]:
+    """Return an option's position in each segment.
+
+    Parameters
+    ----------
+    offsets : Offsets
+    segments : collection of SegmentKey
+        Those that the query reads.
+    default : callable
+        Returns the position in a segment that the option does not name.
+
+    Raises
+    ------
+    OptionError
+        If it names a topic or segment that is not read.
+    """
+    positions: dict[SegmentKey, Position] = {}
+    for topic, by_segment in offsets.positions.items():
+        for name, position in by_segment.items():
+            key = (topic, name.rpartition("/")[2])
+            if key not in segments:
+                known = ", ".join(sorted(d for t, d in segments if t == topic)) or "none"
+                raise OptionError(
+                    f"the offsets name segment {name!r} of {topic}, which is not read here "
+                    f"(its segments: {known})"
+                )
+            positions[key] = position
+    return {key: positions.get(key) or default(key) for key in segments}
+
+
+def require_readable(
+    option: str,
+    offsets: Offsets,
+    positions: Mapping[SegmentKey, Position],
+    latest: Mapping[SegmentKey, Position],
+) -> None:
+    """Refuse positions of a user beyond what can be read.
+
+    Raises
+    ------
+    OptionError
+    """
+    for key, position in positions.items():
+        if position > latest[key] and is_named(offsets, key):
+            raise OptionError(
+                f"{option} name {position} in segment {key[1]} of {key[0]}, but only up to "
+                f"{latest[key]} anything is committed and readable now"
+            )

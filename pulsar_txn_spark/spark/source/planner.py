@@ -1,0 +1,368 @@
+"""Plans the reads of a source: how far each segment may be read, and in which partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
+from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
+from pulsar_txn_spark.segments.topology import Segment, Topology
+from pulsar_txn_spark.spark.rows import needed_columns
+from pulsar_txn_spark.spark.source.data_loss import (
+    SKIPPED,
+    data_loss_error,
+    deleted_segment,
+    trimmed_range,
+)
+from pulsar_txn_spark.spark.source.offsets import (
+    SegmentKey,
+    SegmentOffset,
+    SourceOffset,
+    TopicOffset,
+)
+from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.topics import SourceTopics
+from pulsar_txn_spark.store.records import Cursor, Seen
+from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
+from pulsar_txn_spark.txn.transaction_buffer import ReadableRange, Visibility
+
+_LOG = logging.getLogger(__name__)
+
+Range = tuple[Position, Position]
+"""Start, which is excluded, and end, which is included."""
+
+
+class SourcePlanner:
+    """What the stream reader and the batch reader have in common.
+
+    Parameters
+    ----------
+    options : Options
+        Of the source, as :func:`~pulsar_txn_spark.spark.source.topics.source_options` checks them.
+    use : Use
+    schema : StructType
+        The columns that are read.
+
+    Raises
+    ------
+    TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
+    """
+
+    def __init__(self, options: Options, use: Use, schema: StructType) -> None:
+        self.options = options
+        self.subscription: str = options.get("subscription") or ""
+        self.run: Runtime = runtime(options)
+        self._use = use
+        self._columns = needed_columns(schema)
+        self._fail_on_data_loss: bool = options.get("failOnDataLoss", True)
+        self._topics = SourceTopics(options, self.run)
+        self.topologies()  # a topic that is not there is an error now, not in the first batch
+
+    def topologies(self) -> dict[str, Topology]:
+        """Return the topics as they are now, by full name."""
+        return self._topics.topologies()
+
+    def log_of(self, segment: SegmentRef) -> SegmentLog:
+        """Return the log that a segment is in."""
+        return self.run.topics.log_of(segment)
+
+    # -- offsets -----------------------------------------------------------------------------
+
+    def offset(
+        self,
+        topologies: Mapping[str, Topology],
+        positions: Mapping[SegmentKey, Position],
+        *,
+        keep_deleted: bool = False,
+    ) -> SourceOffset:
+        """Make an offset; a deleted segment that its children replace stays with `keep_deleted`."""
+        store = self.run.store
+        topics = {}
+        for name, topology in topologies.items():
+            segments = {}
+            own = {d: position for (topic, d), position in positions.items() if topic == name}
+            for segment in topology.segments:
+                position = own.get(segment.descriptor)
+                leaves = not keep_deleted and leaves_offset(segment, topology, own)
+                if position is not None and not leaves:
+                    gated = not segment.ref.in_pulsar_domain
+                    seen = store.seen(f"seg:{segment.ref.id}") if gated else Seen(0)
+                    segments[segment.descriptor] = SegmentOffset(position, *seen)
+            topics[name] = TopicOffset(topology.incarnation, segments)
+        return SourceOffset(store.identity.uuid, store.identity.epoch, topics)
+
+    def checked_offset(
+        self, tree: Mapping[str, Any], topologies: Mapping[str, Topology]
+    ) -> SourceOffset:
+        """Read an offset of the checkpoint, and refuse one that belongs elsewhere.
+
+        Raises
+        ------
+        StoreRolledBackError, DataLossError
+        """
+        offset = SourceOffset.from_json(tree)
+        store = self.run.store
+        offset.require_store(store.identity)
+        offset.require_topics(topologies)
+        last_seen = {}
+        for name, topic in offset.topics.items():
+            ids = {segment.descriptor: segment.ref.id for segment in topologies[name].segments}
+            for descriptor, item in topic.segments.items():
+                if item.seq:
+                    last_seen[f"seg:{ids[descriptor]}"] = Seen(item.seq, item.history)
+        store.bear_witness(last_seen)
+        return offset
+
+    def cursors(self, segments: Mapping[SegmentKey, SegmentRef]) -> dict[SegmentKey, Cursor | None]:
+        """Return the subscription's cursor in each segment; nothing without a subscription."""
+        if not self.subscription:
+            return {}
+        ids = [segment.id for segment in segments.values()]
+        cursors = self.run.store.subscriptions.read_cursors(ids, self.subscription)
+        return dict(zip(segments, cursors, strict=True))
+
+    # -- how far may be read -----------------------------------------------------------------
+
+    def reading_orders(
+        self, topologies: Mapping[str, Topology], start: SourceOffset
+    ) -> dict[str, ReadingOrder]:
+        """Tell which segments the next micro-batch may read (INV-10).
+
+        Raises
+        ------
+        DataLossError
+            If a segment was deleted before it was read to its end.
+        """
+        orders = {}
+        for name, topology in topologies.items():
+            topic = start.topics.get(name)
+            at = {d: item.position for d, item in topic.segments.items()} if topic else {}
+            order = orders[name] = ReadingOrder.of(topology, at, known=topic is not None)
+            for segment in order.lost:
+                self.require_not_deleted(segment, at.get(segment.descriptor, EARLIEST))
+        return orders
+
+    def require_not_deleted(self, segment: Segment, read_to: Position) -> None:
+        """Raise for a segment that was deleted before it was read to its end.
+
+        Raises
+        ------
+        DataLossError
+            Unless failOnDataLoss is false.
+        """
+        loss = deleted_segment(segment, read_to)
+        if self._fail_on_data_loss:
+            raise data_loss_error(loss)
+        _LOG.warning(SKIPPED, loss)
+
+    def readable(
+        self,
+        segments: Mapping[SegmentKey, SegmentRef],
+        starts: Mapping[SegmentKey, Position] | None = None,
+    ) -> dict[SegmentKey, ReadableRange]:
+        """Tell how far each segment may be read; no end lies before its start."""
+        starts = starts or {}
+        gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
+        native = {key: ref for key, ref in segments.items() if ref.in_pulsar_domain}
+        ranges = self._gated_ranges(gated, starts) | self._native_ranges(native, starts)
+        return {key: ranges[key] for key in segments}
+
+    def _gated_ranges(
+        self,
+        segments: Mapping[SegmentKey, SegmentRef],
+        starts: Mapping[SegmentKey, Position],
+    ) -> dict[SegmentKey, ReadableRange]:
+        if not segments:
+            return {}
+        by_id = {ref.id: ref for ref in segments.values()}
+        confirmed: dict[str, Position] = {}
+
+        def last_confirmed(segment_id: str) -> Position:
+            # One request serves all segments, and each answer is used once: the next poll of a
+            # segment sends a new request.
+            if segment_id not in confirmed:
+                positions = self.run.log.last_confirmed_of_each(list(by_id.values()))
+                confirmed.update(zip(by_id, positions, strict=True))
+            return confirmed.pop(segment_id)
+
+        ranges = self.run.buffer.readable(
+            [ref.id for ref in segments.values()],
+            last_confirmed,
+            [starts.get(key, EARLIEST) for key in segments],
+            ends_only=True,  # the ranges are read when partitions are planned
+        )
+        return dict(zip(segments, ranges, strict=True))
+
+    def _native_ranges(
+        self,
+        segments: Mapping[SegmentKey, SegmentRef],
+        starts: Mapping[SegmentKey, Position],
+    ) -> dict[SegmentKey, ReadableRange]:
+        if not segments:
+            return {}
+        # They have no gate of ours: before the log's end Pulsar has decided every transaction.
+        refs = list(segments.values())
+        ends = self.log_of(refs[0]).last_confirmed_of_each(refs)
+        return {
+            key: ReadableRange(max(starts.get(key, EARLIEST), end), Visibility())
+            for key, end in zip(segments, ends, strict=True)
+        }
+
+    def limited(
+        self,
+        segments: Mapping[SegmentKey, SegmentRef],
+        starts: Mapping[SegmentKey, Position],
+        ends: Mapping[SegmentKey, Position],
+        max_rows: int | None,
+        max_bytes: int | None,
+    ) -> dict[SegmentKey, Position]:
+        """Share the limits of a micro-batch out in proportion to each segment's backlog."""
+        if max_rows is None and max_bytes is None:
+            return dict(ends)
+        backlogs = {
+            key: self.log_of(segments[key]).measure(segments[key], starts[key], end)
+            for key, end in ends.items()
+            if starts[key] < end
+        }
+        rows = sum(backlog.messages for backlog in backlogs.values())
+        size = sum(backlog.bytes for backlog in backlogs.values())
+        if (max_rows is None or rows <= max_rows) and (max_bytes is None or size <= max_bytes):
+            return dict(ends)
+        limited = dict(ends)
+        for key, backlog in backlogs.items():
+            limited[key] = self.log_of(segments[key]).limit(
+                segments[key],
+                starts[key],
+                ends[key],
+                None if max_rows is None else max(1, max_rows * backlog.messages // max(rows, 1)),
+                None if max_bytes is None else max(1, max_bytes * backlog.bytes // max(size, 1)),
+            )
+        return limited
+
+    # -- partitions --------------------------------------------------------------------------
+
+    def partitions(
+        self,
+        segments: Mapping[SegmentKey, SegmentRef],
+        ranges: Mapping[SegmentKey, Range],
+        read_plan: Callable[[tuple[PlannedRange, ...]], ReadPlan | None],
+        starts: Mapping[SegmentKey, Position] | None = None,
+        deleted: Mapping[SegmentKey, str] | None = None,
+    ) -> list[SegmentPartition]:
+        """Plan partitions that read ``(start, end]`` of each segment.
+
+        Parameters
+        ----------
+        segments : mapping of SegmentKey to SegmentRef
+        ranges : mapping of SegmentKey to Range
+            Those that are empty get no partition.
+        read_plan : callable
+            Returns what tasks register of the planned ranges; None if they register nothing.
+        starts : mapping of SegmentKey to Position, optional
+            Where the subscription gets its cursors.
+        deleted : mapping of SegmentKey to str, optional
+            Segments that are gone, and what is lost with them.
+
+        Raises
+        ------
+        DataLossError
+        """
+        ranges = {key: (start, end) for key, (start, end) in ranges.items() if start < end}
+        if not ranges:
+            return []
+        deleted = deleted or {}
+        losses = dict(deleted)
+        for key, (start, end) in ranges.items():
+            if key not in deleted and (loss := self._trimmed(segments[key], start, end)):
+                losses[key] = loss
+        plan = read_plan(
+            tuple(PlannedRange(segments[k].id, start, end) for k, (start, end) in ranges.items())
+        )
+        self._require_no_loss(losses, left_to_tasks=plan is not None)
+        existing = {key: range_ for key, range_ in ranges.items() if key not in deleted}
+        visibilities = self._visibilities(segments, existing)
+        split_ends = self._split_ends(segments, existing)
+        given = tuple(self.options.given.items())
+        cursors = tuple((segments[k].id, at) for k, at in (starts or {}).items() if k in segments)
+        partitions: list[SegmentPartition] = []
+        for key, (start, end) in ranges.items():
+            whole = SegmentPartition(
+                given=given,
+                use=self._use.value,
+                segment=segments[key],
+                start=start,
+                end=end,
+                visibility=visibilities.get(key, Visibility()),
+                columns=self._columns,
+                fail_on_data_loss=self._fail_on_data_loss,
+                store_uuid=self.run.store.identity.uuid,
+                plan=plan,
+                starts=cursors,
+                lost=losses.get(key, ""),
+                deleted=key in deleted,
+            )
+            partitions += whole.split_at(split_ends.get(key, [end]))
+        return partitions
+
+    def _require_no_loss(self, losses: Mapping[SegmentKey, str], *, left_to_tasks: bool) -> None:
+        """Raise for what is lost, unless the tasks find out whether it is needed.
+
+        Raises
+        ------
+        DataLossError
+        """
+        if self._fail_on_data_loss and left_to_tasks and not self.subscription:
+            return
+        for loss in losses.values():
+            if self._fail_on_data_loss:
+                raise data_loss_error(loss)
+            _LOG.warning(SKIPPED, loss)
+
+    def _trimmed(self, segment: SegmentRef, start: Position, end: Position) -> str | None:
+        """Say what of a range is gone; None if all of it is there."""
+        if segment.in_pulsar_domain and start == EARLIEST:
+            return None  # from whatever is there
+        trimmed = self.log_of(segment).trimmed_to(segment)
+        return None if start >= trimmed else trimmed_range(segment, start, end, trimmed)
+
+    def _visibilities(
+        self,
+        segments: Mapping[SegmentKey, SegmentRef],
+        ranges: Mapping[SegmentKey, Range],
+    ) -> dict[SegmentKey, Visibility]:
+        visibilities = dict.fromkeys(ranges, Visibility())  # where there is no gate, all is visible
+        gated = [key for key in ranges if not segments[key].in_pulsar_domain]
+        if not gated:
+            return visibilities
+        ids = [segments[key].id for key in gated]
+        # Up to their ends all was decided when those were found: what was dropped then is dropped.
+        gates = self.run.store.segments.gates(ids, [ranges[key] for key in gated])
+        for key, gate in zip(gated, gates, strict=True):
+            visibilities[key] = Visibility(gate.dropped, gate.floor)
+        return visibilities
+
+    def _split_ends(
+        self,
+        segments: Mapping[SegmentKey, SegmentRef],
+        ranges: Mapping[SegmentKey, Range],
+    ) -> dict[SegmentKey, list[Position]]:
+        """Return where each range is cut to come to the option `minPartitions`."""
+        wanted = self.options.get("minPartitions") or 0
+        if wanted <= len(ranges):
+            return {key: [end] for key, (_, end) in ranges.items()}
+        logs = {key: self.log_of(segments[key]) for key in ranges}
+        sizes = {k: logs[k].measure(segments[k], s, e).bytes for k, (s, e) in ranges.items()}
+        total = sum(sizes.values()) or 1
+        return {
+            key: logs[key].split(
+                segments[key], start, end, max(1, round(wanted * sizes[key] / total))
+            )
+            for key, (start, end) in ranges.items()
+        }

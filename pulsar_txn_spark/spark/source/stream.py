@@ -1,0 +1,300 @@
+"""The stream reader: ``readStream.format("pulsar_txn")``."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.announcement import announce
+from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.errors import DataLossError, OptionError
+from pulsar_txn_spark.options import Use
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.spark.context import driver_name
+from pulsar_txn_spark.spark.error_boundary import plain_errors
+from pulsar_txn_spark.spark.source.data_loss import deleted_segment
+from pulsar_txn_spark.spark.source.idle import IdleWatch
+from pulsar_txn_spark.spark.source.initial_offset import initial_offset
+from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
+from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.planner import Range, SourcePlanner
+from pulsar_txn_spark.spark.source.task import read_partition
+from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
+from pulsar_txn_spark.steps import Phase, Step
+from pulsar_txn_spark.store.records import Cursor, TxnId
+from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
+from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
+from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
+
+_LOG = logging.getLogger(__name__)
+_USE = Use.READ | Use.STREAM
+
+
+@plain_errors
+class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches, and acknowledges what no transaction of ours did.
+
+    Its driver side is one long-lived process for each query; ``read`` runs in tasks.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._schema = schema
+        # Checked when the query is planned, connected when it runs: planning makes one as well.
+        self._options = source_options(given, _USE)
+        self._connected: SourcePlanner | None = None
+        self._source = secrets.token_hex(8)
+        self._incarnation = 0
+        self._available: dict[SegmentKey, Position] | None = None
+        self._latest: SourceOffset | None = None
+        self._initial: dict[str, Any] | None = None
+        self._blocked_by: dict[str, tuple[TxnId, ...]] = {}  # segment id -> open transactions
+        self._idle: IdleWatch
+        self._is_serving = self._options.get("metrics.port") is None
+
+    @property
+    def _planner(self) -> SourcePlanner:
+        if self._connected is None:
+            self._connected = SourcePlanner(self._options, _USE, self._schema)
+            run = self._connected.run
+            self._incarnation = run.store.meta.next_source_incarnation()
+            self._idle = IdleWatch(run)
+            self._serve_metrics(run)
+            self._announce_transport()
+        return self._connected
+
+    def _announce_transport(self) -> None:
+        """Tell, in the process beside the driver, how this query speaks with Pulsar."""
+        config = self._options.pulsar_config()
+        if config is not None:
+            from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
+
+            chosen, why = choose_and_say(config)
+            announce(f"transport {chosen}: {why}")
+
+    def _serve_metrics(self, run: Runtime) -> None:
+        """Open the metrics endpoint in this process, which lives as long as the query.
+
+        A port that is in use does not fail the query: after a restart the process of the previous
+        start may still have it. Each micro-batch retries.
+        """
+        if self._is_serving:
+            return
+        from pulsar_txn_spark.prometheus import serve_if_asked
+
+        try:
+            serve_if_asked(self._options, run)
+        except OptionError as error:
+            _LOG.warning("%s. It is tried again after the next micro-batch", error)
+            return
+        self._is_serving = True
+
+    def stop(self) -> None:
+        """Close the connection that waits for events: the query has ended."""
+        if self._connected is not None:
+            self._idle.close()
+
+    # -- offsets -----------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a new query starts, which then does not change any more.
+
+        Spark asks for it twice in a query's first batch, and again where it repeats that batch
+        after a restart.
+        """
+        if self._initial is None:
+            self._initial = initial_offset(self._planner).to_json()
+        return self._initial
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return how far the next micro-batch reads: committed data, within the limits."""
+        planner = self._planner
+        if self._idle.unchanged_since(start):
+            return start
+        end = self._poll(planner, start, limit)
+        self._idle.after_poll(start, self._blocked_by, is_empty=end == start)
+        return SourceOffset.with_beginning(end, start) if start == self._initial else end
+
+    def _poll(
+        self, planner: SourcePlanner, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        self._idle.before_poll()
+        # The order matters (INV-4): what is sealed, then the last confirmed entry, then the gate.
+        topologies = planner.topologies()
+        read = planner.checked_offset(start, topologies)
+        positions = read.positions()
+        orders = planner.reading_orders(topologies, read)
+        segments = {
+            key: ref
+            for key, ref in readable_segments(topologies).items()
+            if key[1] not in orders[key[0]].passed
+        }
+        self._idle.watch(segments.values(), topologies)
+        readable = planner.readable(segments, positions)
+        self._blocked_by = {segments[key].id: item.blocked_by for key, item in readable.items()}
+        latest = {key: item.end for key, item in readable.items()}
+        self._latest = planner.offset(topologies, {**positions, **latest})
+        # A child waits until its parents have been read in an earlier micro-batch (INV-10).
+        ends = {key: end for key, end in latest.items() if key[1] in orders[key[0]].released}
+        # A segment that the checkpoint does not know is new: it starts at its beginning (INV-10).
+        starts = {key: positions.get(key, EARLIEST) for key in ends}
+        if self._available is not None:
+            ends = {
+                key: max(starts[key], min(end, self._available.get(key, starts[key])))
+                for key, end in ends.items()
+            }
+        # Spark takes one limit only, so it asks with that one or with none: both options hold then.
+        if not isinstance(limit, ReadAllAvailable):
+            max_rows = self._options.get("maxMessagesPerTrigger")
+            max_bytes = self._options.get("maxBytesPerTrigger")
+            ends = planner.limited(segments, starts, ends, max_rows, max_bytes)
+        # Equal positions must give the equal offset, or Spark would run empty batches for ever.
+        if all(positions.get(key) == end or end == EARLIEST for key, end in ends.items()):
+            return start
+        return planner.offset(topologies, {**positions, **ends}).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limits that the options ask for."""
+        if self._options.get("maxMessagesPerTrigger"):
+            return ReadMaxRows(self._options.get("maxMessagesPerTrigger"))
+        if self._options.get("maxBytesPerTrigger"):
+            return ReadMaxBytes(self._options.get("maxBytesPerTrigger"))
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there now: the query ends when that is read."""
+        planner = self._planner
+        readable = planner.readable(readable_segments(planner.topologies()))
+        self._available = {key: item.end for key, item in readable.items()}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the latest readable offset without limits: progress minus this is the lag."""
+        return self._latest.to_json() if self._latest else None
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan the tasks of a micro-batch."""
+        planner = self._planner
+        topologies = planner.topologies()
+        segments = readable_segments(topologies)
+        starts = planner.checked_offset(start, topologies).positions()
+        ending = planner.checked_offset(end, topologies)
+        if ending.begun is not None and start == self._initial:
+            starts = dict(ending.begun)  # the first batch, which may be repeated
+        ranges = _ranges(starts, ending.positions())
+        deleted: dict[SegmentKey, str] = {}
+        for key in [key for key in ranges if key not in segments]:
+            segment = topologies[key[0]].segment(key[1])
+            read_to, _ = ranges[key]
+            if planner.subscription:
+                planner.require_not_deleted(segment, read_to)
+                del ranges[key]
+            else:
+                # A task knows which batch it is, and whether that is committed already.
+                deleted[key] = deleted_segment(segment, read_to)
+                segments[key] = segment.ref
+        cursors = starts if planner.subscription else {}
+        return list(planner.partitions(segments, ranges, self._read_plan, cursors, deleted))
+
+    def _read_plan(self, ranges: tuple[PlannedRange, ...]) -> ReadPlan:
+        subscription = self._options.get("subscription") or ""
+        # The tasks complete the attempt's name.
+        return ReadPlan(self._source, self._incarnation, subscription, driver_name(), ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition, in a task."""
+        assert isinstance(partition, SegmentPartition)
+        return read_partition(partition, self._schema)
+
+    # -- acknowledging what no transaction of ours did -----------------------------------------
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Move the subscription's cursor to `end`, where the sink's transaction has not.
+
+        Spark has written its commit log: it will not ask for anything up to `end` again.
+        """
+        steps.reach(Step.SPARK_COMMIT_LOG, Phase.AFTER)
+        planner = self._planner
+        run, subscription = planner.run, planner.subscription
+        run.sweeps.nudge()
+        self._serve_metrics(run)
+        if not subscription:
+            return
+        topologies = planner.topologies()
+        segments = readable_segments(topologies)
+        ends = planner.checked_offset(end, topologies).positions()
+        cursors = planner.cursors(segments)
+        behind: dict[str, tuple[Cursor, Position]] = {}
+        for key, cursor in cursors.items():
+            target = ends.get(key)
+            if cursor is None or target is None or cursor.position >= target or not cursor.query:
+                continue
+            behind[segments[key].id] = last_moved(cursor, cursors.values()), target
+        if behind:
+            timeout_ms: int = self._options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+            progress = ReadProgress(run.coordinator, timeout_ms)
+            progress.catch_up(subscription, self._incarnation, behind)
+        for query, positions in _released(topologies, ends, cursors).items():
+            run.store.subscriptions.release_cursors(subscription, query, positions)
+
+
+def _ranges(
+    starts: Mapping[SegmentKey, Position], ends: Mapping[SegmentKey, Position]
+) -> dict[SegmentKey, Range]:
+    """Return what a micro-batch reads of each segment.
+
+    Raises
+    ------
+    DataLossError
+        If the checkpoint has an end before a start.
+    """
+    ranges = {
+        key: (starts.get(key, EARLIEST), end)
+        for key, end in ends.items()
+        if starts.get(key, EARLIEST) != end
+    }
+    backwards = [f"{key[1]} of {key[0]}" for key, (start, end) in ranges.items() if start > end]
+    if backwards:
+        raise DataLossError(
+            f"the checkpoint's offsets run backwards in segment {backwards[0]}: restore the "
+            "checkpoint"
+        )
+    return ranges
+
+
+def _released(
+    topologies: Mapping[str, Topology],
+    ends: Mapping[SegmentKey, Position],
+    cursors: Mapping[SegmentKey, Cursor | None],
+) -> dict[str, dict[str, Position]]:
+    """Return the ends of sealed segments that no replay will read again, by query and segment id.
+
+    Retention may then delete them. For a segment that still takes rows the next acknowledgement
+    says as much, so that a release would only cost a request in each micro-batch.
+    """
+    by_query: dict[str, dict[str, Position]] = {}
+    for key, cursor in cursors.items():
+        segment = topologies[key[0]].segment(key[1])
+        end = ends.get(key)
+        if cursor is None or end is None or not segment.drained_at(end):
+            continue
+        # After a reset the cursor belongs to no query: this one has begun there, and claims only
+        # what it reads.
+        if cursor.released < end:
+            by_query.setdefault(cursor.query, {})[segment.ref.id] = end
+    return by_query

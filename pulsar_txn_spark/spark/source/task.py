@@ -1,0 +1,151 @@
+"""What a task of a source does: check, claim, register, read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.spark.context import (
+    TaskFacts,
+    deliver_if_overdue,
+    name_of_attempt,
+    spare_collections,
+)
+from pulsar_txn_spark.spark.rows import to_spark_batches
+from pulsar_txn_spark.spark.source.data_loss import data_loss_error
+from pulsar_txn_spark.spark.source.partition import SegmentPartition, partition_index
+from pulsar_txn_spark.store.records import Answer, Code
+from pulsar_txn_spark.txn.committed import batch_is_committed
+from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
+from pulsar_txn_spark.txn.pending_ack import ReadPlan, require_claimed
+from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
+
+_LOG = logging.getLogger(__name__)
+_MAX_ROWS = 16_384  # rows of an Arrow batch: Spark's own default is 10 000
+
+
+def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Read one partition in a task, after registering it for the sink to acknowledge.
+
+    Raises
+    ------
+    DataLossError, AcknowledgementConflictError, StoreUnavailableError, SegmentLogUnavailableError
+    """
+    spare_collections("read")
+    options = Options(dict(partition.given), Use(partition.use))
+    run = runtime(options)
+    if run.store.identity.uuid != partition.store_uuid:
+        raise DataLossError(
+            f"this executor reaches metadata store {run.store.identity.uuid}, the driver "
+            f"{partition.store_uuid}: give store.url a server that all of them reach"
+        )
+    if partition.plan is not None:
+        facts = TaskFacts.of_task()
+        _require_not_lost(run, partition, facts)
+        _register(run, options, partition, facts)
+    if partition.deleted:
+        return iter(())
+    segment, start = partition.segment, partition.start
+    log = run.topics.log_of(segment)
+    if not partition.fail_on_data_loss or partition.lost:
+        start = max(start, min(log.trimmed_to(segment), partition.end))
+    batches = log.read(
+        segment,
+        start,
+        partition.end,
+        visible=partition.visibility,
+        columns=partition.columns,
+        max_rows=_MAX_ROWS,
+    )
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    return to_spark_batches(batches, schema, arrow_schema, segment.topic, partition_index(segment))
+
+
+def _require_not_lost(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> None:
+    """Raise for data that is gone, unless its batch is committed, so that nothing was lost.
+
+    Spark repeats a batch that is not in its commit log. A committed one is read once more as far as
+    it still exists, and the sink writes nothing.
+
+    Raises
+    ------
+    DataLossError
+    """
+    if not partition.lost or not partition.fail_on_data_loss:
+        return
+    if not facts.query or not batch_is_committed(run.store, facts.query, facts.batch):
+        raise data_loss_error(partition.lost)
+    _LOG.warning(
+        "%s; but batch %d is committed, and its sinks write nothing now. If the query keeps state "
+        "(aggregation, deduplication), the state may lack these rows",
+        partition.lost,
+        facts.batch,
+    )
+
+
+def _register(
+    run: Runtime, options: Options, partition: SegmentPartition, facts: TaskFacts
+) -> None:
+    """Register what the micro-batch reads, so that the sink's transaction acknowledges it."""
+    plan = partition.plan
+    assert plan is not None
+    if not facts.query or facts.batch < 0:
+        return  # a thread of the user's: the source's commit(end) acknowledges what was read
+    if plan.subscription:
+        _claim(run, options, partition, plan, facts.query)
+    registered = replace(plan, run_id=name_of_attempt(facts.run, plan.run_id))
+    run.store.queries.register_plan(
+        facts.query, str(facts.batch), plan.source, registered.serialize()
+    )
+    deliver_if_overdue(run)
+
+
+def _claim(
+    run: Runtime, options: Options, partition: SegmentPartition, plan: ReadPlan, query: str
+) -> None:
+    """Claim the subscription for the query where a task reads; at first, everywhere (INV-13).
+
+    After that no other query can take it over in a segment that this one has not read yet. It also
+    makes the cursors of a query of an earlier release, and of one whose subscription was deleted.
+
+    Raises
+    ------
+    AcknowledgementConflictError
+        If another query owns the subscription.
+    """
+    own = partition.segment.id
+    start = next(r.start for r in plan.ranges if r.segment == own)
+
+    def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[Answer]:
+        answers = run.store.subscriptions.claim_cursors(
+            plan.subscription, query, plan.incarnation, starts, asks_only=asks_only
+        )
+        for segment, answer in zip(starts, answers, strict=True):
+            # Of another segment that was deleted nothing is left to be read.
+            if answer.code is not Code.DELETED or segment == own:
+                require_claimed(plan.subscription, query, answer)
+        return answers
+
+    [answer] = claim({own: start}, asks_only=True)
+    if answer.values[2]:  # not claimed yet
+        everywhere = {**dict(partition.starts), own: start}
+        # Who is refused anywhere claims nothing anywhere: else its successor would be refused.
+        claim(everywhere, asks_only=True)
+        claim(everywhere)
+    if answer.values[0] < start.padded():
+        # Spark's commit log covers what lies between the cursor and the start.
+        cursors = run.store.subscriptions.read_cursors(
+            [own, *dict(partition.starts)], plan.subscription
+        )
+        behind = [last_moved(cursor, cursors) for cursor in cursors[:1] if cursor is not None]
+        timeout_ms: int = options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+        ReadProgress(run.coordinator, timeout_ms).require_recorded(plan.subscription, behind)

@@ -1,0 +1,156 @@
+"""Which topics and segments a source reads."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionDomainError
+from pulsar_txn_spark.options import NO_OPTIONS, Offsets, Options, Use
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
+from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.spark.source.offsets import SegmentKey
+
+_LOG = logging.getLogger(__name__)
+CHANGE_GRACE_PERIOD_S = 10.0
+"""How long a source leaves an unfinished split or merge to the process that began it."""
+
+
+def source_options(given: Mapping[str, str], use: Use) -> Options:
+    """Parse the options of a source, and check them against each other.
+
+    Raises
+    ------
+    OptionError, TransactionDomainError
+    """
+    options = Options(given, use)
+    topics = options.get("topics") or [options.get("topic")]
+    pattern = options.get("topicsPattern")
+    if not any((*topics, pattern)):
+        raise OptionError(
+            "no topic to read: give the option 'topic', 'topics' or 'topicsPattern', for example "
+            "topic://public/default/flights" + ("" if options.given else NO_OPTIONS)
+        )
+    subscription = options.get("subscription")
+    starting: Offsets | None = options.get("startingOffsets")
+    if starting is not None and starting.word == "subscription" and not subscription:
+        raise OptionError(
+            "startingOffsets='subscription' needs the option 'subscription', which is for streams: "
+            "a batch read acknowledges nothing. Name the subscription, or use 'earliest' or JSON"
+        )
+    if subscription:
+        for topic in filter(None, (*topics, pattern)):
+            _require_acknowledgeable(subscription, str(topic))
+    return options
+
+
+def _require_acknowledgeable(subscription: str, topic: str) -> None:
+    """Refuse a subscription on a native topic: no transaction spans Pulsar's coordinators and ours.
+
+    Raises
+    ------
+    TransactionDomainError
+    """
+    if topic.startswith(f"{PULSAR_DOMAIN}://"):
+        raise TransactionDomainError(
+            f"topic {topic} is of the domain {PULSAR_DOMAIN}://: subscription {subscription!r} "
+            "would acknowledge in a transaction of this package what is under Pulsar's own, and "
+            "none spans both. Leave the option 'subscription' out: the checkpoint keeps what was "
+            "read, exactly once, and a replay reads the same"
+        )
+
+
+def check_source(given: Mapping[str, str]) -> None:
+    """Check a source when it is loaded: its options, the connections, the topics.
+
+    Raises
+    ------
+    OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
+    """
+    options = source_options(given, Use.READ)
+    run = runtime(options)
+    for topology in SourceTopics(options, run).topologies().values():
+        run.topics.reach(topology)
+
+
+class SourceTopics:
+    """The topics that the options of a source name.
+
+    Parameters
+    ----------
+    options : Options
+    run : Runtime
+    """
+
+    def __init__(self, options: Options, run: Runtime) -> None:
+        self._options = options
+        self._topics = run.topics
+        self._has_warned = False
+        self._unfinished: dict[str, dict[str, float]] = {}  # topic -> change -> first seen
+
+    def topologies(self) -> dict[str, Topology]:
+        """Return the topics as they are now, by full name.
+
+        Raises
+        ------
+        TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
+        """
+        pattern = self._options.get("topicsPattern")
+        if pattern is None:
+            names: list[TopicName] = self._options.get("topics") or [self._options.get("topic")]
+            topologies = [self._topics.readable(name) for name in names]
+        else:
+            # A topic that is being created or deleted matches no pattern.
+            matching = map(self._topics.readable_if_there, self._topics.matching(pattern))
+            topologies = [topology for topology in matching if topology is not None]
+            if not topologies:
+                self._warn_of_no_match(pattern)
+        return {str(topology.topic): self._finished(topology) for topology in topologies}
+
+    def _warn_of_no_match(self, pattern: str) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        known = self._topics.names()
+        listed = f"there are {len(known)}: {', '.join(known[:8])}" if known else "there is none"
+        _LOG.warning(
+            "topicsPattern %r matches no topic (%s): nothing is read until one comes. It has to "
+            "match the whole name, such as topic://public/default/flights-.*, or what follows "
+            "topic://",
+            pattern,
+            listed,
+        )
+
+    def _finished(self, topology: Topology) -> Topology:
+        """Finish a split or merge whose process has not done so within the grace period.
+
+        Nothing is lost meanwhile: parents stay readable. On Pulsar the steps take seconds, in which
+        this query would wait.
+        """
+        now = time.monotonic()
+        name = str(topology.topic)
+        before = self._unfinished.get(name, {})
+        first_seen = {change.id: before.get(change.id, now) for change in topology.unfinished}
+        self._unfinished[name] = first_seen
+        if not any(now - since >= CHANGE_GRACE_PERIOD_S for since in first_seen.values()):
+            return topology
+        try:
+            return self._topics.changes.finish(topology)
+        except PulsarTxnError as error:
+            if not topology.active:
+                raise  # it is being adopted: there is no segment yet that could be read
+            # A reader need not have the rights for it. A writer will finish the change.
+            _LOG.warning("a change of %s is not finished yet: %s", topology.topic, error)
+            return topology
+
+
+def readable_segments(topologies: Mapping[str, Topology]) -> dict[SegmentKey, SegmentRef]:
+    """Return the segments of topics that can be read."""
+    return {
+        (name, segment.descriptor): segment.ref
+        for name, topology in topologies.items()
+        for segment in topology.readable
+    }
