@@ -883,7 +883,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         f"{ACKS}::test_what_was_acknowledged_already_is_not_acknowledged_again, "
         "test_a_gap_behind_the_cursor_is_refused",
-        Edit(f"{LUA}/ack_place.lua", "if cursor[3] ~= ARGV[8] then", "if false then"),
+        Edit(f"{LUA}/ack_place.lua", "if cursor.position ~= ARGV[8] then", "if false then"),
     ),
     mutation(
         "two transactions hold one cursor",
@@ -899,14 +899,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an acknowledgement that arrives after the materialization is placed",
         "INV-9",
         f"{ACKS}::test_an_acknowledgement_that_arrives_after_the_materialization_is_refused",
-        Edit(f"{LUA}/ack_place.lua", "if resolved then", "if false then"),
+        Edit(f"{LUA}/_acknowledging.lua", "  if resolved then", "  if false then"),
     ),
     mutation(
         "an acknowledgement below closed is placed",
         "INV-6",
         f"{ACKS}::test_a_closed_segment_takes_no_acknowledgement_of_an_older_transaction",
         Edit(
-            f"{LUA}/ack_place.lua",
+            f"{LUA}/_acknowledging.lua",
             "if closed and tonumber(ARGV[6]) < tonumber(closed) then",
             "if false then",
         ),
@@ -925,15 +925,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "acknowledging for another query",
         "INV-9",
         f"{ACKS}::test_a_subscription_belongs_to_one_query_until_it_is_reset",
-        Edit(f"{LUA}/ack_place.lua", "if cursor[1] ~= ARGV[7] then", "if false then"),
+        Edit(f"{LUA}/_acknowledging.lua", "  if cursor.query ~= ARGV[7] then", "  if false then"),
     ),
     mutation(
         "an older source of the query acknowledges",
         "INV-9",
         f"{ACKS}::test_of_several_sources_on_a_subscription_the_one_that_started_last_is_alive",
         Edit(
-            f"{LUA}/ack_place.lua",
-            "if tonumber(cursor[7]) > tonumber(ARGV[12]) then",
+            f"{LUA}/_acknowledging.lua",
+            "if tonumber(cursor.source) > tonumber(incarnation) then",
             "if false then",
         ),
     ),
@@ -1000,8 +1000,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_cumulative_acknowledgement_moves_as_the_table_says",
         Edit(
             f"{LUA}/ack_cumulative.lua",
-            "if last <= cursor[3] then\n  return {seq, 'DELETED', last}",
-            "if last <= cursor[3] then\n  return {seq, 'OK'}",
+            "if last <= cursor.position then\n  return {seq, 'DELETED', last}",
+            "if last <= cursor.position then\n  return {seq, 'OK'}",
         ),
     ),
     mutation(
@@ -1055,20 +1055,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message acknowledged after the materialization is placed",
         "INV-9",
         f"{MESSAGES}::test_an_acknowledgement_that_arrives_after_the_materialization_is_refused",
-        Edit(f"{LUA}/ack_individual.lua", "if resolved then", "if false then"),
-        Edit(f"{LUA}/ack_cumulative.lua", "if resolved then", "if false then"),
+        Edit(f"{LUA}/_acknowledging.lua", "  if resolved then", "  if false then"),
     ),
     mutation(
         "a message acknowledged below closed is placed",
         "INV-6",
         f"{MESSAGES}::test_a_closed_segment_takes_no_message_of_an_older_transaction",
         Edit(
-            f"{LUA}/ack_individual.lua",
-            "if closed and tonumber(ARGV[6]) < tonumber(closed) then",
-            "if false then",
-        ),
-        Edit(
-            f"{LUA}/ack_cumulative.lua",
+            f"{LUA}/_acknowledging.lua",
             "if closed and tonumber(ARGV[6]) < tonumber(closed) then",
             "if false then",
         ),
@@ -1077,8 +1071,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "clients acknowledge for a query",
         "INV-9",
         f"{MESSAGES}::test_clients_and_queries_do_not_share_a_subscription",
-        Edit(f"{LUA}/ack_individual.lua", "if cursor[1] ~= ARGV[7] then", "if false then"),
-        Edit(f"{LUA}/ack_cumulative.lua", "if cursor[1] ~= ARGV[7] then", "if false then"),
+        Edit(f"{LUA}/_acknowledging.lua", "  if cursor.query ~= ARGV[7] then", "  if false then"),
     ),
     mutation(
         "the record of pending acks goes before the last of its ranges",
@@ -1664,8 +1657,13 @@ MUTATIONS: tuple[Mutation, ...] = (
             ("seg_through", "CLOSED"),
             ("cursor_claim", "DELETED"),
             ("cursor_reset", "DELETED"),
-            ("ack_place", "CLOSED"),
         )
+    ),
+    mutation(
+        "a deleted segment lets acknowledgements in",
+        "INV-6",
+        f"{RETENTION}::test_nothing_that_comes_late_brings_anything_back",
+        Edit(f"{LUA}/_acknowledging.lua", "if retired then\n", "if false then\n"),
     ),
     mutation(
         "a deleted segment lets seg_materialize in",
@@ -2096,9 +2094,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         f"{CLIENT}::test_the_newest_consumer_of_a_subscription_takes_over",
         Edit(
-            f"{LUA}/ack_individual.lua",
-            "if tonumber(cursor[4]) > tonumber(ARGV[8]) then\n",
-            "if false then\n",
+            f"{LUA}/_acknowledging.lua",
+            "if tonumber(cursor.source) > tonumber(incarnation) then",
+            "if false then",
         ),
     ),
     mutation(
@@ -2106,9 +2104,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         f"{CLIENT}::test_an_older_consumer_cannot_go_on_in_a_child_either",
         Edit(
-            f"{LUA}/ack_cumulative.lua",
-            "if tonumber(cursor[4]) > tonumber(ARGV[8]) then\n",
-            "if false then\n",
+            f"{LUA}/_acknowledging.lua",
+            "if tonumber(cursor.source) > tonumber(incarnation) then",
+            "if false then",
         ),
     ),
     mutation(

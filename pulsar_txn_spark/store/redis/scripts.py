@@ -41,8 +41,15 @@ _LOST_REPLY_TRIES = (
 )
 _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
 _CALLS_AT_ONCE = 100  # the same, of scripts that the server runs without a break in between
-_OWN_PRELUDE = frozenset({"birth", "store_identity"})
-_WITH_RANGES = frozenset({"ack_individual", "ack_cumulative", "seg_materialize"})
+_INCLUDED = {
+    "birth": (),
+    "store_identity": (),
+    "ack_place": ("_prelude", "_acknowledging"),
+    "ack_individual": ("_prelude", "_ranges", "_acknowledging"),
+    "ack_cumulative": ("_prelude", "_ranges", "_acknowledging"),
+    "seg_materialize": ("_prelude", "_ranges"),
+}
+"""What stands in front of a script; of those that are not named here, the prelude."""
 
 Redis = redis.Redis | redis.RedisCluster
 Arg = str | bytes | int
@@ -54,9 +61,8 @@ NO_REPLY = (RedisConnectionError, RedisTimeoutError, RedisClusterException)
 def script(name: str) -> tuple[str, str]:
     """Return a script's text and SHA1."""
     folder = resources.files("pulsar_txn_spark.store.redis") / "lua"
-    parts = [] if name in _OWN_PRELUDE else ["_prelude"]
-    parts += ["_ranges"] if name in _WITH_RANGES else []
-    body = "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*parts, name))
+    parts = (*_INCLUDED.get(name, ("_prelude",)), name)
+    body = "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts)
     return body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
 
 

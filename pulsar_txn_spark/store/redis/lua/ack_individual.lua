@@ -11,43 +11,23 @@
 -- ARGV[10] how many ranges the subscription may have
 -- ARGV[11], ARGV[12], ...  pairs of start and end: ascending, not overlapping
 -- -> {seq, 'OK', TxnId, end...}          'normal': what others hold, so that it was dropped
---    {seq, 'CLOSED'} | {seq, 'RESOLVED', decision}    the transaction can place nothing more
---    {seq, 'UNCLAIMED'} | {seq, 'OWNED', query id}    the subscription is somebody else's
---    {seq, 'FENCED', incarnation}        a newer consumer has taken it over
 --    {seq, 'PENDING', TxnId, end}        another transaction holds some of the interval
 --    {seq, 'DELETED', end}               it is acknowledged for good
 --    {seq, 'MISFIT', end}                it is so in part: readers do not agree on what is visible
 --    {seq, 'FULL', number of ranges}
---    {seq, 'CLOSED'} as well if the segment was deleted
-if retired then
-  return {seq, 'CLOSED'}
-end
-local closed = redis.call('HGET', KEYS[4], ARGV[5])
-if closed and tonumber(ARGV[6]) < tonumber(closed) then
-  return {seq, 'CLOSED'}
-end
-local resolved = redis.call('HGET', KEYS[5], ARGV[4])
-if resolved then
-  return {seq, 'RESOLVED', resolved}
-end
-local cursor = redis.call('HMGET', KEYS[2], 'query', 'generation', 'position', 'source')
-if not cursor[3] then
-  return {seq, 'UNCLAIMED'}
-end
-if cursor[1] ~= ARGV[7] then
-  return {seq, 'OWNED', cursor[1] or ''}
-end
-if tonumber(cursor[4]) > tonumber(ARGV[8]) then
-  return {seq, 'FENCED', cursor[4]}
+--    and what _acknowledging.lua answers
+local refused, cursor = refusal(ARGV[8])
+if refused then
+  return refused
 end
 local normal = ARGV[9] == 'normal'
 local wanted, dropped = {}, {}
 -- What starts at the cursor is always taken, as it is the way out of FULL; neighbours count once.
-local added, reach = 0, cursor[3]
+local added, reach = 0, cursor.position
 for i = 11, #ARGV, 2 do
   local start, last = ARGV[i], ARGV[i + 1]
-  if start < cursor[3] then
-    start = cursor[3]
+  if start < cursor.position then
+    start = cursor.position
   end
   local free, held = {}, {deleted = true}
   if start < last then
@@ -84,6 +64,6 @@ end
 for _, gap in ipairs(wanted) do
   put(KEYS[6], KEYS[7], gap[1], gap[2], ARGV[4])
 end
-redis.call('HSETNX', KEYS[3], ARGV[4], cjson.encode({generation = cursor[2]}))
+redis.call('HSETNX', KEYS[3], ARGV[4], cjson.encode({generation = cursor.generation}))
 result[1] = changed()
 return result

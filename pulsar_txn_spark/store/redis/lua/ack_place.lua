@@ -6,33 +6,12 @@
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] query id
 -- ARGV[8]  start, ARGV[9] last, ARGV[10] sink, ARGV[11] batch id, ARGV[12] incarnation of the source
 -- -> {seq, 'OK'}
---    {seq, 'CLOSED'} | {seq, 'RESOLVED', decision}    the transaction can place nothing more
---    {seq, 'UNCLAIMED'} | {seq, 'OWNED', query id}    the subscription is somebody else's
 --    {seq, 'PENDING', TxnId}                          another transaction holds the cursor
 --    {seq, 'CURSOR', position, sink, batch, TxnId}    start is not where the cursor stands
---    {seq, 'FENCED', incarnation}                     a newer source has taken over
---    {seq, 'CLOSED'} as well if the segment was deleted
-if retired then
-  return {seq, 'CLOSED'}
-end
-local closed = redis.call('HGET', KEYS[4], ARGV[5])
-if closed and tonumber(ARGV[6]) < tonumber(closed) then
-  return {seq, 'CLOSED'}
-end
-local resolved = redis.call('HGET', KEYS[5], ARGV[4])
-if resolved then
-  return {seq, 'RESOLVED', resolved}
-end
-local cursor = redis.call('HMGET', KEYS[2], 'query', 'generation', 'position', 'sink', 'batch', 'txn',
-  'source')
-if not cursor[3] then
-  return {seq, 'UNCLAIMED'}
-end
-if cursor[1] ~= ARGV[7] then
-  return {seq, 'OWNED', cursor[1] or ''}
-end
-if tonumber(cursor[7]) > tonumber(ARGV[12]) then
-  return {seq, 'FENCED', cursor[7]}
+--    and what _acknowledging.lua answers
+local refused, cursor = refusal(ARGV[12])
+if refused then
+  return refused
 end
 local pending = redis.call('HGETALL', KEYS[3])
 for i = 1, #pending, 2 do
@@ -45,9 +24,9 @@ for i = 1, #pending, 2 do
   end
   return {seq, 'PENDING', pending[i]}
 end
-if cursor[3] ~= ARGV[8] then
-  return {seq, 'CURSOR', cursor[3], cursor[4] or '', cursor[5] or '', cursor[6] or ''}
+if cursor.position ~= ARGV[8] then
+  return {seq, 'CURSOR', cursor.position, cursor.sink or '', cursor.batch or '', cursor.txn or ''}
 end
-redis.call('HSET', KEYS[3], ARGV[4], cjson.encode({generation = cursor[2], start = ARGV[8],
+redis.call('HSET', KEYS[3], ARGV[4], cjson.encode({generation = cursor.generation, start = ARGV[8],
   last = ARGV[9], sink = ARGV[10], batch = ARGV[11]}))
 return {changed(), 'OK'}
