@@ -19,7 +19,6 @@ DOCUMENTS = [
     *PAGES,
 ]
 
-RAISED_BASES = {"OptionError", "StoreRolledBackError", "TransactionConflictError"}
 EXAMPLE_LINES = 6
 README_BYTES = 7 * 1024
 WORDS_IN_A_SENTENCE = 25
@@ -148,6 +147,24 @@ code. Here
     assert words("A code - and a [link] here.") == len(("A", "code", "and", "a", "link", "here"))
 
 
+def test_each_item_of_the_changelog_is_one_sentence() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    kinds = re.findall(r"^### (.*)$", text, re.MULTILINE)
+    assert kinds == ["Added", "Changed", "Fixed", "Known limitations"]
+    items = re.findall(r"^- .*(?:\n  .*)*", text, re.MULTILINE)
+    assert items
+    assert [item for item in items if len(sentences(item)) != 1 or not item.endswith(".")] == []
+
+
+def test_every_make_target_that_a_page_names_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCUMENTS)
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", pages, re.MULTILINE))
+    assert named >= {"test", "demo", "lint"}
+    assert named <= targets
+
+
 def test_every_test_that_the_protocol_names_is_there() -> None:
     text = (DOCS / "protocol.md").read_text(encoding="utf-8")
     tests = "\n".join(
@@ -172,17 +189,15 @@ def test_every_error_has_its_symptom_cause_and_remedy() -> None:
     text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     table = text.partition("\n## Errors\n")[2]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
-    # Those that others are derived from are not raised themselves, but for three. Not
-    # __subclasses__: tests in the same process derive errors of their own.
-    derived_from = {
-        base for kind in vars(errors).values() for base in getattr(kind, "__bases__", ())
-    }
-    raised = {
-        f"`{name}`"
-        for name, kind in vars(errors).items()
-        if isinstance(kind, type) and (kind not in derived_from or name in RAISED_BASES)
-    }
+    code = "\n".join(
+        file.read_text(encoding="utf-8")
+        for file in (ROOT / "pulsar_txn_spark").glob("**/*.py")
+        if file.name != "errors.py"
+    )
+    known = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+    raised = {f"`{name}`" for name in known if re.search(rf"\b{name}\(", code)}
     assert sorted(cells[0] for cells in rows) == sorted(raised)
+    assert [name for name in known if f"{name}`" not in text] == []
     for cells in rows:
         assert len(cells) == len(("error", "symptom", "cause", "remedy"))
         assert all(cells)
