@@ -8,7 +8,6 @@ saves some 400 bytes an entry. A column that is null in every row is left out.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -23,6 +22,9 @@ MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 
 ENTRY_BYTES = 1024 * 1024
 """An entry is filled up to this; only a single message may be larger."""
+
+Sizes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+"""Bytes of each row."""
 
 _VERSION = 1
 _HEADER_BYTES = 8
@@ -162,49 +164,49 @@ def split(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if rows.nbytes <= ENTRY_BYTES:
         yield rows
         return
-    ends = _cumulative_sizes(rows)
-    _check_largest(rows, ends)
-    total = ends[-1].as_py()
+    sizes = payload_sizes(rows)
+    if "properties" in rows.schema.names:
+        sizes = sizes + _property_sizes(rows.column("properties"))
+    _check_largest(int(sizes.max()))
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
     parts = -(-total // ENTRY_BYTES)
     start = 0
     for part in range(1, parts + 1):
         stop = rows.num_rows
         if part < parts:
-            share = total * part // parts
-            stop = bisect.bisect_right(ends, share, key=lambda size: size.as_py())
+            stop = int(np.searchsorted(ends, total * part // parts, side="right"))
         if stop > start:
             yield rows.slice(start, stop - start)
             start = stop
 
 
-def _cumulative_sizes(rows: pa.RecordBatch) -> pa.Array:
-    """Return, for each row, the bytes of all messages up to and including it."""
-    sizes = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+def payload_sizes(rows: pa.RecordBatch) -> Sizes:
+    """Return the bytes of each row's value and key."""
+    sizes = np.zeros(rows.num_rows, np.int64)
     for name in ("value", "key"):
         if name in rows.schema.names:
-            lengths = pc.fill_null(pc.binary_length(rows.column(name)), 0)
-            sizes = pc.add(sizes, lengths.cast(pa.int64()))
-    if "properties" in rows.schema.names:
-        sizes = pc.add(sizes, _property_sizes(rows.column("properties")))
-    return pc.cumulative_sum(sizes)
+            sizes += lengths(rows.column(name))
+    return sizes
 
 
-def _property_sizes(properties: pa.MapArray) -> pa.Array:
+def lengths(column: pa.Array) -> Sizes:
+    """Return the bytes of each value of a binary column, 0 for null."""
+    found = pc.binary_length(column)
+    if found.null_count:
+        found = pc.fill_null(found, 0)
+    sizes: Sizes = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    return sizes
+
+
+def _property_sizes(properties: pa.MapArray) -> Sizes:
     # keys and items are those of the whole array, also where this is a slice of it: offsets fit.
-    keys = pc.fill_null(pc.binary_length(properties.keys), 0)
-    items = pc.fill_null(pc.binary_length(properties.items), 0)
-    pairs = pc.add(keys, items).cast(pa.int64())
-    totals = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(pairs)])
-    ends = totals.take(properties.offsets)
-    return pc.subtract(ends.slice(1), ends.slice(0, len(properties)))
+    ends = np.cumsum(lengths(properties.keys) + lengths(properties.items))
+    sizes: Sizes = np.diff(np.append(0, ends)[properties.offsets.to_numpy()])
+    return sizes
 
 
-def _check_largest(rows: pa.RecordBatch, ends: pa.Array) -> None:
-    if rows.nbytes <= MAX_MESSAGE_BYTES:
-        return
-    zero = pa.array([0], pa.int64())
-    sizes = pc.subtract(ends, pa.concat_arrays([zero, ends.slice(0, len(ends) - 1)]))
-    largest = pc.max(sizes).as_py()
+def _check_largest(largest: int) -> None:
     if largest > MAX_MESSAGE_BYTES:
         raise MessageTooLargeError(
             f"A message of {largest} bytes (value, key and properties) was to be written; the "

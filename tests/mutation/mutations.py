@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WIRE_CODE = "pulsar_txn_spark/backends/pulsar/wire"
+RECEIPT_LEDGER_CODE = "pulsar_txn_spark/backends/pulsar/receipt_ledger.py"
 LIBRARY = "pulsar_txn_spark/backends/pulsar/library"
 PULSAR = "pulsar_txn_spark/backends/pulsar"
 EMBEDDED_CODE = "pulsar_txn_spark/backends/embedded"
@@ -30,6 +31,8 @@ STORES = "tests/store/redis/test_store_identity.py"
 HISTORIES = "tests/store/redis/test_store_histories.py"
 SWEEPS = "tests/txn/test_sweeper.py"
 EMBEDDED = "tests/backends/embedded/test_log.py"
+RECEIPT_LEDGER = "tests/backends/pulsar/test_receipt_ledger.py"
+SEGMENT_WRITER = "tests/backends/pulsar/test_segment_writer.py"
 PULSAR_WRITER = "tests/backends/pulsar/library/test_writer.py"
 DROPPED = "tests/txn/test_dropped_writers.py"
 TASKS = "tests/spark/sink/test_sink_tasks.py"
@@ -1354,10 +1357,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         f"{PULSAR_WRITER}::test_an_entry_that_is_on_its_way_is_no_receipt",
         Edit(
-            f"{LIBRARY}/writer.py",
-            "            self._pending += 1\n",
-            "            self._pending += 1\n"
-            "            self._total = _plus(self._total, self._highest, entry)\n",
+            RECEIPT_LEDGER_CODE,
+            "            self._unacknowledged.append(entry)\n",
+            "            self._unacknowledged.append(entry)\n"
+            "            self._sums.add(self._sums.highest, entry.rows, entry.payload_bytes)\n",
         ),
     ),
     # --- the store -------------------------------------------------------------------------------
@@ -1905,7 +1908,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_broker_that_does_not_deduplicate_gets_nothing_again",
         Edit(
             f"{WIRE_CODE}/producer.py",
-            "        if (waiting and not proven) or stored > self._acknowledged_id:\n",
+            "        if (waiting and not proven) or stored > acknowledged:\n",
             "        if False:\n",
         ),
     ),
@@ -1915,8 +1918,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{WIRE}::test_a_broker_that_does_not_deduplicate_gets_nothing_again",
         Edit(
             f"{WIRE_CODE}/producer.py",
-            "stored == self._acknowledged_id and stored >= 0",
-            "stored == self._acknowledged_id",
+            "stored == acknowledged and stored >= 0",
+            "stored == acknowledged",
         ),
     ),
     mutation(
@@ -1951,9 +1954,30 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{WIRE}::test_a_receipt_of_a_duplicate_is_no_acknowledgement, "
         "test_a_receipt_out_of_turn_is_no_acknowledgement",
         Edit(
-            f"{WIRE_CODE}/producer.py",
-            "            fault = self._fault(receipt)\n",
+            RECEIPT_LEDGER_CODE,
+            "            fault = self._fault(number, position, rows)\n",
             "            fault = None\n",
+        ),
+    ),
+    mutation(
+        "a receipt behind one that proves nothing counts",
+        "INV-11",
+        f"{RECEIPT_LEDGER}::test_a_receipt_that_proves_nothing_is_final",
+        Edit(
+            RECEIPT_LEDGER_CODE,
+            "            if self._closed or self._explain is not None:\n",
+            "            if self._closed:\n",
+        ),
+    ),
+    mutation(
+        "a writer whose rows could not be encoded goes on without them",
+        "INV-11",
+        f"{SEGMENT_WRITER}::"
+        "test_a_writer_whose_rows_could_not_be_sent_never_reports_the_ones_behind_them",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/segment_writer.py",
+            "            self._ledger.fail(lambda: error)\n",
+            "",
         ),
     ),
     # --- the other domain -------------------------------------------------------------------------
@@ -2304,9 +2328,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "bounded memory",
         f"{WIRE}::test_what_is_in_flight_is_bounded_over_all_writers",
         Edit(
-            f"{WIRE_CODE}/producer.py",
-            "not self._in_flight_bytes or client.in_flight_bytes + cost <= limit",
-            "True or limit",
+            RECEIPT_LEDGER_CODE,
+            "not self._bytes or self._in_flight.bytes + cost_bytes <= self._limit_bytes",
+            "True or cost_bytes > 0",
         ),
     ),
     mutation(
@@ -2962,7 +2986,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         "tests/backends/pulsar/library/test_writer.py::test_a_deduplicated_row_is_not_acknowledged",
         Edit(
-            f"{LIBRARY}/writer.py",
+            RECEIPT_LEDGER_CODE,
             "        if position.ledger < 0 or position.entry < 0:\n",
             "        if False:\n",
         ),
@@ -2972,8 +2996,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         "tests/backends/pulsar/library/test_writer.py::test_a_batch_that_did_not_go_whole_is_not_acknowledged",
         Edit(
-            f"{LIBRARY}/writer.py",
-            "        if index != entry.rows - 1 and not (entry.rows == 1 and index == -1):\n",
+            RECEIPT_LEDGER_CODE,
+            "        if rows is not None and rows != entry.rows:\n",
             "        if False:\n",
         ),
     ),
@@ -2982,8 +3006,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         "tests/backends/pulsar/library/test_writer.py::test_a_position_that_does_not_grow_is_not_believed",
         Edit(
-            f"{LIBRARY}/writer.py",
-            "        if position <= self._highest:\n",
+            RECEIPT_LEDGER_CODE,
+            "        if position <= self._sums.highest:\n",
             "        if False:\n",
         ),
     ),

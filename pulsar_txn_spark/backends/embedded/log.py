@@ -33,6 +33,8 @@ from redis.exceptions import (
 
 from pulsar_txn_spark.backends import entry_codec
 from pulsar_txn_spark.backends.embedded.append_lane import AppendLane, Request
+from pulsar_txn_spark.backends.receipts import ReceiptSums
+from pulsar_txn_spark.backends.row_buffer import RowBuffer
 from pulsar_txn_spark.errors import (
     DataLossError,
     SegmentLogError,
@@ -542,12 +544,10 @@ class _EmbeddedWriter:
         self._failed = False
         self._closed = False
         self._error: Exception | None = None  # what a reply that another writer received said
-        self._gathered: list[pa.RecordBatch] = []
-        self._gathered_bytes = 0
+        self._buffer = RowBuffer()
         self._in_flight = 0
         self._last = _NO_ENTRY
-        self._receipt = _Tally()
-        self._total = _Tally()
+        self._sums = ReceiptSums()
 
     def append(self, rows: pa.RecordBatch) -> None:
         """Queue rows; waits for receipts while too much is in flight."""
@@ -556,26 +556,25 @@ class _EmbeddedWriter:
                 return
             rows = entry_codec.normalize(rows)
             for piece in entry_codec.split(rows):
-                if self._gathered and self._gathered_bytes + piece.nbytes > entry_codec.ENTRY_BYTES:
-                    self._send_gathered()
-                self._gathered.append(piece)
-                self._gathered_bytes += piece.nbytes
-                if self._gathered_bytes >= _COALESCE_BYTES:
-                    self._send_gathered()
+                size = piece.nbytes
+                if self._buffer.rows and self._buffer.bytes + size > entry_codec.ENTRY_BYTES:
+                    self._send_buffered()
+                self._buffer.add(piece, size)
+                if self._buffer.bytes >= _COALESCE_BYTES:
+                    self._send_buffered()
 
     def flush(self) -> Receipt:
         """Send what is queued, and wait for every receipt."""
         with self._used():
-            if self._gathered:
-                self._send_gathered()
+            if self._buffer.rows:
+                self._send_buffered()
             self._lane.wait(lambda: not self._in_flight or self._error is not None)
             self._raise_error()
-            tally, self._receipt = self._receipt, _Tally()
-        return tally.receipt()
+            return self._sums.drain()
 
     def acknowledged(self) -> Receipt:
         """Return what was acknowledged since the writer was opened."""
-        return self._total.receipt()
+        return self._sums.total
 
     def close(self) -> None:
         """Forget what is in flight: its receipts are read by nobody."""
@@ -602,9 +601,8 @@ class _EmbeddedWriter:
         if self._error is not None:
             raise self._error
 
-    def _send_gathered(self) -> None:
-        rows = entry_codec.combine(self._gathered)
-        self._gathered, self._gathered_bytes = [], 0
+    def _send_buffered(self) -> None:
+        rows = self._buffer.drain()
         payload = entry_codec.encode(rows)
         messages, size = rows.num_rows, len(payload)
         command = ("EVALSHA", self._digest, len(self._keys), *self._keys)
@@ -630,8 +628,7 @@ class _EmbeddedWriter:
         self._error = self._refusal(reply)
         if self._error is None:
             self._last = reply
-            self._receipt.add(reply, messages, size)
-            self._total.add(reply, messages, size)
+            self._sums.add(_position(reply), messages, size)
 
     def _refusal(self, reply: Any) -> Exception | None:
         if isinstance(reply, ResponseError):
@@ -646,33 +643,3 @@ class _EmbeddedWriter:
                 f"to segment {self._segment.id}, found {reply!r}: it proves nothing."
             )
         return None
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What was acknowledged since the last flush."""
-
-    first: int = _NO_ENTRY
-    last: int = _NO_ENTRY
-    entries: int = 0
-    messages: int = 0
-    bytes: int = 0
-
-    def add(self, number: int, messages: int, size: int) -> None:
-        if self.entries == 0:
-            self.first = number
-        self.last = number
-        self.entries += 1
-        self.messages += messages
-        self.bytes += size
-
-    def receipt(self) -> Receipt:
-        if self.entries == 0:
-            return Receipt(None, None, 0, 0, 0)
-        return Receipt(
-            first=_position(self.first),
-            last=_position(self.last),
-            entries=self.entries,
-            messages=self.messages,
-            bytes=self.bytes,
-        )

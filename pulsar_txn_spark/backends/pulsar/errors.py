@@ -10,6 +10,7 @@ from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
     SegmentNotFoundError,
     SegmentSealedError,
+    UnverifiedReceiptError,
 )
 from pulsar_txn_spark.segments.log import SegmentRef
 
@@ -84,6 +85,22 @@ def translate(result: str, doing: str, segment: SegmentRef, detail: str = "") ->
     kind, why = _ERRORS.get(result, (SegmentLogError, "look into the broker's log"))
     said = f": {detail}" if detail else ""
     return kind(f"cannot {doing} segment {segment.id} ({segment.log_name}): {why} ({result}{said})")
+
+
+def unverified(segment: SegmentRef, fault: str) -> UnverifiedReceiptError:
+    """Return the error of an entry of which nobody knows whether it is in the log.
+
+    Parameters
+    ----------
+    segment : SegmentRef
+        Where to.
+    fault : str
+        What its receipt, or the lack of one, fails to prove.
+    """
+    return UnverifiedReceiptError(
+        f"segment {segment.id} ({segment.log_name}): {fault}; nobody may take these rows as "
+        "written, so they go out again under a new name"
+    )
 
 
 def too_large(

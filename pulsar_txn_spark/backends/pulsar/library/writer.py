@@ -8,10 +8,10 @@ must be the number of rows less one, proves that exactly these rows went as one 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import _pulsar
@@ -24,51 +24,39 @@ from pulsar_txn_spark.backends import entry_codec
 from pulsar_txn_spark.backends.pulsar.errors import ENTRY_MARGIN_BYTES, too_large, translate
 from pulsar_txn_spark.backends.pulsar.library.connections import close_quietly
 from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
+from pulsar_txn_spark.backends.pulsar.receipt_ledger import InFlight, SentEntry
+from pulsar_txn_spark.backends.pulsar.segment_writer import (
+    ENTRY_BYTES,
+    ENTRY_ROWS,
+    IN_FLIGHT_BYTES,
+    SEND_TIMEOUT_MS,
+    EntrySettings,
+    EntryWriter,
+)
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.errors import (
-    PulsarTxnError,
-    SchemaError,
-    SegmentLogError,
-    UnverifiedReceiptError,
-)
+from pulsar_txn_spark.errors import PulsarTxnError, SchemaError
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments.log import (
-    Receipt,
-    SegmentRef,
-    checked_event_times,
-    checked_properties,
-)
+from pulsar_txn_spark.segments.log import SegmentRef, checked_event_times, checked_properties
 
-_ENTRY_BYTES = 512 * 1024  # large entries read fast; well below the broker's 5 MiB
-_ENTRY_ROWS = 10_000
 _ROW_OVERHEAD_BYTES = 32  # about what a row's own metadata takes in an entry
-_IN_FLIGHT_BYTES = 32 * 1024 * 1024  # bound on memory; several times bandwidth x delay of a LAN
 _OUT_OF_REACH = 2**31 - 1  # for the client's own limits on a batch
 _NEVER_MS = 24 * 3600 * 1000
-_SEND_TIMEOUT_MS = 30_000
 _GRACE_SECONDS = 10.0  # the client fails what is overdue by itself; this is for one that hangs
-_CUT_RETRY_SECONDS = 0.02
+_FLUSH_RETRY_SECONDS = 0.02
 _COMPRESSION = {"NONE": "NONE", "LZ4": "LZ4", "ZLIB": "ZLib", "ZSTD": "ZSTD", "SNAPPY": "SNAPPY"}
 
 
 @dataclass(frozen=True, slots=True)
-class WriterSettings:
-    """How to write: made from the options ``pulsar.producer.*``.
+class WriterSettings(EntrySettings):
+    """How to write through ``pulsar-client``: made from the options ``pulsar.producer.*``.
 
     Parameters
     ----------
     producer : Mapping[str, Any]
         Arguments of ``pulsar.Client.create_producer``.
-    entry_bytes, entry_rows : int
-        Where an entry is full.
-    timeout_s : float
-        Bound on waiting without any progress.
     """
 
-    producer: Mapping[str, Any] = field(repr=False)
-    entry_bytes: int
-    entry_rows: int
-    timeout_s: float
+    producer: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def compresses(self) -> bool:
@@ -85,8 +73,8 @@ class WriterSettings:
             If one is unknown, refused or malformed.
         """
         given = parse_passthrough("producer", dict(config.producer))
-        pending = given.get("max_pending_messages", 2 * _IN_FLIGHT_BYTES // _ROW_OVERHEAD_BYTES)
-        timeout_ms = given.get("send_timeout_millis", _SEND_TIMEOUT_MS)
+        pending = given.get("max_pending_messages", 2 * IN_FLIGHT_BYTES // _ROW_OVERHEAD_BYTES)
+        timeout_ms = given.get("send_timeout_millis", SEND_TIMEOUT_MS)
         producer: dict[str, Any] = {
             "send_timeout_millis": timeout_ms,
             "max_pending_messages": pending,
@@ -106,120 +94,16 @@ class WriterSettings:
                 given["crypto_public_key_path"], given.get("crypto_private_key_path", "")
             )
         # Half of the client's queue, so that a full one always has an entry to send.
-        rows = min(given.get("batching_max_messages", _ENTRY_ROWS), max(1, pending // 2))
+        rows = min(given.get("batching_max_messages", ENTRY_ROWS), max(1, pending // 2))
         return cls(
             producer=producer,
-            entry_bytes=given.get("batching_max_bytes", _ENTRY_BYTES),
+            entry_bytes=given.get("batching_max_bytes", ENTRY_BYTES),
             entry_rows=rows,
             timeout_s=timeout_ms / 1000 + _GRACE_SECONDS,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An entry that was handed to the client: what its receipt has to prove."""
-
-    rows: int
-    payload_bytes: int  # values and keys: what the user wrote
-    cost_bytes: int  # what it counts against the bound on what is in flight
-
-
-class _Tally:
-    """Receipts of one writer. The client's thread puts them in, the writer's thread waits."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._pending = 0
-        self._pending_bytes = 0
-        self._failure: tuple[str, _Entry] | None = None
-        self._highest = EARLIEST
-        self._sum = Receipt(None, None, 0, 0, 0)
-        self._total = Receipt(None, None, 0, 0, 0)
-
-    def expect(self, entry: _Entry) -> Callable[[Any, Any], None]:
-        """Note an entry as sent; returns the callback for its last row."""
-        with self._changed:
-            self._pending += 1
-            self._pending_bytes += entry.cost_bytes
-
-        def acknowledged(result: Any, message_id: Any) -> None:
-            # An exception in here would end the process.
-            try:
-                name = result.name
-                position = Position(message_id.ledger_id(), message_id.entry_id())
-                index = message_id.batch_index()
-            except Exception as surprise:  # noqa: BLE001 - reported by the writer's thread
-                name, position, index = type(surprise).__name__, EARLIEST, -1
-            self._settle(entry, name, position, index)
-
-        return acknowledged
-
-    def _settle(self, entry: _Entry, name: str, position: Position, index: int) -> None:
-        with self._changed:
-            self._pending -= 1
-            self._pending_bytes -= entry.cost_bytes
-            fault = name if name != "Ok" else self._fault(entry, position, index)
-            if fault is not None:
-                self._failure = self._failure or (fault, entry)
-            elif self._failure is None:
-                self._highest = position
-                self._sum = _plus(self._sum, position, entry)
-                self._total = _plus(self._total, position, entry)
-            self._changed.notify_all()
-
-    def _fault(self, entry: _Entry, position: Position, index: int) -> str | None:
-        """Say what a receipt fails to prove, None if it proves that the entry is in the log."""
-        if position.ledger < 0 or position.entry < 0:
-            return "unverified: 'deduplicated' is no acknowledgement of these rows"
-        # -1: a client that sends a batch of one row without the batch's envelope.
-        if index != entry.rows - 1 and not (entry.rows == 1 and index == -1):
-            return f"unverified: expected a batch of {entry.rows} rows, found {index + 1}"
-        if position <= self._highest:
-            return f"unverified: expected a position after {self._highest}, found {position}"
-        return None
-
-    @property
-    def failure(self) -> tuple[str, _Entry] | None:
-        """Return the first fault and its entry."""
-        return self._failure
-
-    @property
-    def total(self) -> Receipt:
-        """Return the sum since the writer was opened: of a prefix of its entries."""
-        with self._changed:
-            return self._total
-
-    def wait_below(self, cost_bytes: int, timeout_s: float) -> bool:
-        """Wait until at most that is in flight; False if nothing moved for `timeout_s`."""
-        with self._changed:
-            # Every entry costs something, so that 0 means that nothing is in flight.
-            while self._pending_bytes > cost_bytes and self._failure is None:
-                before = self._pending
-                self._changed.wait(timeout_s)
-                if self._pending == before and self._failure is None:
-                    return False
-            return True
-
-    def collect(self) -> Receipt:
-        """Return the sum since the last call; nothing may be in flight."""
-        with self._changed:
-            assert not self._pending, self._pending
-            assert self._failure is None, self._failure
-            receipt, self._sum = self._sum, Receipt(None, None, 0, 0, 0)
-            return receipt
-
-
-def _plus(receipt: Receipt, position: Position, entry: _Entry) -> Receipt:
-    return Receipt(
-        receipt.first or position,
-        position,
-        receipt.entries + 1,
-        receipt.messages + entry.rows,
-        receipt.bytes + entry.payload_bytes,
-    )
-
-
-class PulsarSegmentWriter:
+class PulsarSegmentWriter(EntryWriter):
     """Appends row batches through one producer.
 
     Parameters
@@ -236,6 +120,9 @@ class PulsarSegmentWriter:
         Returns the broker's limit.
     """
 
+    buffered_entries = 1
+    row_overhead_bytes = _ROW_OVERHEAD_BYTES
+
     def __init__(
         self,
         segment: SegmentRef,
@@ -245,141 +132,74 @@ class PulsarSegmentWriter:
         before_report: Callable[[], None],
         max_message_bytes: Callable[[], int],
     ) -> None:
-        self._segment = segment
+        super().__init__(segment, settings, InFlight(), before_report)
         self._producer = producer._producer  # noqa: SLF001 - the layer above costs 20 %
         self._send = self._producer.send_async
         self._settings = settings
-        self._before_report = before_report
         self._max_message_bytes = max_message_bytes
-        self._tally = _Tally()
-        self._held: list[pa.RecordBatch] = []
-        self._held_rows = self._held_bytes = 0
-        self._failure: PulsarTxnError | None = None
-        self._closed = False
 
-    def append(self, rows: pa.RecordBatch) -> None:
-        """Queue rows; see :class:`~pulsar_txn_spark.segments.log.SegmentWriter`."""
-        self._check()
-        if rows.num_rows == 0:
-            return
-        rows = entry_codec.normalize(rows)
-        self._held.append(rows)
-        self._held_rows += rows.num_rows
-        self._held_bytes += rows.nbytes + _ROW_OVERHEAD_BYTES * rows.num_rows
-        settings = self._settings
-        if self._held_rows >= settings.entry_rows or self._held_bytes >= settings.entry_bytes:
-            self._drain(everything=False)
+    def _release(self) -> None:
+        close_quietly(self._producer)
 
-    def flush(self) -> Receipt:
-        """Wait for every receipt; see :class:`~pulsar_txn_spark.segments.log.SegmentWriter`."""
-        self._check()
-        self._drain(everything=True)
-        self._check(moved=self._tally.wait_below(0, self._settings.timeout_s))
-        receipt = self._tally.collect()
-        if receipt.entries:
-            try:
-                self._before_report()
-            except PulsarTxnError as failed:
-                self._failure = failed
-                raise
-        return receipt
-
-    def acknowledged(self) -> Receipt:
-        """Return what was acknowledged; see :class:`~pulsar_txn_spark.segments.log.SegmentWriter`.
-
-        Raises
-        ------
-        SegmentLogUnavailableError
-            If the log's origin, which a first receipt needs, could not be noted.
-        """
-        receipt = self._tally.total
-        if receipt.entries:
-            self._before_report()
-        return receipt
-
-    def close(self) -> None:
-        """Let go of the producer; what was not flushed may or may not be in the log."""
-        if not self._closed:
-            self._closed = True
-            self._held.clear()
-            close_quietly(self._producer)
-
-    def _check(self, *, moved: bool = True) -> None:
-        """Raise what went wrong; a writer that failed stays so."""
-        if self._failure is None:
-            if self._tally.failure is not None:
-                self._failure = self._explain(*self._tally.failure)
-            elif not moved:
-                self._failure = translate("Timeout", "append to", self._segment)
-            elif self._closed:
-                raise SegmentLogError(f"the writer of segment {self._segment.id} is closed")
-        if self._failure is not None:
-            raise self._failure
-
-    def _explain(self, fault: str, entry: _Entry) -> PulsarTxnError:
-        if fault.startswith("unverified: "):
-            return UnverifiedReceiptError(
-                f"segment {self._segment.id} ({self._segment.log_name}): "
-                f"{fault.removeprefix('unverified: ')}; nobody may take these rows as written, "
-                "so they go out again under a new name"
-            )
-        if fault == "MessageTooBig":
-            return self._too_large(entry)
-        return translate(fault, "append to", self._segment)
-
-    def _too_large(self, entry: _Entry) -> PulsarTxnError:
-        return too_large(self._segment, entry.rows, entry.cost_bytes, self._max_message_bytes())
-
-    def _drain(self, *, everything: bool) -> None:
-        """Send the complete entries of what is held, and with `everything` the rest too."""
-        if not self._held_rows:
-            return
-        rows = entry_codec.combine(self._held)
+    def _send_buffered(self, *, everything: bool) -> None:
+        """Send the full entries of what is buffered, and with `everything` the rest too."""
+        rows = self._buffer.drain()
         encoded = _Rows.of(rows)
         start = 0
         settings = self._settings
         for end in encoded.cuts(settings.entry_bytes, settings.entry_rows, everything=everything):
             self._send_entry(encoded, start, end)
             start = end
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
         if start < rows.num_rows:
-            rest = rows.slice(start)
-            self._held = [rest]
-            self._held_rows = rest.num_rows
-            self._held_bytes = int(encoded.sizes[start:].sum())
+            self._buffer.add(rows.slice(start), int(encoded.sizes[start:].sum()))
 
     def _send_entry(self, rows: _Rows, start: int, end: int) -> None:
-        entry = rows.entry(start, end)
+        entry = rows.entry(self._ledger.next_number, start, end)
         # How large one is that gets compressed is not known here: then the client has to see.
-        if entry.cost_bytes > _ENTRY_BYTES and not self._settings.compresses:
+        if entry.cost_bytes > ENTRY_BYTES and not self._settings.compresses:
             allowed = self._max_message_bytes()
             if entry.cost_bytes > allowed - ENTRY_MARGIN_BYTES:
-                self._failure = self._too_large(entry)
-                raise self._failure
-        room = max(0, _IN_FLIGHT_BYTES - entry.cost_bytes)
-        self._check(moved=self._tally.wait_below(room, self._settings.timeout_s))
-        callback = self._tally.expect(entry)
+                raise self._too_large(entry)
+        self._wait(lambda: self._ledger.has_room(entry.cost_bytes))
+        self._ledger.register(entry)
         try:
-            rows.send(self._send, start, end, callback)
+            rows.send(self._send, start, end, partial(self._on_receipt, entry))
         except (pulsar.PulsarException, TypeError, ValueError, RuntimeError) as failed:
-            self._failure = translate(type(failed).__name__, "append to", self._segment)
-            raise self._failure from failed
-        self._cut()
-        self._check()
+            raise translate(type(failed).__name__, "append to", self._segment) from failed
+        self._end_entry()
+        self._ledger.check()
 
-    def _cut(self) -> None:
-        """End the entry here: make the client send what it has batched."""
+    def _end_entry(self) -> None:
+        """Make the client send what it has batched as one entry."""
         deadline = time.monotonic() + self._settings.timeout_s
         while True:
             refused: list[Any] = []
             self._producer.flush_async(refused.append)
             # An answer at once is a refusal: while the client reconnects it does not flush.
-            if not refused or refused[0].name == "Ok" or self._tally.failure is not None:
+            if not refused or refused[0].name == "Ok" or self._ledger.failed:
                 return
             if time.monotonic() > deadline:
-                self._failure = translate(refused[0].name, "append to", self._segment)
-                raise self._failure
-            time.sleep(_CUT_RETRY_SECONDS)
+                raise translate(refused[0].name, "append to", self._segment)
+            time.sleep(_FLUSH_RETRY_SECONDS)
+
+    def _on_receipt(self, entry: SentEntry, result: Any, message_id: Any) -> None:
+        """Settle an entry, on the client's thread: an exception in here would end the process."""
+        try:
+            name = result.name
+            position = Position(message_id.ledger_id(), message_id.entry_id())
+            rows = message_id.batch_index() + 1
+        except Exception as surprise:  # noqa: BLE001 - reported by the writer's thread
+            name, position, rows = type(surprise).__name__, EARLIEST, 0
+        if name == "Ok":
+            # Without an index: a client that sends a batch of one row without the envelope.
+            self._ledger.settle(entry.number, position, 1 if entry.rows == 1 and not rows else rows)
+        elif name == "MessageTooBig":
+            self._ledger.fail(partial(self._too_large, entry))
+        else:
+            self._ledger.fail(partial(translate, name, "append to", self._segment))
+
+    def _too_large(self, entry: SentEntry) -> PulsarTxnError:
+        return too_large(self._segment, entry.rows, entry.cost_bytes, self._max_message_bytes())
 
 
 class _Rows:
@@ -391,8 +211,8 @@ class _Rows:
         keys: list[str | None] | None,
         times: list[int | None] | None,
         properties: list[Any] | None,
-        payload: np.ndarray[Any, np.dtype[np.int64]],
-        sizes: np.ndarray[Any, np.dtype[np.int64]],
+        payload: entry_codec.Sizes,
+        sizes: entry_codec.Sizes,
     ) -> None:
         self._values = values
         self._keys = keys
@@ -408,11 +228,8 @@ class _Rows:
         value = columns.get("value", pa.nulls(rows.num_rows, pa.binary()))
         key, event_time = columns.get("key"), columns.get("event_time_ms")
         properties = columns.get("properties")
-        payload = _lengths(value)
-        keys = None
-        if key is not None:
-            payload = payload + _lengths(key)
-            keys = _text_keys(key)
+        payload = entry_codec.payload_sizes(rows)
+        keys = None if key is None else _text_keys(key)
         sizes = payload + _ROW_OVERHEAD_BYTES
         pairs = None
         if properties is not None:
@@ -443,10 +260,9 @@ class _Rows:
             yield end
             start = end
 
-    def entry(self, start: int, end: int) -> _Entry:
-        return _Entry(
-            end - start, int(self._payload[start:end].sum()), int(self.sizes[start:end].sum())
-        )
+    def entry(self, number: int, start: int, end: int) -> SentEntry:
+        payload_bytes = int(self._payload[start:end].sum())
+        return SentEntry(number, end - start, payload_bytes, int(self.sizes[start:end].sum()))
 
     def send(
         self, send: Callable[[Any, Any], None], start: int, end: int, last: Callable[..., None]
@@ -483,13 +299,6 @@ class _Rows:
             for name, text in self._properties[row] or ():
                 message.property(name, text)
         return message.build()
-
-
-def _lengths(column: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    lengths: np.ndarray[Any, np.dtype[np.int64]] = (
-        pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
-    return lengths
 
 
 def _properties_bytes(pairs: Any) -> int:

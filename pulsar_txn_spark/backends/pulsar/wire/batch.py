@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
+from pulsar_txn_spark.backends.entry_codec import Sizes, lengths
 from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError
 from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import SingleMessageMetadata
 from pulsar_txn_spark.segments.log import ROW_SCHEMA, checked_event_times, checked_properties
@@ -29,7 +30,6 @@ _KEY_TAG, _PAYLOAD_TAG = _KEY[0], _SIZE_TAG[0]
 _SEQUENCE_TAG = 0x40
 _VARINT_BYTES = 10
 _ONE_BYTE, _TWO_BYTES = 1 << 7, 1 << 14  # varints below take a single byte, or two
-_Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class EncodedRows:
     """
 
     data: pa.Buffer
-    offsets: _Ints
+    offsets: Sizes
 
     def payload(self, start: int, end: int) -> bytes:
         """Return the payload of a batch of the rows ``[start, end)``."""
@@ -70,7 +70,7 @@ def encode(rows: pa.RecordBatch) -> EncodedRows:
         pieces.append(_properties(columns["properties"]))
     if "key" in columns:
         pieces += _key(columns["key"])
-    pieces.append(_tagged(_SIZE_TAG, _lengths(value)))
+    pieces.append(_tagged(_SIZE_TAG, lengths(value)))
     if "event_time_ms" in columns:
         pieces.append(_event_times(columns["event_time_ms"]))
     if "key" in columns:
@@ -81,7 +81,7 @@ def encode(rows: pa.RecordBatch) -> EncodedRows:
         pieces.append(_where(value.is_null(), _NULL))
     metadata_bytes = np.zeros(count, np.int64)
     for piece in pieces:
-        metadata_bytes += _lengths(piece)
+        metadata_bytes += lengths(piece)
     head = pa.Array.from_buffers(
         pa.binary(4), count, [None, pa.py_buffer(metadata_bytes.astype(">u4").tobytes())]
     ).cast(pa.binary())
@@ -97,20 +97,12 @@ def _join(pieces: list[pa.Array]) -> pa.Array:
     )
 
 
-def _offsets(large: pa.Array) -> _Ints:
-    found: _Ints = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
+def _offsets(large: pa.Array) -> Sizes:
+    found: Sizes = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
     return found
 
 
-def _lengths(column: pa.Array) -> _Ints:
-    lengths = pc.binary_length(column)
-    if lengths.null_count:
-        lengths = pc.fill_null(lengths, 0)
-    found: _Ints = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
-
-
-def _tagged(tag: bytes, numbers: _Ints) -> pa.Array:
+def _tagged(tag: bytes, numbers: Sizes) -> pa.Array:
     """Return each number, none of them negative, as a protobuf varint with a tag before it."""
     count, widest = len(numbers), int(numbers.max(initial=0))
     width = 1 + max(1, -(-widest.bit_length() // 7))
@@ -136,7 +128,7 @@ def _where(condition: pa.Array, text: bytes) -> pa.Array:
 
 def _key(column: pa.Array) -> list[pa.Array]:
     text = _as_text(column)
-    head = _tagged(_KEY, _lengths(text))
+    head = _tagged(_KEY, lengths(text))
     if column.null_count:
         head = pc.if_else(column.is_valid(), head, pa.scalar(b"", pa.binary()))
     return [head, pc.fill_null(text, b"")]
@@ -244,7 +236,7 @@ def _decode_plain(payload: bytes, messages: int) -> pa.RecordBatch | None:
     return _cut(payload, np.array(begins, np.int64), keyed=keyed)
 
 
-def _cut(payload: bytes, begins: _Ints, *, keyed: bool) -> pa.RecordBatch | None:
+def _cut(payload: bytes, begins: Sizes, *, keyed: bool) -> pa.RecordBatch | None:
     """Cut keys and values out; None where a message's metadata holds more than that."""
     raw = np.frombuffer(payload, np.uint8)
     tags = begins + 4
@@ -286,7 +278,7 @@ def _indexes(numbers: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> pa.Arr
     return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _only_sequence_ids(raw: Any, starts: _Ints, ends: _Ints) -> bool:
+def _only_sequence_ids(raw: Any, starts: Sizes, ends: Sizes) -> bool:
     """Say whether nothing is in each ``[start, end)`` but the sequence id of other clients."""
     lengths = ends - starts
     if not lengths.any():

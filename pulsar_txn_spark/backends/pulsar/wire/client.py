@@ -8,6 +8,7 @@ import os
 import threading
 import time
 
+from pulsar_txn_spark.backends.pulsar.receipt_ledger import InFlight
 from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
 from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
@@ -89,9 +90,8 @@ class WireClient:
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
-        self.changed = threading.Condition()
-        """Guards what is in flight, of all writers; notified by every receipt."""
-        self.in_flight_bytes = 0
+        self.in_flight = InFlight()
+        """What all writers of this client have without a receipt."""
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._connections: dict[tuple[Address, str | None], Connection] = {}

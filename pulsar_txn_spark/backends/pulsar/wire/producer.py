@@ -11,20 +11,31 @@ under a new name, see :mod:`~pulsar_txn_spark.engine.topic_writers`.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from pulsar_txn_spark.backends import entry_codec
-from pulsar_txn_spark.backends.pulsar.errors import ENTRY_MARGIN_BYTES, too_large, translate
+from pulsar_txn_spark.backends.pulsar.errors import (
+    ENTRY_MARGIN_BYTES,
+    too_large,
+    translate,
+    unverified,
+)
 from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
+from pulsar_txn_spark.backends.pulsar.receipt_ledger import SentEntry
+from pulsar_txn_spark.backends.pulsar.segment_writer import (
+    ENTRY_BYTES,
+    ENTRY_ROWS,
+    SEND_TIMEOUT_MS,
+    EntrySettings,
+    EntryWriter,
+)
 from pulsar_txn_spark.backends.pulsar.wire import batch
 from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, Backoff, WireClient
 from pulsar_txn_spark.backends.pulsar.wire.compression import NUMBERS, compress
@@ -41,48 +52,27 @@ from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
     MessageMetadata,
 )
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.errors import (
-    PulsarTxnError,
-    SegmentLogError,
-    UnverifiedReceiptError,
-)
+from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments.log import Receipt, SegmentRef
+from pulsar_txn_spark.segments.log import SegmentRef
 
-_ENTRY_BYTES = 512 * 1024  # large entries read fast; well below the broker's 5 MiB
-_ENTRY_ROWS = 10_000
-_HELD_ENTRIES = 2  # encoded at a time: each time takes some 0.2 ms, however few rows there are
 _ENCODED_BYTES = 8 * 1024 * 1024  # at a time, however large a batch Spark gives
-_ROW_OVERHEAD_BYTES = 8  # about what a row's own metadata takes in an entry
-_IN_FLIGHT_BYTES = 32 * 1024 * 1024  # of all writers; several times bandwidth x delay of a LAN
-_SEND_TIMEOUT_MS = 30_000
 _CLOSE_SECONDS = 5.0  # a broker answers once what it was storing is stored, or has failed
 _BROKEN_CHECKSUM = 9
-_MOST_RETURNS = 16  # without any receipt in between: a topic that opens and takes nothing
-_NOTHING = Receipt(None, None, 0, 0, 0)
+_MOST_REOPENINGS = 16  # without any receipt in between: a topic that opens and takes nothing
 
 
 @dataclass(frozen=True, slots=True)
-class WireWriterSettings:
-    """How to write: made from the options ``pulsar.producer.*``.
+class WireWriterSettings(EntrySettings):
+    """How to write over the wire: made from the options ``pulsar.producer.*``.
 
     Parameters
     ----------
-    entry_bytes, entry_rows : int
-        Where an entry is full.
-    in_flight_bytes : int
-        Bound on what all writers of a connection's configuration have without a receipt.
     compression : int
         Pulsar's number of it.
-    timeout_s : float
-        Bound on waiting without any progress, and on being without the broker.
     """
 
-    entry_bytes: int = _ENTRY_BYTES
-    entry_rows: int = _ENTRY_ROWS
-    in_flight_bytes: int = _IN_FLIGHT_BYTES
     compression: int = 0
-    timeout_s: float = _SEND_TIMEOUT_MS / 1000
 
     @classmethod
     def of(cls, config: PulsarConfig) -> WireWriterSettings:
@@ -95,29 +85,15 @@ class WireWriterSettings:
         """
         given = parse_passthrough("producer", dict(config.producer))
         return cls(
-            entry_bytes=given.get("batching_max_bytes", _ENTRY_BYTES),
-            entry_rows=given.get("batching_max_messages", _ENTRY_ROWS),
+            entry_bytes=given.get("batching_max_bytes", ENTRY_BYTES),
+            entry_rows=given.get("batching_max_messages", ENTRY_ROWS),
             compression=NUMBERS[given.get("compression_type", "NONE")],
-            timeout_s=given.get("send_timeout_millis", _SEND_TIMEOUT_MS) / 1000,
+            timeout_s=given.get("send_timeout_millis", SEND_TIMEOUT_MS) / 1000,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An entry without a receipt: what is sent, and what its receipt has to prove."""
-
-    sequence_id: int
-    frame: list[bytes]
-    rows: int
-    payload_bytes: int  # values and keys: what the user wrote
-
-    @property
-    def cost_bytes(self) -> int:
-        return sum(map(len, self.frame))
-
-
-class WireSegmentWriter:
-    """Appends row batches through one producer; of one thread at a time.
+class WireSegmentWriter(EntryWriter):
+    """Appends row batches through one producer.
 
     Parameters
     ----------
@@ -137,6 +113,9 @@ class WireSegmentWriter:
     SegmentNotFoundError, SegmentSealedError, SegmentLogUnavailableError
     """
 
+    buffered_entries = 2  # encoding takes some 0.2 ms, however few rows there are
+    row_overhead_bytes = 8
+
     def __init__(
         self,
         segment: SegmentRef,
@@ -146,98 +125,29 @@ class WireSegmentWriter:
         *,
         before_report: Callable[[], None],
     ) -> None:
-        self._segment = segment
+        super().__init__(segment, settings, client.in_flight, before_report)
         self._name = name
         self._client = client
         self._settings = settings
-        self._before_report = before_report
         self._number = client.next_number()
         self._epoch = 0
-        self._held: list[pa.RecordBatch] = []
-        self._held_rows = self._held_bytes = 0
-        # From here on under client.changed.
-        self._unacknowledged: collections.deque[_Entry] = collections.deque()
-        self._in_flight_bytes = 0
-        self._highest = EARLIEST
-        self._sum = _NOTHING  # since the last flush
-        self._total = _NOTHING
-        self._lost: RefusedError | None = None
-        self._returns = (-1, 0)  # how often the producer was opened again after this receipt
-        self._failure: PulsarTxnError | None = None
-        self._closed = False
-        self._connection, ready = self._open(client.settings.operation_s)
-        self._acknowledged_id = ready.last_sequence_id
-        self._next_id = self._acknowledged_id + 1
+        self._lost: RefusedError | None = None  # guarded by in_flight.changed
+        self._reopened = (-1, 0)  # how often the producer was opened again after this receipt
+        self._connection, opened = self._open(client.settings.operation_s)
+        self._ledger.start_after(opened.last_sequence_id)
 
-    # --- the Protocol -------------------------------------------------------------------------
-
-    def append(self, rows: pa.RecordBatch) -> None:
-        """Queue rows; see :class:`~pulsar_txn_spark.segments.log.SegmentWriter`."""
-        self._check()
-        if rows.num_rows == 0:
-            return
-        rows = entry_codec.normalize(rows)
-        self._held.append(rows)
-        self._held_rows += rows.num_rows
-        self._held_bytes += rows.nbytes + _ROW_OVERHEAD_BYTES * rows.num_rows
-        settings = self._settings
-        enough = _HELD_ENTRIES * settings.entry_bytes
-        if self._held_rows >= settings.entry_rows or self._held_bytes >= enough:
-            self._drain()
-
-    def flush(self) -> Receipt:
-        """Wait for every receipt; see :class:`~pulsar_txn_spark.segments.log.SegmentWriter`."""
-        self._check()
-        self._drain()
-        self._wait(lambda: not self._unacknowledged)
-        with self._client.changed:
-            receipt, self._sum = self._sum, _NOTHING
-        if receipt.entries:
-            try:
-                self._before_report()
-            except PulsarTxnError as failed:
-                self._failure = failed
-                raise
-        return receipt
-
-    def acknowledged(self) -> Receipt:
-        """Return what was acknowledged; see :class:`~pulsar_txn_spark.segments.log.SegmentWriter`.
-
-        Raises
-        ------
-        SegmentLogUnavailableError
-            If the log's origin, which a first receipt needs, could not be noted.
-        """
-        with self._client.changed:
-            receipt = self._total
-        if receipt.entries:
-            self._before_report()
-        return receipt
-
-    def close(self) -> None:
-        """Let go of the producer; what was not flushed may or may not be in the log."""
-        with self._client.changed:
-            if self._closed:
-                return
-            self._closed = True
-            self._held.clear()
-            self._unacknowledged.clear()
-            self._count(-self._in_flight_bytes)
-            self._client.changed.notify_all()
+    def _release(self) -> None:
         self._leave(self._connection)
 
     # --- rows to entries ----------------------------------------------------------------------
 
-    def _drain(self) -> None:
-        """Send what is held."""
-        if not self._held_rows:
-            return
-        rows, size = entry_codec.combine(self._held), self._held_bytes
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
+    def _send_buffered(self, *, everything: bool) -> None:  # noqa: ARG002 - always everything
+        """Send what is buffered."""
+        size, rows = self._buffer.bytes, self._buffer.drain()
         step = max(1, rows.num_rows * _ENCODED_BYTES // max(size, 1))
         for first in range(0, rows.num_rows, step):
             part = rows.slice(first, step)
-            encoded, payload, start = batch.encode(part), _payload_sizes(part), 0
+            encoded, payload, start = batch.encode(part), entry_codec.payload_sizes(part), 0
             for end in self._cuts(encoded.offsets):
                 self._send_rows(encoded, start, end, int(payload[start:end].sum()))
                 start = end
@@ -257,10 +167,10 @@ class WireSegmentWriter:
     def _send_rows(
         self, encoded: batch.EncodedRows, start: int, end: int, payload_bytes: int
     ) -> None:
-        plain = encoded.payload(start, end)
+        plain, number = encoded.payload(start, end), self._ledger.next_number
         metadata = MessageMetadata(
             producer_name=self._name,
-            sequence_id=self._next_id,
+            sequence_id=number,
             publish_time=time.time_ns() // 1_000_000,
             num_messages_in_batch=end - start,
         )
@@ -271,136 +181,79 @@ class WireSegmentWriter:
             metadata.uncompressed_size = len(plain)
         size, allowed = len(packed) + metadata.ByteSize(), self._connection.max_message_bytes
         if size > allowed - ENTRY_MARGIN_BYTES:
-            self._failure = too_large(self._segment, end - start, size, allowed)
-            raise self._failure
-        send = CommandSend(
-            producer_id=self._number, sequence_id=self._next_id, num_messages=end - start
-        )
+            raise too_large(self._segment, end - start, size, allowed)
+        send = CommandSend(producer_id=self._number, sequence_id=number, num_messages=end - start)
         frame = encode_send(BaseCommand(type=BaseCommand.SEND, send=send), metadata, packed)
-        self._send(_Entry(self._next_id, frame, end - start, payload_bytes))
-
-    def _send(self, entry: _Entry) -> None:
-        cost = entry.cost_bytes
-        client, limit = self._client, self._settings.in_flight_bytes
-        # One entry is always let through: what others hold back does not depend on this writer.
-        self._wait(lambda: not self._in_flight_bytes or client.in_flight_bytes + cost <= limit)
-        with client.changed:
-            self._unacknowledged.append(entry)
-            self._count(cost)
-            self._next_id = entry.sequence_id + 1
+        cost = sum(map(len, frame))
+        self._wait(lambda: self._ledger.has_room(cost))
+        with self._client.in_flight.changed:
+            self._ledger.register(SentEntry(number, end - start, payload_bytes, cost, frame))
             lost = self._lost
         if lost is None:
-            with contextlib.suppress(RefusedError):  # told by on_lost too; then it is sent again
-                self._connection.post(entry.frame)
+            with contextlib.suppress(RefusedError):  # on_lost is told too; then it is sent again
+                self._connection.post(frame)
 
     # --- receipts, on the connection's thread -------------------------------------------------
 
     def on_receipt(self, receipt: CommandSendReceipt) -> None:
-        """Check a receipt: it has to prove that the next entry is in the log."""
-        with self._client.changed:
-            if self._closed or self._failure is not None:
-                return
-            fault = self._fault(receipt)
-            if fault is not None:
-                self._failure = self._unverified(fault)
-            else:
-                entry = self._unacknowledged.popleft()
-                position = Position(*positive_id(receipt.message_id))
-                self._count(-entry.cost_bytes)
-                self._acknowledged_id = entry.sequence_id
-                self._highest = position
-                self._sum = _plus(self._sum, position, entry)
-                self._total = _plus(self._total, position, entry)
-            self._client.changed.notify_all()
+        """Check a receipt; see :meth:`ReceiptLedger.settle`."""
+        stored = receipt.HasField("message_id")
+        position = Position(*positive_id(receipt.message_id)) if stored else EARLIEST
+        self._ledger.settle(receipt.sequence_id, position)
 
     def on_error(self, error: CommandSendError) -> None:
         """Note that an entry was refused."""
-        with self._client.changed:
-            if self._failure is None and not self._closed:
-                why = RefusedError.of(error.error, error.message)
-                if error.error == _BROKEN_CHECKSUM:
-                    self._failure = self._unverified("an entry was damaged on its way")
-                elif why.result in RETRIED:
-                    # The topic is being sealed or moved: opened again, it says which.
-                    self._lost = self._lost or why
-                else:
-                    self._failure = self._translate("append to", why)
-            self._client.changed.notify_all()
+        why = RefusedError.of(error.error, error.message)
+        if error.error == _BROKEN_CHECKSUM:
+            fault = "an entry was damaged on its way"
+            self._ledger.fail(partial(unverified, self._segment, fault))
+        elif why.result in RETRIED:
+            # The topic is being sealed or moved: opened again, it says which.
+            self.on_lost(why)
+        else:
+            self._ledger.fail(partial(self._translate, "append to", why))
 
     def on_lost(self, why: RefusedError) -> None:
         """Note that the producer is gone; the writer's own thread opens it again."""
-        with self._client.changed:
+        with self._client.in_flight.changed:
             self._lost = self._lost or why
-            self._client.changed.notify_all()
+            self._client.in_flight.changed.notify_all()
 
-    def _fault(self, receipt: CommandSendReceipt) -> str | None:
-        """Say what a receipt fails to prove, None if it proves that the next entry is there."""
-        expected = self._unacknowledged[0].sequence_id if self._unacknowledged else None
-        if receipt.sequence_id != expected:
-            return f"expected the receipt of entry {expected}, found {receipt.sequence_id}"
-        position = Position(*positive_id(receipt.message_id))
-        if not receipt.HasField("message_id") or position.ledger < 0 or position.entry < 0:
-            return "'deduplicated' is no acknowledgement of these rows"
-        if position <= self._highest:
-            return f"expected a position after {self._highest}, found {position}"
-        return None
-
-    def _count(self, more_bytes: int) -> None:
-        self._in_flight_bytes += more_bytes
-        self._client.in_flight_bytes += more_bytes
-
-    # --- waiting, and coming back -------------------------------------------------------------
+    # --- reconnecting -------------------------------------------------------------------------
 
     def _wait(self, done: Callable[[], bool]) -> None:
         """Wait until `done`, opening the producer again where it was lost."""
         while True:
-            with self._client.changed:
-                seen, deadline = self._acknowledged_id, self._deadline()
-                while self._failure is None and self._lost is None and not done():
-                    self._client.changed.wait(max(0.0, deadline - time.monotonic()))
-                    if seen != self._acknowledged_id:  # others' receipts are no progress
-                        seen, deadline = self._acknowledged_id, self._deadline()
-                    elif time.monotonic() >= deadline and not done():
-                        self._failure = self._translate("append to", RefusedError("Timeout"))
-            self._check()
+            self._ledger.wait(lambda: self._lost is not None or done())
             if self._lost is None:
                 return
-            self._come_back()
+            self._reopen(self._lost)
 
-    def _deadline(self) -> float:
-        return time.monotonic() + self._settings.timeout_s
-
-    def _come_back(self) -> None:
-        assert self._lost is not None
-        acknowledged, times = self._returns
-        times = times + 1 if acknowledged == self._acknowledged_id else 1
-        self._returns = self._acknowledged_id, times
-        if times > _MOST_RETURNS:
-            self._failure = self._translate("append to", self._lost)
-            raise self._failure
+    def _reopen(self, why: RefusedError) -> None:
+        number, times = self._reopened
+        acknowledged = self._ledger.acknowledged_number
+        times = times + 1 if number == acknowledged else 1
+        self._reopened = acknowledged, times
+        if times > _MOST_REOPENINGS:
+            raise self._translate("append to", why)
         self._close_old()
         self._client.forget(self._segment.log_name)
         self._epoch += 1
         # Step 1: the old connection says nothing any more; what it said is all there is to know.
-        with self._client.changed:
+        with self._client.in_flight.changed:
             self._lost = None
         # Step 2: open again, and hear what the broker has stored under this name.
-        try:
-            self._connection, ready = self._open(self._settings.timeout_s)
-        except SegmentLogError as failed:
-            self._failure = failed
-            raise
+        self._connection, opened = self._open(self._settings.timeout_s)
         # Step 3: only if none of what waits can be there, it goes out again.
-        with self._client.changed:
-            waiting = list(self._unacknowledged)
-        stored = ready.last_sequence_id
-        proven = stored == self._acknowledged_id and stored >= 0
-        if (waiting and not proven) or stored > self._acknowledged_id:
-            self._failure = self._unverified(
+        waiting, acknowledged = self._ledger.unacknowledged(), self._ledger.acknowledged_number
+        stored = opened.last_sequence_id
+        proven = stored == acknowledged and stored >= 0
+        if (waiting and not proven) or stored > acknowledged:
+            raise unverified(
+                self._segment,
                 f"{len(waiting)} entries have no receipt; after a reconnect expected the broker "
-                f"to have stored sequence id {self._acknowledged_id} last, found {stored}"
+                f"to have stored sequence id {acknowledged} last, found {stored}",
             )
-            raise self._failure
         with contextlib.suppress(RefusedError):  # lost once more: on_lost has said so
             for entry in waiting:
                 self._connection.post(entry.frame)
@@ -413,7 +266,7 @@ class WireSegmentWriter:
                 connection = self._client.connection_of(self._segment.log_name, backoff.left_s)
                 # Before the answer: from then on the producer may be lost.
                 connection.add_producer(self._number, self)
-                ready = connection.request(self._create, backoff.left_s).producer_success
+                opened = connection.request(self._create, backoff.left_s).producer_success
             except RefusedError as refused:
                 if connection is not None:
                     self._leave(connection)
@@ -424,13 +277,13 @@ class WireSegmentWriter:
                     raise self._translate("open a writer of", last) from None
                 self._lost = None
                 continue
-            if ready.producer_name != self._name:
+            if opened.producer_name != self._name:
                 self._leave(connection)
                 raise SegmentLogError(
                     f"expected a producer named {self._name} of segment {self._segment.id}, found "
-                    f"{ready.producer_name!r}: readers could not tell whose rows these are"
+                    f"{opened.producer_name!r}: readers could not tell whose rows these are"
                 )
-            return connection, ready
+            return connection, opened
 
     def _create(self, number: int) -> BaseCommand:
         producer = CommandProducer(
@@ -462,39 +315,7 @@ class WireSegmentWriter:
         closing = CommandCloseProducer(producer_id=self._number, request_id=number)
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=closing)
 
-    def _check(self) -> None:
-        """Raise what went wrong; a writer that failed stays so."""
-        if self._failure is not None:
-            raise self._failure
-        if self._closed:
-            raise SegmentLogError(f"the writer of segment {self._segment.id} is closed")
-
     def _translate(self, doing: str, why: RefusedError) -> SegmentLogError:
         # Busy: the name is still open on a connection that the broker takes for alive.
         result = "Retryable" if why.result in RETRIED - {"Timeout"} else why.result
         return translate(result, doing, self._segment, why.detail)
-
-    def _unverified(self, fault: str) -> UnverifiedReceiptError:
-        return UnverifiedReceiptError(
-            f"segment {self._segment.id} ({self._segment.log_name}): {fault}; nobody may take "
-            "these rows as written, so they go out again under a new name"
-        )
-
-
-def _plus(receipt: Receipt, position: Position, entry: _Entry) -> Receipt:
-    return Receipt(
-        receipt.first or position,
-        position,
-        receipt.entries + 1,
-        receipt.messages + entry.rows,
-        receipt.bytes + entry.payload_bytes,
-    )
-
-
-def _payload_sizes(rows: pa.RecordBatch) -> Any:
-    sizes = np.zeros(rows.num_rows, np.int64)
-    for name in ("value", "key"):
-        if name in rows.schema.names:
-            lengths = pc.fill_null(pc.binary_length(rows.column(name)), 0)
-            sizes += lengths.to_numpy(zero_copy_only=False).astype(np.int64)
-    return sizes

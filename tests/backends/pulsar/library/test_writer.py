@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -245,9 +245,16 @@ def test_a_client_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_in_flight_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulsar_txn_spark.backends.pulsar.library.writer._GRACE_SECONDS", 0.0)
-    monkeypatch.setattr("pulsar_txn_spark.backends.pulsar.library.writer._IN_FLIGHT_BYTES", 1000)
+    options = as_pairs({"sendTimeoutMs": "50", "batchingMaxMessages": "1"})
+    config = PulsarConfig("pulsar://x", "http://x", producer=options)
     client = Client(lambda _entry, _rows: None)
-    writer = writer_on(client, sendTimeoutMs="50", batchingMaxMessages="1")
+    writer = PulsarSegmentWriter(
+        SEGMENT,
+        client,
+        replace(WriterSettings.of(config), in_flight_bytes=1000),
+        before_report=lambda: None,
+        max_message_bytes=lambda: 1234,
+    )
     with pytest.raises(SegmentLogUnavailableError):
         writer.append(rows(100, 168))
     assert len(client.entries) == 5  # 200 bytes each
@@ -289,7 +296,10 @@ def test_what_pulsar_client_cannot_carry_is_refused(column: str, value: Any, mes
     batch = pa.record_batch(
         {"value": pa.array([b"v", b"v"]), column: pa.array([None, value], kind)}
     )
-    writer = writer_on(Client())
+    client = Client()
+    writer = writer_on(client)
     writer.append(batch)
-    with pytest.raises(SchemaError, match=message):
-        writer.flush()
+    for _ in range(2):  # also the second time: rows of the batch would be missing
+        with pytest.raises(SchemaError, match=message):
+            writer.flush()
+    assert client.entries == []

@@ -158,7 +158,7 @@ def test_rows_go_out_in_entries_and_every_receipt_is_summed_up(client: WireClien
     writer.append(numbered(1, 10))
     assert writer.flush() == Receipt(Position(LEDGER, 3), Position(LEDGER, 3), 1, 1, 6)
     assert values(read(client)) == expected(11)
-    assert client.in_flight_bytes == 0
+    assert client.in_flight.bytes == 0
 
 
 @pytest.mark.parametrize("kind", ["cut", "close"])
@@ -372,7 +372,7 @@ def test_what_is_in_flight_is_bounded_over_all_writers(
     gate = threading.Event()
 
     def hold(_sequence: int, _name: str) -> Act:
-        most.append(client.in_flight_bytes)
+        most.append(client.in_flight.bytes)
         gate.wait(0.01)
         return None
 
@@ -385,7 +385,7 @@ def test_what_is_in_flight_is_bounded_over_all_writers(
         writer.append(rows)
     assert sum(writer.flush().messages for writer in writers) == 400
     assert max(most) < 40_000 + 2 * 11_000
-    assert client.in_flight_bytes == 0
+    assert client.in_flight.bytes == 0
 
 
 def test_a_name_that_is_still_taken_is_tried_again(broker: FakePulsar, client: WireClient) -> None:
@@ -404,7 +404,7 @@ def test_a_writer_that_is_closed_leaves_nothing_behind(
     writer.close()
     writer.close()
     broker.await_heard(BaseCommand.CLOSE_PRODUCER)
-    assert client.in_flight_bytes == 0
+    assert client.in_flight.bytes == 0
     with pytest.raises(SegmentLogError, match="closed"):
         writer.append(numbered(1))
 
@@ -823,8 +823,8 @@ def test_a_writer_with_nothing_in_flight_survives_noise(
         writer.append(numbered(4, start))
         writer.flush()
         broker.peers[-1].say_bytes(HTTP)
-        with client.changed:
-            assert client.changed.wait_for(lambda: writer._lost is not None, 5)
+        with client.in_flight.changed:
+            assert client.in_flight.changed.wait_for(lambda: writer._lost is not None, 5)
     assert values(read(client)) == expected(12)
 
 
