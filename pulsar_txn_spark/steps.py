@@ -19,7 +19,9 @@ from pathlib import Path
 class Step(StrEnum):
     """One step of a transaction's way, in the order in which a batch goes through them.
 
-    The last three are those of a split, merge or seal, which may come at any time.
+    The last three are those of a split, merge or seal, which may come at any time. The first has
+    the number 1; docs/protocol.md, docstrings and comments say ``step <number>, <name>``. Steps of
+    another procedure are named after it, as in ``retention step 3``.
     """
 
     BEGIN = "begin"

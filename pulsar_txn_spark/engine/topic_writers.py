@@ -11,8 +11,8 @@ to the children, in the same transaction. Per topic, that is:
    nothing was, the name is no winner and is dropped from the start;
 4. the rest is routed anew and goes out under a new name, intent and pin first (INV-2).
 
-Where receipts are missing after a lost connection, or prove nothing, the segment stays, and steps 3
-and 4 alone are taken.
+Where receipts are missing after a lost connection, or prove nothing, the segment stays, and only
+3 and 4 are done.
 """
 
 from __future__ import annotations

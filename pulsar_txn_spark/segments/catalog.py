@@ -137,7 +137,7 @@ class Topics:
             logs = [
                 s.ref.log_name for s in self._require_pulsar(str(source)).topology(source).active
             ]
-            # Steps 1 and 2: the plan is durable before any topic is touched.
+            # Step 11, plan-children: durable before any topic is touched.
             topology, _ = self.lives.begin(
                 lambda: Topology.plan_adoption(
                     topic, logs, segments or len(logs), self._log.backend
@@ -153,7 +153,7 @@ class Topics:
                 + ": choose another name, or write the data over"
             )
         self._list(topology)
-        # Step 3.
+        # Step 12, seal-log, and step 13, activate-children.
         return self.changes.finish(topology)
 
     def _refuse_scalable(self, topic: TopicName) -> None:

@@ -1,12 +1,15 @@
 """Splitting, merging and sealing segments while transactions are open.
 
-A change replaces adjacent active segments by children over the same hashes. Its steps:
+A change replaces adjacent active segments by children over the same hashes. It takes these steps
+of the protocol:
 
-1. *plan*: the topology names the children, as planned. From here on whoever comes by can finish;
-2. *seal*: the children's logs are created, then the parents' logs are sealed. Writers learn it from
-   the log itself: what was acknowledged lies before the seal, everything else goes to the children;
-3. *activate*: the topology says that the parents are sealed, and where they end, and that the
-   children are active.
+11. *plan-children*: the topology names the children, as planned. From here on whoever comes by can
+    finish;
+12. *seal-log*: the children's logs are created, then the parents' logs are sealed. Writers learn it
+    from the log itself: what was acknowledged lies before the seal, everything else goes to the
+    children;
+13. *activate-children*: the topology says that the parents are sealed, and where they end, and that
+    the children are active.
 
 Each step may be repeated, by several at once. The topology never says "sealed" of a log that can
 still grow: a reader would leave the parent with rows to come, and read the children too early.
@@ -15,7 +18,7 @@ A change belongs to one life of its topic (INV-12): whoever is slow finds out th
 deleted meanwhile, also if another one has its name, and removes the logs that it has made.
 
 An adoption is the change that a topic begins with: its parents are logs that are there already, and
-become segments in step 2, before they are sealed.
+become segments in step 12, seal-log, before they are sealed.
 """
 
 from __future__ import annotations
@@ -133,7 +136,7 @@ class TopologyChanges:
                 # Whoever was first may have died half way: nothing stays half done.
                 self.finish(topology)
                 raise
-            # Step 1: the plan is durable before any log is touched.
+            # Step 11, plan-children: durable before any log is touched.
             with steps.at(Step.PLAN_CHILDREN):
                 self._swap(topology, planned, Step.PLAN_CHILDREN)
             topology = self._lives.again(topology, "a change of its segments was planned")
@@ -168,7 +171,7 @@ class TopologyChanges:
             if ends is None:
                 topology = self._lives.again(topology, "a change of its segments was finished")
                 continue
-            # Step 3.
+            # Step 13, activate-children.
             with steps.at(Step.ACTIVATE_CHILDREN):
                 topology = self._activate(topology, change, ends)
         return topology
@@ -184,7 +187,7 @@ class TopologyChanges:
         for parent in change.parents:
             if parent.adopted:
                 self._log.adopt(parent.ref)
-        # Step 2: the logs are sealed, and only then the topology says so.
+        # Step 12, seal-log: only then the topology says so.
         return {parent.ref.id: self._seal(parent) for parent in change.parents}
 
     def _still_there(self, topology: Topology, change: Change) -> Topology:

@@ -15,8 +15,8 @@ subscription has read to its end, and whose retention is over, is deleted:
    anything there is refused, however late it comes (INV-5, INV-6). There is no way back;
 4. *deleted*: the topology says so, and readers that had not read it are told of their loss;
 5. the log goes;
-6. *purge*: its metadata goes, but for the mark of step 3. Not before the log: what is left of a log
-   is read by its dropped writers (INV-5);
+6. *purge*: its metadata goes, but for the mark of retention step 3. Not before the log: what is
+   left of a log is read by its dropped writers (INV-5);
 7. the topology says that nothing is left to do.
 
 Each step may be repeated, by several at once; whoever sweeps next goes on where another one died.
@@ -434,11 +434,11 @@ class RetentionSweep:
         """Delete a segment; False if somebody needs it after all."""
         id_ = segment.ref.id
         assert segment.sealed_at is not None
-        # Step 1: the children know every subscription before the parent forgets it.
+        # Retention step 1: the children know every subscription before the parent forgets it.
         handed_over = self._hand_over(topology, segment)
-        # Step 2.
+        # Retention step 2.
         self._move(topology, segment, lambda s: replace(s, state=SegmentState.DRAINED))
-        # Step 3: whoever came in between is seen here, in the same step that shuts the door.
+        # Retention step 3: whoever came in between is seen here, in the step that shuts the door.
         answer = self._store.segments.retire(id_, segment.sealed_at, handed_over)
         if answer.code not in (Code.OK, Code.ALREADY):
             return False
@@ -464,13 +464,13 @@ class RetentionSweep:
         return list(here.queries)
 
     def _erase(self, topology: Topology, segment: Segment) -> None:
-        # Step 4: from here on no reader looks for the log.
+        # Retention step 4: from here on no reader looks for the log.
         self._move(topology, segment, lambda s: replace(s, state=SegmentState.DELETED))
-        # Step 5.
+        # Retention step 5.
         self._log.delete(segment.ref)
-        # Step 6.
+        # Retention step 6.
         self._store.segments.purge(segment.ref.id)
-        # Step 7.
+        # Retention step 7.
         self._move(topology, segment, lambda s: replace(s, erased=True))
 
     def _move(

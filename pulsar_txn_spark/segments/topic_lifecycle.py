@@ -16,7 +16,7 @@ Deleting it takes these:
 3. transactions that have a pin there, and are open, are aborted: none of them commits rows that go
    with the topic. Those that were committed before lose them as all others do;
 4. the logs go;
-5. the segments' metadata goes, but for the mark of step 2;
+5. the segments' metadata goes, but for the mark of deletion step 2;
 6. the topology goes;
 7. the name leaves the catalogue.
 
@@ -25,7 +25,8 @@ next (another layout: deleted and begun anew); a deletion by whoever creates or 
 by sweeps. The catalogue and the topology are two tags, and nothing is atomic across them. So a
 topic is listed between its steps *creating* and *live*, and a name is removed only under the stamp
 that it had *before* its topology was found to be away: what is live is always listed. A name
-without a topology, left by a death before step 7 or by a late request, is removed by whoever lists.
+without a topology, left by a death before deletion step 7 or by a late request, is removed by
+whoever lists.
 """
 
 from __future__ import annotations
@@ -175,9 +176,9 @@ class TopicLives:
             write()
 
     def _finish_creation(self, topology: Topology, created_by: str) -> None:
-        # Step 2: listed before it is live.
+        # Creation step 2: listed before it is live.
         self._store.meta.add_topic(str(topology.topic))
-        # Step 3.
+        # Creation step 3.
         try:
             self._store.segments.prepare([segment.ref.id for segment in topology.active])
             for segment in topology.active:
@@ -187,7 +188,7 @@ class TopicLives:
                 raise
             self.give_up(topology.active)
             return
-        # Step 4.
+        # Creation step 4.
         live = replace(topology, state=TopicState.LIVE, created_by=created_by)
         self._store.topics.swap(str(topology.topic), topology.version, live.serialize())
         if not self.alive(topology):
@@ -260,7 +261,7 @@ class TopicLives:
         if topology.state is TopicState.CREATING:
             # It may not have been listed yet, and sweeps look at what is.
             self._store.meta.add_topic(str(topology.topic))
-        # Step 1: durable before anything of the topic goes.
+        # Deletion step 1: durable before anything of the topic goes.
         out = replace(topology, state=TopicState.DELETING)
         self._store.topics.swap(
             str(topology.topic), topology.version, out.serialize(), deleting=True
@@ -281,20 +282,20 @@ class TopicLives:
         name = str(topology.topic)
         left = [segment for segment in topology.segments if not segment.erased]
         ids = [segment.ref.id for segment in left]
-        # Step 2: from here on nobody gets a pin, so that step 3 ends everybody.
+        # Deletion step 2: from here on nobody gets a pin, so that deletion step 3 ends all.
         writing = self._store.segments.shut(ids)
-        # Step 3: a commit that was decided before comes before the deletion, none comes after it.
+        # Deletion step 3: a commit that was decided before comes before the deletion, none after.
         for txn in sorted(writing):
             self._end(txn, f"topic {name}, which it has written to, was deleted")
-        # Step 4.
+        # Deletion step 4.
         for segment in left:
             self._log.delete(segment.ref)
-        # Step 5: not before the log, what is left of which is read by its dropped writers (INV-5).
+        # Deletion step 5: not before the log: its dropped writers read what is left of it (INV-5).
         for id_ in ids:
             self._store.segments.purge(id_)
-        # Step 6: the version is of this life and no other.
+        # Deletion step 6: the version is of this life and no other.
         self._store.topics.delete(name, topology.version)
-        # Step 7: last, so that until then whoever lists finds what is left to do.
+        # Deletion step 7: last, so that until then whoever lists finds what is left to do.
         self.unlist(name)
 
     def _end(self, txn: TxnId, cause: str) -> None:

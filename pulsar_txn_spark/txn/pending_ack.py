@@ -186,11 +186,11 @@ class MetadataPendingAckStore:
         """
         if not acks:
             return []
-        # Step 1: intents, so that whoever decides or helps finds the cursors again.
+        # Step 2, intent: so that whoever decides or helps finds the cursors again.
         with steps.at(Step.INTENT):
             intents = [ack_intent(ack.segment, ack.subscription) for ack in acks]
             self._coordinator.intend(txn, nonce, timeout_ms, intents)
-        # Step 2: the pending acks.
+        # Step 7, pending-ack.
         placed: list[AckRequest] = []
         with steps.at(Step.PENDING_ACK):
             for ack, answer in zip(

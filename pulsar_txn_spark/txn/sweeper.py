@@ -195,16 +195,16 @@ class Sweeper:
         return len(expired) == _AT_A_TIME and report.aborted > before
 
     def _collect(self, tc: int, report: SweepReport) -> bool:
-        # Step 1: F, below which everything is decided.
+        # Sweep step 1: F, below which everything is decided.
         below, now_ms = self._store.transactions.lowest_open(tc)
-        # Step 2: carry out what is decided.
+        # Sweep step 2: carry out what is decided.
         pending = self._store.transactions.list_unmaterialized(tc, limit=_AT_A_TIME)
         before = report.materialized
         for txn, header in zip(pending, self._store.transactions.read_many(pending), strict=True):
             self._carry_out(txn, header, report)
         more_pending = len(pending) == _AT_A_TIME and report.materialized > before
-        # Step 3: close the segments, so that nobody registers anything below F there again. The
-        # script refuses while anything below F is still registered.
+        # Sweep step 3: close the segments, so that nobody registers anything below F there again.
+        # The script refuses while anything below F is still registered.
         offset = self._offsets.get(tc, 0)
         page = self._store.transactions.list_due(
             tc,
@@ -224,7 +224,7 @@ class Sweeper:
             for segment in sorted(segments)
             if (why := self._close(segment, tc, below, report)) is not None
         }
-        # Step 4: headers go whose every participant is through.
+        # Sweep step 4: headers go whose every participant is through.
         free = []
         for header in due:
             try:

@@ -104,11 +104,11 @@ class MetadataTransactionBuffer:
         SegmentSealedError
             If a segment was deleted, which is to say sealed long ago: its children take the rows.
         """
-        # Step 1: the intents are durable before the segments are touched.
+        # Step 2, intent: durable before the segments are touched.
         with steps.at(Step.INTENT):
             intents = [write_intent(segment, writer) for segment in segments]
             self._coordinator.intend(txn, nonce, timeout_ms, intents)
-        # Step 2: the pins; from here on no reader passes what is about to be appended.
+        # Step 3, pin: from here on no reader passes what is about to be appended.
         with steps.at(Step.PIN):
             answers = self._store.segments.pin(txn, writer, segments)
         for segment, answer in zip(segments, answers, strict=True):

@@ -1774,7 +1774,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{RETENTION}::test_the_metadata_goes_after_the_log",
         Edit(
             f"{SEGMENTS}/retention.py",
-            "        self._log.delete(segment.ref)\n        # Step 6.\n"
+            "        self._log.delete(segment.ref)\n        # Retention step 6.\n"
             "        self._store.segments.purge(segment.ref.id)\n",
             "        self._store.segments.purge(segment.ref.id)\n"
             "        self._log.delete(segment.ref)\n",
@@ -2686,7 +2686,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{LIVES}::test_a_creation_that_died_at_any_step_blocks_nothing",
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
-            "        # Step 2: listed before it is live.\n"
+            "        # Creation step 2: listed before it is live.\n"
             "        self._store.meta.add_topic(str(topology.topic))\n",
             "",
         ),

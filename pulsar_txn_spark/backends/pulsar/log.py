@@ -200,14 +200,14 @@ class PulsarSegmentLog:
     def create(self, segment: SegmentRef) -> None:
         """Create the topic with all that keeps its data; see the Protocol."""
         topic = segment.log_name
-        # Step 1: the topic, and at once the subscription that holds its data.
+        # Creation step 1: the topic, and at once the subscription that holds its data.
         if self._admin.properties(topic) is None:
             self._admin.create_topic(topic)
         self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
-        # Step 2: nothing else may drop data, and resends after a reconnect are recognized.
+        # Creation step 2: nothing else may drop data, and resends after a reconnect are recognized.
         self._admin.keep_all_data(topic)
         self._admin.deduplicate(topic)
-        # Step 3: only now it counts as a segment; an adopted topic may hold data already.
+        # Creation step 3: only now it counts as a segment; an adopted topic may hold data already.
         self._mark(segment, self._admin.properties(topic) or {}, {})
 
     def adopt(self, segment: SegmentRef) -> None:
@@ -229,11 +229,11 @@ class PulsarSegmentLog:
                 topic,
                 status,
             )
-        # Step 1: from here on nothing drops data. What is going to be sealed needs no
+        # Adoption step 1: from here on nothing drops data. What is going to be sealed needs no
         # deduplication: nobody writes to it as a segment.
         self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
         self._admin.keep_all_data(topic)
-        # Step 2: the topic is the segment, unless somebody else takes it at this moment.
+        # Adoption step 2: the topic is the segment, unless somebody else takes it at this moment.
         self._mark(segment, found, {ADOPTED_PROPERTY: "true"})
         self._require_no_other(segment, self._admin.properties(topic) or {})
 
@@ -357,12 +357,12 @@ class PulsarSegmentLog:
             marks = {TRIM_PROPERTY: f"{whole[-1].last},{layout.ledgers[len(whole)].id}"}
             if origin.trim is not None and layout.first_ledger >= origin.trim[1]:
                 marks[ORIGIN_PROPERTY] = f"{origin.trim[0]},{origin.trim[1]}"
-            # Step 1: what is to go is known before any of it goes.
+            # Trim step 1: what is to go is known before any of it goes.
             self._admin.set_properties(topic, marks)
             origin = self._read_origin(segment)
         assert origin is not None
         assert origin.trim is not None
-        # Steps 2 and 3; a trim that somebody has begun is carried out as it was begun.
+        # Trim steps 2 and 3; a trim that somebody has begun is carried out as it was begun.
         self._admin.retain_nothing(topic)
         self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(origin.trim[1], 0))
         self._admin.trim_ledgers(topic)

@@ -180,7 +180,7 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
         return WriteResult(None, _task_write(facts, None, written, given), attempt_name)
     timeout_ms = options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
     transactions = BatchTransactions(run.coordinator, timeout_ms)
-    # Step 1.
+    # Step 1, begin.
     attempt = transactions.begin(
         target.key(facts), target.nonce, f"{target.driver}|{attempt_name}", target.rules
     )
@@ -204,9 +204,9 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
 
     with _Heartbeat(run, attempt, timeout_ms):
         writers = TopicWriters(run, name, admit, facts.partition)
-        # Steps 2 to 4.
+        # Step 2, intent, to step 4, append.
         written = _write(writers, options, batches, given)
-        # Step 5.
+        # Step 5, op-record.
         ops = op_records(written)
         if ops:
             with steps.at(Step.OP_RECORD):

@@ -239,12 +239,12 @@ class WireSegmentWriter(EntryWriter):
         self._close_old()
         self._client.forget(self._segment.log_name)
         self._epoch += 1
-        # Step 1: the old connection says nothing any more; what it said is all there is to know.
+        # Resend step 1: the old connection says nothing any more; no more than it said is known.
         with self._client.in_flight.changed:
             self._lost = None
-        # Step 2: open again, and hear what the broker has stored under this name.
+        # Resend step 2: open again, and hear what the broker has stored under this name.
         self._connection, opened = self._open(self._settings.timeout_s)
-        # Step 3: only if none of what waits can be there, it goes out again.
+        # Resend step 3: only if none of what waits can be there, it goes out again.
         waiting, acknowledged = self._ledger.unacknowledged(), self._ledger.acknowledged_number
         stored = opened.last_sequence_id
         proven = stored == acknowledged and stored >= 0
