@@ -68,7 +68,7 @@ class Monitor:
     """
 
     def __init__(self, place: Place) -> None:
-        config = Options(place.options, Use.CONNECT).store_config()
+        config = Options(place.options, Use.CONNECT).store
         self._client: Any = connection.connect(config)
         self._changed = threading.Condition()
         self._seen: list[str] = []

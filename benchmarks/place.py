@@ -75,7 +75,7 @@ class Place:
 
     def settle(self) -> None:
         """Wait until the store's server does not rewrite its append-only file."""
-        client = connection.connect(Options(self.options, Use.CONNECT).store_config())
+        client = connection.connect(Options(self.options, Use.CONNECT).store)
         deadline = time.monotonic() + _QUIET_SECONDS
         while time.monotonic() < deadline:
             facts = client.info("persistence")

@@ -38,7 +38,7 @@ from pulsar_txn_spark.announcement import announce
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SegmentLogError
 from pulsar_txn_spark.metrics import METRICS, VALUES, Kind, Label, Metric
-from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.options import Options, Use, default_of
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.records import NOWHERE, Gate, TcState
@@ -46,7 +46,7 @@ from pulsar_txn_spark.txn.health import stuck_participants, tc_states
 
 _LOG = logging.getLogger(__name__)
 
-DEFAULT_HOST = "127.0.0.1"
+DEFAULT_HOST: str = default_of("metrics.host")
 SHOWN_SEGMENTS = 100
 """Segments that have samples of their own: bounds what Prometheus has to keep."""
 
@@ -382,6 +382,6 @@ def serve_if_asked(options: Options, run: Runtime) -> MetricsServer | None:
     port: int | None = options.get("metrics.port")
     if port is None:
         return None
-    server = serve(run, port, options.get("metrics.host", DEFAULT_HOST))
+    server = serve(run, port, options.get("metrics.host"))
     announce(f"metrics at {server.url}")
     return server

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,32 @@ import pytest
 
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, TransactionDomainError
-from pulsar_txn_spark.options import OPTIONS, Offsets, Option, Options, Use, documented
+from pulsar_txn_spark.options import (
+    OPTIONS,
+    Offsets,
+    Option,
+    Options,
+    Use,
+    documented,
+    table,
+)
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
+from tools.options_page import default_text
 
 READ = Use.READ | Use.STREAM
 READ_BATCH = Use.READ | Use.BATCH
 WRITE = Use.WRITE | Use.STREAM
 WRITE_BATCH = Use.WRITE | Use.BATCH
+PULSARS = "persistent://public/default/t"
 PULSAR = {"service.url": "pulsar://localhost:6650", "admin.url": "http://localhost:8080"}
 
+SECRETS = {
+    "store.password": "hunter2",
+    "store.url": "redis://me:hunter2@host:6379",
+    "pulsar.client.authParams": "token:hunter2",
+    **PULSAR,
+}
 
 # --- the table --------------------------------------------------------------------------------
 
@@ -42,11 +60,97 @@ def test_conflicts_name_options_that_exist(option: Option) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [o for o in OPTIONS if o.default and " " not in o.default], ids=lambda o: o.key
+    "option", [o for o in OPTIONS if default_text(o.default)], ids=lambda o: o.key
 )
 def test_a_default_is_a_value_that_the_option_takes(option: Option) -> None:
-    assert option.default is not None
-    option.parse(option.default)
+    for use in (READ, READ_BATCH, WRITE, WRITE_BATCH, WRITE_BATCH | Use.SCOPE):
+        default = option.default_for(use)
+        assert option.parse(default_text(default)) == default
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda o: o.key)
+@pytest.mark.parametrize("use", [READ, READ_BATCH, WRITE, WRITE_BATCH, Use.CONNECT])
+def test_what_is_not_given_is_as_the_table_has_it(option: Option, use: Use) -> None:
+    options = Options({}, use)
+    assert options.get(option.key) == option.default_for(use)
+    assert options.explicit(option.key) is None
+
+
+def test_the_table_is_where_a_default_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = {"store.timeoutMs": 77, "store.acceptDataLoss": True, "transport": "wire"}
+    for key, value in changed.items():
+        option = table.BY_KEY[key.lower()]
+        monkeypatch.setitem(table.BY_KEY, key.lower(), replace(option, default=value))
+    options = Options(PULSAR, WRITE)
+    assert (options.store.timeout_ms, options.store.accept_data_loss) == (77, True)
+    assert options.pulsar is not None
+    assert options.pulsar.transport == "wire"
+
+
+def test_an_option_that_is_not_in_the_table_cannot_be_asked_for() -> None:
+    for look_up in (Options({}, READ).get, Options({}, READ).explicit):
+        with pytest.raises(KeyError):
+            look_up("txn.timeout")
+
+
+@pytest.mark.parametrize(
+    "use,given,expected",
+    [
+        (WRITE, {}, True),
+        (WRITE_BATCH, {}, False),
+        (WRITE_BATCH | Use.SCOPE, {}, True),
+        (WRITE_BATCH, {"__scope": "[]"}, True),
+        (WRITE_BATCH, {"__scope": "[]", "everyBatch": "false"}, False),
+        (WRITE_BATCH, {"everyBatch": "true"}, True),
+    ],
+)
+def test_a_sink_is_written_in_every_batch_but_by_a_write_of_its_own_in_foreach_batch(
+    use: Use, given: dict[str, str], expected: bool
+) -> None:
+    assert Options(given, use).get("everyBatch") is expected
+
+
+# --- handing on -------------------------------------------------------------------------------
+
+
+def test_options_are_pickled_whole_and_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        **SECRETS,
+        "topics": f"t,{PULSARS}2",
+        "startingOffsets": '{"t": {"s": "1:2"}}',
+        "domain.overrides": "public/default=topic",
+        "txn.timeoutMs": "5000",
+    }
+    options = Options(given, READ)
+    pickled = pickle.dumps(options)
+    monkeypatch.setattr(Options, "__init__", None)
+    copied = pickle.loads(pickled)
+    assert copied == options
+    assert hash(copied) == hash(options)
+    assert (copied.store, copied.pulsar, copied.domains) == (
+        options.store,
+        options.pulsar,
+        options.domains,
+    )
+    for option in OPTIONS:
+        assert copied.get(option.key) == options.get(option.key)
+    assert "hunter2" not in repr(copied)
+
+
+def test_options_for_another_use_are_not_the_same() -> None:
+    assert Options({}, READ) != Options({}, WRITE)
+    assert Options({"topic": "t"}, READ) != Options({"topic": "u"}, READ)
+    assert Options({}, READ) != {}
+
+
+def test_options_are_handed_on_without_those_of_the_endpoint() -> None:
+    options = Options({"METRICS.PORT": "0", "metrics.host": "::1", "topic": "t"}, WRITE_BATCH)
+    rest = options.without_endpoint()
+    assert rest.given == {"topic": "t"}
+    assert rest.explicit("metrics.port") is None
+    assert rest.explicit("metrics.host") is None
+    assert rest.get("topic") == options.get("topic")
+    assert options.get("metrics.port") == 0, "what it was made from stays as it is"
 
 
 # --- names and cases --------------------------------------------------------------------------
@@ -97,7 +201,7 @@ def test_an_option_that_means_nothing_here_is_refused(key: str, value: str, use:
 
 def test_connecting_takes_the_options_of_store_and_pulsar() -> None:
     options = Options({"store.path": "/x", **PULSAR}, Use.CONNECT)
-    assert options.store_config() == StoreConfig(path="/x")
+    assert options.store == StoreConfig(path="/x")
 
 
 @pytest.mark.parametrize("use", [READ, READ_BATCH, WRITE, WRITE_BATCH, Use.READ])
@@ -134,7 +238,7 @@ def test_pulsar_needs_both_of_its_addresses() -> None:
 @pytest.mark.parametrize("kind", ["client", "producer", "reader", "admin"])
 def test_pulsars_own_options_are_passed_through_to_pulsar_only(kind: str) -> None:
     given = {f"pulsar.{kind}.someSetting": "v"}
-    config = Options({**PULSAR, **given}, READ).pulsar_config()
+    config = Options({**PULSAR, **given}, READ).pulsar
     assert config is not None
     assert dict(getattr(config, kind)) == {"somesetting": "v"}
     with pytest.raises(OptionError, match=r"is for Pulsar, but 'service\.url' is not given"):
@@ -142,7 +246,7 @@ def test_pulsars_own_options_are_passed_through_to_pulsar_only(kind: str) -> Non
 
 
 def test_without_a_service_url_the_segments_live_in_the_embedded_log() -> None:
-    assert Options({}, READ).pulsar_config() is None
+    assert Options({}, READ).pulsar is None
 
 
 # --- values -------------------------------------------------------------------------------------
@@ -262,19 +366,11 @@ def test_malformed_offsets_are_refused(text: str) -> None:
 # --- secrets --------------------------------------------------------------------------------------
 
 
-SECRETS = {
-    "store.password": "hunter2",
-    "store.url": "redis://me:hunter2@host:6379",
-    "pulsar.client.authParams": "token:hunter2",
-    **PULSAR,
-}
-
-
 def test_secrets_are_never_shown() -> None:
     options = Options(SECRETS, READ)
     assert "hunter2" not in repr(options)
-    assert "hunter2" not in repr(options.store_config())
-    assert "hunter2" not in repr(options.pulsar_config())
+    assert "hunter2" not in repr(options.store)
+    assert "hunter2" not in repr(options.pulsar)
     assert "pulsar://localhost:6650" in repr(options)
 
 
@@ -301,7 +397,7 @@ def test_options_make_the_configuration_of_the_store() -> None:
         },
         WRITE,
     )
-    assert options.store_config() == StoreConfig(
+    assert options.store == StoreConfig(
         url="rediss://h:1",
         username="me",
         password="pw",
@@ -313,7 +409,7 @@ def test_options_make_the_configuration_of_the_store() -> None:
         assume_durable=True,
         timeout_ms=100,
     )
-    assert Options({}, WRITE).store_config() == StoreConfig()
+    assert Options({}, WRITE).store == StoreConfig()
 
 
 @pytest.mark.parametrize(
@@ -335,9 +431,6 @@ def test_a_folder_named_by_a_number_or_a_path_object_is_taken() -> None:
     given: dict[str, Any] = {"store.path": Path("/data/5")}
     assert Options({"store.path": "./5"}, WRITE).get("store.path") == "./5"
     assert Options(given, WRITE).get("store.path") == "/data/5"
-
-
-PULSARS = "persistent://public/default/t"
 
 
 @pytest.mark.parametrize("use", [WRITE, Use.WRITE | Use.BATCH])

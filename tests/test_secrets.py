@@ -115,24 +115,22 @@ def _paths(given: dict[str, str]) -> Iterator[Callable[[], Any]]:
 
 
 def _store(given: dict[str, str]) -> Any:
-    return Options(given, Use.CONNECT).store_config()
+    return Options(given, Use.CONNECT).store
 
 
 def _pulsar(given: dict[str, str]) -> Any:
-    return Options(given, Use.CONNECT).pulsar_config()
+    return Options(given, Use.CONNECT).pulsar
 
 
 def _configurations(given: dict[str, str]) -> list[Any]:
     options = Options(given, Use.CONNECT)
-    pairs = tuple(options.given.items())
     ref = SegmentRef("topic://a/b/c", "topic://a/b/c/0000-ffff-0", "log")
     return [
-        options.store_config(),
-        options.pulsar_config(),
-        WriteTarget(pairs, 1, "nonce", None),
+        options.store,
+        options.pulsar,
+        WriteTarget(options, "nonce", None),
         SegmentPartition(
-            pairs,
-            1,
+            options,
             ref,
             EARLIEST,
             Position(1, 1),

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pulsar_txn_spark.backends.pulsar.passthrough import PASS_THROUGH, REFUSED
 from pulsar_txn_spark.cli.option_sources import secret_variables
-from pulsar_txn_spark.options import Option, Use, documented
+from pulsar_txn_spark.options import Depends, Offsets, Option, Use, documented
+from pulsar_txn_spark.segments.topic_name import Domains
 
 _INTRODUCTION = """\
 # Options
@@ -70,11 +71,21 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _default(option: Option) -> str:
-    if option.default is None:
+def default_text(value: object) -> str:
+    """Return a default as a user would write it; nothing for one that is no value."""
+    if value is None or value == Domains():
         return ""
-    # A default that needs a sentence is no literal value.
-    return option.default if " " in option.default else f"`{option.default}`"
+    if isinstance(value, Offsets):
+        return value.word
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _default(option: Option) -> str:
+    default = option.default
+    if isinstance(default, Depends):
+        return default.text
+    text = default_text(default)
+    return f"`{text}`" if text else ""
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:

@@ -119,7 +119,7 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
     topologies: list[Topology] = []
     try:
         findings += _durability(options)
-        config = options.store_config()
+        config = options.store
         store = RedisStore(lambda: connect(config), config.coordinators)
         findings.append(_schema(store))
         topologies = _topologies(store)
@@ -184,7 +184,7 @@ def _pyspark() -> str:
 
 
 def _durability(options: Options) -> Iterator[Finding]:
-    config = options.store_config()
+    config = options.store
     facts = verify(connect(config), config)
     for problem in facts.problems:
         level = Level.ERROR if problem.loses_data else Level.WARNING
@@ -345,7 +345,7 @@ def _gates(store: RedisStore, segments: list[SegmentRef]) -> Iterator[Finding]:
 
 
 def _pulsar(options: Options, segments: list[SegmentRef]) -> Iterator[Finding]:
-    config = options.pulsar_config()
+    config = options.pulsar
     if config is None:
         yield Finding("Pulsar", Level.OK, "not used: the segments live in the embedded log")
         return

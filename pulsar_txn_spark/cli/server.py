@@ -72,7 +72,7 @@ def status(path: PathOption = None, option: OptionPairs = [], as_json: AsJson = 
 
 def _folder(path: Path | None, option: list[str]) -> str | None:
     pairs = option if path is None else [*option, f"store.path={path}"]
-    config = Options(options_of(pairs), Use.CONNECT).store_config()
+    config = Options(options_of(pairs), Use.CONNECT).store
     if config.url is not None:
         raise OptionError(
             "the option 'store.url' is set, and 'pulsar-txn server' manages embedded servers only. "

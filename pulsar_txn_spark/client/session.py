@@ -16,11 +16,10 @@ from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.errors import AlreadyClosedError, OptionError
-from pulsar_txn_spark.options import Options, Use, subscription_name
+from pulsar_txn_spark.options import LEASE_MS, Options, Use, default_of, subscription_name
 from pulsar_txn_spark.segments.topic_name import Domains
-from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
-_SHORTEST_LEASE_MS, _LONGEST_LEASE_MS = 1_000, 86_400_000  # as for the option txn.timeoutMs
+_DEFAULT_LEASE_MS: int = default_of("txn.timeoutMs")
 
 
 def connect(options: Mapping[str, str] | None = None) -> Client:
@@ -58,7 +57,7 @@ class Client:
         self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
 
-    def new_txn(self, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Transaction:
+    def new_txn(self, timeout_ms: int = _DEFAULT_LEASE_MS) -> Transaction:
         """Open a transaction.
 
         Parameters
@@ -74,10 +73,9 @@ class Client:
         StoreUnavailableError, AlreadyClosedError
         """
         self._require(None)
-        if not _SHORTEST_LEASE_MS <= timeout_ms <= _LONGEST_LEASE_MS:
+        if not LEASE_MS.least <= timeout_ms <= LEASE_MS.most:
             raise OptionError(
-                f"timeout_ms: expected {_SHORTEST_LEASE_MS} to {_LONGEST_LEASE_MS}, found "
-                f"{timeout_ms}"
+                f"timeout_ms: expected {LEASE_MS.least} to {LEASE_MS.most}, found {timeout_ms}"
             )
         owner = f"{platform.node()}/{os.getpid()}|client"
         txn = Transaction(self._run, self._leases, timeout_ms, owner)

@@ -78,12 +78,11 @@ def runtime(options: Options) -> Runtime:
     ------
     StoreUnavailableError, StoreUnsafeError, SegmentLogUnavailableError
     """
-    store_config, pulsar_config = options.store_config(), options.pulsar_config()
-    key = (os.getpid(), store_config, pulsar_config)
+    key = (os.getpid(), options.store, options.pulsar)
     with _lock:
         found = _opened.get(key)
         if found is None:
-            found = _opened[key] = _open(store_config, pulsar_config)
+            found = _opened[key] = _open(options.store, options.pulsar)
     return found
 
 

@@ -168,7 +168,7 @@ def _not_readable(batch: int, root: str, error: Exception) -> TransactionConflic
 
 def evidence_rule(options: Options, checkpoint: Checkpoint | None, query: str) -> EvidenceRule:
     """Return how the batches of a query are told from each other."""
-    compared = Compared(options.get("replayEvidence", "auto"))
+    compared = Compared(options.get("replayEvidence"))
     if checkpoint is None or checkpoint.query != query:
         return EvidenceRule(compared)
     return EvidenceRule(compared, checkpoint.planned, promised=True)
@@ -187,7 +187,7 @@ def wants_fingerprint(options: Options, *, query: str, readable: str, replay: bo
     replay : bool
         Whether the batch is committed: whatever is known of it then is to be compared.
     """
-    compared = Compared(options.get("replayEvidence", "auto"))
+    compared = Compared(options.get("replayEvidence"))
     if not query or compared in (Compared.OFFSETS, Compared.NONE):
         return False
     return replay or compared is Compared.ROWS or query != readable

@@ -122,14 +122,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a task's target shows the options that it carries",
+        "options show a secret, and so does a task's target that carries them",
         "no secret is shown",
         "tests/test_secrets.py"
         "::test_a_secret_in_any_option_is_in_no_error_no_repr_no_log_and_no_check_up",
         Edit(
-            f"{SINK_CODE}/task.py",
-            "    given: tuple[tuple[str, str], ...] = field(repr=False)  # store.url, authParams\n",
-            "    given: tuple[tuple[str, str], ...]\n",
+            "pulsar_txn_spark/options/parsed.py",
+            '"***" if key.startswith(PASSTHROUGH) or BY_KEY[key].secret else redacted(value)',
+            "redacted(value)",
+        ),
+    ),
+    mutation(
+        "a scope need not be written in every batch",
+        "INV-11",
+        "tests/test_options.py"
+        "::test_a_sink_is_written_in_every_batch_but_by_a_write_of_its_own_in_foreach_batch",
+        Edit(
+            "pulsar_txn_spark/options/table.py",
+            "lambda use: bool(use & (Use.STREAM | Use.SCOPE))",
+            "lambda use: bool(use & Use.STREAM)",
         ),
     ),
     mutation(
@@ -137,7 +148,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no secret is shown",
         "tests/test_secrets.py"
         "::test_a_secret_in_any_option_is_in_no_error_no_repr_no_log_and_no_check_up",
-        Edit("pulsar_txn_spark/options.py", "hidden = is_secret(option.key)", "hidden = False"),
+        Edit(
+            "pulsar_txn_spark/options/parsed.py", "hidden = is_secret(option.key)", "hidden = False"
+        ),
     ),
     mutation(
         "a conflict of acknowledgements leaves its transaction open",
@@ -154,8 +167,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no other store in silence",
         "tests/test_options.py::test_a_folder_that_was_not_meant_as_one_is_refused",
         Edit(
-            "pulsar_txn_spark/options.py",
-            "    if _NO_FOLDER.fullmatch(_text(value)):\n",
+            "pulsar_txn_spark/options/values.py",
+            "    if _NO_FOLDER.fullmatch(parse_text(value)):\n",
             "    if False:\n",
         ),
     ),
@@ -2041,7 +2054,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/test_options.py::"
         "test_an_option_that_would_mix_the_transactions_of_both_domains_is_refused",
         Edit(
-            "pulsar_txn_spark/options.py",
+            "pulsar_txn_spark/options/parsed.py",
             "return name if use & Use.READ else name.require_segmented()",
             "return name",
         ),

@@ -27,7 +27,7 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.options import Options, Use, without_endpoint
+from pulsar_txn_spark.options import SCOPE_OPTION, Options, Use
 from pulsar_txn_spark.spark.checkpoint import (
     Checkpoint,
     JvmCheckpoint,
@@ -42,12 +42,11 @@ from pulsar_txn_spark.spark.context import (
     name_of_attempt,
 )
 from pulsar_txn_spark.spark.error_boundary import plain_call, plain_errors
-from pulsar_txn_spark.spark.sink.writers import SCOPE_OPTION, SlotRun, rules_of
+from pulsar_txn_spark.spark.sink.writers import SlotRun, rules_of
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
 from pulsar_txn_spark.store.records import Code, EndedBy, TxnId
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
-from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
 _LOG = logging.getLogger(__name__)
 _BEATS_PER_LEASE = 4
@@ -63,7 +62,7 @@ class BatchTransaction:
 
     Parameters
     ----------
-    options : mapping of str to str
+    options : mapping of str to str, or Options
         Options of the sink; those given to :meth:`write` come on top.
     batch_id : int
         As Spark gave it to the function.
@@ -75,10 +74,14 @@ class BatchTransaction:
     """
 
     def __init__(
-        self, options: Mapping[str, str], batch_id: int, session_of: DataFrame, name: str
+        self,
+        options: Mapping[str, str] | Options,
+        batch_id: int,
+        session_of: DataFrame,
+        name: str,
     ) -> None:
-        self._given = without_endpoint(options)
-        parsed = _serving({k: v for k, v in options.items() if k != "topic"})
+        parsed = options if isinstance(options, Options) else _serving(options)
+        self._options = parsed
         self._run: Runtime = runtime(parsed)
         self._batch = batch_id
         self._nonce = new_nonce()
@@ -87,14 +90,13 @@ class BatchTransaction:
         self._name = name
         self._df = session_of
         self._facts = _ThreadFacts(session_of)
-        self._rules = rules_of(parsed, once=True, every_batch=True)
+        self._rules = rules_of(parsed, once=True)
         self._query = self._facts.query
-        self._options = parsed
         session: Any = session_of.sparkSession
         self._checkpoint: Checkpoint | None = LocalCheckpoint.at(parsed.get("checkpointlocation"))
         if self._checkpoint is None:
             self._checkpoint = JvmCheckpoint.of(session, self._query)
-        self._timeout_ms: int = parsed.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+        self._timeout_ms: int = parsed.get("txn.timeoutMs")
         self._lock = threading.Lock()  # a function may write from several threads
         self._runs: dict[str, int] = {}
         self._succeeded: dict[str, int] = {}
@@ -141,10 +143,9 @@ class BatchTransaction:
             driver=self._facts.driver,
             readable=self._checkpoint.query if self._checkpoint else "",
         )
-        options = dict(self._given)
+        options = dict(self._options.given)
         if topic is not None:
-            domains = Options(options, Use.WRITE | Use.BATCH).domains
-            options["topic"] = str(domains.segmented(topic))
+            options["topic"] = str(self._options.domains.segmented(topic))
         options[SCOPE_OPTION] = slot_run.to_option()
         with self._facts.in_this_thread(df):
             try:
@@ -327,12 +328,14 @@ class _ThreadFacts:
 def _serving(options: Mapping[str, str]) -> Options:
     """Check the options of a sink; serve metrics from this process if they ask for it.
 
+    The endpoint is this process's own: its options are not passed on.
+
     Raises
     ------
     OptionError
     """
-    parsed = Options(options, Use.WRITE | Use.BATCH)
-    if not parsed.get("transactions", True):
+    parsed = Options(options, Use.WRITE | Use.BATCH | Use.SCOPE)
+    if not parsed.get("transactions"):
         raise OptionError(
             "transactions=false has no meaning in a transaction of several writes: use "
             "df.write.format('pulsar_txn') without it"
@@ -341,7 +344,7 @@ def _serving(options: Mapping[str, str]) -> Options:
         from pulsar_txn_spark.prometheus import serve_if_asked
 
         serve_if_asked(parsed, runtime(parsed))
-    return parsed
+    return parsed.without_endpoint()
 
 
 @plain_errors
@@ -369,16 +372,16 @@ class TransactionalSink:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         parsed = _serving(options)
-        self._given = without_endpoint(parsed.given)
-        self._name = f"foreachBatch/{parsed.get('topic') or '*'}"
+        self._options = parsed
         topic = parsed.get("topic")
+        self._name = f"foreachBatch/{topic or '*'}"
         run = runtime(parsed)
         if topic is not None:
             run.topics.reach(run.topics.require(topic))
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""
-        with BatchTransaction(self._given, batch_id, df, self._name) as txn:
+        with BatchTransaction(self._options, batch_id, df, self._name) as txn:
             txn.write(df)
 
 
@@ -416,7 +419,7 @@ def transactional(
     """
     if callable(options):
         return transactional({})(options)
-    given = without_endpoint(_serving(options or {}).given)
+    parsed = _serving(options or {})
 
     def decorate(function: Function) -> BatchFunction:
         name = f"function/{function.__qualname__}".replace("<locals>", "locals")
@@ -424,7 +427,7 @@ def transactional(
         @plain_call
         @functools.wraps(function)
         def process(df: DataFrame, batch_id: int) -> None:
-            with BatchTransaction(given, batch_id, df, name) as txn:
+            with BatchTransaction(parsed, batch_id, df, name) as txn:
                 function(df, batch_id, txn)
 
         return process

@@ -21,7 +21,7 @@ from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
     StoreUnavailableError,
 )
-from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.checkpoint import wants_fingerprint
 from pulsar_txn_spark.spark.context import (
@@ -35,7 +35,6 @@ from pulsar_txn_spark.spark.sink.fingerprint import RowsGiven
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, SinkRules
-from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 _BEATS_PER_LEASE = 4  # so many heartbeats in a lease: three may be late before it ends
@@ -66,10 +65,7 @@ class WriteTarget:
 
     Parameters
     ----------
-    given : tuple of (str, str)
-        The options.
-    use : int
-        What they are for (:class:`~pulsar_txn_spark.options.Use`).
+    options : Options
     nonce : str
         The attempt's nonce, made once per batch attempt.
     sink : str or None
@@ -88,8 +84,7 @@ class WriteTarget:
         Id of the query whose checkpoint the driver can read; a replay of it is told by that.
     """
 
-    given: tuple[tuple[str, str], ...] = field(repr=False)  # store.url, authParams
-    use: int
+    options: Options
     nonce: str
     sink: str | None
     query: str | None = None
@@ -161,13 +156,13 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
     every receipt; 5. operation records. In a replay the rows are consumed and nothing is written.
     """
     spare_collections("write")
-    options = Options(dict(target.given), Use(target.use))
+    options = target.options
     run = runtime(options)
     before = run.store.round_trips
     facts = TaskFacts.of_task()
     attempt_name = name_of_attempt(facts.run, target.driver)
     random = secrets.token_hex(6)
-    if not options.get("transactions", True):
+    if not options.get("transactions"):
         writers = TopicWriters(
             run, lambda turn: f"ptxs-{facts.attempt}-{random}r{turn}", None, facts.partition
         )
@@ -178,7 +173,7 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
                 run.store.segments.raise_high(one.segment.id, one.receipt.last)
         deliver_if_overdue(run)  # there will be no commit that could take the counts along
         return WriteResult(None, _task_write(facts, None, written, given), attempt_name)
-    timeout_ms = options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+    timeout_ms = options.get("txn.timeoutMs")
     transactions = BatchTransactions(run.coordinator, timeout_ms)
     # Step 1, begin.
     attempt = transactions.begin(

@@ -22,7 +22,7 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.options import Options, Use, refuse_endpoint
+from pulsar_txn_spark.options import SCOPE_OPTION, Options, Use, refuse_endpoint
 from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint, evidence_rule
 from pulsar_txn_spark.spark.context import (
     deliver_if_overdue,
@@ -40,12 +40,10 @@ from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
 from pulsar_txn_spark.store.records import Code
 from pulsar_txn_spark.txn.batch import Attempt, BatchTransactions, SinkRules, new_nonce
-from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCOPE_OPTION = "__scope"
 _LOG = logging.getLogger(__name__)
 
 
@@ -96,11 +94,11 @@ def checked_options(
     return options
 
 
-def rules_of(options: Options, *, once: bool, every_batch: bool) -> SinkRules:
-    """Return how a query writes to a sink; `every_batch` is what holds unless an option says so."""
+def rules_of(options: Options, *, once: bool) -> SinkRules:
+    """Return how a query writes to a sink."""
     return SinkRules(
         once=once,
-        every_batch=options.get("everyBatch", every_batch),
+        every_batch=options.get("everyBatch"),
         first_batch=options.get("sinkFirstBatch"),
     )
 
@@ -119,12 +117,11 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
         options = checked_options(given, schema, overwrite=overwrite, use=use)
         checkpoint = LocalCheckpoint.at(options.get("checkpointlocation"))
         self._target = WriteTarget(
-            given=tuple(options.given.items()),
-            use=use.value,
+            options=options,
             nonce=new_nonce(),
             sink=options.get("sinkId"),
             driver=driver_name(),
-            rules=rules_of(options, once=False, every_batch=True),
+            rules=rules_of(options, once=False),
             readable=checkpoint.query if checkpoint else "",
         )
 
@@ -160,14 +157,13 @@ class PulsarTxnWriter(DataSourceArrowWriter):
         self._slot = SlotRun.from_option(scope) if scope else None
         readable = checkpoint.query if checkpoint else ""
         self._target = WriteTarget(
-            given=tuple(options.given.items()),
-            use=use.value,
+            options=options,
             nonce=self._slot.nonce if self._slot else new_nonce(),
             sink=self._slot.sink if self._slot else options.get("sinkId"),
             query=self._slot.query if self._slot else None,
             batch=self._slot.batch if self._slot else None,
             driver=self._slot.driver if self._slot else driver_name(),
-            rules=rules_of(options, once=True, every_batch=self._slot is not None),
+            rules=rules_of(options, once=True),
             sink_kind=self._slot.sink_kind if self._slot else f"write/{topic or '*'}",
             readable=self._slot.readable if self._slot else readable,
         )
@@ -226,7 +222,7 @@ def _results(
             f"expected a result of each of {len(messages)} tasks, found {len(results)}: the batch "
             "is not whole, nothing was committed"
         )
-    return runtime(Options(dict(target.given), Use(target.use))), results
+    return runtime(target.options), results
 
 
 def _one_attempt(results: Sequence[WriteResult]) -> Attempt:
@@ -249,10 +245,8 @@ def _commit(
     if all(result.attempt is None for result in results):
         return run  # transactions=false: the rows are visible already
     attempt = _one_attempt(results)
-    options = Options(dict(target.given), Use(target.use))
-    transactions = BatchTransactions(
-        run.coordinator, options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
-    )
+    options = target.options
+    transactions = BatchTransactions(run.coordinator, options.get("txn.timeoutMs"))
     tasks = [TaskWrite.FromString(result.record) for result in results]
     checkpoint = LocalCheckpoint.at(options.get("checkpointlocation"))
     rule = evidence_rule(options, checkpoint, attempt.key.query)
@@ -261,11 +255,11 @@ def _commit(
 
 
 def _abort_nonce(target: WriteTarget) -> None:
-    options = Options(dict(target.given), Use(target.use))
-    if not options.get("transactions", True):
+    options = target.options
+    if not options.get("transactions"):
         return
     try:
-        transactions = BatchTransactions(runtime(options).coordinator, DEFAULT_TIMEOUT_MS)
+        transactions = BatchTransactions(runtime(options).coordinator, options.get("txn.timeoutMs"))
         transactions.abort_nonce(target.nonce, cause="its Spark job failed")
     except PulsarTxnError as error:
         _LOG.warning("the transaction of a failed write was not aborted now: %s", error)
@@ -276,8 +270,8 @@ def _abort(target: WriteTarget, messages: Sequence[WriterCommitMessage | None]) 
     attempts = {result.attempt for result in results if result.attempt is not None}
     if not attempts:
         return
-    run = runtime(Options(dict(target.given), Use(target.use)))
-    transactions = BatchTransactions(run.coordinator, DEFAULT_TIMEOUT_MS)
+    run = runtime(target.options)
+    transactions = BatchTransactions(run.coordinator, target.options.get("txn.timeoutMs"))
     for attempt in attempts:
         try:
             transactions.abort(attempt, cause="its Spark job failed")

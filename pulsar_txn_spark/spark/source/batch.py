@@ -32,13 +32,12 @@ class PulsarTxnReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read of everything between the starting and the ending offsets."""
-        use = Use.READ | Use.BATCH
-        options = source_options(self._given, use)
-        planner = SourcePlanner(options, use, self._schema)
+        options = source_options(self._given, Use.READ | Use.BATCH)
+        planner = SourcePlanner(options, self._schema)
         refuse_endpoint(options, "a batch read ends too soon to be scraped")
         segments = readable_segments(planner.topologies())
-        starting: Offsets = options.get("startingOffsets") or Offsets("earliest", {})
-        ending: Offsets = options.get("endingOffsets") or Offsets("latest", {})
+        starting: Offsets = options.get("startingOffsets")
+        ending: Offsets = options.get("endingOffsets")
         latest = {key: readable.end for key, readable in planner.readable(segments).items()}
         from_start = starting.word == "earliest" or bool(starting.positions)
         starts = resolve_positions(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pulsar_txn_spark.errors import TopologyConflictError
-from pulsar_txn_spark.options import Offsets
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topology import SegmentState, Topology
@@ -35,11 +34,10 @@ def initial_offset(planner: SourcePlanner) -> SourceOffset:
         If topics or cursors changed during each of 16 attempts.
     """
     subscription = planner.subscription
-    offsets: Offsets | None = planner.options.get("startingOffsets")
     for _ in range(_MAX_ATTEMPTS):
         topologies = planner.topologies()
         segments = readable_segments(topologies)
-        start = resolve_start(offsets, subscription, topologies, planner.cursors(segments))
+        start = resolve_start(planner.options, topologies, planner.cursors(segments))
         positions = _positions(planner, start, segments)
         if not subscription or not start.plants:
             return planner.offset(topologies, positions, keep_deleted=bool(start.known))

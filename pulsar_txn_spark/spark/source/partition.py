@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
+from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.txn.pending_ack import ReadPlan
@@ -22,10 +23,8 @@ class SegmentPartition(InputPartition):
 
     Parameters
     ----------
-    given : tuple of (str, str)
-        The options.
-    use : int
-        What they are for (:class:`~pulsar_txn_spark.options.Use`).
+    options : Options
+        Of the source.
     segment : SegmentRef
     start, end : Position
     visibility : Visibility
@@ -45,8 +44,7 @@ class SegmentPartition(InputPartition):
         Whether the whole segment is gone.
     """
 
-    given: tuple[tuple[str, str], ...] = field(repr=False)  # store.url, authParams
-    use: int
+    options: Options
     segment: SegmentRef
     start: Position
     end: Position

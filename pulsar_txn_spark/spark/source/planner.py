@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.engine.components import Runtime, runtime
-from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
@@ -46,7 +46,6 @@ class SourcePlanner:
     ----------
     options : Options
         Of the source, as :func:`~pulsar_txn_spark.spark.source.topics.source_options` checks them.
-    use : Use
     schema : StructType
         The columns that are read.
 
@@ -55,13 +54,12 @@ class SourcePlanner:
     TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
 
-    def __init__(self, options: Options, use: Use, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.subscription: str = options.get("subscription") or ""
         self.run: Runtime = runtime(options)
-        self._use = use
         self._columns = needed_columns(schema)
-        self._fail_on_data_loss: bool = options.get("failOnDataLoss", True)
+        self._fail_on_data_loss: bool = options.get("failOnDataLoss")
         self._topics = SourceTopics(options, self.run)
         self.topologies()  # a topic that is not there is an error now, not in the first batch
 
@@ -289,13 +287,11 @@ class SourcePlanner:
         existing = {key: range_ for key, range_ in ranges.items() if key not in deleted}
         visibilities = self._visibilities(segments, existing)
         split_ends = self._split_ends(segments, existing)
-        given = tuple(self.options.given.items())
         cursors = tuple((segments[k].id, at) for k, at in (starts or {}).items() if k in segments)
         partitions: list[SegmentPartition] = []
         for key, (start, end) in ranges.items():
             whole = SegmentPartition(
-                given=given,
-                use=self._use.value,
+                options=self.options,
                 segment=segments[key],
                 start=start,
                 end=end,
@@ -354,8 +350,8 @@ class SourcePlanner:
         ranges: Mapping[SegmentKey, Range],
     ) -> dict[SegmentKey, list[Position]]:
         """Return where each range is cut to come to the option `minPartitions`."""
-        wanted = self.options.get("minPartitions") or 0
-        if wanted <= len(ranges):
+        wanted = self.options.get("minPartitions")
+        if wanted is None or wanted <= len(ranges):
             return {key: [end] for key, (_, end) in ranges.items()}
         logs = {key: self.log_of(segments[key]) for key in ranges}
         sizes = {k: logs[k].measure(segments[k], s, e).bytes for k, (s, e) in ranges.items()}

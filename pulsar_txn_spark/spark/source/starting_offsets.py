@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.options import Offsets
+from pulsar_txn_spark.options import Offsets, Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
 from pulsar_txn_spark.spark.source.offsets import SegmentKey
@@ -109,8 +109,7 @@ class SubscriptionStart:
 
 
 def resolve_start(
-    given: Offsets | None,
-    subscription: str,
+    options: Options,
     topologies: Mapping[str, Topology],
     cursors: Mapping[SegmentKey, Cursor | None],
 ) -> SubscriptionStart:
@@ -118,9 +117,8 @@ def resolve_start(
 
     Parameters
     ----------
-    given : Offsets or None
-        The option ``startingOffsets``.
-    subscription : str
+    options : Options
+        Of the source.
     topologies : mapping of str to Topology
     cursors : mapping of SegmentKey to Cursor or None
         Of the subscription, in every segment.
@@ -128,11 +126,13 @@ def resolve_start(
     Raises
     ------
     OptionError
-        If the subscription says where to go on, and `given` another place.
+        If the subscription says where to go on, and the options another place.
     """
+    given: Offsets | None = options.explicit("startingOffsets")
+    subscription = options.get("subscription")
     found = {key: cursor for key, cursor in cursors.items() if cursor is not None}
     if not found:
-        return SubscriptionStart(given or Offsets("latest", {}), {}, plants=True)
+        return SubscriptionStart(options.get("startingOffsets"), {}, plants=True)
     if any(not cursor.query and not cursor.planted for cursor in found.values()):
         if given is not None and given.word != "subscription":
             raise _elsewhere(subscription, "says where to go on")

@@ -37,7 +37,6 @@ from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.records import Cursor, TxnId
-from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
 from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
 
@@ -69,7 +68,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     @property
     def _planner(self) -> SourcePlanner:
         if self._connected is None:
-            self._connected = SourcePlanner(self._options, _USE, self._schema)
+            self._connected = SourcePlanner(self._options, self._schema)
             run = self._connected.run
             self._incarnation = run.store.meta.next_source_incarnation()
             self._idle = IdleWatch(run)
@@ -79,7 +78,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _announce_transport(self) -> None:
         """Tell, in the process beside the driver, how this query speaks with Pulsar."""
-        config = self._options.pulsar_config()
+        config = self._options.pulsar
         if config is not None:
             from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
 
@@ -246,7 +245,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 continue
             behind[segments[key].id] = last_moved(cursor, cursors.values()), target
         if behind:
-            timeout_ms: int = self._options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+            timeout_ms: int = self._options.get("txn.timeoutMs")
             progress = ReadProgress(run.coordinator, timeout_ms)
             progress.catch_up(subscription, self._incarnation, behind)
         for query, positions in _released(topologies, ends, cursors).items():

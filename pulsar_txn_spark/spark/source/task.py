@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.errors import DataLossError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.spark.context import (
     TaskFacts,
@@ -25,7 +24,6 @@ from pulsar_txn_spark.spark.source.data_loss import data_loss_error
 from pulsar_txn_spark.spark.source.partition import SegmentPartition, partition_index
 from pulsar_txn_spark.store.records import Answer, Code
 from pulsar_txn_spark.txn.committed import batch_is_committed
-from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 from pulsar_txn_spark.txn.pending_ack import ReadPlan, require_claimed
 from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
 
@@ -41,8 +39,7 @@ def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[
     DataLossError, AcknowledgementConflictError, StoreUnavailableError, SegmentLogUnavailableError
     """
     spare_collections("read")
-    options = Options(dict(partition.given), Use(partition.use))
-    run = runtime(options)
+    run = runtime(partition.options)
     if run.store.identity.uuid != partition.store_uuid:
         raise DataLossError(
             f"this executor reaches metadata store {run.store.identity.uuid}, the driver "
@@ -51,7 +48,7 @@ def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[
     if partition.plan is not None:
         facts = TaskFacts.of_task()
         _require_not_lost(run, partition, facts)
-        _register(run, options, partition, facts)
+        _register(run, partition, facts)
     if partition.deleted:
         return iter(())
     segment, start = partition.segment, partition.start
@@ -92,16 +89,14 @@ def _require_not_lost(run: Runtime, partition: SegmentPartition, facts: TaskFact
     )
 
 
-def _register(
-    run: Runtime, options: Options, partition: SegmentPartition, facts: TaskFacts
-) -> None:
+def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> None:
     """Register what the micro-batch reads, so that the sink's transaction acknowledges it."""
     plan = partition.plan
     assert plan is not None
     if not facts.query or facts.batch < 0:
         return  # a thread of the user's: the source's commit(end) acknowledges what was read
     if plan.subscription:
-        _claim(run, options, partition, plan, facts.query)
+        _claim(run, partition, plan, facts.query)
     registered = replace(plan, run_id=name_of_attempt(facts.run, plan.run_id))
     run.store.queries.register_plan(
         facts.query, str(facts.batch), plan.source, registered.serialize()
@@ -109,9 +104,7 @@ def _register(
     deliver_if_overdue(run)
 
 
-def _claim(
-    run: Runtime, options: Options, partition: SegmentPartition, plan: ReadPlan, query: str
-) -> None:
+def _claim(run: Runtime, partition: SegmentPartition, plan: ReadPlan, query: str) -> None:
     """Claim the subscription for the query where a task reads; at first, everywhere (INV-13).
 
     After that no other query can take it over in a segment that this one has not read yet. It also
@@ -147,5 +140,5 @@ def _claim(
             [own, *dict(partition.starts)], plan.subscription
         )
         behind = [last_moved(cursor, cursors) for cursor in cursors[:1] if cursor is not None]
-        timeout_ms: int = options.get("txn.timeoutMs", DEFAULT_TIMEOUT_MS)
+        timeout_ms: int = partition.options.get("txn.timeoutMs")
         ReadProgress(run.coordinator, timeout_ms).require_recorded(plan.subscription, behind)

@@ -35,8 +35,8 @@ def source_options(given: Mapping[str, str], use: Use) -> Options:
             "topic://public/default/flights" + ("" if options.given else NO_OPTIONS)
         )
     subscription = options.get("subscription")
-    starting: Offsets | None = options.get("startingOffsets")
-    if starting is not None and starting.word == "subscription" and not subscription:
+    starting: Offsets = options.get("startingOffsets")
+    if starting.word == "subscription" and not subscription:
         raise OptionError(
             "startingOffsets='subscription' needs the option 'subscription', which is for streams: "
             "a batch read acknowledges nothing. Name the subscription, or use 'earliest' or JSON"

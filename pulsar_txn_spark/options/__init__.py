@@ -1,0 +1,32 @@
+"""Options: the table of them, what their values may be, and a validated set."""
+
+from pulsar_txn_spark.options.hints import NO_OPTIONS
+from pulsar_txn_spark.options.parsed import Options, refuse_endpoint
+from pulsar_txn_spark.options.table import (
+    OPTIONS,
+    SCOPE_OPTION,
+    Depends,
+    Option,
+    Use,
+    default_of,
+    documented,
+    is_secret,
+)
+from pulsar_txn_spark.options.values import LEASE_MS, Offsets, subscription_name
+
+__all__ = [
+    "LEASE_MS",
+    "NO_OPTIONS",
+    "OPTIONS",
+    "SCOPE_OPTION",
+    "Depends",
+    "Offsets",
+    "Option",
+    "Options",
+    "Use",
+    "default_of",
+    "documented",
+    "is_secret",
+    "refuse_endpoint",
+    "subscription_name",
+]

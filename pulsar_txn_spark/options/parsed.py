@@ -1,0 +1,262 @@
+"""A validated set of options: parsed once, then handed on and pickled as it is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from pulsar_txn_spark.config import PulsarConfig, StoreConfig, as_pairs
+from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.options.hints import unknown
+from pulsar_txn_spark.options.table import (
+    BY_KEY,
+    PASSTHROUGH,
+    SCOPE_OPTION,
+    Use,
+    fits,
+    is_secret,
+    purpose,
+)
+from pulsar_txn_spark.options.values import Offsets
+from pulsar_txn_spark.redaction import redacted
+from pulsar_txn_spark.segments.topic_name import Domains, TopicName
+
+_ENDPOINT = ("metrics.port", "metrics.host")  # for Prometheus
+
+_OPTION_PREFIX = "option."
+_TABLE_PROPERTIES = frozenset(
+    {
+        *("provider", "owner", "location", "is_managed_location", "external", "comment"),
+        "collation",
+    }
+)
+"""What Spark's ``TableCatalog`` adds to the options of CREATE TABLE."""
+
+
+def _without_table_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what ``CREATE TABLE … USING pulsar_txn`` adds to the options.
+
+    Spark hands each option over twice there, by its name and behind ``option.``; whatever has no
+    such double is a property of the table.
+    """
+    doubled = {
+        key.removeprefix(_OPTION_PREFIX): value
+        for key, value in given.items()
+        if key.startswith(_OPTION_PREFIX)
+    }
+    if doubled:
+        return doubled
+    return {key: value for key, value in given.items() if key not in _TABLE_PROPERTIES}
+
+
+class Options:
+    """A validated set of options.
+
+    It is pickled whole: a task takes what the driver has validated. Its `repr` shows no secret.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        Keys in any case.
+    use : Use
+        What they are for.
+
+    Raises
+    ------
+    OptionError
+        Naming the option, what was expected, and what to do.
+
+    Attributes
+    ----------
+    given : mapping of str to str
+        The texts, by keys in lower case.
+    use : Use
+    store : StoreConfig
+        How to reach the metadata store.
+    pulsar : PulsarConfig or None
+        How to reach Pulsar; None for the embedded log.
+    """
+
+    def __init__(self, given: Mapping[str, str], use: Use) -> None:
+        for key, value in given.items():
+            if value is None:
+                raise OptionError(
+                    f"option {key!r} has no value (None): leave it out, or see where the value was "
+                    "to come from"
+                )
+        self.given = _without_table_properties(
+            {str(key).lower(): str(value) for key, value in given.items()}
+        )
+        self._values: dict[str, Any] = {}
+        for key, text in self.given.items():
+            if key.startswith(PASSTHROUGH):
+                continue
+            option = BY_KEY.get(key)
+            if option is None:
+                raise OptionError(unknown(key))
+            if not option.use & use or (use & ~Use.CONNECT and not fits(option.use, use)):
+                raise OptionError(
+                    f"option {option.key!r} means nothing here ({purpose(use)}): it is for "
+                    f"{purpose(option.use)}"
+                )
+            try:
+                self._values[option.key] = option.parse(text)
+            except OptionError as error:
+                # Its own type is kept: a topic of the other domain is more than a wrong text.
+                raise type(error)(f"option {option.key!r}: {error}") from error
+            except ValueError as error:
+                # A URL may hold a password, a malformed one anywhere.
+                hidden = is_secret(option.key)
+                shown = "" if hidden else f", found {redacted(text)!r}"
+                raise OptionError(f"option {option.key!r}: expected {error}{shown}") from error
+        self.use = use | Use.SCOPE if SCOPE_OPTION in self.given else use
+        self._choose_domains(use)
+        self._refuse_conflicts()
+        self.store = self._store_config()
+        self.pulsar = self._pulsar_config()
+
+    @property
+    def domains(self) -> Domains:
+        """Which domain topics are of, in this configuration."""
+        found: Domains = self.get("domain.overrides")
+        return found
+
+    def _choose_domains(self, use: Use) -> None:
+        """Let namespaces override the domain of names; only a source takes Pulsar's own."""
+        domains, values = self.domains, self._values
+
+        def chosen(key: str, name: TopicName) -> TopicName:
+            name = domains.of(name)
+            try:
+                return name if use & Use.READ else name.require_segmented()
+            except OptionError as error:
+                raise type(error)(f"option {key!r}: {error}") from error
+
+        if "topic" in values:
+            values["topic"] = chosen("topic", values["topic"])
+        if "topics" in values:
+            names = values["topics"] = [chosen("topics", name) for name in values["topics"]]
+            if len(set(names)) != len(names):
+                raise OptionError("option 'topics': expected each topic once")
+        for key in ("startingOffsets", "endingOffsets"):
+            if key in values:
+                positions = {
+                    str(domains.of(TopicName.of_any_domain(topic))): found
+                    for topic, found in values[key].positions.items()
+                }
+                values[key] = Offsets(values[key].word, positions)
+
+    def _refuse_conflicts(self) -> None:
+        for key in self._values:
+            for other in BY_KEY[key.lower()].conflicts:
+                if other in self._values:
+                    raise OptionError(
+                        f"options {key!r} and {other!r} may not be given together: drop one"
+                    )
+        if "service.url" in self._values and "admin.url" not in self._values:
+            raise OptionError(
+                "option 'admin.url' is missing: 'service.url' needs it (seals, policies and "
+                "deduplication go over Pulsar's admin API), for example http://localhost:8080"
+            )
+        if "admin.url" in self._values and "service.url" not in self._values:
+            raise OptionError(
+                "option 'service.url' is missing: 'admin.url' alone does not say where Pulsar is, "
+                "for example pulsar://localhost:6650"
+            )
+        stray = [key for key in self.given if key.startswith(PASSTHROUGH)]
+        if stray and "service.url" not in self._values:
+            raise OptionError(
+                f"option {stray[0]!r} is for Pulsar, but 'service.url' is not given: give it, or "
+                "drop the option"
+            )
+
+    def get(self, key: str) -> Any:
+        """Return an option's value: the one given, or else the default of the table.
+
+        Raises
+        ------
+        KeyError
+            If the table has no such option.
+        """
+        option = BY_KEY[key.lower()]
+        found = self._values.get(option.key)
+        return option.default_for(self.use) if found is None else found
+
+    def explicit(self, key: str) -> Any:
+        """Return the value that was given, None without one; same error as :meth:`get`."""
+        return self._values.get(BY_KEY[key.lower()].key)
+
+    def without_endpoint(self) -> Options:
+        """Return these options without those of the endpoint, to be passed on to tasks."""
+        rest = copy.copy(self)
+        vars(rest).update(
+            given={key: text for key, text in self.given.items() if key not in _ENDPOINT},
+            _values={key: v for key, v in self._values.items() if key not in _ENDPOINT},
+        )
+        return rest
+
+    def passthrough(self, kind: str) -> dict[str, str]:
+        """Return the ``pulsar.<kind>.*`` options without their prefix."""
+        prefix = f"pulsar.{kind}."
+        return {k.removeprefix(prefix): v for k, v in self.given.items() if k.startswith(prefix)}
+
+    def _store_config(self) -> StoreConfig:
+        return StoreConfig(
+            url=self.get("store.url"),
+            path=self.get("store.path"),
+            username=self.get("store.username"),
+            password=self.get("store.password"),
+            tls_ca_file=self.get("store.tls.caFile"),
+            tls_cert_file=self.get("store.tls.certFile"),
+            tls_key_file=self.get("store.tls.keyFile"),
+            tls_verify_host=self.get("store.tls.verifyHost"),
+            accept_data_loss=self.get("store.acceptDataLoss"),
+            assume_durable=self.get("store.assumeDurable"),
+            timeout_ms=self.get("store.timeoutMs"),
+            coordinators=self.get("store.coordinators"),
+        )
+
+    def _pulsar_config(self) -> PulsarConfig | None:
+        if "service.url" not in self._values:
+            return None
+        return PulsarConfig(
+            service_url=self.get("service.url"),
+            admin_url=self.get("admin.url"),
+            client=as_pairs(self.passthrough("client")),
+            producer=as_pairs(self.passthrough("producer")),
+            reader=as_pairs(self.passthrough("reader")),
+            admin=as_pairs(self.passthrough("admin")),
+            transport=self.get("transport"),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Options):
+            return NotImplemented
+        return (self.given, self.use) == (other.given, other.use)
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.given.items()), self.use))
+
+    def __repr__(self) -> str:
+        shown = {
+            key: "***" if key.startswith(PASSTHROUGH) or BY_KEY[key].secret else redacted(value)
+            for key, value in self.given.items()
+        }
+        return f"Options({shown})"
+
+
+def refuse_endpoint(options: Options, why: str) -> None:
+    """Refuse the options of the endpoint where no process could serve it.
+
+    Raises
+    ------
+    OptionError
+    """
+    for key in _ENDPOINT:
+        if options.explicit(key) is not None:
+            raise OptionError(
+                f"option {key!r} means nothing here: {why}. Give it to a stream's source or to a "
+                "foreachBatch sink, or call pulsar_txn_spark.serve_metrics(options, port) in your "
+                "driver, or run 'pulsar-txn sweep --every 30 --metrics-port PORT'"
+            )
