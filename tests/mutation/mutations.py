@@ -55,6 +55,7 @@ TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
 CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
+LEASE = "tests/engine/test_lease.py"
 ADMINS = "tests/admin/test_subscriptions.py"
 STRETCHES = "tests/models/test_subscription_histories.py"
 ANY_STRETCH = f"{STRETCHES}::test_each_stretch_of_a_subscription_delivers_what_it_must_once"
@@ -2278,6 +2279,50 @@ MUTATIONS: tuple[Mutation, ...] = (
             "reversed(claimable) if self._latest and not known else claimable",
             "claimable",
         ),
+    ),
+    mutation(
+        "a heartbeat gives up at the first outage of the store",
+        "a lease outlives a restart of the store",
+        f"{LEASE}::test_a_heartbeat_that_fails_is_tried_again_until_the_store_is_back",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "            pass  # it may be back before the lease is over\n",
+            "            self.let_go(leased)\n",
+        ),
+    ),
+    mutation(
+        "an owner hears nothing of its lost lease",
+        "what was aborted is not written on",
+        f"{LEASE}::test_an_owner_hears_that_its_lease_is_lost_and_it_is_extended_no_more",
+        Edit(f"{ENGINE}/lease.py", "            leased.lost(error)\n", "            pass\n"),
+    ),
+    mutation(
+        "the lease of an owner that was dropped is extended for ever",
+        "nobody waits for a transaction that nobody can end",
+        f"{LEASE}::test_the_thread_ends_with_an_owner_that_is_dropped",
+        Edit(f"{ENGINE}/lease.py", "= weakref.WeakKeyDictionary()", "= {}"),
+    ),
+    mutation(
+        "a heartbeat comes after the end of its lease",
+        "what a scope has staged goes with it",
+        f"{LEASE}::test_the_end_of_a_lease_waits_for_a_heartbeat_of_that_moment",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "self._changed.wait_for(lambda: self._beating is not leased)",
+            "pass",
+        ),
+    ),
+    mutation(
+        "a task that lost its lease writes on",
+        "what was aborted is not written on",
+        f"{TASKS}::test_a_task_that_lost_its_lease_writes_no_more",
+        Edit(f"{SINK_CODE}/task.py", "            require_lease()\n", ""),
+    ),
+    mutation(
+        "a scope that lost its lease writes on",
+        "what was aborted is not written on",
+        f"{TASKS}::test_a_scope_that_lost_its_lease_writes_no_more",
+        Edit(f"{SINK_CODE}/foreach_batch.py", "        self._lease.require()\n", ""),
     ),
     mutation(
         "client: no lease is extended",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, overload
@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.lease import Lease, Leases
 from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.errors import (
     OptionError,
@@ -45,11 +46,10 @@ from pulsar_txn_spark.spark.error_boundary import plain_call, plain_errors
 from pulsar_txn_spark.spark.sink.writers import SlotRun, rules_of
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
-from pulsar_txn_spark.store.records import Code, EndedBy, TxnId
+from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
 
 _LOG = logging.getLogger(__name__)
-_BEATS_PER_LEASE = 4
 _NO_ROWS = ("CAST(NULL AS BINARY) AS value", "CAST(NULL AS STRING) AS __topic")
 """Columns that every sink takes, for a DataFrame that has no rows."""
 
@@ -101,8 +101,13 @@ class BatchTransaction:
         self._runs: dict[str, int] = {}
         self._succeeded: dict[str, int] = {}
         self._went_with_transaction = False  # what was staged
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="pulsar-txn-lease", daemon=True)
+        self._leases = Leases()
+        self._lease = Lease(
+            self._timeout_ms,
+            functools.partial(
+                _heartbeat, self._run, self._shard, self._nonce, self._timeout_ms, self._runs
+            ),
+        )
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -125,6 +130,7 @@ class BatchTransaction:
             What Spark raises if the write fails. Unless the slot is run again, the transaction
             can then not commit.
         """
+        self._lease.require()
         with self._lock:
             name = slot if slot is not None else f"write-{len(self._runs)}"
             run = self._runs.get(name, 0) + 1
@@ -161,7 +167,7 @@ class BatchTransaction:
     # -- ending ------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._leases.keep(self._lease)
         return self
 
     def __exit__(
@@ -176,8 +182,7 @@ class BatchTransaction:
             else:
                 self._abort(f"its function raised {type(error).__name__}")
         finally:
-            self._done.set()
-            self._thread.join()
+            self._leases.end(self._lease)
             self._forget_staged()
 
     def _forget_staged(self) -> None:
@@ -262,20 +267,19 @@ class BatchTransaction:
             # The user's own error is what matters; the next attempt or the lease ends this one.
             _LOG.warning("the transaction of batch %s was not aborted now: %s", self._batch, error)
 
-    def _beat(self) -> None:
-        """Extend the lease between writes, too: only this process knows that it is alive."""
-        while not self._done.wait(self._timeout_ms / 1000 / _BEATS_PER_LEASE):
-            try:
-                txn = self._run.store.transactions.of_nonce(self._shard, self._nonce)
-                if txn is None:
-                    if self._runs:
-                        self._run.store.stages.touch(self._shard, self._nonce)
-                    continue
-                answer = self._run.store.transactions.intend(txn, self._nonce, self._timeout_ms, ())
-            except PulsarTxnError:
-                continue
-            if answer.code is not Code.OK:
-                return
+
+def _heartbeat(
+    run: Runtime, shard: int, nonce: str, timeout_ms: int, declared: Collection[str]
+) -> None:
+    """Extend a scope's lease, between writes too: only this process knows that it is alive.
+
+    Before a task has begun its transaction, there is only what was staged, if anything.
+    """
+    txn = run.store.transactions.of_nonce(shard, nonce)
+    if txn is not None:
+        run.coordinator.heartbeat(txn, nonce, timeout_ms)
+    elif declared:
+        run.store.stages.touch(shard, nonce)
 
 
 class _ThreadFacts:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,13 +13,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.lease import Lease, Leases
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written, op_records, winners_of
 from pulsar_txn_spark.errors import (
     OptionError,
-    PulsarTxnError,
     SchemaError,
     SegmentLogUnavailableError,
-    StoreUnavailableError,
 )
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -36,8 +35,6 @@ from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, SinkRules
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
-
-_BEATS_PER_LEASE = 4  # so many heartbeats in a lease: three may be late before it ends
 
 
 @dataclass(frozen=True)
@@ -121,34 +118,6 @@ class WriteTarget:
         return BatchKey(self.sink or default, query, batch)
 
 
-class _Heartbeat:
-    """Extends the lease from a thread of its own, until the task is done."""
-
-    def __init__(self, run: Runtime, attempt: Attempt, timeout_ms: int) -> None:
-        self._run, self._attempt, self._timeout_ms = run, attempt, timeout_ms
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="pulsar-txn-lease", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        while not self._done.wait(self._timeout_ms / 1000 / _BEATS_PER_LEASE):
-            try:
-                self._run.coordinator.heartbeat(
-                    self._attempt.txn, self._attempt.nonce, self._timeout_ms
-                )
-            except StoreUnavailableError:
-                continue  # it may be back before the lease is over
-            except PulsarTxnError:
-                # The next step of the task, or its commit, meets the same error and reports it.
-                return
-
-
 def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> WriteResult:
     """Write a task's rows and return what the driver needs to commit them.
 
@@ -167,7 +136,7 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
             run, lambda turn: f"ptxs-{facts.attempt}-{random}r{turn}", None, facts.partition
         )
         given = RowsGiven(fingerprint=False)
-        written = _write(writers, options, batches, given)
+        written = _write(writers, options, batches, given, lambda: None)
         for one in written:
             if one.receipt.last is not None:
                 run.store.segments.raise_high(one.segment.id, one.receipt.last)
@@ -197,10 +166,12 @@ def run_write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Wr
     def admit(writer: str, segments: Sequence[str]) -> None:
         run.buffer.admit(attempt.txn, attempt.nonce, timeout_ms, writer, segments)
 
-    with _Heartbeat(run, attempt, timeout_ms):
+    heartbeat = partial(run.coordinator.heartbeat, attempt.txn, attempt.nonce, timeout_ms)
+    lease = Lease(timeout_ms, heartbeat)
+    with Leases().kept(lease):
         writers = TopicWriters(run, name, admit, facts.partition)
         # Step 2, intent, to step 4, append.
-        written = _write(writers, options, batches, given)
+        written = _write(writers, options, batches, given, lease.require)
         # Step 5, op-record.
         ops = op_records(written)
         if ops:
@@ -216,6 +187,7 @@ def _write(
     options: Options,
     batches: Iterator[pa.RecordBatch],
     given: RowsGiven,
+    require_lease: Callable[[], None],
 ) -> list[Written]:
     default: TopicName | None = options.get("topic")
     parsed: dict[str, TopicName] = {}
@@ -223,6 +195,7 @@ def _write(
         for batch in batches:
             if not batch.num_rows:
                 continue
+            require_lease()
             rows = to_row_batch(batch)
             topics = topics_of(batch)
             given.add(rows, topics)

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
@@ -19,10 +19,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine import components as runtime_module
 from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.lease import Lease
+from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
     BatchNotRecordedError,
     FencedError,
-    StoreUnavailableError,
+    PulsarTxnError,
     TopicNotFoundError,
     TransactionAbortedError,
     TransactionConflictError,
@@ -37,6 +39,7 @@ from pulsar_txn_spark.spark.sink.foreach_batch import BatchTransaction
 from pulsar_txn_spark.spark.sink.task import WriteResult
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter, PulsarTxnWriter
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome
+from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.txn.coordinator import as_position
 from pulsar_txn_spark.txn.op_log import read_ops
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer
@@ -61,8 +64,8 @@ class Spark:
         run = f"app/{self.execution}"
         return TaskFacts(QUERY, self.batch, run, self.partition, next(attempt_ids))
 
-    def stream_writer(self) -> PulsarTxnStreamWriter:
-        return PulsarTxnStreamWriter(self.options, SCHEMA, overwrite=False)
+    def stream_writer(self, **options: str) -> PulsarTxnStreamWriter:
+        return PulsarTxnStreamWriter({**self.options, **options}, SCHEMA, overwrite=False)
 
     def task(
         self, writer: PulsarTxnStreamWriter | PulsarTxnWriter, partition: int, *values: str
@@ -270,39 +273,37 @@ def test_an_empty_micro_batch_commits(spark: Spark) -> None:
     assert spark.visible() == Counter("a")
 
 
-def test_a_heartbeat_outlives_a_short_outage_of_the_store(
+def test_a_task_that_lost_its_lease_writes_no_more(
     spark: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beats: list[str] = []
-    enough = threading.Event()
+    lost = threading.Event()
+    appended: list[int] = []
 
     def heartbeat(*_: object) -> None:
-        beats.append("beat")
-        if len(beats) >= 3:
-            enough.set()
-        raise StoreUnavailableError("the store is restarted")
+        raise TransactionAbortedError("its lease was over")
 
-    coordinator = spark.run.coordinator
-    monkeypatch.setattr(coordinator, "heartbeat", heartbeat)
-    attempt = cast("Any", type("Attempt", (), {"txn": None, "nonce": "n"}))
-    with write_task._Heartbeat(spark.run, attempt, 20):
-        assert enough.wait(10), f"it gave up after {len(beats)} beats"
+    class Listening(Lease):
+        def lost(self, error: PulsarTxnError) -> None:
+            super().lost(error)
+            lost.set()
 
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([["a"], ["k"]], ["value", "__key"])
+        assert lost.wait(10)
+        yield pa.record_batch([["b"], ["k"]], ["value", "__key"])
 
-def test_a_heartbeat_ends_where_the_transaction_is_over(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spark.task(spark.stream_writer(), 0, "a")
-    attempt = cast("Any", type("Attempt", (), {"txn": None, "nonce": "n"}))
+    def append(writers: TopicWriters, topic: TopicName, batch: pa.RecordBatch) -> None:
+        appended.append(batch.num_rows)
+        appends(writers, topic, batch)
 
-    def heartbeat(*_: object) -> None:
-        raise TransactionAbortedError("over")
-
+    appends = TopicWriters.append
+    monkeypatch.setattr(TopicWriters, "append", append)
+    monkeypatch.setattr(write_task, "Lease", Listening)
     monkeypatch.setattr(spark.run.coordinator, "heartbeat", heartbeat)
-    beating = write_task._Heartbeat(spark.run, attempt, 20)
-    with beating:
-        beating._thread.join(10)
-        assert not beating._thread.is_alive()
+    writer = spark.stream_writer(**{"txn.timeoutMs": "1000"})
+    with pytest.raises(TransactionAbortedError, match="nothing more is written"):
+        writer.write(rows())
+    assert appended == [1]
 
 
 # --- scopes -----------------------------------------------------------------------------------
@@ -363,6 +364,47 @@ def test_all_writes_of_a_scope_are_one_transaction(spark: Spark) -> None:
         txn.write(frame(spark, "b"))
         assert spark.visible() == Counter()
     assert spark.visible() == Counter("ab")
+
+
+def test_a_scope_that_lost_its_lease_writes_no_more(spark: Spark) -> None:
+    txn = scope(spark)
+    with pytest.raises(TransactionAbortedError, match="nothing more is written"), txn:  # noqa: PT012 - the block is what ends the scope
+        txn.write(frame(spark, "a"))
+        id_ = spark.run.store.transactions.of_nonce(txn._shard, txn._nonce)
+        assert id_ is not None
+        spark.run.coordinator.abort(id_, EndedBy.ADMIN, cause="an administrator did")
+        with pytest.raises(TransactionAbortedError) as caught:
+            txn._lease.beat()
+        txn._lease.lost(caught.value)
+        txn.write(frame(spark, "b"))
+    assert list(txn._runs) == ["write-0"], "the second one was not begun"
+    assert spark.visible() == Counter()
+
+
+def test_a_scope_extends_the_lease_of_its_transaction_or_of_what_it_has_staged(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched: list[str] = []
+    monkeypatch.setattr(
+        spark.run.store.stages, "touch", lambda _, nonce, **__: touched.append(nonce)
+    )
+    with scope(spark) as txn:
+        txn._lease.beat()
+        assert touched == [], "there is nothing to be kept yet"
+        txn._runs["declared"] = 1
+        txn._lease.beat()
+        assert touched == [txn._nonce]
+        del txn._runs["declared"]
+        txn.write(frame(spark, "a"))
+        id_ = spark.run.store.transactions.of_nonce(txn._shard, txn._nonce)
+        assert id_ is not None
+        header = spark.run.store.transactions.read(id_)
+        assert header is not None
+        txn._lease.beat()
+        later = spark.run.store.transactions.read(id_)
+        assert later is not None
+        assert later.deadline_ms > header.deadline_ms
+        assert touched == [txn._nonce]
 
 
 def test_a_scope_that_raises_leaves_nothing(spark: Spark) -> None:
