@@ -35,6 +35,7 @@ from prometheus_client.registry import Collector
 
 from pulsar_txn_spark import metrics
 from pulsar_txn_spark.announcement import announce
+from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SegmentLogError
 from pulsar_txn_spark.metrics import METRICS, VALUES, Kind, Label, Metric
@@ -271,7 +272,7 @@ class _Stores(Collector):
         return merged.values()
 
 
-class MetricsServer:
+class MetricsServer(Closing):
     """The HTTP endpoint of this process.
 
     Parameters
@@ -310,7 +311,7 @@ class MetricsServer:
         """Show the metrics of a store; again = no harm."""
         self._stores.stores.setdefault(run.store.identity.uuid, StoreMetrics(run))
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()

@@ -8,13 +8,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from types import TracebackType
-from typing import Self
 
 from pulsar_txn_spark.client.claims import Claims
 from pulsar_txn_spark.client.message import Message, MessageId, Received
 from pulsar_txn_spark.client.reader import SubscriptionReader
 from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
@@ -40,13 +39,13 @@ class InitialPosition(StrEnum):
     LATEST = "latest"
 
 
-class Consumer:
+class Consumer(Closing):
     """Receives for one subscription; made by :meth:`Client.consumer`.
 
     Messages come in the order of their segments, a parent's before its children's. Whatever was
     acknowledged in a transaction that aborts comes again, and with it everything that was received
     and not acknowledged: the consumer goes back to its cursor. Any thread may use it; one at a
-    time receives.
+    time receives. What is not acknowledged when it is closed comes again to the next consumer.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class Consumer:
         self._acks = MetadataPendingAckStore(run.coordinator)
         self._receiving = threading.Lock()  # held by the thread that reads and waits
         self._state = threading.Lock()  # held for moments only: what follows is under it
-        self._closed = False
         self._epoch = 0
         self._rewind = False
         self._ready: deque[Message] = deque()
@@ -421,24 +419,10 @@ class Consumer:
             )
         self._require(txn)
 
-    def close(self) -> None:
-        """Stop receiving; what is not acknowledged comes again to the next consumer."""
+    def _close(self) -> None:
+        """Stop receiving."""
         with self._state:
-            if self._closed:
-                return
-            # First the word, then the wake-up; and nobody else wakes a reader that is gone.
-            self._closed = True
+            # After the word that it is closed: nobody else wakes a reader that is gone.
             self._reader.wake()
         with self._receiving:
             self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

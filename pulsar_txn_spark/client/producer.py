@@ -7,11 +7,10 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 from pulsar_txn_spark.client.message import Row, as_batch
 from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import AlreadyClosedError, PulsarTxnError
@@ -19,8 +18,11 @@ from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 
 
-class Producer:
-    """Sends messages to one topic; made by :meth:`Client.producer`. Any thread may use it."""
+class Producer(Closing):
+    """Sends messages to one topic; made by :meth:`Client.producer`. Any thread may use it.
+
+    What was sent in open transactions stays in them when it is closed.
+    """
 
     def __init__(
         self, run: Runtime, topic: TopicName, require: Callable[[Transaction | None], None]
@@ -30,7 +32,6 @@ class Producer:
         self._topic = topic
         self._require = require
         self._lock = threading.Lock()
-        self._closed = False
         self._writers: TopicWriters | None = None
         self._raised: dict[tuple[str, str], Position] = {}
         self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
@@ -127,19 +128,7 @@ class Producer:
         if writers is not None:
             writers.close()
 
-    def close(self) -> None:
-        """Let go of the connections. What was sent in open transactions stays in them."""
+    def _close(self) -> None:
+        """Let go of the connections."""
         with self._lock:
-            self._closed = True
             self._let_go()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -7,12 +7,11 @@ import platform
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
 from pulsar_txn_spark.client.consumer import Consumer, InitialPosition
 from pulsar_txn_spark.client.producer import Producer
 from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.errors import AlreadyClosedError, OptionError
@@ -41,7 +40,7 @@ def connect(options: Mapping[str, str] | None = None) -> Client:
     return Client(runtime(parsed), parsed.domains)
 
 
-class Client:
+class Client(Closing):
     """Makes transactions, producers and consumers; close it, or use it as a context manager.
 
     Any thread may use it. A forked process needs one of its own.
@@ -51,7 +50,6 @@ class Client:
         self._run = run
         self._domains = domains or Domains()
         self._pid = os.getpid()
-        self._closed = False
         self._leases = Leases()
         self._lock = threading.Lock()
         self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
@@ -174,24 +172,14 @@ class Client:
             )
 
     def close(self) -> None:
-        """Abort open transactions, and close producers and consumers; again = no harm."""
-        if self._closed or os.getpid() != self._pid:
-            return
-        self._closed = True
+        """Abort open transactions, and close producers and consumers; idempotent."""
+        if os.getpid() == self._pid:  # a fork's copy has nothing of its own
+            super().close()
+
+    def _close(self) -> None:
         with self._lock:
             txns, opened = list(self._txns), list(self._open)
         for txn in txns:
             txn.close()
         for one in opened:
             one.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

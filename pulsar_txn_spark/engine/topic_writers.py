@@ -28,6 +28,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.engine.components import Runtime
 from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
@@ -116,7 +117,7 @@ def _op_record(written: Written) -> bytes:
     return record.SerializeToString(deterministic=True)
 
 
-class TopicWriters:
+class TopicWriters(Closing):
     """The writers of one task, over all the topics that it has rows for.
 
     Parameters
@@ -158,7 +159,7 @@ class TopicWriters:
             output.finish()
         return [written for output in self._outputs.values() for written in output.written()]
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Let go of all connections."""
         for output in self._outputs.values():
             output.close()

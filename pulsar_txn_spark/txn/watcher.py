@@ -26,9 +26,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
-from types import TracebackType
-from typing import Self
 
+from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.store.records import TxnId
 
@@ -36,7 +35,7 @@ RECHECK_MS = 1_000
 """So often every segment is looked at without an event: a lease that ends tells nobody."""
 
 
-class SegmentWatcher:
+class SegmentWatcher(Closing):
     """Tells a waiting reader which segments to look at.
 
     One thread waits; :meth:`wake` may come from any other. Every segment is due once at first, so
@@ -171,17 +170,6 @@ class SegmentWatcher:
         """Let a waiting thread return now; from any thread."""
         self._feed.wake()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Let go of the connections."""
         self._feed.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -191,7 +191,7 @@ def _write(
 ) -> list[Written]:
     default: TopicName | None = options.get("topic")
     parsed: dict[str, TopicName] = {}
-    try:
+    with writers:
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -221,8 +221,6 @@ def _write(
             written = writers.finish()
         if steps.reply_is_lost(Step.APPEND):
             raise SegmentLogUnavailableError("the receipts were lost on purpose")
-    finally:
-        writers.close()
     return written
 
 
