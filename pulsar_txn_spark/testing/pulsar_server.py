@@ -4,7 +4,7 @@ The broker and its dependencies come from Maven Central (about 235 MB once, kept
 local repository) and run on a plain ``java``. Data lives in a temporary folder and goes with the
 process that asked for the server, also when that process is killed.
 
-From a shell::
+From a shell, in a clone of the repository (the wheel does not contain this package)::
 
     python -m pulsar_txn_spark.testing.pulsar_server
 

@@ -52,5 +52,5 @@ def test_the_absence_of_the_data_package_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(data.importlib.util, "find_spec", lambda _name: None)  # type: ignore[attr-defined]
-    with pytest.raises(data.DemoDataError, match="pip install"):
+    with pytest.raises(data.DemoDataError, match="make demo"):
         data.flights()

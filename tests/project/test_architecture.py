@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_imports_point_down_only() -> None:
     lint_imports = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
-    assert lint_imports, "import-linter belongs to the dev extra; run the tests with `make test`"
+    assert lint_imports, "import-linter belongs to the dev group; run the tests with `make test`"
     run = subprocess.run(
         [lint_imports, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
     )
