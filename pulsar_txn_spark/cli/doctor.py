@@ -1,4 +1,4 @@
-"""``pulsar-txn doctor``: is everything as it has to be, and if not, what to do about it."""
+"""``pulsar-txn doctor``: checks of versions, servers, transactions and topics, with remedies."""
 
 from __future__ import annotations
 
@@ -40,17 +40,16 @@ from pulsar_txn_spark.txn.health import (
 
 LEAST_PULSAR = (4, 0)
 OLD_MS = 600_000
-"""A transaction that is open for longer than ten minutes is worth a look: micro-batches take
-seconds."""
+"""A transaction that is open for longer gets a warning: micro-batches take seconds."""
 
-BACKLOG = 1_000  # decided headers of a TC: two sweeps' worth
-DROPPED_WRITERS = 1_000  # of one segment: 135 KB that go along with every gate
-_SEGMENTS_ASKED = 500  # whose deduplication is asked for: one admin call each
-_EXPIRED_MS = 120_000  # longer than the two intervals in which a sweep must have come by
+BACKLOG = 1_000  # decided headers of a coordinator: two sweeps delete as many
+DROPPED_WRITERS = 1_000  # of one segment: 135 KB, which each reading of its gate transfers
+_SEGMENTS_ASKED = 500  # whose deduplication is checked: one admin call each
+_EXPIRED_MS = 120_000  # longer than two intervals of the sweeps
 
 
 class Level(StrEnum):
-    """How bad it is. Anything but OK makes the command fail."""
+    """Severity of a finding. Anything but OK makes the command fail."""
 
     OK = "ok"
     WARNING = "warning"
@@ -59,7 +58,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check has found.
+    """The result of one check.
 
     Parameters
     ----------
@@ -67,7 +66,7 @@ class Finding:
     level : Level
     found : str
     remedy : str
-        Empty if all is well.
+        Empty if nothing is wrong.
     """
 
     check: str
@@ -96,7 +95,9 @@ def doctor(option: OptionPairs = [], as_json: AsJson = False) -> None:
 
 
 def examine(given: Mapping[str, str]) -> list[Finding]:
-    """Make every check that the options allow. Changes nothing, but a new store gets its identity.
+    """Make every check that the options allow.
+
+    Nothing is changed, except that a new store gets its identity.
 
     Parameters
     ----------
@@ -106,15 +107,15 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
     Raises
     ------
     OptionError
-        If an option is wrong: there is nothing to check then.
+        If an option is wrong.
     """
-    # What the user accepts or vouches for is what is to be looked at here.
-    seeing = {**given, "store.acceptDataLoss": "true", "store.assumeDurable": "false"}
+    # Connect despite what these options refuse or hide: the findings name it.
+    permissive = {**given, "store.acceptDataLoss": "true", "store.assumeDurable": "false"}
     for key in given:
         if key.lower() in ("store.acceptdataloss", "store.assumedurable"):
-            seeing.pop(key)
-            seeing.update({"store.acceptDataLoss": "true", "store.assumeDurable": "false"})
-    options = Options(seeing, Use.CONNECT)
+            permissive.pop(key)
+            permissive.update({"store.acceptDataLoss": "true", "store.assumeDurable": "false"})
+    options = Options(permissive, Use.CONNECT)
     findings = [*_versions()]
     topologies: list[Topology] = []
     try:
@@ -125,7 +126,7 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
         topologies = _topologies(store)
         findings += _transactions(store)
         findings.append(_half_made(topologies))
-        topologies = [one for one in topologies if one.state is TopicState.LIVE]
+        topologies = [topology for topology in topologies if topology.state is TopicState.LIVE]
         findings += _gates(store, [s.ref for t in topologies for s in t.readable])
         findings.append(_changes(topologies))
     except OptionError:
@@ -134,7 +135,7 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
         findings.append(
             Finding("metadata store", Level.ERROR, str(error), "see the message; then run again")
         )
-    # Nothing is ever appended to a sealed one: whether its broker deduplicates does not matter.
+    # Nothing is appended to sealed segments, so their deduplication does not matter.
     findings += _pulsar(options, [s.ref for t in topologies for s in t.active])
     return findings
 
@@ -158,16 +159,16 @@ def _required(check: str, require: Callable[[], None], well: str) -> Finding:
 
 
 def _format() -> Finding:
-    """Tell whether Spark finds the format, in the interpreter that it starts."""
-    check, found = "format('pulsar_txn')", look_up()
-    if found.found:
-        return Finding(check, Level.OK, f"Spark finds it with {found.python} ({found.chosen_by})")
+    """Check that Spark finds the format, in the interpreter that it starts."""
+    check, lookup = "format('pulsar_txn')", look_up()
+    if lookup.found:
+        return Finding(check, Level.OK, f"Spark finds it with {lookup.python} ({lookup.chosen_by})")
     return Finding(
         check,
         Level.ERROR,
-        f"Spark does not find it with {found.python} ({found.chosen_by}): {found.problem}",
+        f"Spark does not find it with {lookup.python} ({lookup.chosen_by}): {lookup.problem}",
         f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to an interpreter that has it (this one is "
-        f"{sys.executable}), or install it there: {found.python} -m pip install pulsar-txn-spark",
+        f"{sys.executable}), or install it there: {lookup.python} -m pip install pulsar-txn-spark",
     )
 
 
@@ -209,7 +210,7 @@ def _topologies(store: RedisStore) -> list[Topology]:
 
 
 def _half_made(topologies: list[Topology]) -> Finding:
-    """Tell of topics that are being created or deleted. That takes seconds."""
+    """Warn of creations and deletions of topics that are in progress; they take seconds."""
     half = {
         state: [f"{t.topic}" for t in topologies if t.state is state]
         for state in (TopicState.CREATING, TopicState.DELETING)
@@ -226,7 +227,7 @@ def _half_made(topologies: list[Topology]) -> Finding:
 
 
 def _changes(topologies: list[Topology]) -> Finding:
-    """Tell of splits and merges that are under way. They take seconds."""
+    """Warn of splits and merges that are in progress; they take seconds."""
     names = [f"{topology.topic}" for topology in topologies if topology.unfinished]
     if not names:
         return Finding("changes of segments", Level.OK, "none is half done")
@@ -260,12 +261,13 @@ def _transactions(store: RedisStore) -> Iterator[Finding]:
 
 def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
     stuck = stuck_participants(store, states)
-    for one in stuck:
+    for participant in stuck:
         yield Finding(
             "stuck participants",
             Level.ERROR,
-            f"segment {one.segment} has not carried out the decision of transaction {one.txn}, "
-            f"made {_duration(one.decided_ms_ago)} ago: its header waits for it, and readers may",
+            f"segment {participant.segment} has not carried out the decision of transaction "
+            f"{participant.txn}, made {_duration(participant.decided_ms_ago)} ago: its header "
+            "waits for it, and readers may",
             "pulsar-txn sweep (it carries the decision out, or its error says why it cannot)",
         )
     if not stuck:
@@ -275,11 +277,11 @@ def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
 
 
 def _held(store: RedisStore) -> Finding:
-    """Tell of headers that stay for a pointer. They are in nobody's way: no reason to fail."""
+    """List headers that a batch pointer retains. They block nobody, so this is no warning."""
     held = held_by_pointers(store)
     if not held:
         return Finding("headers held by pointers", Level.OK, "none")
-    named = ", ".join(f"{one.txn} of sink {one.sink}" for one in held)
+    named = ", ".join(f"{header.txn} of sink {header.sink}" for header in held)
     return Finding(
         "headers held by pointers",
         Level.OK,

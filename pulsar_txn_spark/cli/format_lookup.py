@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pulsar_txn_spark.environment import FORMAT
 
-_TIMEOUT_S = 120  # PySpark alone takes seconds to import on a machine that is busy
+_TIMEOUT_S = 120  # importing PySpark takes seconds on a busy machine
 
-# As pyspark/sql/worker/lookup_data_sources.py does it; but one that fails does not end it here.
+# As pyspark/sql/worker/lookup_data_sources.py does it, but a module that fails does not end it.
 _LOOKUP = """
 import importlib, json, pkgutil, sys
 found, failed, unusable = [], {}, ""
@@ -27,7 +27,7 @@ for info in pkgutil.iter_modules():
                 found.append(source.name())
                 if source.name() == "pulsar_txn" and source.__module__ == info.name:
                     try:
-                        source({})  # it takes the format's place, to say why that cannot be used
+                        source({})  # the stand-in for a PySpark that is too old raises
                     except Exception as error:
                         unusable = str(error)
         except BaseException as error:
@@ -38,18 +38,18 @@ print(json.dumps({"found": found, "failed": failed, "unusable": unusable}))
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What the lookup has found.
+    """The result of the lookup.
 
     Parameters
     ----------
     python : str
         The interpreter that Spark starts.
     chosen_by : str
-        What made it that one.
+        The variable that chose it, or that none did.
     found : bool
-        Whether the format is there and can be used.
+        Whether the format exists and can be used.
     problem : str
-        Empty if all is well.
+        Empty if it can be used.
     """
 
     python: str
@@ -70,7 +70,7 @@ def spark_python(environment: Mapping[str, str] = os.environ) -> tuple[str, str]
 
 
 def _python_path(environment: Mapping[str, str]) -> list[str]:
-    """Return the path that Spark gives to its workers: its own PySpark, then what is given."""
+    """Return the path that Spark gives to its workers: its own PySpark, then PYTHONPATH."""
     home = environment.get("SPARK_HOME")
     spec = importlib.util.find_spec("pyspark")
     if not home and spec is not None and spec.origin is not None:
@@ -94,15 +94,15 @@ def look_up(environment: Mapping[str, str] = os.environ) -> Lookup:
             check=False,
             env={**environment, "PYTHONPATH": os.pathsep.join(_python_path(environment))},
         )
-        told = json.loads(answer.stdout.splitlines()[-1])
+        answered = json.loads(answer.stdout.splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         return Lookup(path, why, False, f"it does not run: {error}")
-    failed: dict[str, str] = told["failed"]
+    failed: dict[str, str] = answered["failed"]
     if failed:
         named = "; ".join(f"{module}: {error}" for module, error in failed.items())
         return Lookup(path, why, False, f"Spark registers no data source at all, as of {named}")
-    if told["unusable"]:
-        return Lookup(path, why, False, told["unusable"])
-    if FORMAT not in told["found"]:
+    if answered["unusable"]:
+        return Lookup(path, why, False, answered["unusable"])
+    if FORMAT not in answered["found"]:
         return Lookup(path, why, False, "no module of the name pyspark_pulsar_txn on its path")
     return Lookup(path, why, True)

@@ -14,9 +14,9 @@ _BAR = {
 
 
 def lineage(topology: Topology) -> list[tuple[str, Segment]]:
-    """Return each segment once, all parents before their children, with the lines that lead to it.
+    """Return each segment once, with its lines of the tree, parents before their children.
 
-    A merged segment hangs below the last of its parents; the others say so in their own row.
+    A merged segment is drawn below the last of its parents. JSON has all of them.
     """
     by_id = topology.by_id
     drawn: set[str] = set()
@@ -37,14 +37,14 @@ def lineage(topology: Topology) -> list[tuple[str, Segment]]:
         for child in ready:
             hang(child, below, "└─ " if child is ready[-1] else "├─ ")
 
-    for root in sorted(topology.segments, key=lambda one: one.hash_start):
+    for root in sorted(topology.segments, key=lambda segment: segment.hash_start):
         if not root.parents:
             hang(root, "", "")
     return rows
 
 
 def bar(segment: Segment, width: int) -> str:
-    """Draw the segment's range in the hash space; the filling tells the state."""
+    """Draw the segment's range in the hash space, with a filling for its state."""
     first = segment.hash_start * width // HASH_SPACE
     last = max(first + 1, -(-(segment.hash_end + 1) * width // HASH_SPACE))
     return " " * first + _BAR[segment.state] * (last - first) + " " * (width - last)

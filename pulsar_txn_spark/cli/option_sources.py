@@ -1,7 +1,7 @@
-"""Where the command line takes its options from: ``-o``, a file, the environment, in this order.
+"""Sources of a command's options: ``-o``, a file, the environment; an earlier one prevails.
 
-A secret given as ``-o`` stands in the list of processes and in the shell's history, so it can come
-from the environment or from a file as well.
+The list of processes and the shell's history show the values of ``-o``. So secrets can come from
+the environment or from a file.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pulsar_txn_spark.options import Use, documented, is_secret
 PREFIX = "PULSAR_TXN_"
 """Begins the name of each environment variable that is an option."""
 
-_OF_THE_PROJECT = "PULSAR_TXN_SPARK_"  # switches of tests and demo
-_NEAR = 0.9  # a variable so close to the name of an option is a misspelt one
+_OF_THE_PROJECT = "PULSAR_TXN_SPARK_"  # settings of tests and demo
+_NEAR = 0.9  # a variable with a name so similar to that of an option is a misspelling
 _PROPERTY = re.compile(r"([^\s=:]+)\s*[=:\s]\s*(.*)")
 _WHERE = re.compile(r"\(at [^)]*\)")
 
@@ -30,14 +30,14 @@ _WHERE = re.compile(r"\(at [^)]*\)")
 def environment_variable(key: str) -> str:
     """Return the environment variable of an option: PULSAR_TXN_STORE_PASSWORD and the like.
 
-    Dots become underscores, and one stands in front of each capital letter.
+    Dots become underscores, and an underscore is put in front of each capital letter.
     """
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key)
     return PREFIX + words.replace(".", "_").upper()
 
 
 def environment_keys() -> list[str]:
-    """Return the options that the environment may hold: those of connecting, but no endpoint's."""
+    """Return the options that the environment may set: those of connecting, without metrics."""
     own = [
         option.key
         for option in documented()
@@ -53,7 +53,7 @@ def environment_keys() -> list[str]:
 def gather(
     given: Sequence[str], file: Path | None, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Put the options of one command together.
+    """Merge the options of one command.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def gather(
     Raises
     ------
     OptionError
-        If a source is malformed. No value is part of the message.
+        If a source is malformed. The message contains no value.
     """
     found: dict[str, str] = {}
     for source in (
@@ -76,7 +76,7 @@ def gather(
         _of_arguments(given),
     ):
         excluded = {other for key in source for other in _conflicting(key)}
-        # What is named more explicitly takes the place of what it may not stand beside.
+        # A more explicit option also replaces those that conflict with it.
         found = {
             key: value
             for key, value in found.items()
