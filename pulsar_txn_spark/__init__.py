@@ -16,15 +16,12 @@ from pulsar_txn_spark.errors import PulsarTxnError
 if TYPE_CHECKING:
     from pulsar_txn_spark.admin import Admin, Retention, ScalingPolicy
     from pulsar_txn_spark.prometheus import serve_metrics
-    from pulsar_txn_spark.spark.sink.foreach_batch import (
-        BatchTransaction,
-        TransactionalSink,
-        transactional,
-    )
+    from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
+    from pulsar_txn_spark.spark.sink.foreach_batch import TransactionalSink, transactional
 
 __version__ = "0.1.0.dev0"
 
-_SINK = "spark.sink.foreach_batch"
+_SINK = "spark.sink"
 
 __all__ = [
     "Admin",
@@ -44,9 +41,9 @@ _MODULES = {
     "Retention": "admin",
     "ScalingPolicy": "admin",
     "serve_metrics": "prometheus",
-    "BatchTransaction": _SINK,
-    "TransactionalSink": _SINK,
-    "transactional": _SINK,
+    "BatchTransaction": f"{_SINK}.batch_transaction",
+    "TransactionalSink": f"{_SINK}.foreach_batch",
+    "transactional": f"{_SINK}.foreach_batch",
 }
 """Name -> the module that it comes from, which is imported at its first use."""
 
@@ -57,7 +54,7 @@ def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if module == _SINK:
+    if module.startswith(_SINK):
         # An older PySpark has not even the names that the module imports.
         require_python_and_pyspark()
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -24,7 +24,7 @@ AWAY = {"service.url": "pulsar://127.0.0.1:1", "admin.url": "http://127.0.0.1:1"
 
 @pytest.fixture(autouse=True)
 def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcement, "_told", set())
+    monkeypatch.setattr(announcement, "_announced", set())
 
 
 def test_an_announcement_is_one_line_on_standard_error_once(

@@ -32,7 +32,7 @@ from pulsar_txn_spark.options import OPTIONS, Options, Use, is_secret
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.spark.sink.task import WriteTarget
+from pulsar_txn_spark.spark.sink.job import WriteJob
 from pulsar_txn_spark.spark.source.partition import SegmentPartition
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
@@ -128,7 +128,7 @@ def _configurations(given: dict[str, str]) -> list[Any]:
     return [
         options.store,
         options.pulsar,
-        WriteTarget(options, "nonce", None),
+        WriteJob(options, "nonce", None),
         SegmentPartition(
             options,
             ref,

@@ -275,5 +275,5 @@ def test_a_transaction_of_a_batch_is_over_when_its_block_is_left(lab: Lab) -> No
         pytest.raises(TransactionConflictError, match="did not succeed"),
         BatchTransaction(lab.options, 0, df, "test") as txn,
     ):
-        txn._runs["never"] = 1
+        txn._declared["never"] = 1
     assert lab.visible(out) == []

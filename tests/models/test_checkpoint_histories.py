@@ -25,7 +25,7 @@ from pulsar_txn_spark.errors import FencedError, TransactionConflictError, Trans
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.spark.checkpoint import planned_batch, wants_fingerprint
-from pulsar_txn_spark.spark.sink.fingerprint import RowsGiven
+from pulsar_txn_spark.spark.sink.fingerprint import InputRows
 from pulsar_txn_spark.spark.source.offsets import SourceOffset
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules
@@ -181,15 +181,15 @@ class History:
         options = Options({"replayEvidence": self.compared.value}, Use.WRITE | Use.STREAM)
         readable = QUERY if self.readable else ""
         wanted = wants_fingerprint(options, query=QUERY, readable=readable, replay=attempt.replay)
-        given = RowsGiven(fingerprint=wanted)
-        given.skip(pa.RecordBatch.from_arrays([pa.array(rows, pa.string())], names=["value"]))
+        consumed = InputRows(fingerprint=wanted)
+        consumed.skip(pa.RecordBatch.from_arrays([pa.array(rows, pa.string())], names=["value"]))
         task = TaskWrite(partition=partition, txn_id=attempt.txn.key)
         if rows and not attempt.replay:
             task = self.world.write_batch(attempt, *rows)
             task.partition = partition
-        task.rows = given.rows
-        if given.fingerprint is not None:
-            task.fingerprint = given.fingerprint
+        task.rows = consumed.count
+        if consumed.fingerprint is not None:
+            task.fingerprint = consumed.fingerprint
         if attempt.before:
             task.before.ParseFromString(attempt.before)
         return task

@@ -288,9 +288,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{TASKS}::test_a_function_that_writes_nothing_records_its_batch",
         Edit(
-            f"{SINK_CODE}/foreach_batch.py",
-            "        if not self._runs and not self._rules.every_batch:\n",
-            "        if not self._runs:\n",
+            f"{SINK_CODE}/batch_transaction.py",
+            "        if not self._declared and not self._rules.every_batch:\n",
+            "        if not self._declared:\n",
         ),
     ),
     mutation(
@@ -298,8 +298,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         f"{TASKS}::test_what_a_scope_has_staged_goes_with_it_whatever_its_end",
         Edit(
-            f"{SINK_CODE}/foreach_batch.py",
-            "        if not self._runs or self._went_with_transaction:\n",
+            f"{SINK_CODE}/batch_transaction.py",
+            "        if not self._declared or self._has_committed_staged:\n",
             "        if True:\n",
         ),
     ),
@@ -867,8 +867,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{TASKS}::test_a_write_whose_error_was_swallowed_keeps_the_scope_from_committing",
         Edit(
-            f"{SINK_CODE}/foreach_batch.py",
-            "failed = sorted(self._runs.keys() - self._succeeded.keys())",
+            f"{SINK_CODE}/batch_transaction.py",
+            "failed = sorted(self._declared.keys() - self._succeeded.keys())",
             "failed: list[str] = []",
         ),
     ),
@@ -876,15 +876,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         "committing the run of a slot that user code saw fail",
         "INV-7",
         f"{TASKS}::test_a_slot_that_ran_well_and_then_failed_does_not_commit",
-        Edit(f"{SINK_CODE}/foreach_batch.py", "            self._succeeded.pop(name, None)\n", ""),
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py", "            self._succeeded.pop(name, None)\n", ""
+        ),
     ),
     mutation(
         "a success that is seen late stands for a later run",
         "INV-7",
         f"{TASKS}::test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run",
         Edit(
-            f"{SINK_CODE}/foreach_batch.py",
-            "            if self._runs[name] == run:\n",
+            f"{SINK_CODE}/batch_transaction.py",
+            "            if self._declared[name] == number:\n",
             "            if True:\n",
         ),
     ),
@@ -1246,8 +1248,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{TASKS}::test_each_task_records_what_it_wrote_and_where",
         Edit(
             f"{SINK_CODE}/task.py",
-            "                run.coordinator.append_ops(attempt.txn, attempt.nonce, ops)\n",
-            "                pass\n",
+            "                    coordinator.append_ops(txn, nonce, ops)\n",
+            "                    pass\n",
         ),
     ),
     mutation(
@@ -2322,7 +2324,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a scope that lost its lease writes on",
         "what was aborted is not written on",
         f"{TASKS}::test_a_scope_that_lost_its_lease_writes_no_more",
-        Edit(f"{SINK_CODE}/foreach_batch.py", "        self._lease.require()\n", ""),
+        Edit(f"{SINK_CODE}/batch_transaction.py", "        self._lease.require()\n", ""),
     ),
     mutation(
         "client: no lease is extended",

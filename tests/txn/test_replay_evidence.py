@@ -21,7 +21,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint, wants_fingerprint
 from pulsar_txn_spark.spark.rows import READ_SCHEMA
 from pulsar_txn_spark.spark.sink import writers as sink_module
-from pulsar_txn_spark.spark.sink.fingerprint import MODULUS, RowsGiven, fingerprint_of
+from pulsar_txn_spark.spark.sink.fingerprint import MODULUS, InputRows, fingerprint_of
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
 from pulsar_txn_spark.spark.source import stream as source_module
 from pulsar_txn_spark.spark.source.offsets import SourceOffset
@@ -509,9 +509,9 @@ def test_neighbouring_columns_and_rows_do_not_run_together() -> None:
 
 
 def test_rows_are_counted_without_a_fingerprint() -> None:
-    counted = RowsGiven(fingerprint=False)
+    counted = InputRows(fingerprint=False)
     counted.skip(pa.record_batch([["a", "b"]], ["value"]))
-    assert (counted.rows, counted.fingerprint) == (2, None)
+    assert (counted.count, counted.fingerprint) == (2, None)
 
 
 # --- the names of attempts --------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""A fingerprint of the rows that a task was given: equal for equal rows, in whatever order.
+"""A fingerprint of the rows that a task consumes: equal for equal rows, in whatever order.
 
 Each row is hashed to 64 bits, and the hashes are added up modulo 2**64. So neither the order of
-the rows nor their distribution over tasks matters, and a row that is there twice counts twice. The
-hash is for rows that differ by chance; it does not withstand somebody who looks for a collision.
+the rows nor their distribution over tasks matters, and a row that occurs twice counts twice. The
+hash separates rows that differ by chance; it is not collision-resistant.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _ABSENT = np.uint64(0x5851F42D4C957F2D)
 _MASKS = np.array([(1 << (8 * n)) - 1 for n in range(_WORD + 1)], dtype=np.uint64)
 
 
-class RowsGiven:
-    """Counts the rows that a task is given.
+class InputRows:
+    """Counts the rows that a task consumes.
 
     Parameters
     ----------
@@ -42,19 +42,19 @@ class RowsGiven:
     """
 
     def __init__(self, *, fingerprint: bool) -> None:
-        self.rows = 0
+        self.count = 0
         self.fingerprint: int | None = 0 if fingerprint else None
 
     def add(self, rows: pa.RecordBatch, topics: pa.Array | None) -> None:
-        """Count a row batch of the segment log; `topics` are those that the rows name."""
-        self.rows += rows.num_rows
+        """Count a row batch that is written; `topics` are those that the rows name."""
+        self.count += rows.num_rows
         if self.fingerprint is not None:
             self.fingerprint = (self.fingerprint + fingerprint_of(rows, topics)) % MODULUS
 
     def skip(self, batch: pa.RecordBatch) -> None:
         """Count a batch of Spark's that is not written."""
         if self.fingerprint is None or not batch.num_rows:
-            self.rows += batch.num_rows
+            self.count += batch.num_rows
         else:
             self.add(to_row_batch(batch), topics_of(batch))
 

@@ -25,7 +25,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import TaskFacts
-from pulsar_txn_spark.spark.sink.foreach_batch import BatchTransaction
+from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter, PulsarTxnWriter
 from pulsar_txn_spark.spark.source.partition import SegmentPartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader

@@ -35,8 +35,8 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, TaskFacts
 from pulsar_txn_spark.spark.sink import task as write_task
-from pulsar_txn_spark.spark.sink.foreach_batch import BatchTransaction
-from pulsar_txn_spark.spark.sink.task import WriteResult
+from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
+from pulsar_txn_spark.spark.sink.job import TaskCommitMessage
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter, PulsarTxnWriter
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome
 from pulsar_txn_spark.store.records import EndedBy
@@ -69,7 +69,7 @@ class Spark:
 
     def task(
         self, writer: PulsarTxnStreamWriter | PulsarTxnWriter, partition: int, *values: str
-    ) -> WriteResult:
+    ) -> TaskCommitMessage:
         self.partition = partition
         keys = [f"key-{value}" for value in values]
         return writer.write(iter([pa.record_batch([list(values), keys], ["value", "__key"])]))
@@ -377,7 +377,7 @@ def test_a_scope_that_lost_its_lease_writes_no_more(spark: Spark) -> None:
             txn._lease.beat()
         txn._lease.lost(caught.value)
         txn.write(frame(spark, "b"))
-    assert list(txn._runs) == ["write-0"], "the second one was not begun"
+    assert list(txn._declared) == ["write-0"], "the second one was not begun"
     assert spark.visible() == Counter()
 
 
@@ -391,10 +391,10 @@ def test_a_scope_extends_the_lease_of_its_transaction_or_of_what_it_has_staged(
     with scope(spark) as txn:
         txn._lease.beat()
         assert touched == [], "there is nothing to be kept yet"
-        txn._runs["declared"] = 1
+        txn._declared["declared"] = 1
         txn._lease.beat()
         assert touched == [txn._nonce]
-        del txn._runs["declared"]
+        del txn._declared["declared"]
         txn.write(frame(spark, "a"))
         id_ = spark.run.store.transactions.of_nonce(txn._shard, txn._nonce)
         assert id_ is not None

@@ -1,0 +1,69 @@
+"""Spark's local properties of the thread that calls a ``foreachBatch`` function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from pulsar_txn_spark.spark.context import (
+    BATCH_ID,
+    QUERY_ID,
+    ROOT_EXECUTION,
+    driver_name_of,
+    name_of_attempt,
+)
+
+
+class LocalProperties:
+    """What Spark Classic keeps with a thread, and a user's other threads lack.
+
+    Spark Connect has no such threads, and so no properties.
+
+    Parameters
+    ----------
+    df : DataFrame
+        The micro-batch, in the thread in which Spark calls the function.
+    """
+
+    def __init__(self, df: DataFrame) -> None:
+        context: Any = getattr(df.sparkSession, "_sc", None)
+        self._properties: dict[str, str] = {}
+        for key in (QUERY_ID, BATCH_ID, ROOT_EXECUTION) if context is not None else ():
+            value = context.getLocalProperty(key)
+            if value is not None:
+                self._properties[key] = value
+        self.driver = driver_name_of(df.sparkSession)
+        self._application = context.applicationId if context is not None else ""
+
+    @property
+    def execution_id(self) -> str:
+        """The SQL execution of the micro-batch, as the tasks name it; empty if unknown."""
+        root = self._properties.get(ROOT_EXECUTION)
+        execution = f"{self._application}/{root}" if self._application and root else ""
+        return name_of_attempt(execution, self.driver)
+
+    @property
+    def query_id(self) -> str | None:
+        """The query's id; None if unknown."""
+        return self._properties.get(QUERY_ID)
+
+    @contextmanager
+    def in_this_thread(self, df: DataFrame) -> Iterator[None]:
+        """Set them in the current thread, which may belong to a user's pool."""
+        session: Any = df.sparkSession
+        context = getattr(session, "_sc", None)
+        if context is None or not self._properties or context.getLocalProperty(QUERY_ID):
+            yield
+            return
+        # Without it Spark does not find a format that is written in Python.
+        session._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)  # noqa: SLF001 — PySpark has no public way
+        for key, value in self._properties.items():
+            context.setLocalProperty(key, value)
+        try:
+            yield
+        finally:
+            for key in self._properties:
+                context.setLocalProperty(key, None)

@@ -1,0 +1,280 @@
+"""The transaction of one micro-batch in ``foreachBatch``: several writes, one commit.
+
+The first task that writes begins it: a task knows the query's id without py4j, as Spark Connect
+demands. The writes and their attempts are those of :mod:`pulsar_txn_spark.spark.sink.staging`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.lease import Lease, Leases
+from pulsar_txn_spark.environment import FORMAT
+from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionConflictError
+from pulsar_txn_spark.options import SCOPE_OPTION, Options, Use
+from pulsar_txn_spark.spark.checkpoint import (
+    Checkpoint,
+    JvmCheckpoint,
+    LocalCheckpoint,
+    evidence_rule,
+)
+from pulsar_txn_spark.spark.local_properties import LocalProperties
+from pulsar_txn_spark.spark.sink.job import sink_rules
+from pulsar_txn_spark.spark.sink.staging import SlotAttempt, staged_writes
+from pulsar_txn_spark.steps import Phase, Step
+from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
+from pulsar_txn_spark.store.records import EndedBy, TxnId
+from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
+
+_LOG = logging.getLogger(__name__)
+_NO_ROWS = ("CAST(NULL AS BINARY) AS value", "CAST(NULL AS STRING) AS __topic")
+"""Columns that every sink takes, for a DataFrame that has no rows."""
+
+
+def transaction_options(options: Mapping[str, str]) -> Options:
+    """Parse the options of a sink; serve metrics from this process if they ask for it.
+
+    The endpoint is this process's own: its options are not passed on.
+
+    Raises
+    ------
+    OptionError
+    """
+    parsed = Options(options, Use.WRITE | Use.BATCH | Use.SCOPE)
+    if not parsed.get("transactions"):
+        raise OptionError(
+            "transactions=false has no meaning in a transaction of several writes: use "
+            "df.write.format('pulsar_txn') without it"
+        )
+    if parsed.get("metrics.port") is not None:
+        from pulsar_txn_spark.prometheus import serve_if_asked
+
+        serve_if_asked(parsed, runtime(parsed))
+    return parsed.without_endpoint()
+
+
+class BatchTransaction:
+    """The transaction of one micro-batch in ``foreachBatch``, as a context manager.
+
+    Leaving it normally commits every write, together with the acknowledgement of what the batch
+    has read; leaving it by an exception aborts them all.
+
+    Parameters
+    ----------
+    options : mapping of str to str, or Options
+        Options of the sink; those given to :meth:`write` come on top.
+    batch_id : int
+        As Spark gave it to the function.
+    session_of : DataFrame
+        The micro-batch, which tells the query where Spark Classic knows it. Make the object in the
+        thread in which Spark calls the function; :meth:`write` works in others, too.
+    name : str
+        Distinguishes several transactions of one batch, unless ``sinkId`` is given.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str] | Options,
+        batch_id: int,
+        session_of: DataFrame,
+        name: str,
+    ) -> None:
+        parsed = options if isinstance(options, Options) else transaction_options(options)
+        self._options = parsed
+        self._run: Runtime = runtime(parsed)
+        self._batch_id = batch_id
+        self._nonce = new_nonce()
+        self._shard = self._run.coordinator.shard(self._nonce)
+        self._sink_id: str | None = parsed.get("sinkId")
+        self._name = name
+        self._df = session_of
+        self._properties = LocalProperties(session_of)
+        self._rules = sink_rules(parsed, once=True)
+        self._query_id = self._properties.query_id
+        session: Any = session_of.sparkSession
+        self._checkpoint: Checkpoint | None = LocalCheckpoint.at(parsed.get("checkpointlocation"))
+        if self._checkpoint is None:
+            self._checkpoint = JvmCheckpoint.of(session, self._query_id)
+        self._timeout_ms: int = parsed.get("txn.timeoutMs")
+        self._lock = threading.Lock()  # a function may write from several threads
+        self._declared: dict[str, int] = {}  # slot -> number of its last attempt
+        self._succeeded: dict[str, int] = {}
+        self._has_committed_staged = False
+        self._leases = Leases()
+        self._lease = Lease(
+            self._timeout_ms,
+            partial(
+                _heartbeat, self._run, self._shard, self._nonce, self._timeout_ms, self._declared
+            ),
+        )
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def write(self, df: DataFrame, topic: str | None = None, *, slot: str | None = None) -> None:
+        """Write a DataFrame as part of the transaction.
+
+        Parameters
+        ----------
+        df : DataFrame
+            With the columns of the sink.
+        topic : str, optional
+            Topic of rows without ``__topic``; the option `topic` by default.
+        slot : str, optional
+            Name of this write, for code that tries one again: of several attempts at a slot the
+            last counts. By default every call is a slot of its own.
+
+        Raises
+        ------
+        Exception
+            What Spark raises if the write fails. Unless the slot is tried again, the transaction
+            can then not commit.
+        """
+        self._lease.require()
+        name, number = self._declare(slot)
+        options = dict(self._options.given)
+        if topic is not None:
+            options["topic"] = str(self._options.domains.segmented(topic))
+        options[SCOPE_OPTION] = SlotAttempt(
+            nonce=self._nonce,
+            slot=name,
+            number=number,
+            sink_id=self._sink_id,
+            sink_suffix=self._name,
+            query_id=self._query_id,
+            batch_id=self._batch_id,
+            driver=self._properties.driver,
+            checkpoint_query_id=self._checkpoint.query if self._checkpoint else "",
+        ).to_option()
+        with self._properties.in_this_thread(df):
+            try:
+                df.write.format(FORMAT).mode("append").options(**options).save()
+            except PySparkException as error:
+                # Without the frames of py4j: the user's own are those that count.
+                raise error.with_traceback(None) from None
+        with self._lock:
+            # Another thread may have begun a later attempt meanwhile, which has to succeed now.
+            if self._declared[name] == number:
+                self._succeeded[name] = number
+
+    def _declare(self, slot: str | None) -> tuple[str, int]:
+        """Declare an attempt at a slot before it starts: unless it succeeds, no commit follows."""
+        with self._lock:
+            name = slot if slot is not None else f"write-{len(self._declared)}"
+            number = self._declared.get(name, 0) + 1
+            self._declared[name] = number
+            self._succeeded.pop(name, None)
+        self._run.store.stages.declare_run(self._shard, self._nonce, name, number)
+        return name, number
+
+    # -- ending ------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._leases.keep(self._lease)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._commit()
+            else:
+                self._abort(f"its function raised {type(error).__name__}")
+        finally:
+            self._leases.end(self._lease)
+            self._delete_staged()
+
+    def _delete_staged(self) -> None:
+        """Delete what was staged, unless the commit has done so."""
+        if not self._declared or self._has_committed_staged:
+            return
+        try:
+            self._run.store.stages.touch(self._shard, self._nonce, ended=True)
+        except PulsarTxnError as error:
+            _LOG.warning("what a scope has staged stays until a sweep finds it: %s", error)
+
+    def _commit(self) -> None:
+        if not self._declared and not self._rules.every_batch:
+            return  # nothing was written: the source acknowledges the batch once Spark is done
+        if not self._declared and self._query_id is not None:
+            self._commit_nothing(self._query_id)
+            return
+        if not self._declared:
+            # Only a task knows the query.
+            self.write(self._df.limit(0).selectExpr(*_NO_ROWS))
+        failed = sorted(self._declared.keys() - self._succeeded.keys())
+        if failed:
+            self._abort(f"write {failed[0]!r} failed")
+            raise TransactionConflictError(
+                f"the transaction cannot commit: write {failed[0]!r} was declared but did not "
+                "succeed, and its error was swallowed. Nothing became visible; let the error "
+                "through, or run the same slot again"
+            )
+        writes = staged_writes(self._run, self._shard, self._nonce, self._succeeded)
+        first = writes[0]
+        attempt = Attempt(
+            self._key(first.query), self._nonce, TxnId.parse(first.txn_id), first.replay
+        )
+        self._finish(attempt, [list(write.tasks) for write in writes], first.run_id)
+        self._has_committed_staged = not first.replay
+
+    def _commit_nothing(self, query_id: str) -> None:
+        """Record a batch in which nothing was written, and acknowledge what it has read.
+
+        Without the record, a batch that was lost would look like one that wrote nothing (INV-11).
+        """
+        execution_id = self._properties.execution_id
+        owner = f"{self._properties.driver}|{execution_id}"
+        attempt = self._transactions().begin(self._key(query_id), self._nonce, owner, self._rules)
+        self._finish(attempt, [], execution_id)
+
+    def _finish(self, attempt: Attempt, slots: list[list[TaskWrite]], execution_id: str) -> None:
+        rule = evidence_rule(self._options, self._checkpoint, attempt.key.query)
+        self._transactions().commit(attempt, slots, execution_id, acknowledge=True, rule=rule)
+        self._run.sweeps.nudge()
+        # The last step is Spark's: its commit log. A crash from here on leads to a replay.
+        steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
+
+    def _key(self, query_id: str) -> BatchKey:
+        return BatchKey(self._sink_id or f"{query_id}/{self._name}", query_id, self._batch_id)
+
+    def _transactions(self) -> BatchTransactions:
+        return BatchTransactions(self._run.coordinator, self._timeout_ms)
+
+    def _abort(self, cause: str) -> None:
+        try:
+            txn = self._run.store.transactions.of_nonce(self._shard, self._nonce)
+            if txn is not None:
+                self._run.coordinator.abort(txn, EndedBy.OWNER, nonce=self._nonce, cause=cause)
+        except PulsarTxnError as error:
+            # The user's own error is what matters; the next attempt or the lease ends this one.
+            _LOG.warning(
+                "the transaction of batch %s was not aborted now: %s", self._batch_id, error
+            )
+
+
+def _heartbeat(
+    run: Runtime, shard: int, nonce: str, timeout_ms: int, declared: Collection[str]
+) -> None:
+    """Extend the lease, between writes too: only this process knows that it is alive.
+
+    Before a task has begun the transaction, there is only what was staged, if anything.
+    """
+    txn = run.store.transactions.of_nonce(shard, nonce)
+    if txn is not None:
+        run.coordinator.heartbeat(txn, nonce, timeout_ms)
+    elif declared:
+        run.store.stages.touch(shard, nonce)

@@ -1,0 +1,107 @@
+"""Commits and aborts a write on the driver, by the messages of its tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.errors import PulsarTxnError, TransactionConflictError
+from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint, evidence_rule
+from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob
+from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
+from pulsar_txn_spark.txn.batch import Attempt, BatchTransactions
+
+_LOG = logging.getLogger(__name__)
+
+Messages = Sequence[WriterCommitMessage | None]
+"""What Spark hands over: the message of each task that came to an end, None for the others."""
+
+
+def all_messages(messages: Messages) -> list[TaskCommitMessage]:
+    """Return the messages, of which none may be missing.
+
+    Raises
+    ------
+    TransactionConflictError
+    """
+    sent = _sent(messages)
+    if len(sent) != len(messages) or not sent:
+        raise TransactionConflictError(
+            f"expected a result of each of {len(messages)} tasks, found {len(sent)}: the batch "
+            "is not whole, nothing was committed"
+        )
+    return sent
+
+
+def one_attempt(messages: Sequence[TaskCommitMessage]) -> Attempt:
+    """Return the attempt that all tasks have written for.
+
+    Raises
+    ------
+    TransactionConflictError
+        If there are several, or none.
+    """
+    attempts = {message.attempt for message in messages}
+    if len(attempts) != 1:
+        raise TransactionConflictError(
+            f"the tasks of one batch wrote for {len(attempts)} attempts: "
+            f"{sorted(map(str, attempts))}; nothing was committed"
+        )
+    attempt = attempts.pop()
+    if attempt is None:
+        raise TransactionConflictError("a write with transactions=false cannot be part of a scope")
+    return attempt
+
+
+def commit(job: WriteJob, messages: Messages, *, acknowledge: bool) -> None:
+    """Commit what the tasks have written, and with `acknowledge` what the batch has read.
+
+    Raises
+    ------
+    TransactionConflictError, TransactionAbortedError, StoreUnavailableError
+    """
+    sent = all_messages(messages)
+    run = runtime(job.options)
+    if any(message.attempt is not None for message in sent):
+        attempt = one_attempt(sent)
+        tasks = [TaskWrite.FromString(message.record) for message in sent]
+        checkpoint = LocalCheckpoint.at(job.options.get("checkpointlocation"))
+        rule = evidence_rule(job.options, checkpoint, attempt.key.query)
+        _transactions(job).commit(
+            attempt, [tasks], sent[0].execution_id, acknowledge=acknowledge, rule=rule
+        )
+    # With transactions=false the rows are visible already.
+    run.sweeps.nudge()
+
+
+def abort(job: WriteJob, messages: Messages) -> None:
+    """Abort each transaction that a message names."""
+    for attempt in {message.attempt for message in _sent(messages)}:
+        if attempt is None:
+            continue
+        try:
+            _transactions(job).abort(attempt, cause="its Spark job failed")
+        except PulsarTxnError as error:
+            # Spark reports the error that made it abort, which must not be hidden by this one.
+            _LOG.warning("transaction %s was not aborted now: %s", attempt.txn, error)
+
+
+def abort_by_nonce(job: WriteJob) -> None:
+    """Abort the transaction of a job, also where no task has sent a message."""
+    if not job.options.get("transactions"):
+        return
+    try:
+        _transactions(job).abort_nonce(job.nonce, cause="its Spark job failed")
+    except PulsarTxnError as error:
+        _LOG.warning("the transaction of a failed write was not aborted now: %s", error)
+
+
+def _sent(messages: Messages) -> list[TaskCommitMessage]:
+    return [message for message in messages if isinstance(message, TaskCommitMessage)]
+
+
+def _transactions(job: WriteJob) -> BatchTransactions:
+    return BatchTransactions(runtime(job.options).coordinator, job.options.get("txn.timeoutMs"))
