@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import time
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 
 import pytest
 import redis
@@ -60,6 +62,19 @@ def redis_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield path
     connection.close_all()
     server.stop_server(path)
+
+
+@pytest.fixture(scope="session")
+def processes() -> ForkServerContext:
+    """Return a way to start processes quickly: forked from one that has imported everything.
+
+    That process has no connection and one thread, and ends with this one.
+    """
+    context = multiprocessing.get_context("forkserver")
+    # pyarrow imports pandas for its first array: most of what a child would take of a processor.
+    preload = ["pandas", "tests.crash.client_child", "tests.crash.crash_child"]
+    context.set_forkserver_preload(preload)
+    return context
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ product's own list.
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import Counter
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
@@ -64,10 +64,8 @@ def end_leases(run: Runtime) -> None:
 
 @pytest.mark.crash
 def test_a_service_that_dies_at_any_step_copies_every_message_exactly_once(
-    redis_path: str, redis_client: redis.Redis, tmp_path: Path
+    redis_path: str, redis_client: redis.Redis, tmp_path: Path, processes: ForkServerContext
 ) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.crash.client_child"])
     options = {"store.path": redis_path}
     run = runtime(Options(options, Use.CONNECT))
     Admin(options).create_topic(INPUT, segments=1)
@@ -84,12 +82,12 @@ def test_a_service_that_dies_at_any_step_copies_every_message_exactly_once(
                 steps.FAULT: f"{step}:{phase}:{NTH}",
                 steps.FAULT_FILE: str(tmp_path / f"fault-{number}"),
             }
-            child = context.Process(target=main, args=(redis_path, environment))
+            child = processes.Process(target=main, args=(redis_path, environment))
             if phase is Phase.REPLY_LOST and number < len(CHAIN) - 1:
                 # Survived, so it would copy all that is left: lost together with the next kill.
                 following = f"{Step.BEGIN}:{Phase.BEFORE}:4"
                 environment[steps.FAULT] += f",{following}"
-                child = context.Process(target=main, args=(redis_path, environment))
+                child = processes.Process(target=main, args=(redis_path, environment))
             child.start()
             child.join(CHILD_TIMEOUT_S)
             if child.is_alive():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
@@ -32,16 +32,19 @@ PASSES = 3
     ],
 )
 def test_whoever_dies_between_two_passes_of_an_acknowledgement_leaves_it_to_the_next(
-    world: World, tmp_path: Path, commit: bool, phase: Phase, nth: int
+    world: World,
+    tmp_path: Path,
+    processes: ForkServerContext,
+    commit: bool,
+    phase: Phase,
+    nth: int,
 ) -> None:
     world.acks.claim(WHERE, EARLIEST)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.crash.crash_child"])
     environment = {
         steps.FAULT: f"{Step.MATERIALIZE}:{phase}:{nth}",
         steps.FAULT_FILE: str(tmp_path / "fault"),
     }
-    child = context.Process(
+    child = processes.Process(
         target=acknowledge,
         args=(world.path, WHERE),
         kwargs={"commit": commit, "environment": environment},

@@ -6,7 +6,6 @@ is passed is counted first, then the driver is killed at each of these passages.
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import Counter
 from multiprocessing.context import ForkServerContext
@@ -36,17 +35,6 @@ NEVER = 1_000_000
 CHILD_TIMEOUT_S = 60
 FAILS_THE_ATTEMPT = {Step.APPEND, Step.SPARK_COMMIT_LOG}
 """Where a lost answer cannot be asked for again; every other one is answered by the store."""
-
-
-@pytest.fixture(scope="module")
-def processes() -> ForkServerContext:
-    """Return a way to start drivers quickly: forked from a process that has imported everything.
-
-    That process has no connection and one thread, and ends with this one.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.crash.crash_child"])
-    return context
 
 
 class Crashes:

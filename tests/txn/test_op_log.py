@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -437,10 +437,8 @@ def die_with_two_records(path: str, fault: str, file: str, txns: list[tuple[str,
 @pytest.mark.crash
 @pytest.mark.parametrize("phase", [Phase.BEFORE, Phase.AFTER])
 def test_a_crash_between_two_records_of_one_entry_leaves_both_or_none(
-    world: World, redis_path: str, tmp_path: Path, phase: Phase
+    world: World, redis_path: str, tmp_path: Path, processes: ForkServerContext, phase: Phase
 ) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.crash.crash_child"])
     txns = [open_in(world, 0), open_in(world, 0)]
     arguments = (
         redis_path,
@@ -448,7 +446,7 @@ def test_a_crash_between_two_records_of_one_entry_leaves_both_or_none(
         str(tmp_path / "fault"),
         [(txn.id.key, txn.nonce) for txn in txns],
     )
-    child = context.Process(target=die_with_two_records, args=arguments)
+    child = processes.Process(target=die_with_two_records, args=arguments)
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
