@@ -25,7 +25,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 # Sparks that live for seconds, as those of the tests do, start in half the time.
 BRIEF_SPARKS = SPARK_SUBMIT_OPTS="$$($(PY) tools/spark_jvm_options.py $(VENV))"
 
-PROTO := pulsar_txn_spark/store/metadata.proto pulsar_txn_spark/backends/pulsar/wire/pulsar.proto
+PROTO := pulsar_txn_spark/store/metadata.proto pulsar_txn_spark/backends/pulsar/pulsar.proto
 
 .PHONY: help
 help:  ## this list

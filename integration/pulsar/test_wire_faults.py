@@ -13,7 +13,7 @@ import urllib3
 
 from integration.support.cutting_proxy import Cut, CuttingProxy, at
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import BaseCommand
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
 from pulsar_txn_spark.errors import (
     SegmentLogError,

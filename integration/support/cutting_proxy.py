@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Literal
 from urllib.parse import urlsplit
 
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import BaseCommand
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
 
 Cut = Literal["before", "amid", "after"] | None
 """Where a connection is cut: before a frame was passed on, in the middle of it, or behind it."""

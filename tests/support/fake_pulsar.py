@@ -9,14 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pulsar_txn_spark.backends.pulsar.wire.connection import positive_id, wire_id
-from pulsar_txn_spark.backends.pulsar.wire.frames import (
-    Frame,
-    FrameParser,
-    decode_entry,
-    encode_command,
-)
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandAuthChallenge,
     CommandCloseConsumer,
@@ -33,6 +26,13 @@ from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
     CommandSendReceipt,
     CommandSuccess,
     FeatureFlags,
+)
+from pulsar_txn_spark.backends.pulsar.wire.connection import positive_id, wire_id
+from pulsar_txn_spark.backends.pulsar.wire.frames import (
+    Frame,
+    FrameParser,
+    decode_entry,
+    encode_command,
 )
 
 LEDGER = 7

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from pulsar_txn_spark.backends.pulsar.passthrough import (
     parse_admin_url,
     parse_passthrough,
 )
+from pulsar_txn_spark.backends.pulsar.tls import TlsSettings
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     OptionError,
@@ -158,11 +158,14 @@ class PulsarAdmin:
             # A broker sends us on to the one that serves the topic: the same cluster.
             remove_headers_on_redirect=(),
         )
+        tls = None
+        if urlsplit(self._url).scheme == "https":
+            tls = TlsSettings.of(settings | {"credentials": self._credentials}).context()
         self._pool = urllib3.PoolManager(
             timeout=urllib3.Timeout(connect=connect_ms / 1000, read=read_ms / 1000),
             retries=self._retries,
             maxsize=CALLS_AT_A_TIME,
-            **_tls(self._url, settings, self._credentials),
+            ssl_context=tls,
         )
 
     def _without_credentials(self, url: str) -> str:
@@ -647,30 +650,6 @@ class PulsarAdmin:
             pair = f"{self._credentials['userId']}:{self._credentials['password']}"
             return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
         return {}
-
-
-def _tls(url: str, settings: Mapping[str, Any], credentials: Credentials) -> dict[str, Any]:
-    if urlsplit(url).scheme != "https":
-        return {}
-    try:
-        context = ssl.create_default_context(cafile=settings.get("tls_trust_certs_file_path"))
-        if not settings.get("tls_validate_hostname", True):
-            context.check_hostname = False
-        if settings.get("tls_allow_insecure_connection", False):
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        certificate = settings.get("tls_certificate_file_path")
-        key = settings.get("tls_private_key_file_path")
-        if credentials.method == "tls":
-            certificate, key = credentials["tlsCertFile"], credentials["tlsKeyFile"]
-        if certificate:
-            context.load_cert_chain(certificate, key)
-    except OSError as failed:  # ssl.SSLError is one
-        raise OptionError(
-            f"cannot read the certificates for the admin API ({failed}); check the options "
-            "tlsTrustCertsFilePath, tlsCertificateFilePath and tlsKeyFilePath"
-        ) from None
-    return {"ssl_context": context}
 
 
 def _parts(topic: str) -> tuple[str, str, str]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pulsar_txn_spark.backends.pulsar.errors import TRANSIENT, translate
 from pulsar_txn_spark.backends.pulsar.library.connections import close_quietly
 from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import MessageIdData
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import Position
@@ -27,8 +28,6 @@ _POLL_MS = 1000  # how often a reader that gets nothing asks whether there is an
 _PROGRESS_SECONDS = 30.0  # a broker that restarts is back by then
 _RETRY_SECONDS = 0.02
 _BATCH_BYTES = 16 * 1024 * 1024  # bound on one record batch on its way out
-_LEDGER_FIELD, _ENTRY_FIELD, _BATCH_SIZE_FIELD, _FIRST_CHUNK_FIELD = 1, 2, 6, 7
-"""Of ``MessageIdData`` in PulsarApi.proto; the last one is an id itself."""
 
 _Messages = list[Any]
 
@@ -65,8 +64,13 @@ def _properties(messages: _Messages, _position: Position, _size: int) -> list[An
 
 
 def _first_chunks(messages: _Messages, size: int, part: int) -> list[int | None]:
-    first = None if size else _first_chunk(messages[0])  # a batch is never in chunks
-    return [first[part] if first else None] * len(messages)
+    if size:  # a batch is never in chunks
+        return [None] * len(messages)
+    id_ = _id_of(messages[0])
+    if not id_.HasField("first_chunk_message_id"):
+        return [None]
+    first = id_.first_chunk_message_id
+    return [(first.ledgerId, first.entryId)[part]]
 
 
 _EXTRACT: Mapping[str, Callable[[_Messages, Position, int], Iterable[Any]]] = {
@@ -243,52 +247,9 @@ class EntryFeed:
         raise translate(last, "read", self._segment)
 
 
-def _batch_size(message_id: Any) -> int:
-    """Return how many messages the entry holds, 0 if it is no batch.
-
-    pulsar-client does not show it, but it is in the serialized ``MessageIdData``.
-    """
-    size = _fields(message_id.serialize()).get(_BATCH_SIZE_FIELD, 0)
-    assert isinstance(size, int)
-    return size if message_id.batch_index() >= 0 else 0
-
-
-def _first_chunk(message: Any) -> Position | None:
-    """Return where a message in several chunks begins, None for any other."""
-    first = _fields(message.message_id().serialize()).get(_FIRST_CHUNK_FIELD)
-    if not isinstance(first, bytes):
-        return None
-    own = _fields(first)
-    ledger, entry = own.get(_LEDGER_FIELD), own.get(_ENTRY_FIELD)
-    assert isinstance(ledger, int)
-    assert isinstance(entry, int)
-    return Position(ledger, entry)
-
-
-def _fields(data: bytes) -> dict[int, int | bytes]:
-    """Return the fields of a serialized record by number, each as a number or as bytes."""
-    found: dict[int, int | bytes] = {}
-    offset = 0
-    while offset < len(data):
-        tag, offset = _varint(data, offset)
-        value, offset = _varint(data, offset)
-        if tag & 7 == 0:
-            found[tag >> 3] = value
-        else:  # length-delimited: no other kind occurs in that record
-            found[tag >> 3] = data[offset : offset + value]
-            offset += value
-    return found
-
-
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if not byte & 0x80:  # the last byte has no continuation bit
-            return value, offset
-        shift += 7
+def _id_of(message: Any) -> MessageIdData:
+    """Return a message's id with the fields that pulsar-client does not show."""
+    return MessageIdData.FromString(message.message_id().serialize())
 
 
 def _head_of_entry(message: Any, previous: Position, segment: SegmentRef) -> tuple[Position, int]:
@@ -301,7 +262,8 @@ def _head_of_entry(message: Any, previous: Position, segment: SegmentRef) -> tup
             f"expected the beginning of an entry after {previous} of segment {segment.id}, found "
             f"message {index} of {position}: the reader cannot vouch for the order; try again"
         )
-    return position, _batch_size(message_id)
+    # Where there is no index, the entry is no batch.
+    return position, _id_of(message).batch_size if index >= 0 else 0
 
 
 def _check_tail(message: Any, position: Position, size: int, segment: SegmentRef) -> None:

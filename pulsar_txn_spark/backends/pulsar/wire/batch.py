@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from pulsar_txn_spark.backends.entry_codec import Sizes, lengths
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import SingleMessageMetadata
 from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import SingleMessageMetadata
 from pulsar_txn_spark.segments.log import ROW_SCHEMA, checked_event_times, checked_properties
 
 _KEY, _SIZE_TAG, _EVENT_TIME, _BASE64, _NULL = b"\x12", b"\x18", b"\x28", b"\x30\x01", b"\x48\x01"

@@ -7,23 +7,29 @@ import itertools
 import os
 import threading
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
-from pulsar_txn_spark.backends.pulsar.receipt_ledger import InFlight
-from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
-from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+from pulsar_txn_spark.backends.pulsar.errors import translate
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandLookupTopic,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadata,
 )
+from pulsar_txn_spark.backends.pulsar.receipt_ledger import InFlight
+from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
+from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
 from pulsar_txn_spark.backends.pulsar.wire.settings import (
     Address,
     ConnectionSettings,
     parse_addresses,
 )
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.errors import OptionError, SegmentLogError
+from pulsar_txn_spark.segments.log import SegmentRef
+
+_Result = TypeVar("_Result")
 
 RETRIED = frozenset(
     {
@@ -65,18 +71,22 @@ class Backoff:
         """Return how much time is left, 0 if none."""
         return max(0.0, self._deadline - time.monotonic())
 
-    def again(self, why: RefusedError) -> None:
-        """Pause before another try.
+    def retry(self, attempt: Callable[[], _Result]) -> _Result:
+        """Return what `attempt` returns, called again after a pause where it is refused.
 
         Raises
         ------
         RefusedError
-            `why`, if another try makes no sense or there is no time for it.
+            The last one, if another try makes no sense or there is no time for it.
         """
-        if why.result not in RETRIED or self.left_s <= self._pause:
-            raise why
-        time.sleep(self._pause)
-        self._pause = min(2 * self._pause, _LAST_PAUSE_SECONDS)
+        while True:
+            try:
+                return attempt()
+            except RefusedError as refused:
+                if refused.result not in RETRIED or self.left_s <= self._pause:
+                    raise
+            time.sleep(self._pause)
+            self._pause = min(2 * self._pause, _LAST_PAUSE_SECONDS)
 
 
 class WireClient:
@@ -129,13 +139,7 @@ class WireClient:
             If that fails.
         """
         backoff = Backoff(self.settings.operation_s)
-        while True:
-            try:
-                self.connection_of(topic, backoff.left_s)
-            except RefusedError as refused:
-                backoff.again(refused)
-            else:
-                return
+        backoff.retry(lambda: self.connection_of(topic, backoff.left_s))
 
     def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 = it has none; never creates the topic.
@@ -149,11 +153,7 @@ class WireClient:
             ``UnsupportedVersionError`` if the broker is older than the question (PIP-344).
         """
         backoff = Backoff(self.settings.operation_s)
-        while True:
-            try:
-                return self._ask_partitions(self._any(), topic, backoff.left_s)
-            except RefusedError as refused:
-                backoff.again(refused)
+        return backoff.retry(lambda: self._ask_partitions(self._any(), topic, backoff.left_s))
 
     def max_message_bytes(self) -> int:
         """Return the largest message that brokers take.
@@ -242,6 +242,13 @@ class WireClient:
         if answer.response != _SUCCESS:
             raise RefusedError.of(answer.error, answer.message)
         return answer.partitions
+
+
+def explain(refused: RefusedError, doing: str, segment: SegmentRef) -> SegmentLogError:
+    """Return the error that a refusal stands for; see :func:`~..errors.translate`."""
+    # Busy: the name is still open on a connection that the broker takes for alive.
+    result = "Retryable" if refused.result in RETRIED - {"Timeout"} else refused.result
+    return translate(result, doing, segment, refused.detail)
 
 
 def _new(config: PulsarConfig) -> WireClient:

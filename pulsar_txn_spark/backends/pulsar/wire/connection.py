@@ -18,14 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from pulsar_txn_spark.backends.pulsar.wire.frames import (
-    FRAME_PADDING_BYTES,
-    Frame,
-    FrameError,
-    FrameParser,
-    encode_command,
-)
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     AuthData,
     BaseCommand,
     CommandAuthResponse,
@@ -37,6 +30,13 @@ from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
     CommandSendReceipt,
     FeatureFlags,
     MessageIdData,
+)
+from pulsar_txn_spark.backends.pulsar.wire.frames import (
+    FRAME_PADDING_BYTES,
+    Frame,
+    FrameError,
+    FrameParser,
+    encode_command,
 )
 from pulsar_txn_spark.backends.pulsar.wire.settings import Address, ConnectionSettings
 from pulsar_txn_spark.errors import OptionError
@@ -288,7 +288,7 @@ class Connection:
     def _open(self, behind_proxy: str | None) -> socket.socket:
         settings = self._settings
         deadline = time.monotonic() + settings.connect_s
-        context = settings.tls_context() if self.address.tls else None
+        context = settings.tls_settings.context() if self.address.tls else None
         opened: socket.socket | None = None
         try:
             opened = socket.create_connection(self.address[:2], settings.connect_s)

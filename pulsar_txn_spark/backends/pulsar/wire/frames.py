@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import google_crc32c
 from google.protobuf.message import DecodeError
 
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import BaseCommand, MessageMetadata
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand, MessageMetadata
 from pulsar_txn_spark.errors import SegmentLogError
 
 CHECKSUM_MAGIC = 0x0E01

@@ -21,27 +21,9 @@ from typing import Any
 import numpy as np
 
 from pulsar_txn_spark.backends import entry_codec
-from pulsar_txn_spark.backends.pulsar.errors import (
-    ENTRY_MARGIN_BYTES,
-    too_large,
-    translate,
-    unverified,
-)
+from pulsar_txn_spark.backends.pulsar.errors import ENTRY_MARGIN_BYTES, too_large, unverified
 from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
-from pulsar_txn_spark.backends.pulsar.receipt_ledger import SentEntry
-from pulsar_txn_spark.backends.pulsar.segment_writer import (
-    ENTRY_BYTES,
-    ENTRY_ROWS,
-    SEND_TIMEOUT_MS,
-    EntrySettings,
-    EntryWriter,
-)
-from pulsar_txn_spark.backends.pulsar.wire import batch
-from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, Backoff, WireClient
-from pulsar_txn_spark.backends.pulsar.wire.compression import NUMBERS, compress
-from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError, positive_id
-from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandCloseProducer,
     CommandProducer,
@@ -51,6 +33,19 @@ from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
     CommandSendReceipt,
     MessageMetadata,
 )
+from pulsar_txn_spark.backends.pulsar.receipt_ledger import SentEntry
+from pulsar_txn_spark.backends.pulsar.segment_writer import (
+    ENTRY_BYTES,
+    ENTRY_ROWS,
+    SEND_TIMEOUT_MS,
+    EntrySettings,
+    EntryWriter,
+)
+from pulsar_txn_spark.backends.pulsar.wire import batch
+from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, Backoff, WireClient, explain
+from pulsar_txn_spark.backends.pulsar.wire.compression import NUMBERS, compress
+from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError, positive_id
+from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -211,7 +206,7 @@ class WireSegmentWriter(EntryWriter):
             # The topic is being sealed or moved: opened again, it says which.
             self.on_lost(why)
         else:
-            self._ledger.fail(partial(self._translate, "append to", why))
+            self._ledger.fail(partial(explain, why, "append to", self._segment))
 
     def on_lost(self, why: RefusedError) -> None:
         """Note that the producer is gone; the writer's own thread opens it again."""
@@ -235,7 +230,7 @@ class WireSegmentWriter(EntryWriter):
         times = times + 1 if number == acknowledged else 1
         self._reopened = acknowledged, times
         if times > _MOST_REOPENINGS:
-            raise self._translate("append to", why)
+            raise explain(why, "append to", self._segment)
         self._close_old()
         self._client.forget(self._segment.log_name)
         self._epoch += 1
@@ -260,30 +255,31 @@ class WireSegmentWriter(EntryWriter):
 
     def _open(self, timeout_s: float) -> tuple[Connection, CommandProducerSuccess]:
         backoff = Backoff(timeout_s)
-        while True:
-            connection = None
+
+        def attempt() -> tuple[Connection, CommandProducerSuccess]:
+            connection = self._client.connection_of(self._segment.log_name, backoff.left_s)
+            # Before the answer: from then on the producer may be lost.
+            connection.add_producer(self._number, self)
             try:
-                connection = self._client.connection_of(self._segment.log_name, backoff.left_s)
-                # Before the answer: from then on the producer may be lost.
-                connection.add_producer(self._number, self)
-                opened = connection.request(self._create, backoff.left_s).producer_success
-            except RefusedError as refused:
-                if connection is not None:
-                    self._leave(connection)
-                self._client.forget(self._segment.log_name)
-                try:
-                    backoff.again(refused)
-                except RefusedError as last:
-                    raise self._translate("open a writer of", last) from None
-                self._lost = None
-                continue
-            if opened.producer_name != self._name:
+                answer = connection.request(self._create, backoff.left_s)
+            except RefusedError:
                 self._leave(connection)
-                raise SegmentLogError(
-                    f"expected a producer named {self._name} of segment {self._segment.id}, found "
-                    f"{opened.producer_name!r}: readers could not tell whose rows these are"
-                )
-            return connection, opened
+                self._client.forget(self._segment.log_name)
+                self._lost = None
+                raise
+            return connection, answer.producer_success
+
+        try:
+            connection, opened = backoff.retry(attempt)
+        except RefusedError as refused:
+            raise explain(refused, "open a writer of", self._segment) from None
+        if opened.producer_name != self._name:
+            self._leave(connection)
+            raise SegmentLogError(
+                f"expected a producer named {self._name} of segment {self._segment.id}, found "
+                f"{opened.producer_name!r}: readers could not tell whose rows these are"
+            )
+        return connection, opened
 
     def _create(self, number: int) -> BaseCommand:
         producer = CommandProducer(
@@ -314,8 +310,3 @@ class WireSegmentWriter(EntryWriter):
     def _close_command(self, number: int) -> BaseCommand:
         closing = CommandCloseProducer(producer_id=self._number, request_id=number)
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=closing)
-
-    def _translate(self, doing: str, why: RefusedError) -> SegmentLogError:
-        # Busy: the name is still open on a connection that the broker takes for alive.
-        result = "Retryable" if why.result in RETRIED - {"Timeout"} else why.result
-        return translate(result, doing, self._segment, why.detail)

@@ -19,19 +19,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pulsar_txn_spark.backends import entry_codec
-from pulsar_txn_spark.backends.pulsar.errors import translate
 from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
-from pulsar_txn_spark.backends.pulsar.wire import batch
-from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, Backoff, WireClient
-from pulsar_txn_spark.backends.pulsar.wire.compression import MAX_PAYLOAD_BYTES, decompress
-from pulsar_txn_spark.backends.pulsar.wire.connection import (
-    Connection,
-    RefusedError,
-    positive_id,
-    wire_id,
-)
-from pulsar_txn_spark.backends.pulsar.wire.frames import decode_entry, encode_command
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandCloseConsumer,
     CommandFlow,
@@ -41,6 +30,16 @@ from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
     MessageMetadata,
     SingleMessageMetadata,
 )
+from pulsar_txn_spark.backends.pulsar.wire import batch
+from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, Backoff, WireClient, explain
+from pulsar_txn_spark.backends.pulsar.wire.compression import MAX_PAYLOAD_BYTES, decompress
+from pulsar_txn_spark.backends.pulsar.wire.connection import (
+    Connection,
+    RefusedError,
+    positive_id,
+    wire_id,
+)
+from pulsar_txn_spark.backends.pulsar.wire.frames import decode_entry, encode_command
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -235,7 +234,7 @@ class WireEntryFeed:
                 if position > previous:  # a subscription begins an entry early
                     return entry
             elif time.monotonic() > deadline:
-                raise self._translate(RefusedError("Timeout"))
+                raise explain(RefusedError("Timeout"), "read", self._segment)
 
     def close(self) -> None:
         """Let go of the subscription."""
@@ -284,7 +283,7 @@ class WireEntryFeed:
     def _reopen(self, previous: Position, why: RefusedError, deadline: float) -> None:
         left = deadline - time.monotonic()
         if left <= 0 or why.result not in RETRIED:
-            raise self._translate(why)
+            raise explain(why, "read", self._segment)
         self._leave(self._connection, self._subscription)
         self._client.forget(self._segment.log_name)
         self._connection, self._subscription = self._open(previous, left)
@@ -292,30 +291,31 @@ class WireEntryFeed:
     def _open(self, start: Position, timeout_s: float) -> tuple[Connection, _Subscription]:
         backoff = Backoff(timeout_s)
         topic = self._segment.log_name
-        while True:
+
+        def attempt() -> tuple[Connection, _Subscription]:
             # A new number each time: what is still on its way for the old one concerns nobody.
             limit = _OVERFLOW * self._settings.budget_bytes
             subscription = _Subscription(self._client.next_number(), limit)
-            connection = None
+            connection = self._client.connection_of(topic, backoff.left_s)
+            connection.add_consumer(subscription.number, subscription)
             try:
-                connection = self._client.connection_of(topic, backoff.left_s)
-                connection.add_consumer(subscription.number, subscription)
                 connection.request(
-                    lambda number: self._subscribe(number, subscription.number, start),  # noqa: B023
+                    lambda number: self._subscribe(number, subscription.number, start),
                     backoff.left_s,
                 )
-            except RefusedError as refused:
-                if connection is not None:
-                    self._leave(connection, subscription)
+            except RefusedError:
+                self._leave(connection, subscription)
                 self._client.forget(topic)
-                try:
-                    backoff.again(refused)
-                except RefusedError as last:
-                    raise self._translate(last) from None
-                continue
-            self._granted = 0
-            self._grant(connection, subscription)
+                raise
             return connection, subscription
+
+        try:
+            connection, subscription = backoff.retry(attempt)
+        except RefusedError as refused:
+            raise explain(refused, "read", self._segment) from None
+        self._granted = 0
+        self._grant(connection, subscription)
+        return connection, subscription
 
     def _subscribe(self, number: int, consumer: int, start: Position) -> BaseCommand:
         subscribe = CommandSubscribe(
@@ -344,10 +344,6 @@ class WireEntryFeed:
                 ),
             )
         )
-
-    def _translate(self, why: RefusedError) -> SegmentLogError:
-        result = "Retryable" if why.result in RETRIED - {"Timeout"} else why.result
-        return translate(result, "read", self._segment, why.detail)
 
 
 @dataclass(slots=True)

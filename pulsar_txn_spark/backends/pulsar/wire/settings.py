@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ssl
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from pulsar_txn_spark.backends.pulsar.passthrough import (
     parse_passthrough,
     service_url_of,
 )
+from pulsar_txn_spark.backends.pulsar.tls import TlsSettings
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.redaction import redacted
@@ -80,10 +80,8 @@ class ConnectionSettings:
         Brokers or proxies of ``service.url``, any of which will do.
     credentials : Credentials
         Asked anew whenever the broker wants them.
-    trust_file, certificate_file, key_file : str, optional
-        Own CA, and the client's certificate.
-    verify_host, insecure : bool
-        Whether the name in the broker's certificate counts; whether none is checked at all.
+    tls_settings : TlsSettings
+        Which certificates to trust and to present.
     listener_name : str, optional
         Which of a broker's advertised addresses to use.
     connect_s, operation_s, keep_alive_s : float
@@ -92,11 +90,7 @@ class ConnectionSettings:
 
     addresses: tuple[Address, ...]
     credentials: Credentials = field(default=Credentials("none"), repr=False)
-    trust_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    verify_host: bool = True
-    insecure: bool = False
+    tls_settings: TlsSettings = field(default_factory=TlsSettings)
     listener_name: str | None = None
     connect_s: float = _CONNECT_MS / 1000
     operation_s: float = _OPERATION_SECONDS
@@ -115,19 +109,10 @@ class ConnectionSettings:
         if reason is not None:
             raise OptionError(f"the transport 'wire' does not speak {reason}: use 'client'")
         given = parse_passthrough("client", dict(config.client))
-        credentials: Credentials = given["credentials"]
-        certificate = given.get("tls_certificate_file_path")
-        key = given.get("tls_private_key_file_path")
-        if credentials.method == "tls":
-            certificate, key = credentials["tlsCertFile"], credentials["tlsKeyFile"]
         return cls(
             addresses=parse_addresses(service_url_of(config)),
-            credentials=credentials,
-            trust_file=given.get("tls_trust_certs_file_path"),
-            certificate_file=certificate,
-            key_file=key,
-            verify_host=given.get("tls_validate_hostname", True),
-            insecure=given.get("tls_allow_insecure_connection", False),
+            credentials=given["credentials"],
+            tls_settings=TlsSettings.of(given),
             listener_name=given.get("listener_name"),
             connect_s=given.get("connection_timeout_ms", _CONNECT_MS) / 1000,
             operation_s=given.get("operation_timeout_seconds", _OPERATION_SECONDS),
@@ -137,28 +122,6 @@ class ConnectionSettings:
     def tls(self) -> bool:
         """Return whether brokers are to be reached with TLS."""
         return self.addresses[0].tls
-
-    def tls_context(self) -> ssl.SSLContext:
-        """Return how to speak TLS.
-
-        Raises
-        ------
-        OptionError
-            If a file cannot be read or is no certificate.
-        """
-        try:
-            context = ssl.create_default_context(cafile=self.trust_file)
-            context.check_hostname = self.verify_host and not self.insecure
-            if self.insecure:
-                context.verify_mode = ssl.CERT_NONE
-            if self.certificate_file is not None:
-                context.load_cert_chain(self.certificate_file, self.key_file)
-        except (OSError, ssl.SSLError) as failed:
-            raise OptionError(
-                f"the TLS files of pulsar.client.* cannot be used: {failed}; expected PEM files "
-                "(tlsTrustCertsFilePath, tlsCertificateFilePath, tlsKeyFilePath)"
-            ) from None
-        return context
 
     def authentication(self) -> tuple[str, bytes]:
         """Return the method's name and its data as they are now.

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_txn_spark.backends import entry_codec
-from pulsar_txn_spark.backends.pulsar.wire import batch, compression, frames
-from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError, FrameParser
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandSend,
     MessageMetadata,
     SingleMessageMetadata,
 )
+from pulsar_txn_spark.backends.pulsar.wire import batch, compression, frames
+from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError, FrameParser
 from pulsar_txn_spark.errors import SchemaError
 from pulsar_txn_spark.segments.log import ROW_SCHEMA
 

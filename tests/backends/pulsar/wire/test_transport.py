@@ -20,12 +20,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructType
 
-from pulsar_txn_spark.backends.pulsar.transport import choose
-from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS, WireClient
-from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
-from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
-from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, WireWriterSettings
-from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandCloseProducer,
     CommandLookupTopic,
@@ -40,6 +35,11 @@ from pulsar_txn_spark.backends.pulsar.wire.pulsar_pb2 import (
     MessageMetadata,
     SingleMessageMetadata,
 )
+from pulsar_txn_spark.backends.pulsar.transport import choose
+from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS, WireClient
+from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
+from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
+from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, WireWriterSettings
 from pulsar_txn_spark.backends.pulsar.wire.reader import (
     EntryRows,
     WireEntry,
