@@ -173,7 +173,7 @@ def test_topics_that_begin_and_end_with_compressed_chunks_are_read_soon(
     segment = written.segments[FOREIGN]
     began = time.monotonic()
     end = foreign.last_confirmed(segment)
-    assert end == foreign.admin.layout(segment.log_name).last
+    assert end == foreign.admin.managed_ledger(segment.log_name).last
     found = list(
         foreign.read(segment, EARLIEST, end, visible=everything, columns=ROW_COLUMNS, max_rows=100)
     )

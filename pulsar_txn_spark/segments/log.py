@@ -198,7 +198,7 @@ class SegmentLog(Protocol):
     """So many calls for different segments are better made at once: each waits for a server."""
 
     def create(self, segment: SegmentRef) -> None:
-        """Create the segment's log, ready for transactional writes; again = no harm."""
+        """Create the segment's log, ready for transactional writes; idempotent."""
         ...
 
     def adopt(self, segment: SegmentRef) -> None:
@@ -216,7 +216,7 @@ class SegmentLog(Protocol):
         ...
 
     def delete(self, segment: SegmentRef) -> None:
-        """Remove the segment's log and all that is in it; absent = no harm.
+        """Remove the segment's log and all that is in it; idempotent.
 
         A log that was adopted is given back as it is: sealed, with its data.
         """
@@ -241,7 +241,7 @@ class SegmentLog(Protocol):
         ...
 
     def seal(self, segment: SegmentRef) -> Position:
-        """Let nothing be appended from now on, and return the last position; again = no harm.
+        """Let nothing be appended from now on, and return the last position; idempotent.
 
         Writers that are open learn it by a SegmentSealedError. Readers are not touched.
 

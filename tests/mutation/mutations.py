@@ -1830,7 +1830,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{TRIM}::test_a_trim_that_was_begun_is_finished_before_another_one_begins",
         Edit(
             f"{PULSAR}/log.py",
-            "        if not origin.unfinished(layout.first_ledger):",
+            "        if not origin.unfinished(managed_ledger.first_ledger):",
             "        if True:",
         ),
     ),
@@ -1840,8 +1840,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
         Edit(
             f"{PULSAR}/log.py",
-            "for one in layout.ledgers[:-1] if",
-            "for one in layout.ledgers if",
+            "for one in managed_ledger.ledgers[:-1] if",
+            "for one in managed_ledger.ledgers if",
         ),
     ),
     mutation(
@@ -2029,7 +2029,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the end of a closed ledger is not told from a loss",
         "INV-11",
         f"{DOMAIN}::test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one",
-        Edit(TOPIC_LOG, "return layout.settled(", "return ("),
+        Edit(TOPIC_LOG, "return managed_ledger.settled(", "return ("),
     ),
     mutation(
         "a message that begins before the range is dropped",
@@ -2037,7 +2037,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{DOMAIN}::test_a_message_that_begins_before_the_range_is_not_dropped",
         Edit(
             f"{PULSAR}/log.py",
-            "        elif head.message not in self._begun:\n",
+            "        elif header.message not in self._begun:\n",
             "        elif False:\n",
         ),
     ),
@@ -2379,7 +2379,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{WIRE}::test_prefetched_bytes_are_bounded_even_where_sizes_jump",
         Edit(
             f"{WIRE_CODE}/reader.py",
-            "if self._queue and self._held_bytes + len(body) > self._limit_bytes:",
+            "if self._queue and self._buffered_bytes + len(body) > self._limit_bytes:",
             "if False:",
         ),
     ),
@@ -2622,7 +2622,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{HELD}::test_a_broker_that_knows_no_such_entries_yet_is_waited_for_and_then_named",
         Edit(
             f"{PULSAR}/log.py",
-            "            return None if self._may_be_gone(layout, end) else end\n",
+            "            return None if self._may_be_gone(managed_ledger, end) else end\n",
             "            return None\n",
         ),
     ),
@@ -2632,7 +2632,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{HELD}::test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped",
         Edit(
             f"{PULSAR}/log.py",
-            "            holes.note(at, head)\n        return None",
+            "            holes.note(at, header)\n        return None",
             "        return None",
         ),
     ),

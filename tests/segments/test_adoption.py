@@ -13,7 +13,7 @@ import redis
 
 import pulsar_txn_spark
 from pulsar_txn_spark.backends.pulsar.admin_api import TransactionState
-from pulsar_txn_spark.backends.pulsar.ledgers import Layout
+from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
     ADOPTED_PROPERTY,
     INTERNAL_SUBSCRIPTION,
@@ -266,14 +266,14 @@ class Admin:
     def settled_transactions_of(self, _topic: str) -> TransactionState | None:
         return self.state
 
-    def layout(self, _topic: str) -> Layout:
+    def managed_ledger(self, _topic: str) -> ManagedLedger:
         stats = {
             "lastConfirmedEntry": str(self.last),
             "currentLedgerSize": 80,
             "entriesAddedCounter": 8,
             "ledgers": [{"ledgerId": 6, "entries": 8, "size": 80}],
         }
-        return Layout.of(stats)
+        return ManagedLedger.of(stats)
 
     def subscriptions(self, _topic: str) -> list[str]:
         return self.subscribed

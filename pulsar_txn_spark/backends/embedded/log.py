@@ -199,7 +199,7 @@ class EmbeddedSegmentLog:
         self._lanes = _Lanes()
 
     def create(self, segment: SegmentRef) -> None:
-        """Create the segment's log; again = no harm.
+        """Create the segment's log; idempotent.
 
         Raises
         ------
@@ -218,13 +218,13 @@ class EmbeddedSegmentLog:
         self._state(segment, "next")
 
     def delete(self, segment: SegmentRef) -> None:
-        """Remove the segment's log and all that is in it; absent = no harm."""
+        """Remove the segment's log and all that is in it; idempotent."""
         # The state goes in the same step: a writer that is still there finds no segment.
         with _server_errors(segment, "delete"):
             self._client.unlink(_state_key(segment), _log_key(segment), _index_key(segment))
 
     def seal(self, segment: SegmentRef) -> Position:
-        """Seal the segment and return its last position; again = no harm.
+        """Seal the segment and return its last position; idempotent.
 
         Raises
         ------
@@ -320,7 +320,7 @@ class EmbeddedSegmentLog:
         return _position(self._state(segment, "trimmed"))
 
     def _state(self, segment: SegmentRef, field: str) -> int:
-        with _server_errors(segment, "look at"):
+        with _server_errors(segment, "read the state of"):
             value: Any = self._client.hget(_state_key(segment), field)
         if value is None:
             raise _not_found(segment)
@@ -336,7 +336,7 @@ class EmbeddedSegmentLog:
 
     def appended(self, segment: SegmentRef) -> Appended:
         """Return what was ever appended."""
-        with _server_errors(segment, "look at"):
+        with _server_errors(segment, "read the state of"):
             found: Any = self._client.hmget(_state_key(segment), "messages", "bytes")
         if found[0] is None:
             raise _not_found(segment)

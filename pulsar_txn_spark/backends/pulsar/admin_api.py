@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import urllib3
 
-from pulsar_txn_spark.backends.pulsar.ledgers import Layout
+from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.passthrough import (
     Credentials,
     parse_admin_url,
@@ -45,7 +45,7 @@ _ATTEMPTS = 4  # an unloaded topic is served again within a second or two
 _BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
 """Between tries of what a broker refuses with "Subscription Busy" (seen on 5.0.0-M1)."""
 
-_HEAD_SECONDS = 2.0  # about 2 ms; of a chunk of a compressed message there is no answer at all
+_HEADER_SECONDS = 2.0  # about 2 ms; of a chunk of a compressed message there is no answer at all
 _SETTLE_SECONDS = 30.0  # topic policies travel through a system topic: usually 1 to 2 s
 _SETTLE_POLL_SECONDS = 0.05
 _BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
@@ -97,7 +97,7 @@ class TransactionState(NamedTuple):
         return self.state not in ("Ready", "NoSnapshot", "FirstSnapshotting")
 
 
-class EntryHead(NamedTuple):
+class EntryHeader(NamedTuple):
     """What an entry is: hidden from readers (a marker, or aborted), or a chunk of a message.
 
     ``messages`` and ``bytes`` count what is in it, ``published_ms`` is the producer's clock. Of an
@@ -192,15 +192,15 @@ class PulsarAdmin:
     # --- topics -------------------------------------------------------------------------------
 
     def create_topic(self, topic: str) -> None:
-        """Create a non-partitioned topic; there already = no harm."""
+        """Create a non-partitioned topic; idempotent."""
         self._call("PUT", _path(topic), "create the topic", topic, accept=(409,))
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic with its subscriptions; absent = no harm."""
+        """Delete a topic with its subscriptions; idempotent."""
         self._call("DELETE", f"{_path(topic)}?force=true", "delete the topic", topic, accept=(404,))
 
     def terminate(self, topic: str) -> Position:
-        """Seal a topic; again = no harm.
+        """Seal a topic; idempotent.
 
         Returns
         -------
@@ -218,13 +218,13 @@ class PulsarAdmin:
         # anew ends that (apache/pulsar#26678).
         self.unload(topic)
         # What `terminate` itself returns may name an entry of a last ledger that is empty.
-        return self.layout(topic).last
+        return self.managed_ledger(topic).last
 
     def unload(self, topic: str) -> None:
         """Make the broker close a topic and load it anew on its next use."""
         self._call("PUT", f"{_path(topic)}/unload", "unload the topic", topic)
 
-    def layout(self, topic: str) -> Layout:
+    def managed_ledger(self, topic: str) -> ManagedLedger:
         """Return where the topic's entries are.
 
         Raises
@@ -232,7 +232,9 @@ class PulsarAdmin:
         SegmentNotFoundError
             If there is no such topic.
         """
-        return Layout.of(self._get(f"{_path(topic)}/internalStats", "read the state of", topic))
+        return ManagedLedger.of(
+            self._get(f"{_path(topic)}/internalStats", "read the state of", topic)
+        )
 
     def messages_since_load(self, topic: str) -> tuple[int, int]:
         """Return how many messages and bytes came in since the broker loaded the topic."""
@@ -294,7 +296,7 @@ class PulsarAdmin:
             try:
                 found = self.transactions_of(topic, required=required)
             except SegmentNotFoundError:
-                self.layout(topic)  # this loads it, or says that it is gone
+                self.managed_ledger(topic)  # this loads it, or says that it is gone
                 state = "not loaded"
             else:
                 if found is None or not found.recovering:
@@ -356,7 +358,7 @@ class PulsarAdmin:
         found: list[str] = self._get(path, "list the topics of", f"{tenant}/{namespace}")
         return found
 
-    def entry_head(self, topic: str, position: Position) -> EntryHead:
+    def entry_header(self, topic: str, position: Position) -> EntryHeader:
         """Return what an entry's metadata say of it; one that is not there says nothing.
 
         Raises
@@ -371,14 +373,14 @@ class PulsarAdmin:
             f"look at entry {position} of",
             topic,
             accept=(404, 500),
-            patience_s=_HEAD_SECONDS,
+            patience_s=_HEADER_SECONDS,
         )
         if answer.status != HTTPStatus.OK:
-            return EntryHead(hidden=False, message="", chunk=0, chunks=1, there=False)
+            return EntryHeader(hidden=False, message="", chunk=0, chunks=1, there=False)
         headers = answer.headers
         size = headers.get(_BATCH_SIZE_HEADER) or headers.get("Content-Length") or "0"
         text = headers.get(_PUBLISH_TIME_HEADER)
-        return EntryHead(
+        return EntryHeader(
             hidden=_MARKER_HEADER in headers or headers.get(_ABORTED_HEADER) == "true",
             message=headers.get("X-Pulsar-uuid", ""),
             chunk=int(headers.get("X-Pulsar-chunk-id", 0)),
@@ -412,17 +414,17 @@ class PulsarAdmin:
         )
 
     def remove_property(self, topic: str, name: str) -> None:
-        """Take a property from a topic; absent = no harm."""
+        """Take a property from a topic; idempotent."""
         path = f"{_path(topic)}/properties?key={quote(name, safe='')}"
         self._call("DELETE", path, "remove a property of", topic, accept=(404,))
 
     def delete_subscription(self, topic: str, name: str) -> None:
-        """Delete a subscription; absent = no harm."""
+        """Delete a subscription; idempotent."""
         path = f"{_path(topic)}/subscription/{quote(name, safe='')}?force=true"
         self._call("DELETE", path, "delete a subscription of", topic, accept=(404,))
 
     def create_subscription(self, topic: str, name: str) -> None:
-        """Create a durable subscription that stands before the first entry; again = no harm."""
+        """Create a durable subscription that stands before the first entry; idempotent."""
         self._call(
             "PUT",
             f"{_path(topic)}/subscription/{quote(name, safe='')}",

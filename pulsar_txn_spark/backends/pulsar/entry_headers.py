@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pulsar_txn_spark.backends.pulsar import ledgers
-from pulsar_txn_spark.backends.pulsar.admin_api import EntryHead, PulsarAdmin
+from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS
 from pulsar_txn_spark.backends.pulsar.wire.connection import RefusedError
 from pulsar_txn_spark.backends.pulsar.wire.reader import (
@@ -32,7 +32,7 @@ _WIRE_SECONDS = 10.0
 _PERMITS = 64  # chunks are large, and mostly alone
 
 
-class EntryHeads:
+class EntryHeaders:
     """Heads of entries; safe to use from several threads.
 
     Parameters
@@ -51,7 +51,7 @@ class EntryHeads:
         self._unanswered: set[str] = set()
         self._max_message_bytes: int | None = None
 
-    def entry_head(self, topic: str, position: Position) -> EntryHead:
+    def entry_header(self, topic: str, position: Position) -> EntryHeader:
         """Return what an entry is; one that is not there is said to be so.
 
         Raises
@@ -60,20 +60,20 @@ class EntryHeads:
             If nobody tells it in time.
         """
         if self._wire is None:
-            return self._admin.entry_head(topic, position)
+            return self._admin.entry_header(topic, position)
         if topic not in self._unanswered:
             try:
-                return self._admin.entry_head(topic, position)
+                return self._admin.entry_header(topic, position)
             except SegmentLogUnavailableError:
                 self._unanswered.add(topic)
         found = self._over_the_wire(self._wire, topic, position)
         # Nothing comes for one that is hidden, nor from a broker that is late: this tells them.
-        return self._admin.entry_head(topic, position) if found is None else found
+        return self._admin.entry_header(topic, position) if found is None else found
 
     def between(
         self, topic: str, start: Position, end: Position
-    ) -> Iterator[tuple[Position, EntryHead]]:
-        """Yield the heads of the entries between two, both excluded, that readers get to see.
+    ) -> Iterator[tuple[Position, EntryHeader]]:
+        """Yield the headers of the entries between two, both excluded, that readers get to see.
 
         Raises
         ------
@@ -81,16 +81,16 @@ class EntryHeads:
             If the broker does not answer in time.
         """
         if self._wire is None:
-            layout = self._admin.layout(topic)
-            for at in ledgers.positions(layout.pieces(start, end)):
-                head = self._admin.entry_head(topic, at)
-                if at < end and not head.hidden:
-                    yield at, head
+            managed_ledger = self._admin.managed_ledger(topic)
+            for at in ledgers.positions(managed_ledger.pieces(start, end)):
+                header = self._admin.entry_header(topic, at)
+                if at < end and not header.hidden:
+                    yield at, header
             return
         with self._feed(self._wire, topic, start, _PERMITS) as feed:
             entry = feed.next_entry(start)
             while entry is not None and entry.position < end:
-                yield entry.position, _head_of(entry)
+                yield entry.position, _header_of(entry)
                 entry = feed.next_entry(entry.position)
 
     def max_message_bytes(self) -> int:
@@ -129,7 +129,7 @@ class EntryHeads:
 
     def _over_the_wire(
         self, config: PulsarConfig, topic: str, position: Position
-    ) -> EntryHead | None:
+    ) -> EntryHeader | None:
         before = Position(position.ledger, position.entry - 1)
         with self._feed(config, topic, before, 1) as feed:
             entry = feed.next_entry(before)
@@ -137,14 +137,14 @@ class EntryHeads:
             return None
         if entry.position != position:
             # Readers get entries in order: the broker has passed this one over, or it is gone.
-            return EntryHead(hidden=True, message="", chunk=0, chunks=1)
-        return _head_of(entry)
+            return EntryHeader(hidden=True, message="", chunk=0, chunks=1)
+        return _header_of(entry)
 
 
-def _head_of(entry: WireEntry) -> EntryHead:
+def _header_of(entry: WireEntry) -> EntryHeader:
     metadata = entry.metadata
     chunked = metadata.HasField("uuid")
-    return EntryHead(
+    return EntryHeader(
         hidden=metadata.HasField("marker_type"),
         message=metadata.uuid,
         chunk=metadata.chunk_id if chunked else 0,

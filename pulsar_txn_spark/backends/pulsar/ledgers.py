@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ManagedLedger:
     """The ledgers of a topic at one moment.
 
     Parameters
@@ -66,7 +66,7 @@ class Layout:
     last_ledger: int = -1
 
     @classmethod
-    def of(cls, stats: Mapping[str, Any]) -> Layout:
+    def of(cls, stats: Mapping[str, Any]) -> ManagedLedger:
         """Read the answer of the admin API's ``internalStats``."""
         lac = Position.parse(stats["lastConfirmedEntry"])
         found = {
@@ -141,7 +141,7 @@ def nth(pieces: Sequence[Piece], number: int) -> Position:
     raise AssertionError(f"{number} entries beyond the last piece")
 
 
-def take(
+def entries_within(
     pieces: Sequence[Piece],
     messages_per_entry: float,
     max_messages: int | None,

@@ -33,9 +33,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pulsar_txn_spark.backends.pulsar import ledgers
-from pulsar_txn_spark.backends.pulsar.admin_api import CALLS_AT_A_TIME, EntryHead, PulsarAdmin
-from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeads
-from pulsar_txn_spark.backends.pulsar.ledgers import Layout, Piece
+from pulsar_txn_spark.backends.pulsar.admin_api import CALLS_AT_A_TIME, EntryHeader, PulsarAdmin
+from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders
+from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger, Piece
 from pulsar_txn_spark.backends.pulsar.passthrough import validate_passthrough
 from pulsar_txn_spark.backends.pulsar.transport import Entry, Feed, Transport, open_transport
 from pulsar_txn_spark.config import PulsarConfig
@@ -122,8 +122,8 @@ class _Holes:
     before the range, or is gone. Only producers of others make such messages.
     """
 
-    def __init__(self, heads: EntryHeads, segment: SegmentRef) -> None:
-        self._heads = heads
+    def __init__(self, headers: EntryHeaders, segment: SegmentRef) -> None:
+        self._headers = headers
         self._segment = segment
         self._begun: set[str] = set()
 
@@ -137,10 +137,10 @@ class _Holes:
         """
         if position.ledger == previous.ledger and position.entry == previous.entry + 1:
             return
-        for at, head in self._heads.between(self._segment.log_name, previous, position):
-            self.note(at, head)
+        for at, header in self._headers.between(self._segment.log_name, previous, position):
+            self.note(at, header)
 
-    def note(self, at: Position, head: EntryHead) -> None:
+    def note(self, at: Position, header: EntryHeader) -> None:
         """Take in what an entry is that was not shown; entries come in order.
 
         Raises
@@ -148,13 +148,13 @@ class _Holes:
         SegmentLogError
             If it is a later chunk of a message that begins before the range.
         """
-        if head.chunk == 0:
-            self._begun.add(head.message)
-        elif head.message not in self._begun:
+        if header.chunk == 0:
+            self._begun.add(header.message)
+        elif header.message not in self._begun:
             raise SegmentLogError(
                 f"{self._segment.log_name}: expected a message's first chunk, found chunk "
-                f"{head.chunk} of {head.chunks} at {at}: the message begins before the range that "
-                "is read, and pulsar-client would drop it. Nothing was skipped; read with the "
+                f"{header.chunk} of {header.chunks} at {at}: the message begins before the range "
+                "that is read, and pulsar-client would drop it. Nothing was skipped; read with the "
                 "transport 'wire', which goes back for its beginning, or let producers write "
                 "without chunks"
             )
@@ -180,9 +180,9 @@ class PulsarSegmentLog:
     def __init__(self, config: PulsarConfig) -> None:
         self._config = config
         self._admin = PulsarAdmin(config)
-        self._heads = EntryHeads(config, self._admin)
+        self._headers = EntryHeaders(config, self._admin)
         self._transport: Transport = open_transport(
-            config, self._receiver_queue, self._heads.max_message_bytes
+            config, self._receiver_queue, self._headers.max_message_bytes
         )
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -252,7 +252,7 @@ class PulsarSegmentLog:
                 "stop them and adopt again, it goes on where it was"
             )
         own = self._admin.settled_transactions_of(topic)
-        last = self._admin.layout(topic).last
+        last = self._admin.managed_ledger(topic).last
         if own is not None and (own.ongoing or own.max_read_position < last):
             raise SegmentLogError(
                 f"cannot adopt {topic}: {own.ongoing} transactions of Pulsar's own are open in it "
@@ -272,9 +272,9 @@ class PulsarSegmentLog:
         """Say in the topic's properties which segment it is."""
         self._require_no_other(segment, found)
         marks = {SEGMENT_PROPERTY: segment.id, **more}
-        layout = self._admin.layout(segment.log_name)
-        if layout.ledgers and ORIGIN_PROPERTY not in found:
-            marks[ORIGIN_PROPERTY] = f"{EARLIEST},{layout.first_ledger}"
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        if managed_ledger.ledgers and ORIGIN_PROPERTY not in found:
+            marks[ORIGIN_PROPERTY] = f"{EARLIEST},{managed_ledger.first_ledger}"
         self._admin.set_properties(segment.log_name, marks)
 
     def delete(self, segment: SegmentRef) -> None:
@@ -318,7 +318,7 @@ class PulsarSegmentLog:
         return writer
 
     def seal(self, segment: SegmentRef) -> Position:
-        """Seal the segment and return its last position; again = no harm.
+        """Seal the segment and return its last position; idempotent.
 
         Raises
         ------
@@ -329,7 +329,7 @@ class PulsarSegmentLog:
 
     def last_confirmed(self, segment: SegmentRef) -> Position:
         """Return the LAC; see the Protocol. One admin call of about 2 ms."""
-        return self._admin.layout(segment.log_name).last
+        return self._admin.managed_ledger(segment.log_name).last
 
     def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
         """Return every LAC; see the Protocol. A few admin calls are under way at a time."""
@@ -340,22 +340,22 @@ class PulsarSegmentLog:
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return up to where data is gone; see the Protocol."""
-        first = self._admin.layout(segment.log_name).first_ledger
+        first = self._admin.managed_ledger(segment.log_name).first_ledger
         return self._gone(segment, first)
 
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:
         """Let whole ledgers go; see the Protocol and the head of this module."""
         topic = segment.log_name
         origin = self._read_origin(segment)
-        layout = self._admin.layout(topic)
+        managed_ledger = self._admin.managed_ledger(topic)
         if origin is None:
             return EARLIEST
-        if not origin.unfinished(layout.first_ledger):
-            whole = [one for one in layout.ledgers[:-1] if one.last <= up_to]
+        if not origin.unfinished(managed_ledger.first_ledger):
+            whole = [one for one in managed_ledger.ledgers[:-1] if one.last <= up_to]
             if not whole:
-                return self._gone(segment, layout.first_ledger)
-            marks = {TRIM_PROPERTY: f"{whole[-1].last},{layout.ledgers[len(whole)].id}"}
-            if origin.trim is not None and layout.first_ledger >= origin.trim[1]:
+                return self._gone(segment, managed_ledger.first_ledger)
+            marks = {TRIM_PROPERTY: f"{whole[-1].last},{managed_ledger.ledgers[len(whole)].id}"}
+            if origin.trim is not None and managed_ledger.first_ledger >= origin.trim[1]:
                 marks[ORIGIN_PROPERTY] = f"{origin.trim[0]},{origin.trim[1]}"
             # Trim step 1: what is to go is known before any of it goes.
             self._admin.set_properties(topic, marks)
@@ -366,19 +366,19 @@ class PulsarSegmentLog:
         self._admin.retain_nothing(topic)
         self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(origin.trim[1], 0))
         self._admin.trim_ledgers(topic)
-        return self._gone(segment, self._admin.layout(topic).first_ledger)
+        return self._gone(segment, self._admin.managed_ledger(topic).first_ledger)
 
     def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
         """Return the end of the last ledger all of which was published before; see the Protocol.
 
         A ledger's last entry stands for it. Times are those of the producers' clocks.
         """
-        ledgers = self._admin.layout(segment.log_name).ledgers
+        ledgers = self._admin.managed_ledger(segment.log_name).ledgers
         low, high = 0, len(ledgers)  # so many from the beginning were, so many may have been
         while low < high:
             middle = (low + high) // 2
-            head = self._heads.entry_head(segment.log_name, ledgers[middle].last)
-            published = head.published_ms
+            header = self._headers.entry_header(segment.log_name, ledgers[middle].last)
+            published = header.published_ms
             if published is not None and published < time_ms:
                 low = middle + 1
             else:
@@ -391,8 +391,8 @@ class PulsarSegmentLog:
 
     def measure(self, segment: SegmentRef, start: Position, end: Position) -> RangeSize:
         """Count entries, and estimate or count the rest; see the Protocol."""
-        layout = self._admin.layout(segment.log_name)
-        pieces = layout.pieces(start, end)
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        pieces = managed_ledger.pieces(start, end)
         entries = sum(piece.entries for piece in pieces)
         if entries <= _COUNTED_ENTRIES:
             counted = self._count(segment, pieces)
@@ -400,7 +400,7 @@ class PulsarSegmentLog:
                 return RangeSize(
                     entries, sum(one for one, _ in counted), sum(two for _, two in counted), True
                 )
-        messages = round(entries * self._messages_per_entry(segment, layout, pieces))
+        messages = round(entries * self._messages_per_entry(segment, managed_ledger, pieces))
         return RangeSize(entries, messages, round(sum(piece.bytes for piece in pieces)), False)
 
     def limit(
@@ -412,8 +412,8 @@ class PulsarSegmentLog:
         max_bytes: int | None,
     ) -> Position:
         """Return how far one may read within the limits; see the Protocol."""
-        layout = self._admin.layout(segment.log_name)
-        pieces = layout.pieces(start, end)
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        pieces = managed_ledger.pieces(start, end)
         entries = sum(piece.entries for piece in pieces)
         if entries <= 1 or (max_messages is None and max_bytes is None):
             return end
@@ -430,8 +430,8 @@ class PulsarSegmentLog:
         else:
             mean = 0.0
             if max_messages is not None:
-                mean = self._messages_per_entry(segment, layout, pieces)
-            taken = ledgers.take(pieces, mean, max_messages, max_bytes)
+                mean = self._messages_per_entry(segment, managed_ledger, pieces)
+            taken = ledgers.entries_within(pieces, mean, max_messages, max_bytes)
         return end if taken >= entries else ledgers.nth(pieces, taken)
 
     def split(
@@ -440,7 +440,7 @@ class PulsarSegmentLog:
         """Cut a range into parts of about equal bytes; see the Protocol."""
         if start >= end:
             return []
-        pieces = self._admin.layout(segment.log_name).pieces(start, end)
+        pieces = self._admin.managed_ledger(segment.log_name).pieces(start, end)
         if not pieces:
             return [end]
         cuts = ledgers.cut(pieces, parts)
@@ -465,7 +465,7 @@ class PulsarSegmentLog:
         try:
             rows = self._transport.rows(segment, columns, max_rows)
             previous, whole = start, True
-            holes = _Holes(self._heads, segment) if self._transport.drops_chunks else None
+            holes = _Holes(self._headers, segment) if self._transport.drops_chunks else None
             while previous < end:
                 found = feed.next_entry(previous)
                 if found is None:  # perhaps nothing that a reader gets to see lies before `end`
@@ -527,7 +527,7 @@ class PulsarSegmentLog:
         """
         deadline = time.monotonic() + _LATE_SECONDS
         while True:
-            self._check_not_held(segment, end)
+            self._check_not_stalled(segment, end)
             due = self._due(segment, previous, end, holes, deadline)
             if due is None:
                 return None
@@ -551,26 +551,26 @@ class PulsarSegmentLog:
         deadline: float,
     ) -> Position | None:
         """Return an entry behind `previous` that has to come, None if there certainly is none."""
-        layout = self._admin.layout(segment.log_name)
-        if layout.last < end:
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        if managed_ledger.last < end:
             self._check_whole(segment, previous, end)
-            return None if self._may_be_gone(layout, end) else end
-        left = ledgers.positions(layout.pieces(previous, end))
+            return None if self._may_be_gone(managed_ledger, end) else end
+        left = ledgers.positions(managed_ledger.pieces(previous, end))
         for number, at in enumerate(left, 1):
             if number > _LOOKED_AT_ALWAYS and time.monotonic() > deadline:
                 return at
-            head = self._heads.entry_head(segment.log_name, at)
-            if head.hidden:
+            header = self._headers.entry_header(segment.log_name, at)
+            if header.hidden:
                 continue
-            if holes is None or head.chunks == 1 or head.chunk == head.chunks - 1:
+            if holes is None or header.chunks == 1 or header.chunk == header.chunks - 1:
                 return at
             # pulsar-client shows a message where its last chunk stands, behind this range.
-            holes.note(at, head)
+            holes.note(at, header)
         return None
 
-    def _may_be_gone(self, layout: Layout, end: Position) -> bool:
+    def _may_be_gone(self, managed_ledger: ManagedLedger, end: Position) -> bool:
         """Tell whether a log that ends before `end` is no reason to wait."""
-        del layout, end
+        del managed_ledger, end
         return False
 
     # --- what is there ------------------------------------------------------------------------
@@ -615,7 +615,7 @@ class PulsarSegmentLog:
         if self._origins.get(segment.log_name) is not None:
             return
         if self._read_origin(segment) is None:
-            first = self._admin.layout(segment.log_name).first_ledger
+            first = self._admin.managed_ledger(segment.log_name).first_ledger
             self._admin.set_properties(segment.log_name, {ORIGIN_PROPERTY: f"{EARLIEST},{first}"})
             self._read_origin(segment)
 
@@ -648,16 +648,16 @@ class PulsarSegmentLog:
             origin = self._read_origin(segment)  # a trim may have been begun since, by anybody
         return EARLIEST if origin is None else origin.gone(first_ledger)
 
-    def _check_not_held(self, segment: SegmentRef, end: Position) -> None:
+    def _check_not_stalled(self, segment: SegmentRef, end: Position) -> None:
         """Raise if the broker holds readers back: rows behind that point would be skipped."""
         # Nobody but us should write there: where we may not ask, there is no reason to fear it.
         own = self._admin.settled_transactions_of(segment.log_name, required=False)
-        held_at = None if own is None else own.max_read_position
-        if held_at is not None and held_at < end:
+        stalled_at = None if own is None else own.max_read_position
+        if stalled_at is not None and stalled_at < end:
             raise SegmentLogUnavailableError(
                 f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be read, "
-                f"but the broker lets nobody read beyond {held_at}: a transaction of Pulsar's own "
-                "is open in the segment's topic, or the topic is being recovered. Nothing was "
+                f"but the broker lets nobody read beyond {stalled_at}: a transaction of Pulsar's "
+                "own is open in the segment's topic, or the topic is being recovered. Nothing was "
                 "skipped: end that transaction, let no other client write to the topic, and start "
                 "again"
             )
@@ -677,25 +677,25 @@ class PulsarSegmentLog:
     def _count(self, segment: SegmentRef, pieces: list[Piece]) -> list[tuple[int, int]] | None:
         found = []
         for position in ledgers.positions(pieces):
-            head = self._heads.entry_head(segment.log_name, position)
-            if not head.there:
+            header = self._headers.entry_header(segment.log_name, position)
+            if not header.there:
                 return None
-            found.append((head.messages, head.bytes))
+            found.append((header.messages, header.bytes))
         return found
 
     def _messages_per_entry(
-        self, segment: SegmentRef, layout: Layout, pieces: list[Piece]
+        self, segment: SegmentRef, managed_ledger: ManagedLedger, pieces: list[Piece]
     ) -> float:
         if not pieces:
             return 0.0
-        if layout.added_since_load > 0:
+        if managed_ledger.added_since_load > 0:
             messages, _ = self._admin.messages_since_load(segment.log_name)
             if messages > 0:
-                return messages / layout.added_since_load
+                return messages / managed_ledger.added_since_load
         # Nothing was written since the topic was loaded: a sample has to do.
         first, last = ledgers.nth(pieces, 1), Position(pieces[-1].ledger, pieces[-1].last)
-        heads = [self._heads.entry_head(segment.log_name, one) for one in {first, last}]
-        known = [head.messages for head in heads if head.there]
+        headers = [self._headers.entry_header(segment.log_name, one) for one in {first, last}]
+        known = [header.messages for header in headers if header.there]
         return sum(known) / len(known) if known else 1.0
 
     def _receiver_queue(self, segment: SegmentRef, start: Position) -> int:
@@ -705,12 +705,12 @@ class PulsarSegmentLog:
         if now > until:
             messages, size = self._admin.messages_since_load(segment.log_name)
             if not messages:
-                layout = self._admin.layout(segment.log_name)
-                pieces = layout.pieces(start, layout.last)
+                managed_ledger = self._admin.managed_ledger(segment.log_name)
+                pieces = managed_ledger.pieces(start, managed_ledger.last)
                 messages, size = 1, 0
                 if pieces:
-                    head = self._heads.entry_head(segment.log_name, ledgers.nth(pieces, 1))
-                    messages, size = head.messages, head.bytes
+                    header = self._headers.entry_header(segment.log_name, ledgers.nth(pieces, 1))
+                    messages, size = header.messages, header.bytes
             mean = max(1.0, size / max(1, messages))
             with self._lock:
                 self._means[segment.log_name] = (mean, now + _MEAN_SECONDS)

@@ -1,11 +1,11 @@
-"""Topics of Pulsar's own domain, ``persistent://``, partitioned or not: read, and never written.
+"""Native topics, ``persistent://``, partitioned or not: read, and never written.
 
 Their transactions are Pulsar's own. So no gate of the metadata store says how far they may be
 read, but Pulsar's maxReadPosition (PIP-31), and the broker leaves out markers and what was aborted.
 
 Nothing here holds the data: a broker deletes what no subscription of its own needs and no retention
 keeps. What is gone is told from the ledgers that are left; see
-:meth:`~pulsar_txn_spark.backends.pulsar.ledgers.Layout.settled`.
+:meth:`~pulsar_txn_spark.backends.pulsar.ledgers.ManagedLedger.settled`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from pulsar_txn_spark.backends.pulsar.ledgers import Layout
+from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import SEGMENT_PROPERTY, Origin, PulsarSegmentLog
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
@@ -42,7 +42,7 @@ _PARTITION = re.compile(r"-partition-\d+$")
 
 
 class PulsarTopicLog(PulsarSegmentLog):
-    """Reads topics of Pulsar's own domain; see :class:`~pulsar_txn_spark.segments.log.SegmentLog`.
+    """Reads native topics; see :class:`~pulsar_txn_spark.segments.log.SegmentLog`.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class PulsarTopicLog(PulsarSegmentLog):
             )
 
     def _read_origin(self, segment: SegmentRef) -> Origin | None:
-        """Raise unless it is a topic of Pulsar's own domain."""
+        """Raise unless it is a native topic."""
         found = self._admin.properties(segment.log_name)
         if found is None:
             raise SegmentNotFoundError(
@@ -166,9 +166,9 @@ class PulsarTopicLog(PulsarSegmentLog):
         """
         # What may be read first, then where that is: what comes in between is left for later.
         horizon = self._horizon(segment)
-        layout = self._admin.layout(segment.log_name)
-        end = layout.last if horizon is None else min(layout.last, horizon)
-        return layout.settled(self._before_begun_message(segment, end))
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        end = managed_ledger.last if horizon is None else min(managed_ledger.last, horizon)
+        return managed_ledger.settled(self._before_begun_message(segment, end))
 
     def _before_begun_message(self, segment: SegmentRef, end: Position) -> Position:
         """Step back from within a message of several chunks: a reader has to get it whole."""
@@ -177,10 +177,10 @@ class PulsarTopicLog(PulsarSegmentLog):
         kept, found = self._ends.get(segment.log_name, (EARLIEST, EARLIEST))
         if kept == end:
             return found
-        head = self._heads.entry_head(segment.log_name, end)
-        begun = head.chunks > 1 and head.chunk < head.chunks - 1
+        header = self._headers.entry_header(segment.log_name, end)
+        begun = header.chunks > 1 and header.chunk < header.chunks - 1
         # Chunks of others may lie between them; then the next range is refused (see _Holes).
-        found = Position(end.ledger, max(-1, end.entry - head.chunk - 1)) if begun else end
+        found = Position(end.ledger, max(-1, end.entry - header.chunk - 1)) if begun else end
         self._ends[segment.log_name] = (end, found)
         return found
 
@@ -200,8 +200,8 @@ class PulsarTopicLog(PulsarSegmentLog):
         if whole > start:
             return whole
         # A message alone exceeds the limits: it is taken, or the reader would never get on.
-        head = self._heads.entry_head(segment.log_name, limited)
-        last = Position(limited.ledger, limited.entry + head.chunks - 1 - head.chunk)
+        header = self._headers.entry_header(segment.log_name, limited)
+        last = Position(limited.ledger, limited.entry + header.chunks - 1 - header.chunk)
         return min(last, end)
 
     def _horizon(self, segment: SegmentRef) -> Position | None:
@@ -215,9 +215,9 @@ class PulsarTopicLog(PulsarSegmentLog):
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the end of what is gone for certain: what precedes the first ledger."""
-        layout = self._admin.layout(segment.log_name)
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
         # An empty ledger is replaced by another one whenever the topic is loaded.
-        return Position(layout.first_ledger, -1) if layout.ledgers else EARLIEST
+        return Position(managed_ledger.first_ledger, -1) if managed_ledger.ledgers else EARLIEST
 
     def read(
         self,
@@ -245,14 +245,14 @@ class PulsarTopicLog(PulsarSegmentLog):
 
         A transaction ends with a marker, for which a reader would wait until it asks the broker.
         """
-        pieces = self._admin.layout(segment.log_name).pieces(start, end)
+        pieces = self._admin.managed_ledger(segment.log_name).pieces(start, end)
         looked_at = 0
         for piece in reversed(pieces):
             for entry in range(piece.last, piece.first - 1, -1):
                 at = Position(piece.ledger, entry)
                 if looked_at == _HIDDEN_TAIL:
                     return at
-                if not self._heads.entry_head(segment.log_name, at).hidden:
+                if not self._headers.entry_header(segment.log_name, at).hidden:
                     return at
                 looked_at += 1
         return start
@@ -271,9 +271,9 @@ class PulsarTopicLog(PulsarSegmentLog):
                 "checkpoint"
             )
 
-    def _may_be_gone(self, layout: Layout, end: Position) -> bool:
+    def _may_be_gone(self, managed_ledger: ManagedLedger, end: Position) -> bool:
         # Pulsar's own retention may take a whole topic while somebody reads it from the beginning.
-        return layout.first_ledger > end.ledger
+        return managed_ledger.first_ledger > end.ledger
 
     # --- what is refused ------------------------------------------------------------------------
 
@@ -303,4 +303,4 @@ class PulsarTopicLog(PulsarSegmentLog):
 
     def _refuse(self, segment: SegmentRef) -> NoReturn:
         TopicName.of_any_domain(segment.topic).require_segmented()
-        raise AssertionError(f"{segment} is no topic of Pulsar's own domain")
+        raise AssertionError(f"{segment} is no native topic")

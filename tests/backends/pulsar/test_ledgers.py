@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_txn_spark.backends.pulsar import ledgers
-from pulsar_txn_spark.backends.pulsar.ledgers import Layout, Ledger
+from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.position import EARLIEST, Position
 
 some_ledgers = st.lists(
@@ -21,9 +21,9 @@ some_ledgers = st.lists(
 )
 
 
-def layout_of(found: tuple[Ledger, ...]) -> Layout:
+def managed_ledger_of(found: tuple[Ledger, ...]) -> ManagedLedger:
     last = Position(found[-1].id, found[-1].entries - 1) if found else EARLIEST
-    return Layout(found[0].id if found else -1, found, last, 0)
+    return ManagedLedger(found[0].id if found else -1, found, last, 0)
 
 
 def every_entry(found: tuple[Ledger, ...]) -> list[Position]:
@@ -34,7 +34,7 @@ def every_entry(found: tuple[Ledger, ...]) -> list[Position]:
 def test_pieces_are_the_entries_of_a_range(found: tuple[Ledger, ...], data: st.DataObject) -> None:
     where = st.sampled_from([EARLIEST, *every_entry(found), Position(1, -1), Position(99, 0)])
     start, end = data.draw(where), data.draw(where)
-    pieces = layout_of(found).pieces(start, end)
+    pieces = managed_ledger_of(found).pieces(start, end)
     inside = [position for position in every_entry(found) if start < position <= end]
     assert list(ledgers.positions(pieces)) == inside
     assert sum(piece.entries for piece in pieces) == len(inside)
@@ -49,7 +49,7 @@ def test_cuts_tile_the_entries_into_parts_that_are_not_empty(
     found: tuple[Ledger, ...], parts: int
 ) -> None:
     entries = len(every_entry(found))
-    pieces = layout_of(found).pieces(EARLIEST, Position(10**6, 0))
+    pieces = managed_ledger_of(found).pieces(EARLIEST, Position(10**6, 0))
     cuts = ledgers.cut(pieces, parts)
     assert len(cuts) == min(parts, entries)
     assert cuts[-1] == entries
@@ -65,8 +65,8 @@ def test_cuts_tile_the_entries_into_parts_that_are_not_empty(
 def test_limits_take_as_much_as_fits_and_at_least_one(
     found: tuple[Ledger, ...], mean: float, messages: int | None, size: int | None
 ) -> None:
-    pieces = layout_of(found).pieces(EARLIEST, Position(10**6, 0))
-    taken = ledgers.take(pieces, mean, messages, size)
+    pieces = managed_ledger_of(found).pieces(EARLIEST, Position(10**6, 0))
+    taken = ledgers.entries_within(pieces, mean, messages, size)
     each = [one.bytes / one.entries for one in found for _ in range(one.entries)]
     assert 1 <= taken <= len(each)
 
@@ -89,21 +89,29 @@ def stats(lac: str, *found: tuple[int, int, int], current: int = 0) -> dict[str,
 
 
 def test_the_open_ledger_is_as_long_as_the_last_confirmed_entry_says() -> None:
-    layout = Layout.of(stats("9:4", (7, 3, 300), (9, 0, 0), current=500))
-    assert layout.ledgers == (Ledger(7, 3, 300), Ledger(9, 5, 500))
-    assert layout.last == (9, 4)
+    managed_ledger = ManagedLedger.of(stats("9:4", (7, 3, 300), (9, 0, 0), current=500))
+    assert managed_ledger.ledgers == (Ledger(7, 3, 300), Ledger(9, 5, 500))
+    assert managed_ledger.last == (9, 4)
 
 
 def test_the_last_entry_is_in_an_earlier_ledger_when_the_last_one_is_empty() -> None:
-    assert Layout.of(stats("25:-1", (19, 5, 50), (20, 3, 30))).last == (20, 2)
-    assert Layout.of(stats("20:2", (19, 5, 50), (20, 3, 30), (25, 0, 0))).last == (20, 2)
+    assert ManagedLedger.of(stats("25:-1", (19, 5, 50), (20, 3, 30))).last == (20, 2)
+    assert ManagedLedger.of(stats("20:2", (19, 5, 50), (20, 3, 30), (25, 0, 0))).last == (20, 2)
 
 
 def test_a_topic_without_entries_begins_with_its_empty_ledger() -> None:
-    layout = Layout.of(stats("13:-1", (13, 0, 0)))
-    assert (layout.first_ledger, layout.ledgers, layout.last) == (13, (), EARLIEST)
+    managed_ledger = ManagedLedger.of(stats("13:-1", (13, 0, 0)))
+    assert (managed_ledger.first_ledger, managed_ledger.ledgers, managed_ledger.last) == (
+        13,
+        (),
+        EARLIEST,
+    )
 
 
 def test_the_last_entry_is_known_also_when_it_is_gone() -> None:
-    layout = Layout.of(stats("20:2", (25, 0, 0)))
-    assert (layout.first_ledger, layout.ledgers, layout.last) == (25, (), (20, 2))
+    managed_ledger = ManagedLedger.of(stats("20:2", (25, 0, 0)))
+    assert (managed_ledger.first_ledger, managed_ledger.ledgers, managed_ledger.last) == (
+        25,
+        (),
+        (20, 2),
+    )

@@ -16,8 +16,8 @@ import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.backends.pulsar.admin_api import EntryHead, PulsarAdmin, TransactionState
-from pulsar_txn_spark.backends.pulsar.ledgers import Layout
+from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin, TransactionState
+from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import SEGMENT_PROPERTY, PulsarSegmentLog, _Holes
 from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
 from pulsar_txn_spark.engine.components import runtime
@@ -48,10 +48,10 @@ TOPIC = TopicName.of_any_domain(NAME)
 REF = SegmentRef(NAME, NAME, NAME)
 
 
-def layout(*ledgers: tuple[int, int]) -> Layout:
-    """Return a layout of ledgers with so many entries; the last one is open."""
+def managed_ledger_of(*ledgers: tuple[int, int]) -> ManagedLedger:
+    """Return a managed ledger of ledgers with so many entries; the last one is open."""
     number, entries = ledgers[-1]
-    return Layout.of(
+    return ManagedLedger.of(
         {
             "lastConfirmedEntry": f"{number}:{entries - 1}",
             "currentLedgerSize": 10 * entries,
@@ -67,17 +67,19 @@ class Admin:
     def __init__(self) -> None:
         self.counts: dict[str, int | None] = {NAME: 0}
         self.properties_of: dict[str, dict[str, str]] = {}
-        self.layouts: dict[str, Layout] = {}
+        self.managed_ledgers: dict[str, ManagedLedger] = {}
         self.states: list[TransactionState | Exception | None] = [ready(Position(9, 9))]
         self.hidden: set[Position] = set()
         self.scalable: set[str] = set()
-        self.chunks: dict[Position, EntryHead] = {}
+        self.chunks: dict[Position, EntryHeader] = {}
 
     def chunked(self, message: str, *entries: int, of: int = 0) -> None:
         """Let entries of ledger 6 be the chunks of a message; `of` if some are still to come."""
         for chunk, entry in enumerate(entries):
-            head = EntryHead(hidden=False, message=message, chunk=chunk, chunks=of or len(entries))
-            self.chunks[Position(6, entry)] = head
+            header = EntryHeader(
+                hidden=False, message=message, chunk=chunk, chunks=of or len(entries)
+            )
+            self.chunks[Position(6, entry)] = header
 
     def partitions(self, topic: str) -> int | None:
         return self.counts.get(topic)
@@ -85,8 +87,8 @@ class Admin:
     def properties(self, topic: str) -> dict[str, str] | None:
         return self.properties_of.get(topic, {})
 
-    def layout(self, topic: str) -> Layout:
-        return self.layouts[topic]
+    def managed_ledger(self, topic: str) -> ManagedLedger:
+        return self.managed_ledgers[topic]
 
     def transactions_of(self, _topic: str, **_how: bool) -> TransactionState | None:
         found = self.states.pop(0) if len(self.states) > 1 else self.states[0]
@@ -97,21 +99,21 @@ class Admin:
     def settled_transactions_of(self, topic: str) -> TransactionState | None:
         return PulsarAdmin.settled_transactions_of(self, topic)  # type: ignore[arg-type]
 
-    def entry_head(self, _topic: str, position: Position) -> EntryHead:
-        plain = EntryHead(hidden=position in self.hidden, message="", chunk=0, chunks=1)
+    def entry_header(self, _topic: str, position: Position) -> EntryHeader:
+        plain = EntryHeader(hidden=position in self.hidden, message="", chunk=0, chunks=1)
         return self.chunks.get(position, plain)
 
     def between(
         self, topic: str, start: Position, end: Position
-    ) -> Iterator[tuple[Position, EntryHead]]:
+    ) -> Iterator[tuple[Position, EntryHeader]]:
         for entry in range(start.entry + 1, end.entry):
-            yield Position(6, entry), self.entry_head(topic, Position(6, entry))
+            yield Position(6, entry), self.entry_header(topic, Position(6, entry))
 
     def has_scalable(self, _tenant: str, _namespace: str, name: str) -> bool:
         return name in self.scalable
 
     def topics(self, _tenant: str, _namespace: str) -> list[str]:
-        return sorted(self.layouts)
+        return sorted(self.managed_ledgers)
 
 
 def ready(position: Position) -> TransactionState:
@@ -129,7 +131,7 @@ def log(admin: Admin) -> PulsarTopicLog:
     with mock.patch("pulsar_txn_spark.backends.pulsar.log.PulsarSegmentLog.__init__"):
         PulsarTopicLog.__init__(found, mock.Mock(admin_url="http://broker"))
     found._config = mock.Mock(admin_url="http://broker")
-    found._admin = found._heads = admin  # type: ignore[assignment]
+    found._admin = found._headers = admin  # type: ignore[assignment]
     found._transport = mock.Mock(partitions=lambda topic, ask_admin: ask_admin(topic))
     found._origins = {}
     found._lock = mock.MagicMock()
@@ -142,7 +144,7 @@ def log(admin: Admin) -> PulsarTopicLog:
 def test_a_topic_is_read_up_to_where_pulsars_own_transactions_let_readers(
     log: PulsarTopicLog, admin: Admin
 ) -> None:
-    admin.layouts[NAME] = layout((6, 8))
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 8))
     admin.states = [ready(Position(6, 2))]
     assert log.last_confirmed(REF) == Position(6, 2)
     admin.states = [ready(Position(6, 7))]
@@ -152,13 +154,13 @@ def test_a_topic_is_read_up_to_where_pulsars_own_transactions_let_readers(
 def test_a_broker_without_transactions_lets_read_up_to_the_last_entry(
     log: PulsarTopicLog, admin: Admin
 ) -> None:
-    admin.layouts[NAME] = layout((6, 8))
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 8))
     admin.states = [None]
     assert log.last_confirmed(REF) == Position(6, 7)
 
 
 def test_a_topic_that_is_being_loaded_is_waited_for(log: PulsarTopicLog, admin: Admin) -> None:
-    admin.layouts[NAME] = layout((6, 8))
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 8))
     # Until it knows, a broker names the last entry, whatever is undecided before it.
     recovering = TransactionState("Initializing", Position(6, 7), 0)
     admin.states = [SegmentNotFoundError("not loaded"), recovering, ready(Position(6, 3))]
@@ -168,7 +170,7 @@ def test_a_topic_that_is_being_loaded_is_waited_for(log: PulsarTopicLog, admin: 
 def test_a_topic_that_does_not_say_how_far_it_may_be_read_is_not_read(
     log: PulsarTopicLog, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admin.layouts[NAME] = layout((6, 8))
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 8))
     admin.states = [TransactionState("Initializing", EARLIEST, 0)]
     clock = itertools.count(0, 20)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
@@ -180,11 +182,11 @@ def test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one(
     log: PulsarTopicLog, admin: Admin
 ) -> None:
     # When the closed one is gone, nobody knows any more that it had no further entry.
-    admin.layouts[NAME] = layout((6, 8), (12, 0))
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 8), (12, 0))
     admin.states = [ready(Position(6, 7))]
     end = log.last_confirmed(REF)
     assert end == Position(12, -1)
-    admin.layouts[NAME] = layout((12, 3))
+    admin.managed_ledgers[NAME] = managed_ledger_of((12, 3))
     assert log.trimmed_to(REF) <= end
     log._check_whole(REF, end, Position(12, 2))
 
@@ -192,7 +194,7 @@ def test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one(
 def test_what_an_open_transaction_holds_is_no_end_of_a_ledger(
     log: PulsarTopicLog, admin: Admin
 ) -> None:
-    admin.layouts[NAME] = layout((6, 8), (12, 0))
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 8), (12, 0))
     admin.states = [ready(Position(6, 3))]
     assert log.last_confirmed(REF) == Position(6, 3)
 
@@ -201,13 +203,13 @@ def test_what_an_open_transaction_holds_is_no_end_of_a_ledger(
 
 
 def test_data_that_the_broker_deleted_unread_is_reported(log: PulsarTopicLog, admin: Admin) -> None:
-    admin.layouts[NAME] = layout((12, 3))
+    admin.managed_ledgers[NAME] = managed_ledger_of((12, 3))
     with pytest.raises(DataLossError, match=r"rows of \(6:3, 12:2\].*retention"):
         log._check_whole(REF, Position(6, 3), Position(12, 2))
 
 
 def test_from_the_beginning_means_from_whatever_is_there(log: PulsarTopicLog, admin: Admin) -> None:
-    admin.layouts[NAME] = layout((12, 3))
+    admin.managed_ledgers[NAME] = managed_ledger_of((12, 3))
     log._check_whole(REF, EARLIEST, Position(12, 2))
     assert log.trimmed_to(REF) == Position(12, -1)
 
@@ -216,7 +218,7 @@ def test_an_empty_topic_that_is_loaded_again_has_lost_nothing(
     log: PulsarTopicLog, admin: Admin
 ) -> None:
     for ledger in (6, 9):
-        admin.layouts[NAME] = layout((ledger, 0))
+        admin.managed_ledgers[NAME] = managed_ledger_of((ledger, 0))
         admin.states = [ready(Position(ledger, -1))]
         assert log.trimmed_to(REF) == EARLIEST
         assert log.last_confirmed(REF) == EARLIEST
@@ -225,7 +227,7 @@ def test_an_empty_topic_that_is_loaded_again_has_lost_nothing(
 def test_markers_at_the_end_of_a_range_are_not_waited_for(
     log: PulsarTopicLog, admin: Admin
 ) -> None:
-    admin.layouts[NAME] = layout((6, 8))
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 8))
     admin.hidden = {Position(6, 6), Position(6, 7)}
     assert log._last_delivered(REF, EARLIEST, Position(6, 7)) == Position(6, 5)
     assert log._last_delivered(REF, Position(6, 5), Position(6, 7)) == Position(6, 5)
@@ -234,10 +236,10 @@ def test_markers_at_the_end_of_a_range_are_not_waited_for(
 def test_a_range_ends_before_a_message_of_which_chunks_are_still_to_come(
     log: PulsarTopicLog, admin: Admin
 ) -> None:
-    admin.layouts[NAME] = layout((6, 8))
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 8))
     admin.chunked("m", 6, 7, of=3)
     assert log.last_confirmed(REF) == Position(6, 5)
-    admin.layouts[NAME] = layout((6, 9))
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 9))
     admin.chunked("m", 6, 7, 8)
     assert log.last_confirmed(REF) == Position(6, 8)
 
@@ -308,7 +310,7 @@ def test_a_pattern_finds_topics_of_one_namespace_without_those_of_the_system(
 ) -> None:
     base = "persistent://public/default/"
     for name in ("a-partition-0", "a-partition-1", "b", "__change_events", "c--1--0000-ffff-0"):
-        admin.layouts[base + name] = layout((1, 0))
+        admin.managed_ledgers[base + name] = managed_ledger_of((1, 0))
     admin.properties_of[base + "c--1--0000-ffff-0"] = {SEGMENT_PROPERTY: "public/default/c/1/x"}
     topics = Topics(mock.Mock(), mock.Mock(), log)
     assert [str(n) for n in topics.matching(base + ".*")] == [base + "a", base + "b"]
@@ -374,7 +376,7 @@ def reading(redis_path: str, redis_client: redis.Redis, log: PulsarTopicLog) -> 
     admin: Any = log._admin
     admin.counts[NAME] = 2
     for n in (0, 1):
-        admin.layouts[f"{NAME}-partition-{n}"] = layout((6 + n, 3))
+        admin.managed_ledgers[f"{NAME}-partition-{n}"] = managed_ledger_of((6 + n, 3))
     admin.states = [ready(Position(9, -1))]
     return Reading(redis_path, log)
 
@@ -389,7 +391,7 @@ def test_a_stream_goes_from_position_to_position_and_asks_the_store_for_no_gate(
     assert reading.batch() == [("t-partition-0", "6:-1", "6:2"), ("t-partition-1", "7:-1", "7:2")]
     admin: Any = reading.run.topics._pulsar_topics._admin  # type: ignore[union-attr]
     assert reading.batch() == []
-    admin.layouts[f"{NAME}-partition-1"] = layout((7, 5))
+    admin.managed_ledgers[f"{NAME}-partition-1"] = managed_ledger_of((7, 5))
     assert reading.batch() == [("t-partition-1", "7:2", "7:4")]
 
 
@@ -397,7 +399,7 @@ def test_a_partition_that_is_added_later_is_read_from_its_beginning(reading: Rea
     reading.batch()
     log: Any = reading.run.topics._pulsar_topics
     log._admin.counts[NAME] = 3
-    log._admin.layouts[f"{NAME}-partition-2"] = layout((8, 1))
+    log._admin.managed_ledgers[f"{NAME}-partition-2"] = managed_ledger_of((8, 1))
     log._topologies.clear()
     assert reading.batch() == [("t-partition-2", "-1:-1", "8:0")]
 
@@ -405,7 +407,7 @@ def test_a_partition_that_is_added_later_is_read_from_its_beginning(reading: Rea
 def test_a_stream_whose_topic_lost_unread_data_stops(reading: Reading) -> None:
     reading.batch()
     log: Any = reading.run.topics._pulsar_topics
-    log._admin.layouts[f"{NAME}-partition-0"] = layout((8, 2))
+    log._admin.managed_ledgers[f"{NAME}-partition-0"] = managed_ledger_of((8, 2))
     end = reading.stream.latestOffset(reading.at, ReadAllAvailable())
     [partition] = reading.stream.partitions(reading.at, end)
     # The task knows which batch it is: this one is not committed.
@@ -528,7 +530,7 @@ def test_where_one_may_not_ask_only_segments_are_read() -> None:
 
 def test_markers_and_aborted_entries_are_told_from_others() -> None:
     def hidden(status: int = 200, **headers: str) -> bool:
-        return answering(status, b"", **headers).entry_head(NAME, Position(6, 7)).hidden
+        return answering(status, b"", **headers).entry_header(NAME, Position(6, 7)).hidden
 
     assert not hidden()
     assert not hidden(X_Pulsar_txn_aborted="false")
@@ -543,8 +545,8 @@ def test_a_chunk_is_told_from_a_whole_message() -> None:
         "X_Pulsar_chunk_id": "1",
         "X_Pulsar_num_chunks_from_msg": "3",
     }
-    found = answering(200, b"", **headers).entry_head(NAME, Position(6, 7))
-    assert found == EntryHead(hidden=False, message="m", chunk=1, chunks=3)
+    found = answering(200, b"", **headers).entry_header(NAME, Position(6, 7))
+    assert found == EntryHeader(hidden=False, message="m", chunk=1, chunks=3)
 
 
 def test_policies_are_those_of_the_topic_whose_partition_it_is() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pulsar_txn_spark.backends.pulsar.admin_api import EntryHead
-from pulsar_txn_spark.backends.pulsar.ledgers import Layout, Ledger
+from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader
+from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
     ORIGIN_PROPERTY,
     SEGMENT_PROPERTY,
@@ -51,9 +51,9 @@ class FakeAdmin:
                 if Position(number, entries - 1) >= self.acknowledged or not entries
             }
 
-    def layout(self, _topic: str) -> Layout:
+    def managed_ledger(self, _topic: str) -> ManagedLedger:
         ledgers = tuple(Ledger(n, count, 100) for n, count in self.ledgers.items() if count)
-        return Layout(min(self.ledgers), ledgers, ledgers[-1].last, 0)
+        return ManagedLedger(min(self.ledgers), ledgers, ledgers[-1].last, 0)
 
     def properties(self, _topic: str) -> dict[str, str]:
         return dict(self.found)
@@ -75,9 +75,9 @@ class FakeAdmin:
     def trim_ledgers(self, _topic: str) -> None:
         self._maybe_die("trim")
 
-    def entry_head(self, _topic: str, position: Position) -> EntryHead:
+    def entry_header(self, _topic: str, position: Position) -> EntryHeader:
         published_ms = self.published.get(position.ledger)
-        return EntryHead(False, "", 0, 1, published_ms=published_ms)
+        return EntryHeader(False, "", 0, 1, published_ms=published_ms)
 
     def close(self) -> None:
         pass
@@ -92,7 +92,7 @@ def open_log(admin: FakeAdmin) -> PulsarSegmentLog:
     """Open the log as another process does: it remembers nothing."""
     log = PulsarSegmentLog(PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1"))
     fake: Any = admin
-    log._admin = log._heads = fake
+    log._admin = log._headers = fake
     return log
 
 

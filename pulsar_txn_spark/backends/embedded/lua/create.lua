@@ -1,4 +1,4 @@
--- Creates a segment's log. Again = no harm.
+-- Creates a segment's log. Idempotent.
 --
 -- KEYS[2]  {seg:<id>}:birth, the record of the segment's metadata; its field `retired` says that the
 --          segment was deleted: a log is never made anew under a used id (INV-12)

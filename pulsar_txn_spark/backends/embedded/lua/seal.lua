@@ -1,4 +1,4 @@
--- Seals a segment: no entry is appended after this step. Again = no harm.
+-- Seals a segment: no entry is appended after this step. Idempotent.
 --
 -- KEYS[1]  {seg:<id>}:log-state  (see create.lua)
 --

@@ -40,12 +40,12 @@ def reader_settings(config: PulsarConfig) -> dict[str, Any]:
     OptionError
         If one is unknown, refused or malformed.
     """
-    given = parse_passthrough("reader", dict(config.reader))
-    public = given.pop("crypto_public_key_path", "")
-    private = given.pop("crypto_private_key_path", "")
+    options = parse_passthrough("reader", dict(config.reader))
+    public = options.pop("crypto_public_key_path", "")
+    private = options.pop("crypto_private_key_path", "")
     if private:
-        given["crypto_key_reader"] = pulsar.CryptoKeyReader(public, private)
-    return given
+        options["crypto_key_reader"] = pulsar.CryptoKeyReader(public, private)
+    return options
 
 
 def _values(messages: _Messages, _position: Position, _size: int) -> list[bytes | None]:
@@ -189,11 +189,11 @@ class EntryFeed:
         SegmentLogUnavailableError
             If nothing comes in time.
         """
-        head = self._message()
-        if head is None:
+        first = self._message()
+        if first is None:
             return None
-        position, size = _head_of_entry(head, previous, self._segment)
-        messages = [head]
+        position, size = _begin_of_entry(first, previous, self._segment)
+        messages = [first]
         if size > 1:
             messages += self._messages(size - 1)
             _check_tail(messages[-1], position, size, self._segment)
@@ -252,7 +252,7 @@ def _id_of(message: Any) -> MessageIdData:
     return MessageIdData.FromString(message.message_id().serialize())
 
 
-def _head_of_entry(message: Any, previous: Position, segment: SegmentRef) -> tuple[Position, int]:
+def _begin_of_entry(message: Any, previous: Position, segment: SegmentRef) -> tuple[Position, int]:
     """Return an entry's position and batch size from its first message."""
     message_id = message.message_id()
     position = Position(message_id.ledger_id(), message_id.entry_id())

@@ -72,9 +72,9 @@ class WriterSettings(EntrySettings):
         OptionError
             If one is unknown, refused or malformed.
         """
-        given = parse_passthrough("producer", dict(config.producer))
-        pending = given.get("max_pending_messages", 2 * IN_FLIGHT_BYTES // _ROW_OVERHEAD_BYTES)
-        timeout_ms = given.get("send_timeout_millis", SEND_TIMEOUT_MS)
+        options = parse_passthrough("producer", dict(config.producer))
+        pending = options.get("max_pending_messages", 2 * IN_FLIGHT_BYTES // _ROW_OVERHEAD_BYTES)
+        timeout_ms = options.get("send_timeout_millis", SEND_TIMEOUT_MS)
         producer: dict[str, Any] = {
             "send_timeout_millis": timeout_ms,
             "max_pending_messages": pending,
@@ -85,19 +85,19 @@ class WriterSettings(EntrySettings):
             "batching_max_allowed_size_in_bytes": _OUT_OF_REACH,
             "batching_max_publish_delay_ms": _NEVER_MS,
             "compression_type": getattr(
-                pulsar.CompressionType, _COMPRESSION[given.get("compression_type", "NONE")]
+                pulsar.CompressionType, _COMPRESSION[options.get("compression_type", "NONE")]
             ),
         }
-        if "encryption_key" in given:
-            producer["encryption_key"] = given["encryption_key"]
+        if "encryption_key" in options:
+            producer["encryption_key"] = options["encryption_key"]
             producer["crypto_key_reader"] = pulsar.CryptoKeyReader(
-                given["crypto_public_key_path"], given.get("crypto_private_key_path", "")
+                options["crypto_public_key_path"], options.get("crypto_private_key_path", "")
             )
         # Half of the client's queue, so that a full one always has an entry to send.
-        rows = min(given.get("batching_max_messages", ENTRY_ROWS), max(1, pending // 2))
+        rows = min(options.get("batching_max_messages", ENTRY_ROWS), max(1, pending // 2))
         return cls(
             producer=producer,
-            entry_bytes=given.get("batching_max_bytes", ENTRY_BYTES),
+            entry_bytes=options.get("batching_max_bytes", ENTRY_BYTES),
             entry_rows=rows,
             timeout_s=timeout_ms / 1000 + _GRACE_SECONDS,
         )

@@ -82,10 +82,10 @@ def encode(rows: pa.RecordBatch) -> EncodedRows:
     metadata_bytes = np.zeros(count, np.int64)
     for piece in pieces:
         metadata_bytes += lengths(piece)
-    head = pa.Array.from_buffers(
+    prefix = pa.Array.from_buffers(
         pa.binary(4), count, [None, pa.py_buffer(metadata_bytes.astype(">u4").tobytes())]
     ).cast(pa.binary())
-    joined = _join([head, *pieces, pc.fill_null(value, b"")])
+    joined = _join([prefix, *pieces, pc.fill_null(value, b"")])
     return EncodedRows(joined.buffers()[2] or pa.py_buffer(b""), _offsets(joined))
 
 
@@ -128,10 +128,10 @@ def _where(condition: pa.Array, text: bytes) -> pa.Array:
 
 def _key(column: pa.Array) -> list[pa.Array]:
     text = _as_text(column)
-    head = _tagged(_KEY, lengths(text))
+    prefix = _tagged(_KEY, lengths(text))
     if column.null_count:
-        head = pc.if_else(column.is_valid(), head, pa.scalar(b"", pa.binary()))
-    return [head, pc.fill_null(text, b"")]
+        prefix = pc.if_else(column.is_valid(), prefix, pa.scalar(b"", pa.binary()))
+    return [prefix, pc.fill_null(text, b"")]
 
 
 def _binary_keys(column: pa.Array) -> pa.Array | None:

@@ -49,8 +49,8 @@ def encode_command(command: BaseCommand) -> bytes:
 
 def encode_send(command: BaseCommand, metadata: MessageMetadata, payload: bytes) -> list[bytes]:
     """Return the frame of a SEND in pieces; the payload is not copied."""
-    encoded, head = command.SerializeToString(), metadata.SerializeToString()
-    checked = _SIZE.pack(len(head)) + head
+    encoded, header = command.SerializeToString(), metadata.SerializeToString()
+    checked = _SIZE.pack(len(header)) + header
     checksum = google_crc32c.extend(google_crc32c.value(checked), payload)
     size = 4 + len(encoded) + _CHECKED.size + len(checked) + len(payload)
     front = _FRAME.pack(size, len(encoded)) + encoded + _CHECKED.pack(CHECKSUM_MAGIC, checksum)
@@ -115,13 +115,13 @@ class FrameParser:
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self._held = bytearray()
+        self._buffered = bytearray()
         self._broken: FrameError | None = None
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """Return how much of an incomplete frame is held."""
-        return len(self._held)
+        return len(self._buffered)
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
         """Yield the frames that `data` completes.
@@ -133,24 +133,24 @@ class FrameParser:
         """
         if self._broken is not None:
             raise self._broken
-        self._held += data
+        self._buffered += data
         at = 0
         try:
-            while len(self._held) - at >= _SIZE.size:
+            while len(self._buffered) - at >= _SIZE.size:
                 size = self._frame_size(at)
-                if len(self._held) - at - _SIZE.size < size:
+                if len(self._buffered) - at - _SIZE.size < size:
                     break
-                frame = _frame(bytes(memoryview(self._held)[at + 4 : at + 4 + size]))
+                frame = _frame(bytes(memoryview(self._buffered)[at + 4 : at + 4 + size]))
                 at += _SIZE.size + size
                 yield frame
         except FrameError as broken:
             self._broken = broken
             raise
         finally:
-            del self._held[:at]
+            del self._buffered[:at]
 
     def _frame_size(self, at: int) -> int:
-        size: int = _SIZE.unpack_from(self._held, at)[0]
+        size: int = _SIZE.unpack_from(self._buffered, at)[0]
         if not _SIZE.size < size <= self.max_frame_bytes:
             raise FrameError(
                 f"expected a frame of {_SIZE.size + 1} to {self.max_frame_bytes} bytes, found one "

@@ -78,12 +78,12 @@ class WireWriterSettings(EntrySettings):
         OptionError
             If one is unknown, refused or malformed.
         """
-        given = parse_passthrough("producer", dict(config.producer))
+        options = parse_passthrough("producer", dict(config.producer))
         return cls(
-            entry_bytes=given.get("batching_max_bytes", ENTRY_BYTES),
-            entry_rows=given.get("batching_max_messages", ENTRY_ROWS),
-            compression=NUMBERS[given.get("compression_type", "NONE")],
-            timeout_s=given.get("send_timeout_millis", SEND_TIMEOUT_MS) / 1000,
+            entry_bytes=options.get("batching_max_bytes", ENTRY_BYTES),
+            entry_rows=options.get("batching_max_messages", ENTRY_ROWS),
+            compression=NUMBERS[options.get("compression_type", "NONE")],
+            timeout_s=options.get("send_timeout_millis", SEND_TIMEOUT_MS) / 1000,
         )
 
 

@@ -91,11 +91,11 @@ class WireReaderSettings:
         OptionError
             If one is unknown, refused or malformed.
         """
-        given = parse_passthrough("reader", dict(config.reader))
+        options = parse_passthrough("reader", dict(config.reader))
         return cls(
-            max_permits=given.get("receiver_queue_size", _MAX_PERMITS),
-            subscription=given.get("subscription_role_prefix", "") + _SUBSCRIPTION,
-            consumer=given.get("reader_name", ""),
+            max_permits=options.get("receiver_queue_size", _MAX_PERMITS),
+            subscription=options.get("subscription_role_prefix", "") + _SUBSCRIPTION,
+            consumer=options.get("reader_name", ""),
         )
 
 
@@ -130,7 +130,7 @@ class _Subscription:
         self._limit_bytes = limit_bytes
         self._changed = threading.Condition()
         self._queue: collections.deque[tuple[Position, bytes]] = collections.deque()
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self._over: RefusedError | None = None
 
     def on_message(self, delivery: CommandMessage, body: bytes) -> None:
@@ -138,11 +138,11 @@ class _Subscription:
         with self._changed:
             if self._over is not None:
                 return
-            if self._queue and self._held_bytes + len(body) > self._limit_bytes:
+            if self._queue and self._buffered_bytes + len(body) > self._limit_bytes:
                 self._over = RefusedError("Disconnected", "more came than fits into memory")
             else:
                 self._queue.append((Position(*positive_id(delivery.message_id)), body))
-                self._held_bytes += len(body)
+                self._buffered_bytes += len(body)
             self._changed.notify()
 
     def on_lost(self, why: RefusedError) -> None:
@@ -151,7 +151,7 @@ class _Subscription:
             self._over = self._over or why
             self._changed.notify()
 
-    def take(self, timeout_s: float) -> tuple[Position, bytes] | None:
+    def poll(self, timeout_s: float) -> tuple[Position, bytes] | None:
         """Return the next entry, None if none comes in time.
 
         Raises
@@ -163,7 +163,7 @@ class _Subscription:
             self._changed.wait_for(lambda: self._queue or self._over, timeout_s)
             if self._queue:
                 taken = self._queue.popleft()
-                self._held_bytes -= len(taken[1])
+                self._buffered_bytes -= len(taken[1])
                 return taken
             if self._over is not None:
                 raise self._over
@@ -217,7 +217,7 @@ class WireEntryFeed:
         nothing_more = False
         while True:
             try:
-                taken = self._subscription.take(0 if nothing_more else self._settings.poll_s)
+                taken = self._subscription.poll(0 if nothing_more else self._settings.poll_s)
                 if taken is None:
                     if nothing_more:
                         return None
@@ -382,7 +382,7 @@ class EntryRows:
         self._max_rows = max_rows
         self._segment = segment
         self._schema = pa.schema([column for column in READ_SCHEMA if column.name in columns])
-        self._held: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._chunks: dict[str, _Chunks] = {}
 
@@ -417,7 +417,7 @@ class EntryRows:
             shown = _with(shown, batch_index=-1, batch_size=0)
         if whole.first is not None:
             shown = _with(shown, first_ledger=whole.first.ledger, first_entry=whole.first.entry)
-        self._held.append(shown)
+        self._batches.append(shown)
         self._rows += shown.num_rows
         self._bytes += shown.nbytes
 
@@ -426,13 +426,13 @@ class EntryRows:
         full = self._rows >= self._max_rows or self._bytes >= _BATCH_BYTES
         if not self._rows or not (full or everything):
             return
-        held, rows, self._held, self._rows, self._bytes = self._held, self._rows, [], 0, 0
+        batches, rows, self._batches, self._rows, self._bytes = self._batches, self._rows, [], 0, 0
         if not self._schema.names:  # only how many rows there are
             whole = pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
-        elif len(held) == 1:
-            (whole,) = held
+        elif len(batches) == 1:
+            (whole,) = batches
         else:
-            whole = pa.concat_batches(held)
+            whole = pa.concat_batches(batches)
         for start in range(0, rows, self._max_rows):
             yield whole.slice(start, self._max_rows)
 
@@ -502,8 +502,8 @@ def _decode(entry: WireEntry) -> pa.RecordBatch:
     )
     if metadata.HasField("partition_key"):
         row.partition_key = metadata.partition_key
-    head = row.SerializeToString()
-    found = batch.decode(b"".join((len(head).to_bytes(4), head, payload)), 1)
+    header = row.SerializeToString()
+    found = batch.decode(b"".join((len(header).to_bytes(4), header, payload)), 1)
     assert set(found.schema.names) <= set(ROW_SCHEMA.names)
     return found
 

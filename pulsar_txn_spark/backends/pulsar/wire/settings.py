@@ -108,14 +108,14 @@ class ConnectionSettings:
         reason = client_needed(config)
         if reason is not None:
             raise OptionError(f"the transport 'wire' does not speak {reason}: use 'client'")
-        given = parse_passthrough("client", dict(config.client))
+        options = parse_passthrough("client", dict(config.client))
         return cls(
             addresses=parse_addresses(service_url_of(config)),
-            credentials=given["credentials"],
-            tls_settings=TlsSettings.of(given),
-            listener_name=given.get("listener_name"),
-            connect_s=given.get("connection_timeout_ms", _CONNECT_MS) / 1000,
-            operation_s=given.get("operation_timeout_seconds", _OPERATION_SECONDS),
+            credentials=options["credentials"],
+            tls_settings=TlsSettings.of(options),
+            listener_name=options.get("listener_name"),
+            connect_s=options.get("connection_timeout_ms", _CONNECT_MS) / 1000,
+            operation_s=options.get("operation_timeout_seconds", _OPERATION_SECONDS),
         )
 
     @property

@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 
 from pulsar_txn_spark.backends.pulsar import log as pulsar_log
-from pulsar_txn_spark.backends.pulsar.admin_api import EntryHead, TransactionState
-from pulsar_txn_spark.backends.pulsar.ledgers import Layout, Ledger
+from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, TransactionState
+from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.errors import SegmentLogError, SegmentLogUnavailableError
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -17,7 +17,7 @@ from pulsar_txn_spark.segments.log import SegmentRef
 
 SEGMENT = SegmentRef("s", "topic://public/default/t", "persistent://public/default/s")
 END = Position(3, 2)
-PLAIN, HIDDEN = EntryHead(False, "", 0, 1), EntryHead(True, "", 0, 1)
+PLAIN, HIDDEN = EntryHeader(False, "", 0, 1), EntryHeader(True, "", 0, 1)
 
 
 class Entry(NamedTuple):
@@ -25,10 +25,10 @@ class Entry(NamedTuple):
     producer_name: str = "w"
 
 
-def layout(entries: int) -> Layout:
+def managed_ledger_of(entries: int) -> ManagedLedger:
     """Return a topic of one ledger."""
     ledgers = (Ledger(3, entries, 100),) if entries else ()
-    return Layout(3, ledgers, Position(3, entries - 1) if entries else EARLIEST, entries, 3)
+    return ManagedLedger(3, ledgers, Position(3, entries - 1) if entries else EARLIEST, entries, 3)
 
 
 class Broker:
@@ -37,18 +37,18 @@ class Broker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 0.0)
         self.state: TransactionState | None = None
-        self.heads: dict[Position, EntryHead] = {}
-        self.layouts = [layout(3)]
+        self.headers: dict[Position, EntryHeader] = {}
+        self.managed_ledgers = [managed_ledger_of(3)]
         self.shown: list[Entry | None] = []
         self.rows: list[Entry] = []
         self.log = PulsarSegmentLog.__new__(PulsarSegmentLog)
         admin = mock.Mock()
         admin.settled_transactions_of.side_effect = lambda *_, **__: self.state
-        admin.layout.side_effect = self._layout
+        admin.managed_ledger.side_effect = self._managed_ledger
         self.log._admin = admin
-        self.log._heads = mock.Mock()
-        self.log._heads.entry_head.side_effect = lambda _, at: self.heads.get(at, PLAIN)
-        self.log._heads.between.side_effect = lambda *_: ()
+        self.log._headers = mock.Mock()
+        self.log._headers.entry_header.side_effect = lambda _, at: self.headers.get(at, PLAIN)
+        self.log._headers.between.side_effect = lambda *_: ()
         self.log._transport = mock.Mock(drops_chunks=True)
         feed = self.log._transport.feed.return_value
         feed.next_entry.side_effect = lambda _: self.shown.pop(0) if self.shown else None
@@ -58,8 +58,12 @@ class Broker:
         for name in ("_check_process", "_check_exists", "_check_whole"):
             monkeypatch.setattr(self.log, name, mock.Mock())
 
-    def _layout(self, _topic: str) -> Layout:
-        return self.layouts.pop(0) if len(self.layouts) > 1 else self.layouts[0]
+    def _managed_ledger(self, _topic: str) -> ManagedLedger:
+        return (
+            self.managed_ledgers.pop(0)
+            if len(self.managed_ledgers) > 1
+            else self.managed_ledgers[0]
+        )
 
     def read(self) -> list[int]:
         """Read the range, and return which entries came."""
@@ -109,11 +113,11 @@ def test_a_broker_that_is_late_is_waited_for(
 def test_a_broker_that_knows_no_such_entries_yet_is_waited_for_and_then_named(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.layouts = [layout(0)]
+    broker.managed_ledgers = [managed_ledger_of(0)]
     with pytest.raises(SegmentLogUnavailableError, match=r"although 3:2 is there or was"):
         broker.read()
     monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 60.0)
-    broker.layouts = [layout(0), layout(0), layout(3)]
+    broker.managed_ledgers = [managed_ledger_of(0), managed_ledger_of(0), managed_ledger_of(3)]
     broker.shown = [None, None, *(Entry(Position(3, entry)) for entry in range(3))]
     assert broker.read() == [0, 1, 2]
 
@@ -123,14 +127,14 @@ def test_a_range_of_which_nothing_is_to_be_seen_ends(
     broker: Broker, max_read: Position | None
 ) -> None:
     broker.state = None if max_read is None else TransactionState("Ready", max_read, 1)
-    broker.heads = {Position(3, entry): HIDDEN for entry in range(3)}
+    broker.headers = {Position(3, entry): HIDDEN for entry in range(3)}
     assert broker.read() == []
 
 
 def test_what_is_hidden_at_the_end_is_no_reason_to_wait_and_what_lies_before_it_is(
     broker: Broker,
 ) -> None:
-    broker.heads[Position(3, 2)] = HIDDEN
+    broker.headers[Position(3, 2)] = HIDDEN
     broker.shown = [Entry(Position(3, 0)), Entry(Position(3, 1))]
     assert broker.read() == [0, 1]
     broker.shown = [Entry(Position(3, 0))]
@@ -143,11 +147,11 @@ def test_a_message_whose_last_chunk_lies_behind_the_range_is_no_reason_to_wait(
 ) -> None:
     broker.shown = [Entry(Position(3, 0))]
     for chunk in (0, 1):
-        broker.heads[Position(3, 1 + chunk)] = EntryHead(False, "m", chunk, 3)
+        broker.headers[Position(3, 1 + chunk)] = EntryHeader(False, "m", chunk, 3)
     assert broker.read() == [0]
 
 
 def test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped(broker: Broker) -> None:
-    broker.heads[Position(3, 0)] = EntryHead(False, "m", 1, 3)
+    broker.headers[Position(3, 0)] = EntryHeader(False, "m", 1, 3)
     with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 3:0.*Nothing was skipped"):
         broker.read()

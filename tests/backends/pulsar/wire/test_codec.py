@@ -180,7 +180,7 @@ def test_frames_come_back_in_whatever_pieces_they_arrive(contents: list[bytes], 
     parser, found = FrameParser(LIMIT), []
     for at in range(0, len(stream), step):
         found += list(parser.feed(stream[at : at + step]))
-    assert parser.held_bytes == 0
+    assert parser.buffered_bytes == 0
     assert found.pop().command.type == BaseCommand.PING
     for frame, content in zip(found, contents, strict=True):
         metadata, payload = frames.decode_entry(frame.body)
@@ -195,7 +195,7 @@ def test_noise_is_refused_in_bounded_memory(noise: bytes, step: int) -> None:
         for at in range(0, len(noise), step):
             for frame in parser.feed(noise[at : at + step]):
                 frames.decode_entry(frame.body)
-            assert parser.held_bytes <= 104
+            assert parser.buffered_bytes <= 104
     except FrameError:
         pass
 
@@ -241,7 +241,7 @@ def test_a_damaged_stream_gives_the_frames_before_the_damage_and_never_a_wrong_e
         for at in range(0, len(stream), step):
             # One by one: those before an error count too.
             found.extend(parser.feed(stream[at : at + step]))
-            assert parser.held_bytes <= 512 + 4
+            assert parser.buffered_bytes <= 512 + 4
     except FrameError:
         with pytest.raises(FrameError):  # nothing is read on behind the damage
             list(parser.feed(pieces[0]))

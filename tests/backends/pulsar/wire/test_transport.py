@@ -474,7 +474,7 @@ def test_prefetched_bytes_are_bounded_even_where_sizes_jump(
     most, previous, count = 0, EARLIEST, 0
     while (entry := feed.next_entry(previous)) is not None:
         previous, count = entry.position, count + 1
-        most = max(most, feed._subscription._held_bytes)
+        most = max(most, feed._subscription._buffered_bytes)
     assert count == 240
     assert most <= 4 * 50_000
     assert broker.count(BaseCommand.SUBSCRIBE) > 1  # the jump was misjudged, and survived
