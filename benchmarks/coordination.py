@@ -200,7 +200,7 @@ def _latencies(bench: StoreBench, *, crash: bool) -> list[float]:
 
 def _wait_and_look(path: str, segment: str, writer: Connection) -> None:
     """Run as a process: wait for events, look, and tell when a position became readable."""
-    store = RedisStore(lambda: connection.connect(StoreConfig(path=path)))
+    store = RedisStore(connection.connect(StoreConfig(path=path)))
     buffer = MetadataTransactionBuffer(TransactionCoordinator(store))
     # No recheck: a wake-up that is lost would show as a run that never ends.
     with SegmentWatcher(store, [segment], recheck_ms=3_600_000) as watcher:

@@ -25,7 +25,7 @@ class StoreBench:
 
     def store(self) -> RedisStore:
         """Return a store as a process sees it that remembers nothing."""
-        return RedisStore(lambda: connection.connect(StoreConfig(path=self.path)))
+        return RedisStore(connection.connect(StoreConfig(path=self.path)))
 
 
 @contextmanager

@@ -130,7 +130,6 @@ def _configurations(given: dict[str, str]) -> list[Any]:
         options.pulsar,
         WriteJob(options, "nonce", None),
         SegmentPartition(
-            options,
             ref,
             EARLIEST,
             Position(1, 1),

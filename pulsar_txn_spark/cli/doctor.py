@@ -121,7 +121,7 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
     try:
         findings += _durability(options)
         config = options.store
-        store = RedisStore(lambda: connect(config), config.coordinators)
+        store = RedisStore(connect(config), config.coordinators)
         findings.append(_schema(store))
         topologies = _topologies(store)
         findings += _transactions(store)

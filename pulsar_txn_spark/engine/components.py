@@ -21,7 +21,7 @@ from pulsar_txn_spark.segments.retention import RetentionSweep
 from pulsar_txn_spark.segments.scaler import Scaler
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.records import EndedBy, TxnId
-from pulsar_txn_spark.store.redis.connection import connect
+from pulsar_txn_spark.store.redis.connection import Client, connect
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.sweeper import (
@@ -82,25 +82,25 @@ def runtime(options: Options) -> Runtime:
     with _lock:
         found = _opened.get(key)
         if found is None:
-            found = _opened[key] = _open(options.store, options.pulsar)
+            found = _opened[key] = _open(connect(options.store), options)
     return found
 
 
-def _open(store_config: StoreConfig, pulsar_config: PulsarConfig | None) -> Runtime:
-    store = RedisStore(lambda: connect(store_config), store_config.coordinators)
+def _open(client: Client, options: Options) -> Runtime:
+    store = RedisStore(client, options.store.coordinators)
     # Each backend is imported where it is chosen: a worker does not load the other one's library.
     log: SegmentLog
     pulsar_topics: PulsarTopics | None = None
-    if pulsar_config is None:
+    if options.pulsar is None:
         from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 
-        log = EmbeddedSegmentLog(connect(store_config))
+        log = EmbeddedSegmentLog(client)
     else:
         from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
         from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
 
-        log = PulsarSegmentLog(pulsar_config)
-        pulsar_topics = PulsarTopicLog(pulsar_config)
+        log = PulsarSegmentLog(options.pulsar)
+        pulsar_topics = PulsarTopicLog(options.pulsar)
     return assemble(store, log, pulsar_topics)
 
 

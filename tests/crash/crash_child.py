@@ -51,7 +51,7 @@ class Driver:
 
     def __init__(self, path: str, checkpoint: Path) -> None:
         client = connect(StoreConfig(path=path))
-        self.store = RedisStore(lambda: client)
+        self.store = RedisStore(client)
         self.log = EmbeddedSegmentLog(client)
         self.topics = Topics(self.store, self.log)
         self.coordinator = TransactionCoordinator(self.store)
@@ -185,7 +185,7 @@ def acknowledge(
     os.environ.update(environment)
     steps._faults = steps.Fault.all_from_environment()
     client = connect(StoreConfig(path=path))
-    coordinator = TransactionCoordinator(RedisStore(lambda: client))
+    coordinator = TransactionCoordinator(RedisStore(client))
     txn = coordinator.new_txn("nonce", timeout_ms=TIMEOUT_MS)
     intervals = [AckInterval(nth_message(n - 1), nth_message(n)) for n in range(2, MESSAGES + 1, 2)]
     acks = MetadataPendingAckStore(coordinator)

@@ -66,7 +66,7 @@ class World:
     def __init__(self, path: str) -> None:
         self.client: Any = connect(StoreConfig(path=path))
         self.log: Any = None
-        self.run = assemble(RedisStore(lambda: self.client), EmbeddedSegmentLog(self.client))
+        self.run = assemble(RedisStore(self.client), EmbeddedSegmentLog(self.client))
 
 
 class GatedWriter:
@@ -130,7 +130,7 @@ class TopicScheduler(Scheduler):
 
     def enter(self, process: Process) -> Runtime:
         client = self.world.client
-        store = RedisStore(lambda: client)
+        store = RedisStore(client)
         gated: Any = GatedClient(process)
         store.scripts.client = gated
         log: Any = GatedLog(process, EmbeddedSegmentLog(client))

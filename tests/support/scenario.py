@@ -79,7 +79,7 @@ class World:
         self.path = path
         # Typed by nobody: tests look at raw keys with it, and redis-py's types fit no such use.
         self.client: Any = connect(StoreConfig(path=path))
-        self.store = RedisStore(lambda: self.client)
+        self.store = RedisStore(self.client)
         self.log = log if log is not None else MemoryLog()
         self.coordinator = TransactionCoordinator(self.store)
         self.buffer = MetadataTransactionBuffer(self.coordinator)

@@ -118,7 +118,7 @@ class StreamingQuery:
             mock.patch.object(TaskFacts, "of_task", return_value=facts),
             mock.patch.object(task_module, "spare_collections"),
         ):
-            batches = list(read_partition(partition, SCHEMA))
+            batches = list(read_partition(self.reader._options, partition, SCHEMA))
         return [
             (row["__key"].decode(), int(row["value"])) for one in batches for row in one.to_pylist()
         ]

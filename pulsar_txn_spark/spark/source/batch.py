@@ -27,12 +27,12 @@ class PulsarTxnReader(DataSourceReader):
     """Reads once what is committed now."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._given = dict(given)
+        self._options = source_options(given, Use.READ | Use.BATCH)
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read of everything between the starting and the ending offsets."""
-        options = source_options(self._given, Use.READ | Use.BATCH)
+        options = self._options
         planner = SourcePlanner(options, self._schema)
         refuse_endpoint(options, "a batch read ends too soon to be scraped")
         segments = readable_segments(planner.topologies())
@@ -57,4 +57,4 @@ class PulsarTxnReader(DataSourceReader):
         """Read one partition, in a task."""
         if not isinstance(partition, SegmentPartition):
             return iter(())
-        return read_partition(partition, self._schema)
+        return read_partition(self._options, partition, self._schema)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.txn.pending_ack import ReadPlan
@@ -23,8 +22,6 @@ class SegmentPartition(InputPartition):
 
     Parameters
     ----------
-    options : Options
-        Of the source.
     segment : SegmentRef
     start, end : Position
     visibility : Visibility
@@ -44,7 +41,6 @@ class SegmentPartition(InputPartition):
         Whether the whole segment is gone.
     """
 
-    options: Options
     segment: SegmentRef
     start: Position
     end: Position

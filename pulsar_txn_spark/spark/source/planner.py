@@ -291,7 +291,6 @@ class SourcePlanner:
         partitions: list[SegmentPartition] = []
         for key, (start, end) in ranges.items():
             whole = SegmentPartition(
-                options=self.options,
                 segment=segments[key],
                 start=start,
                 end=end,

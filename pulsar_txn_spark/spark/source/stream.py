@@ -218,7 +218,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, in a task."""
         assert isinstance(partition, SegmentPartition)
-        return read_partition(partition, self._schema)
+        return read_partition(self._options, partition, self._schema)
 
     # -- acknowledging what no transaction of ours did -----------------------------------------
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.spark.context import (
     TaskFacts,
@@ -31,7 +32,9 @@ _LOG = logging.getLogger(__name__)
 _MAX_ROWS = 16_384  # rows of an Arrow batch: Spark's own default is 10 000
 
 
-def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_partition(
+    options: Options, partition: SegmentPartition, schema: StructType
+) -> Iterator[pa.RecordBatch]:
     """Read one partition in a task, after registering it for the sink to acknowledge.
 
     Raises
@@ -39,7 +42,7 @@ def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[
     DataLossError, AcknowledgementConflictError, StoreUnavailableError, SegmentLogUnavailableError
     """
     spare_collections("read")
-    run = runtime(partition.options)
+    run = runtime(options)
     if run.store.identity.uuid != partition.store_uuid:
         raise DataLossError(
             f"this executor reaches metadata store {run.store.identity.uuid}, the driver "
@@ -48,7 +51,7 @@ def read_partition(partition: SegmentPartition, schema: StructType) -> Iterator[
     if partition.plan is not None:
         facts = TaskFacts.of_task()
         _require_not_lost(run, partition, facts)
-        _register(run, partition, facts)
+        _register(run, options, partition, facts)
     if partition.deleted:
         return iter(())
     segment, start = partition.segment, partition.start
@@ -89,14 +92,16 @@ def _require_not_lost(run: Runtime, partition: SegmentPartition, facts: TaskFact
     )
 
 
-def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> None:
+def _register(
+    run: Runtime, options: Options, partition: SegmentPartition, facts: TaskFacts
+) -> None:
     """Register what the micro-batch reads, so that the sink's transaction acknowledges it."""
     plan = partition.plan
     assert plan is not None
     if not facts.query or facts.batch < 0:
         return  # a thread of the user's: the source's commit(end) acknowledges what was read
     if plan.subscription:
-        _claim(run, partition, plan, facts.query)
+        _claim(run, options, partition, plan, facts.query)
     registered = replace(plan, run_id=name_of_attempt(facts.run, plan.run_id))
     run.store.queries.register_plan(
         facts.query, str(facts.batch), plan.source, registered.serialize()
@@ -104,7 +109,9 @@ def _register(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> No
     deliver_if_overdue(run)
 
 
-def _claim(run: Runtime, partition: SegmentPartition, plan: ReadPlan, query: str) -> None:
+def _claim(
+    run: Runtime, options: Options, partition: SegmentPartition, plan: ReadPlan, query: str
+) -> None:
     """Claim the subscription for the query where a task reads; at first, everywhere (INV-13).
 
     After that no other query can take it over in a segment that this one has not read yet. It also
@@ -140,5 +147,5 @@ def _claim(run: Runtime, partition: SegmentPartition, plan: ReadPlan, query: str
             [own, *dict(partition.starts)], plan.subscription
         )
         behind = [last_moved(cursor, cursors) for cursor in cursors[:1] if cursor is not None]
-        timeout_ms: int = partition.options.get("txn.timeoutMs")
+        timeout_ms: int = options.get("txn.timeoutMs")
         ReadProgress(run.coordinator, timeout_ms).require_recorded(plan.subscription, behind)

@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 import uuid as uuid_module
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
@@ -53,7 +53,6 @@ _INCLUDED = {
 
 Redis = redis.Redis | redis.RedisCluster
 Arg = str | bytes | int
-Connect = Callable[[], Redis]
 NO_REPLY = (RedisConnectionError, RedisTimeoutError, RedisClusterException)
 
 
@@ -118,8 +117,8 @@ class Scripts:
 
     Parameters
     ----------
-    connect : callable
-        Returns a verified client.
+    client : redis.Redis or redis.RedisCluster
+        Verified, as :func:`~pulsar_txn_spark.store.redis.connection.connect` returns it.
     coordinators : int, optional
         How many TC shards the store must have; a new one gets so many, or `COORDINATORS`.
 
@@ -133,8 +132,8 @@ class Scripts:
         If the store was made by a version of this package with another schema.
     """
 
-    def __init__(self, connect: Connect, coordinators: int | None = None) -> None:
-        self.client = connect()
+    def __init__(self, client: Redis, coordinators: int | None = None) -> None:
+        self.client = client
         self._lock = threading.Lock()
         # tag -> history -> the highest sequence number of it that was seen or told of. More than
         # one history only until the next step on the tag has compared them all.

@@ -13,7 +13,7 @@ from pulsar_txn_spark.store.records import (
     StoreIdentity,
 )
 from pulsar_txn_spark.store.redis.event_feed import RedisEventFeed
-from pulsar_txn_spark.store.redis.scripts import NO_REPLY, Call, Connect, Scripts, flat, text
+from pulsar_txn_spark.store.redis.scripts import NO_REPLY, Call, Redis, Scripts, flat, text
 from pulsar_txn_spark.store.redis.segments import RedisSegmentStore
 from pulsar_txn_spark.store.redis.sinks import RedisQueryStore, RedisSinkStore
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
@@ -32,8 +32,8 @@ class RedisStore:
 
     Parameters
     ----------
-    connect : callable
-        Returns a verified client.
+    client : redis.Redis or redis.RedisCluster
+        Verified, as :func:`~pulsar_txn_spark.store.redis.connection.connect` returns it.
     coordinators : int, optional
         How many TC shards the store must have; a new one gets so many, or `COORDINATORS`.
 
@@ -47,8 +47,8 @@ class RedisStore:
         If the store was made by a version of this package with another schema.
     """
 
-    def __init__(self, connect: Connect, coordinators: int | None = None) -> None:
-        self.scripts = Scripts(connect, coordinators)
+    def __init__(self, client: Redis, coordinators: int | None = None) -> None:
+        self.scripts = Scripts(client, coordinators)
         self.meta = RedisMetaStore(self.scripts)
         self.topics = RedisTopicStore(self.scripts)
         self.transactions = RedisTransactionStore(self.scripts)

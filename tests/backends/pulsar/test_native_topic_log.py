@@ -416,7 +416,7 @@ def test_a_stream_whose_topic_lost_unread_data_stops(reading: Reading) -> None:
         mock.patch.object(TaskFacts, "of_task", return_value=facts),
         pytest.raises(DataLossError, match="has been deleted"),
     ):
-        read_partition(partition, StructType())  # type: ignore[arg-type]
+        read_partition(reading.stream._options, partition, StructType())  # type: ignore[arg-type]
 
 
 def test_a_topic_with_fewer_partitions_than_the_checkpoint_knows_is_another_one(

@@ -458,7 +458,7 @@ def test_a_server_that_takes_no_more_clients_is_named_as_the_reason(
     start_redis: StartRedis,
 ) -> None:
     port = start_redis(maxclients="3")
-    store = RedisStore(lambda: connect(url_of(port)))
+    store = RedisStore(connect(url_of(port)))
     held = [redis.Redis(port=port) for _ in range(3)]
     for one in held[:2]:
         one.ping()
@@ -530,7 +530,7 @@ def test_events_are_followed_on_a_cluster_by_a_read_for_each_slot(
 ) -> None:
     port = start_cluster(start_redis)
     client = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
-    store = RedisStore(lambda: client)
+    store = RedisStore(client)
     segments = [f"segment-{number}" for number in range(4)]
     with SegmentWatcher(store, segments, recheck_ms=3_600_000) as watcher:
         assert watcher.wait(0) == segments

@@ -198,9 +198,7 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, t: w.store.stages.touch(t.tc, "nobody", ended=True),
     ],
     "source_incarnation": [lambda w, _: w.store.meta.next_source_incarnation()],
-    "store_identity": [
-        lambda w, _: redis_store.RedisStore(lambda: w.store.scripts.client).identity
-    ],
+    "store_identity": [lambda w, _: redis_store.RedisStore(w.store.scripts.client).identity],
     "subscription_list": [lambda w, _: w.store.subscriptions.names(SEGMENT)],
     "tag_state": [lambda w, _: w.store.segments.raise_high("new", P1)],
     "topic_properties": [lambda w, _: w.store.topics.read_properties(TOPIC)],

@@ -99,12 +99,12 @@ def restarted(tmp_path: Path) -> Any:
 
 
 def test_a_loss_is_found_out_though_others_pushed_the_number_past_it(restarted: Restarted) -> None:
-    remembers = RedisStore(restarted.connect)
+    remembers = RedisStore(restarted.connect())
     change(remembers, 5)
     cut = restarted.size()
     change(remembers, 2)  # acknowledged, and lost
     restarted.restart(cut)
-    forgets = RedisStore(restarted.connect)
+    forgets = RedisStore(restarted.connect())
     change(forgets, 10)
     assert forgets.seen(TAG).seq > remembers.seen(TAG).seq
     remembers.scripts.client = restarted.connect()
@@ -114,24 +114,24 @@ def test_a_loss_is_found_out_though_others_pushed_the_number_past_it(restarted: 
 
 
 def test_a_restart_without_a_loss_is_no_loss(restarted: Restarted) -> None:
-    remembers = RedisStore(restarted.connect)
+    remembers = RedisStore(restarted.connect())
     change(remembers, 3)
     for _ in range(3):
         restarted.restart()
         remembers.scripts.client = restarted.connect()
-        change(RedisStore(restarted.connect), 2)
+        change(RedisStore(restarted.connect()), 2)
         look(remembers)
         change(remembers)
 
 
 def test_a_loss_long_ago_is_found_out_behind_later_restarts(restarted: Restarted) -> None:
-    remembers = RedisStore(restarted.connect)
+    remembers = RedisStore(restarted.connect())
     change(remembers, 3)
     cut = restarted.size()
     change(remembers)
     restarted.restart(cut)
     for _ in range(4):
-        change(RedisStore(restarted.connect), 3)
+        change(RedisStore(restarted.connect()), 3)
         restarted.restart()
     remembers.scripts.client = restarted.connect()
     with pytest.raises(StoreRolledBackError):
@@ -187,13 +187,13 @@ def test_a_failover_to_a_replica_that_lagged_is_found_out_though_it_went_on(
     pair: tuple[int, int],
 ) -> None:
     first, second = pair
-    store = RedisStore(lambda: at(first))
+    store = RedisStore(at(first))
     change(store, 5)
     replica: Any = redis.Redis(port=second)
     replicate(redis.Redis(port=first), replica, first)
     replica.execute_command("REPLICAOF", "NO", "ONE")
     change(store, 2)  # the replica never gets them
-    change(RedisStore(lambda: at(second)), 10)
+    change(RedisStore(at(second)), 10)
     store.scripts.client = at(second)
     with pytest.raises(StoreRolledBackError):
         look(store)
@@ -201,12 +201,12 @@ def test_a_failover_to_a_replica_that_lagged_is_found_out_though_it_went_on(
 
 def test_a_failover_without_a_loss_is_no_loss(pair: tuple[int, int]) -> None:
     first, second = pair
-    store = RedisStore(lambda: at(first))
+    store = RedisStore(at(first))
     change(store, 5)
     replica: Any = redis.Redis(port=second)
     replicate(redis.Redis(port=first), replica, first)
     replica.execute_command("REPLICAOF", "NO", "ONE")
-    change(RedisStore(lambda: at(second)), 10)
+    change(RedisStore(at(second)), 10)
     store.scripts.client = at(second)
     look(store)
     change(store)
@@ -219,7 +219,7 @@ def test_a_primary_that_comes_back_after_it_lost_writes_is_another_history(
     first, second = pair
     one: Any = redis.Redis(port=first)
     two: Any = redis.Redis(port=second)
-    store = RedisStore(lambda: at(first))
+    store = RedisStore(at(first))
     change(store, 5)
     replicate(one, two, first)
     two.execute_command("REPLICAOF", "NO", "ONE")
@@ -227,24 +227,24 @@ def test_a_primary_that_comes_back_after_it_lost_writes_is_another_history(
     two.set("something", "else")
     replicate(two, one, second)
     one.execute_command("REPLICAOF", "NO", "ONE")
-    change(RedisStore(lambda: at(first)), 10)
+    change(RedisStore(at(first)), 10)
     with pytest.raises(StoreRolledBackError):
         look(store)
 
 
 def test_of_two_primaries_at_once_the_histories_differ(pair: tuple[int, int]) -> None:
     first, second = pair
-    one = RedisStore(lambda: at(first))
+    one = RedisStore(at(first))
     two: Any = redis.Redis(port=second)
     change(one, 3)
     replicate(redis.Redis(port=first), two, first)
     two.execute_command("REPLICAOF", "NO", "ONE")
-    other = RedisStore(lambda: at(second))
+    other = RedisStore(at(second))
     for store in (one, other):
         change(store, 4)
     one.scripts.client, other.scripts.client = at(second), at(first)
-    change(RedisStore(lambda: at(second)), 9)
-    change(RedisStore(lambda: at(first)), 9)
+    change(RedisStore(at(second)), 9)
+    change(RedisStore(at(first)), 9)
     for store in (one, other):
         with pytest.raises(StoreRolledBackError):
             look(store)
@@ -260,7 +260,7 @@ def test_a_failover_of_a_cluster_that_lost_writes_is_found_out(start_redis: Star
     until(lambda: two.cluster("INFO")["cluster_slots_assigned"] == "16384")
     two.execute_command("CLUSTER", "REPLICATE", name)
     config = StoreConfig(url=f"redis+cluster://127.0.0.1:{first}", accept_data_loss=True)
-    store = RedisStore(lambda: connection.connect(config))
+    store = RedisStore(connection.connect(config))
     change(store, 5)
     until(lambda: two.info("replication").get("master_link_status") == "up")
     one.execute_command("WAIT", "1", "0")
@@ -273,7 +273,7 @@ def test_a_failover_of_a_cluster_that_lost_writes_is_found_out(start_redis: Star
     two.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
     until(lambda: two.cluster("INFO")["cluster_state"] == "ok")
     config = StoreConfig(url=f"redis+cluster://127.0.0.1:{second}", accept_data_loss=True)
-    change(RedisStore(lambda: connection.connect(config)), 10)
+    change(RedisStore(connection.connect(config)), 10)
     store.scripts.client = connection.connect(config)
     with pytest.raises(StoreRolledBackError):
         look(store)
@@ -282,10 +282,10 @@ def test_a_failover_of_a_cluster_that_lost_writes_is_found_out(start_redis: Star
 def test_a_tag_that_moves_to_another_server_and_back_is_no_loss(pair: tuple[int, int]) -> None:
     # As a slot of a cluster does: the records go, the replication id is the other server's.
     clients = [redis.Redis(port=port) for port in pair]
-    store = RedisStore(lambda: at(pair[0]))
+    store = RedisStore(at(pair[0]))
     change(store, 3)
     for source, target in ((0, 1), (1, 0), (0, 1)):
-        old = RedisStore(lambda: at(pair[source]))  # noqa: B023 - called at once
+        old = RedisStore(at(pair[source]))
         look(old)
         for key in clients[source].keys("*"):
             value = clients[source].dump(key)
@@ -390,7 +390,7 @@ def test_without_the_right_to_ask_the_server_the_number_is_compared(world: World
     try:
         path = world.client.connection_pool.connection_kwargs["path"]
         plain = redis.Redis(unix_socket_path=path, username="plain", password="pw", protocol=2)
-        store = RedisStore(lambda: plain)
+        store = RedisStore(plain)
         store.segments.raise_high(SEGMENT, Position(1, 1))
         assert store.seen(TAG) == Seen(2)
         world.store.segments.raise_high(SEGMENT, Position(1, 2))

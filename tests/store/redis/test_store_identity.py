@@ -66,9 +66,9 @@ def test_a_store_keeps_the_identity_that_it_was_given_first(world: World) -> Non
 def test_a_new_store_gets_as_many_coordinators_as_it_is_told_and_keeps_them(
     redis_client: redis.Redis,
 ) -> None:
-    assert RedisStore(lambda: redis_client, 7).identity.coordinators == 7
-    assert RedisStore(lambda: redis_client, 7).identity.coordinators == 7
-    store = RedisStore(lambda: redis_client)
+    assert RedisStore(redis_client, 7).identity.coordinators == 7
+    assert RedisStore(redis_client, 7).identity.coordinators == 7
+    store = RedisStore(redis_client)
     assert store.identity.coordinators == 7
     coordinator = TransactionCoordinator(store)
     txns = [coordinator.new_txn(f"nonce-{i}") for i in range(60)]
@@ -80,7 +80,7 @@ def test_another_number_of_coordinators_is_refused_with_both_numbers(
     world: World, redis_client: redis.Redis, other: int
 ) -> None:
     with pytest.raises(OptionError, match=f"is {other}, but .* made with 4 coordinators"):
-        RedisStore(lambda: redis_client, other)
+        RedisStore(redis_client, other)
     options = Options({"store.path": world.path, "store.coordinators": str(other)}, Use.CONNECT)
     with pytest.raises(OptionError, match=r"store\.coordinators"):
         runtime(options)
@@ -88,7 +88,7 @@ def test_another_number_of_coordinators_is_refused_with_both_numbers(
 
 
 def test_the_id_of_a_coordinator_has_sixteen_bits(redis_client: redis.Redis) -> None:
-    store = RedisStore(lambda: redis_client, 1 << 16)
+    store = RedisStore(redis_client, 1 << 16)
     coordinator = TransactionCoordinator(store)
     shards = {coordinator.shard(f"nonce-{i}") for i in range(2_000)}
     assert max(shards) < 1 << 16
@@ -480,7 +480,7 @@ def unreachable_steps(world: World) -> list[Callable[[], Any]]:
         lambda: world.store.segments.gates([SEGMENT, OTHER_SEGMENT]),
         lambda: world.admit(txn),
         lambda: world.store.subscriptions.place_acks(txn.id, [ack(EARLIEST, Position(1, 1))]),
-        lambda: RedisStore(lambda: world.store.scripts.client),
+        lambda: RedisStore(world.store.scripts.client),
     ]
 
 
