@@ -225,10 +225,14 @@ class Admin:
         topic : str
         subscription : str
         to : str, datetime or mapping
-            ``earliest``; ``latest`` (all that is committed now); ``here`` (only release it); a time
-            with its zone, as a datetime or in ISO 8601 (what was published before is acknowledged);
-            or positions, as a mapping of segment to ``"ledger:entry"`` or JSON of that. Cursors of
-            segments that a mapping does not name stay where they are.
+            One of
+
+            - ``earliest``, or ``latest``: the end of what is committed now;
+            - ``here``: only release it;
+            - a time with its zone, as a datetime or in ISO 8601: what was published before counts
+              as acknowledged;
+            - positions, as a mapping of segment to ``"ledger:entry"`` or JSON of that. The cursors
+              of other segments stay where they are.
         dry_run : bool
             Change nothing, and only return what would move.
 

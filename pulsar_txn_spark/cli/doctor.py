@@ -44,7 +44,7 @@ OLD_MS = 600_000
 
 BACKLOG = 1_000  # decided headers of a coordinator: two sweeps delete as many
 DROPPED_WRITERS = 1_000  # of one segment: 135 KB, which each reading of its gate transfers
-_SEGMENTS_ASKED = 500  # whose deduplication is checked: one admin call each
+_SEGMENTS_CHECKED = 500  # whose deduplication is checked: one admin call each
 _EXPIRED_MS = 120_000  # longer than two intervals of the sweeps
 
 
@@ -200,13 +200,13 @@ def _durability(options: Options) -> Iterator[Finding]:
 
 def _schema(store: RedisStore) -> Finding:
     identity = store.identity
-    found = f"store {identity.uuid}, {identity.coordinators} transaction coordinators"
-    return Finding("store identity", Level.OK, found)
+    shown = f"store {identity.uuid}, {identity.coordinators} transaction coordinators"
+    return Finding("store identity", Level.OK, shown)
 
 
 def _topologies(store: RedisStore) -> list[Topology]:
     read = map(store.topics.read, store.meta.list_topics())
-    return [Topology.parse(*found) for found in read if found is not None]
+    return [Topology.parse(*stored) for stored in read if stored is not None]
 
 
 def _half_made(topologies: list[Topology]) -> Finding:
@@ -217,11 +217,11 @@ def _half_made(topologies: list[Topology]) -> Finding:
     }
     if not any(half.values()):
         return Finding("creations and deletions", Level.OK, "none is half done")
-    found = [f"{', '.join(names)} ({state})" for state, names in half.items() if names]
+    unfinished = [f"{', '.join(names)} ({state})" for state, names in half.items() if names]
     return Finding(
         "creations and deletions",
         Level.WARNING,
-        f"not finished: {'; '.join(found)}. It is under way, or whoever began it is dead",
+        f"not finished: {'; '.join(unfinished)}. It is under way, or whoever began it is dead",
         "pulsar-txn sweep finishes deletions. Create or delete again what is half created",
     )
 
@@ -272,8 +272,8 @@ def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
         )
     if not stuck:
         seconds = STUCK_AFTER_MS // 1000
-        found = f"every decision older than {seconds} s is carried out everywhere"
-        yield Finding("stuck participants", Level.OK, found)
+        well = f"every decision older than {seconds} s is carried out everywhere"
+        yield Finding("stuck participants", Level.OK, well)
 
 
 def _held(store: RedisStore) -> Finding:
@@ -296,13 +296,13 @@ def _oldest_open(states: list[TcState]) -> Finding:
     if not opened:
         return Finding("oldest open transaction", Level.OK, "none is open")
     at, txn, now_ms = min(opened)
-    found = f"transaction {txn} is open for {_duration(now_ms - at)}"
+    shown = f"transaction {txn} is open for {_duration(now_ms - at)}"
     if now_ms - at <= OLD_MS:
-        return Finding("oldest open transaction", Level.OK, found)
+        return Finding("oldest open transaction", Level.OK, shown)
     return Finding(
         "oldest open transaction",
         Level.WARNING,
-        f"{found}: readers of its segments stand in front of it",
+        f"{shown}: readers of its segments stand in front of it",
         f"pulsar-txn txn show '{txn}' names its sink and query; if its driver is gone: "
         f"pulsar-txn txn abort '{txn}'",
     )
@@ -364,18 +364,20 @@ def _pulsar(options: Options, segments: list[SegmentRef]) -> Iterator[Finding]:
         admin.close()
 
 
-def _pulsar_version(found: str) -> Finding:
-    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+def _pulsar_version(release: str) -> Finding:
+    numbers = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
     if numbers >= LEAST_PULSAR:
-        return Finding("Pulsar", Level.OK, f"version {found}")
+        return Finding("Pulsar", Level.OK, f"version {release}")
     needed = ".".join(map(str, LEAST_PULSAR))
-    return Finding("Pulsar", Level.ERROR, f"version {found}", f"upgrade to {needed} or newer")
+    return Finding("Pulsar", Level.ERROR, f"version {release}", f"upgrade to {needed} or newer")
 
 
 def _deduplication(admin: PulsarAdmin, segments: list[SegmentRef]) -> Iterator[Finding]:
-    asked = [ref for ref in segments if ref.log_name.startswith("persistent://")][:_SEGMENTS_ASKED]
+    checked = [ref for ref in segments if ref.log_name.startswith("persistent://")][
+        :_SEGMENTS_CHECKED
+    ]
     enabled = 0
-    for ref in asked:
+    for ref in checked:
         try:
             status = admin.deduplication_status(ref.log_name)
         except SegmentNotFoundError:
@@ -398,10 +400,10 @@ def _deduplication(admin: PulsarAdmin, segments: list[SegmentRef]) -> Iterator[F
             "itself may then write a row twice",
             f"pulsar-admin topicPolicies set-deduplication-status -e {ref.log_name}",
         )
-    if enabled == len(asked):
+    if enabled == len(checked):
         yield Finding("Pulsar deduplication", Level.OK, f"on for all of {enabled} segments")
-    if len(asked) < len(segments):
-        left = len(segments) - len(asked)
+    if len(checked) < len(segments):
+        left = len(segments) - len(checked)
         yield Finding("Pulsar deduplication", Level.OK, f"{left} further segments were not asked")
 
 

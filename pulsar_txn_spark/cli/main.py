@@ -89,8 +89,8 @@ app.command("sweep")(sweep.sweep)
 app.command("doctor")(doctor.doctor)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"pulsar-txn {pulsar_txn_spark.__version__}")
         raise typer.Exit
 

@@ -51,13 +51,13 @@ def environment_keys() -> list[str]:
 
 
 def gather(
-    given: Sequence[str], file: Path | None, environment: Mapping[str, str] = os.environ
+    pairs: Sequence[str], file: Path | None, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Merge the options of one command.
 
     Parameters
     ----------
-    given : sequence of str
+    pairs : sequence of str
         ``KEY=VALUE``, as ``-o`` has them.
     file : Path or None
         As ``--options`` names it.
@@ -69,21 +69,21 @@ def gather(
     OptionError
         If a source is malformed. The message contains no value.
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for source in (
         _of_environment(environment),
         {} if file is None else _of_file(file),
-        _of_arguments(given),
+        _of_arguments(pairs),
     ):
         excluded = {other for key in source for other in _conflicting(key)}
         # A more explicit option also replaces those that conflict with it.
-        found = {
+        options = {
             key: value
-            for key, value in found.items()
+            for key, value in options.items()
             if key.lower() not in excluded and key.lower() not in map(str.lower, source)
         }
-        found |= source
-    return found
+        options |= source
+    return options
 
 
 def _conflicting(key: str) -> Iterator[str]:
@@ -95,8 +95,8 @@ def _conflicting(key: str) -> Iterator[str]:
                 yield option.key.lower()
 
 
-def _of_arguments(given: Sequence[str]) -> dict[str, str]:
-    pairs = [item.partition("=") for item in given]
+def _of_arguments(arguments: Sequence[str]) -> dict[str, str]:
+    pairs = [item.partition("=") for item in arguments]
     for number, (_, separator, _) in enumerate(pairs, 1):
         if not separator:
             raise OptionError(
@@ -108,10 +108,10 @@ def _of_arguments(given: Sequence[str]) -> dict[str, str]:
 
 def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
     known = {environment_variable(key): key for key in environment_keys()}
-    found = {}
+    options = {}
     for name, value in environment.items():
         if name in known:
-            found[known[name]] = value
+            options[known[name]] = value
         elif name.startswith(PREFIX) and not name.startswith(_OF_THE_PROJECT):
             near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
             if near:
@@ -119,7 +119,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
                     f"the environment variable {name} is no option: did you mean {near[0]}? "
                     "Rename it, or unset it"
                 )
-    return found
+    return options
 
 
 def _of_file(file: Path) -> dict[str, str]:
@@ -130,18 +130,18 @@ def _of_file(file: Path) -> dict[str, str]:
         raise OptionError(f"--options {file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise OptionError(f"--options {file} is no text in UTF-8") from None
-    found = _toml(file, text) if file.suffix == ".toml" else _properties(file, text)
-    secrets = [key for key in found if is_secret(key)]
+    options = _toml(file, text) if file.suffix == ".toml" else _properties(file, text)
+    secrets = [key for key in options if is_secret(key)]
     if secrets and mode & stat.S_IROTH:
         raise OptionError(
             f"--options {file} holds {secrets[0]!r} and every user of this machine may read it: "
             f"run chmod 600 {file} (for a mounted secret of Kubernetes: defaultMode 0440)"
         )
-    return found
+    return options
 
 
 def _properties(file: Path, text: str) -> dict[str, str]:
-    found = {}
+    options = {}
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if not stripped or stripped[0] in "#!":
@@ -152,8 +152,8 @@ def _properties(file: Path, text: str) -> dict[str, str]:
                 f"--options {file}, line {number}: expected KEY=VALUE (the line is not shown: it "
                 "may hold a secret)"
             )
-        found[match[1]] = match[2]
-    return found
+        options[match[1]] = match[2]
+    return options
 
 
 def _toml(file: Path, text: str) -> dict[str, str]:

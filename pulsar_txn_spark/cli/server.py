@@ -59,7 +59,7 @@ def stop(path: PathOption = None, option: OptionPairs = [], as_json: AsJson = Fa
 def status(path: PathOption = None, option: OptionPairs = [], as_json: AsJson = False) -> None:
     """Show the embedded server of a folder: its pid, version, memory, persistence, connections.
 
-    The exit code is 0 if it runs, 3 if it is stopped, and 4 if it cannot be used: it loads its
+    The exit code is 0 if it runs, 3 if it is stopped, and 4 if it cannot be used. Then it loads its
     data, it does not answer, or it was not started for this folder.
     """
     current = server_status(_folder(path, option))
