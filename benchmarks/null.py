@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from benchmarks.data import BATCH_ROWS, SEGMENTS, VALUE_BYTES
-from pulsar_txn_spark.spark.context import spare_collections
+from pulsar_txn_spark.spark.context import freeze_loaded_modules
 
 FORMAT = "null_of_benchmarks"
 SCHEMA = "value BINARY, __key BINARY"
@@ -130,7 +130,7 @@ class _StreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Rows)
         if self._spare:
-            spare_collections("null read")
+            freeze_loaded_modules("null read")
         return _constant(partition.rows)
 
 
@@ -145,11 +145,11 @@ class _StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, *, spare: bool) -> None:
         self._spare = spare
         if spare:
-            spare_collections("null plan or commit")
+            freeze_loaded_modules("null plan or commit")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._spare:
-            spare_collections("null write")
+            freeze_loaded_modules("null write")
         for _ in iterator:
             pass
         return _Done()

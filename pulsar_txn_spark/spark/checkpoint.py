@@ -1,13 +1,14 @@
-"""Spark's own record of what it planned for a batch: ``offsets/<batch id>`` in the checkpoint.
+"""Spark's offset log, ``offsets/<batch id>`` in the checkpoint: what it planned for a batch.
 
-Spark writes it before the batch runs, and a replay runs by the very same file. It is read, never
-written, and only for comparison (see ``txn/replay_evidence.py``). Where it cannot be read (a file
-system that Python does not know, Spark Connect) there is none, and rows are compared instead.
+Spark writes it before the batch starts, and a replay follows the same file. This package reads it
+only for comparison (see ``txn/replay_evidence.py``). Where it cannot be read (a file system that
+Python does not know, Spark Connect), rows are compared instead.
 """
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +44,59 @@ def _has_foreign(record: bytes) -> bool | None:
 
 def _is_own(line: str) -> bool:
     try:
-        found = json.loads(line)
+        offset = json.loads(line)
     except ValueError:
         return False
-    return isinstance(found, dict) and found.keys() == _OWN_OFFSET
+    return isinstance(offset, dict) and offset.keys() == _OWN_OFFSET
 
 
-class LocalCheckpoint:
+class Checkpoint(ABC):
+    """A query's checkpoint.
+
+    Parameters
+    ----------
+    root : str
+        Its path.
+    query : str
+        Id of the query.
+    """
+
+    def __init__(self, root: str, query: str) -> None:
+        self._root = root
+        self.query = query
+
+    def planned(self, batch: int) -> PlannedBatch | None:
+        """Return what Spark planned for a batch, None if it has no record of it.
+
+        Raises
+        ------
+        TransactionConflictError
+            If the record cannot be read.
+        """
+        try:
+            record = self._record(f"{self._root}/offsets/{batch}")
+        except (OSError, Py4JError) as error:
+            raise TransactionConflictError(
+                f"Spark's offsets of batch {batch} cannot be read from the checkpoint {self._root} "
+                f"({type(error).__name__}: {error}): a replay of the batch could not be told from "
+                "other data. Nothing was committed; start the query again when the checkpoint can "
+                "be read"
+            ) from error
+        return None if record is None else planned_batch(record)
+
+    @abstractmethod
+    def _record(self, path: str) -> bytes | None:
+        """Return a file's content; None if there is no such file."""
+
+
+class LocalCheckpoint(Checkpoint):
     """A checkpoint in a file system of this machine.
 
     Parameters
     ----------
-    root : Path
+    root : str
     query : str
-        Id of the query that it is of.
     """
-
-    def __init__(self, root: Path, query: str) -> None:
-        self._root = root
-        self.query = query
 
     @classmethod
     def at(cls, location: str | None) -> LocalCheckpoint | None:
@@ -80,25 +115,16 @@ class LocalCheckpoint:
             query = json.loads(text)["id"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return cls(Path(path), str(query))
+        return cls(str(Path(path)), str(query))
 
-    def planned(self, batch: int) -> PlannedBatch | None:
-        """Return what Spark planned for a batch, None if it has no record of it.
-
-        Raises
-        ------
-        TransactionConflictError
-            If the record cannot be read.
-        """
+    def _record(self, path: str) -> bytes | None:
         try:
-            return planned_batch((self._root / "offsets" / str(batch)).read_bytes())
+            return Path(path).read_bytes()
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise _not_readable(batch, str(self._root), error) from error
 
 
-class JvmCheckpoint:
+class JvmCheckpoint(Checkpoint):
     """The checkpoint of a query that runs in this process's JVM, on any file system.
 
     Parameters
@@ -114,60 +140,37 @@ class JvmCheckpoint:
         uuid = self._jvm.java.util.UUID.fromString(query)
         # Not session.streams: the function's session is a clone that manages no query.
         execution = jsession.sharedState().activeStreamingQueries().get(uuid)
-        self._root = str(execution.resolvedCheckpointRoot())
+        super().__init__(str(execution.resolvedCheckpointRoot()), query)
         self._files = self._jvm.org.apache.hadoop.fs.Path(self._root).getFileSystem(
             jsession.sessionState().newHadoopConf()
         )
         self._read = self._jvm.org.apache.commons.io.IOUtils.toByteArray
         if isinstance(self._read, JavaPackage):
             raise TypeError("there is no commons-io")  # this is how py4j says so
-        self.query = query
 
     @classmethod
     def of(cls, session: Any, query: str | None) -> JvmCheckpoint | None:
-        """Return the checkpoint of a query, None if it cannot be had."""
+        """Return the checkpoint of a query, None if it cannot be reached."""
         if query is None or getattr(session, "_jsparkSession", None) is None:
             return None
         try:
             return cls(session, query)
         except (Py4JError, AttributeError, TypeError):
-            return None  # another Spark than the ones that this was tried with
+            return None  # a version of Spark that lacks one of these methods
 
-    def planned(self, batch: int) -> PlannedBatch | None:
-        """Return what Spark planned for a batch, None if it has no record of it.
-
-        Raises
-        ------
-        TransactionConflictError
-            If the record cannot be read.
-        """
+    def _record(self, path: str) -> bytes | None:
+        file = self._jvm.org.apache.hadoop.fs.Path(path)
+        if not self._files.exists(file):
+            return None
+        stream = self._files.open(file)
         try:
-            path = self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/offsets/{batch}")
-            if not self._files.exists(path):
-                return None
-            stream = self._files.open(path)
-            try:
-                record = self._read(stream)
-            finally:
-                stream.close()
-        except Py4JError as error:
-            raise _not_readable(batch, self._root, error) from error
-        return planned_batch(bytes(record))
-
-
-Checkpoint = LocalCheckpoint | JvmCheckpoint
-
-
-def _not_readable(batch: int, root: str, error: Exception) -> TransactionConflictError:
-    return TransactionConflictError(
-        f"Spark's offsets of batch {batch} cannot be read from the checkpoint {root} "
-        f"({type(error).__name__}: {error}): a replay of the batch could not be told from other "
-        "data. Nothing was committed; start the query again when the checkpoint can be read"
-    )
+            return bytes(self._read(stream))
+        finally:
+            stream.close()
 
 
 def evidence_rule(options: Options, checkpoint: Checkpoint | None, query: str) -> EvidenceRule:
-    """Return how the batches of a query are told from each other."""
+    """Return how the replay of a batch is recognized."""
     compared = Compared(options.get("replayEvidence"))
     if checkpoint is None or checkpoint.query != query:
         return EvidenceRule(compared)

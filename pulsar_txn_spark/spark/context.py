@@ -1,4 +1,4 @@
-"""What a task knows of the micro-batch that it belongs to."""
+"""What Spark tells a task, and the driver, of the micro-batch that they work on."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ ROOT_EXECUTION = "spark.sql.execution.root.id"
 _begun: Counter[str] = Counter()
 
 
-def spare_collections(kind: str) -> None:
-    """Keep what the first task of a kind has loaded out of later garbage collections.
+def freeze_loaded_modules(kind: str) -> None:
+    """Exclude what the first task of a kind has loaded from later garbage collections.
 
-    After each task Spark's worker runs a full collection before it takes the next one. With our
-    modules loaded that is 30 ms of looking at objects that live as long as the process; frozen,
-    they are not looked at. Called when a task begins, in Spark's worker processes only.
+    After each task Spark's worker runs a full collection. With the modules of this package loaded,
+    that takes 30 ms, for objects that live as long as the process. Frozen objects are not visited.
+    Called when a task begins, in Spark's worker processes only.
     """
     _begun[kind] += 1
     if _begun[kind] == 2:  # noqa: PLR2004 - once the first one has imported all that it needs
         gc.freeze()
 
 
-def deliver_if_overdue(run: Runtime) -> None:
-    """Deliver what this worker has counted, if nothing else has taken it along for a while."""
+def flush_counters_if_overdue(run: Runtime) -> None:
+    """Flush this worker's counters, if no commit has done so for a while."""
     if run.store.tally.overdue:
         run.store.deliver_tally()
 
 
-def name_of_attempt(run: str, driver: str) -> str:
-    """Name an attempt at a micro-batch so that no other one ever has the name.
+def unique_execution_id(execution_id: str, driver: str) -> str:
+    """Return an execution id that no restart of the application repeats.
 
     Parameters
     ----------
-    run : str
-        ``TaskFacts.run``: unique in one run of an application, as Spark counts executions from 0.
+    execution_id : str
+        ``TaskFacts.execution_id``. Each start of an application counts its executions from 0.
     driver : str
-        The driver's process. An application's id may be the same in its next run: some set it.
+        The driver's process. With a fixed ``spark.app.id`` the application's id does not change.
     """
-    return f"{run}@{driver}" if run and driver else run
+    return f"{execution_id}@{driver}" if execution_id and driver else execution_id
 
 
 def driver_name() -> str:
@@ -92,13 +92,13 @@ def _driver_above(pid: int) -> str:
 
 
 def _process_name(pid: int) -> str:
-    """Name a process so that the name is not used again: with its start time."""
+    """Name a process by its id and its start time: no later process has the same name."""
     stat = _stat(pid)
     return "" if stat is None else f"{platform.node()}/{pid}/{stat[1][19]}"
 
 
 def _stat(pid: int) -> tuple[str, list[str]] | None:
-    """Return a process's command and what Linux tells behind it."""
+    """Return a process's command, and the fields of ``/proc/<pid>/stat`` behind it."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
@@ -117,10 +117,10 @@ class TaskFacts:
         Spark's query id; empty outside of a stream, and in threads that a user started.
     batch : int
         Spark's batch id, -1 where there is none.
-    run : str
-        Tells attempts at a micro-batch apart, for every read and write in it: the application and
-        the SQL execution that all others are part of. Not the job group, which is Spark's run id
-        only until the user's ``setJobGroup`` replaces it. Empty where Spark does not tell.
+    execution_id : str
+        Of the attempt at the micro-batch, for every read and write in it: the application and the
+        root SQL execution. The job group would not do: a user's ``setJobGroup`` replaces Spark's.
+        Empty where Spark does not set it.
     partition : int
         Index of the task's partition.
     attempt : int
@@ -129,7 +129,7 @@ class TaskFacts:
 
     query: str
     batch: int
-    run: str
+    execution_id: str
     partition: int
     attempt: int
 
@@ -151,7 +151,7 @@ class TaskFacts:
         return cls(
             query=context.getLocalProperty(QUERY_ID) or "",
             batch=int(batch) if batch else -1,
-            run=f"{application}/{root}" if application and root else "",
+            execution_id=f"{application}/{root}" if application and root else "",
             partition=context.partitionId(),
             attempt=context.taskAttemptId(),
         )

@@ -1,8 +1,7 @@
-"""Where Spark calls this package: what it raises there has few lines, and none hides the message.
+"""Errors at the methods that Spark calls: without the frames inside this package.
 
-Spark prints a worker's traceback whole, in front of the message. Of an error of this package the
-message says all that a user needs, so the frames inside the package are left out; they are logged
-at the level DEBUG.
+Spark prints a worker's whole traceback in front of the message. The message of an error of this
+package says all that a user needs. The frames are logged at the level DEBUG.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def plain_call(function: _F) -> _F:
         try:
             result = function(*args, **named)
         except PulsarTxnError as error:
-            _LOG.debug("raised at the border to Spark", exc_info=error)
+            _LOG.debug("raised to Spark", exc_info=error)
             raise error.with_traceback(None) from None
         return _plain_items(result) if isinstance(result, Iterator) else result
 
@@ -49,14 +48,14 @@ def _plain_items(items: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from items
     except PulsarTxnError as error:
-        _LOG.debug("raised at the border to Spark", exc_info=error)
+        _LOG.debug("raised to Spark", exc_info=error)
         raise error.with_traceback(None) from None
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says from its first method what is wrong with a source.
+    """Raises from its first method what is wrong with a source.
 
-    PySpark's runner hides what the making of a reader raises behind an UnboundLocalError.
+    PySpark's runner hides what the constructor of a reader raises behind an UnboundLocalError.
 
     Parameters
     ----------

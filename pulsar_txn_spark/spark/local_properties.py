@@ -13,7 +13,7 @@ from pulsar_txn_spark.spark.context import (
     QUERY_ID,
     ROOT_EXECUTION,
     driver_name_of,
-    name_of_attempt,
+    unique_execution_id,
 )
 
 
@@ -43,7 +43,7 @@ class LocalProperties:
         """The SQL execution of the micro-batch, as the tasks name it; empty if unknown."""
         root = self._properties.get(ROOT_EXECUTION)
         execution = f"{self._application}/{root}" if self._application and root else ""
-        return name_of_attempt(execution, self.driver)
+        return unique_execution_id(execution, self.driver)
 
     @property
     def query_id(self) -> str | None:

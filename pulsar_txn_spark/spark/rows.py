@@ -125,8 +125,8 @@ def to_row_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays.append(checked_event_times(_milliseconds(batch.column(names.index(EVENT_TIME)))))
         fields.append("event_time_ms")
     if PROPERTIES in names:
-        given = batch.column(names.index(PROPERTIES))
-        arrays.append(checked_properties(given.cast(pa.map_(pa.string(), pa.string()))))
+        properties = batch.column(names.index(PROPERTIES))
+        arrays.append(checked_properties(properties.cast(pa.map_(pa.string(), pa.string()))))
         fields.append("properties")
     return pa.RecordBatch.from_arrays(arrays, names=fields)
 
@@ -187,7 +187,7 @@ def to_spark_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Turn row batches of the segment log into batches of the source's schema.
 
-    `partition` is that of a topic of Pulsar's own domain, -1 where there are none.
+    `partition` is that of a partitioned native topic, -1 elsewhere.
     """
     for batch in batches:
         arrays = [
@@ -258,8 +258,8 @@ def message_ids(
 
 
 def _entry_id(ledger: int, entry: int, partition: int) -> bytes:
-    found = b"\x08" + _varint(ledger) + b"\x10" + _varint(entry)
-    return found + b"\x18" + _varint(partition) if partition >= 0 else found
+    message_id = b"\x08" + _varint(ledger) + b"\x10" + _varint(entry)
+    return message_id + b"\x18" + _varint(partition) if partition >= 0 else message_id
 
 
 def _first_chunks(batch: pa.RecordBatch) -> dict[int, tuple[int, int]]:

@@ -829,8 +829,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_plans_of_a_dead_driver_do_not_count_where_the_application_has_a_fixed_id",
         Edit(
             f"{SPARK}/context.py",
-            '    return f"{run}@{driver}" if run and driver else run\n',
-            "    return run\n",
+            '    return f"{execution_id}@{driver}" if execution_id and driver else execution_id\n',
+            "    return execution_id\n",
         ),
     ),
     mutation(
@@ -2852,7 +2852,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ANY_STRETCH,
         Edit(
             f"{SOURCE_CODE}/initial_offset.py",
-            "        if not subscription or not start.plants:\n",
+            "        if not subscription or not start.creates_cursors:\n",
             "        if True:\n",
         ),
         Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), own: start}", "{own: start}"),
@@ -2865,7 +2865,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_further_on",
         Edit(
             f"{SOURCE_CODE}/initial_offset.py",
-            "        if not subscription or not start.plants:\n",
+            "        if not subscription or not start.creates_cursors:\n",
             "        if True:\n",
         ),
         Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), own: start}", "{own: start}"),
@@ -2892,9 +2892,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{STARTS}::test_a_child_that_comes_while_the_query_starts_is_held_too",
         Edit(
             f"{SOURCE_CODE}/initial_offset.py",
-            "        if planted is not None and "
+            "        if created is not None and "
             "set(segments) == set(readable_segments(planner.topologies())):\n",
-            "        if planted is not None:\n",
+            "        if created is not None:\n",
         ),
     ),
     mutation(

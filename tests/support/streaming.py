@@ -116,7 +116,7 @@ class StreamingQuery:
         facts = TaskFacts(self.id, self.committed, run_id, number, next(_attempts))
         with (
             mock.patch.object(TaskFacts, "of_task", return_value=facts),
-            mock.patch.object(task_module, "spare_collections"),
+            mock.patch.object(task_module, "freeze_loaded_modules"),
         ):
             batches = list(read_partition(self.reader._options, partition, SCHEMA))
         return [

@@ -101,8 +101,8 @@ def _of_maps(column: pa.Array) -> _Hashes:
         hashes[values.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
     pairs = _final(_hashes(column.keys.slice(first, last - first)) * _MIX_2 + hashes)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(pairs, dtype=np.uint64)])
-    found: _Hashes = sums[bounds[1:] - first] - sums[bounds[:-1] - first]
-    return found
+    row_sums: _Hashes = sums[bounds[1:] - first] - sums[bounds[:-1] - first]
+    return row_sums
 
 
 def _of_bytes(column: pa.Array) -> _Hashes:
@@ -134,10 +134,10 @@ def _of_bytes(column: pa.Array) -> _Hashes:
     for done in range(0, int(rest[0]), _WORD):
         left = int(np.searchsorted(-rest, -done, side="left"))
         whole = int(np.searchsorted(-rest, -(done + _WORD), side="right"))
-        found = words[starts[:left] + done]
-        found[whole:] &= _MASKS[rest[whole:left] - done]
+        block = words[starts[:left] + done]
+        block[whole:] &= _MASKS[rest[whole:left] - done]
         part = mixed[:left]
-        part ^= found
+        part ^= block
         part *= _MIX_1
         part ^= part >> _HALF
     hashes[order] = mixed

@@ -19,9 +19,9 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.checkpoint import wants_fingerprint
 from pulsar_txn_spark.spark.context import (
     TaskFacts,
-    deliver_if_overdue,
-    name_of_attempt,
-    spare_collections,
+    flush_counters_if_overdue,
+    freeze_loaded_modules,
+    unique_execution_id,
 )
 from pulsar_txn_spark.spark.rows import to_row_batch, topics_of
 from pulsar_txn_spark.spark.sink.fingerprint import InputRows
@@ -43,7 +43,7 @@ def run_write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> TaskComm
     OptionError, SchemaError, TransactionConflictError, TransactionAbortedError, FencedError
     StoreUnavailableError, SegmentLogUnavailableError
     """
-    spare_collections("write")
+    freeze_loaded_modules("write")
     task = _WriteTask(job, runtime(job.options), TaskFacts.of_task())
     if not job.options.get("transactions"):
         return task.write_without_transaction(batches)
@@ -77,7 +77,7 @@ class _WriteTask:
 
     def __init__(self, job: WriteJob, run: Runtime, facts: TaskFacts) -> None:
         self._job, self._run, self._facts = job, run, facts
-        self._execution_id = name_of_attempt(facts.run, job.driver)
+        self._execution_id = unique_execution_id(facts.execution_id, job.driver)
         self._round_trips_before = run.store.round_trips
         self._random = secrets.token_hex(6)
         self._timeout_ms: int = job.options.get("txn.timeoutMs")
@@ -128,7 +128,7 @@ class _WriteTask:
         for output in written:
             if output.receipt.last is not None:
                 self._run.store.segments.raise_high(output.segment.id, output.receipt.last)
-        deliver_if_overdue(self._run)  # no commit follows that could flush the counters
+        flush_counters_if_overdue(self._run)  # no commit follows that could flush the counters
         return self.message(None, written, rows)
 
     def message(

@@ -13,7 +13,11 @@ from pulsar_txn_spark.engine.components import runtime
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import SCOPE_OPTION, Options, Use, refuse_endpoint
 from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint
-from pulsar_txn_spark.spark.context import deliver_if_overdue, driver_name, spare_collections
+from pulsar_txn_spark.spark.context import (
+    driver_name,
+    flush_counters_if_overdue,
+    freeze_loaded_modules,
+)
 from pulsar_txn_spark.spark.error_boundary import plain_errors
 from pulsar_txn_spark.spark.rows import check_writable
 from pulsar_txn_spark.spark.sink.commit import (
@@ -66,7 +70,7 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        spare_collections("plan or commit")
+        freeze_loaded_modules("plan or commit")
         options = sink_options(given, schema, overwrite=overwrite, use=Use.WRITE | Use.STREAM)
         self._job = WriteJob(
             options=options,
@@ -129,7 +133,7 @@ class PulsarTxnWriter(DataSourceArrowWriter):
             return
         sent = all_messages(messages)
         run = runtime(self._job.options)
-        deliver_if_overdue(run)
+        flush_counters_if_overdue(run)
         stage(run, self._slot, one_attempt(sent), sent)
 
     def abort(self, messages: Messages) -> None:

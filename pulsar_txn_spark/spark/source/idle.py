@@ -1,6 +1,6 @@
 """Spares an idle source the polls that would find nothing.
 
-Spark asks an idle source for its latest offset a hundred times a second. A poll that has found
+Spark requests the latest offset of an idle source a hundred times a second. A poll that has found
 nothing beyond its start is not repeated until an event concerns one of its segments. Every poll
 that does run is a complete one (INV-4). A superfluous event therefore costs one poll, and one that
 does not come costs a second of delay: the end of a lease, a topic that matches a pattern only now,

@@ -1,4 +1,4 @@
-"""Finds where a new query starts, and plants the subscription's cursors there (INV-13)."""
+"""Finds where a new query starts, and creates the subscription's initial cursors (INV-13)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulsar_txn_spark.spark.source.offset_options import require_readable, resol
 from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
 from pulsar_txn_spark.spark.source.planner import SourcePlanner
 from pulsar_txn_spark.spark.source.starting_offsets import (
-    Planted,
+    InitialCursor,
     SubscriptionStart,
     resolve_start,
     start_of,
@@ -24,7 +24,7 @@ _MAX_ATTEMPTS = 16  # each lost race means that somebody changed a topic or the 
 
 
 def initial_offset(planner: SourcePlanner) -> SourceOffset:
-    """Return where a query starts; from then on its subscription holds the rows behind that.
+    """Return where a query starts; from then on its subscription retains the rows behind that.
 
     Raises
     ------
@@ -39,15 +39,15 @@ def initial_offset(planner: SourcePlanner) -> SourceOffset:
         segments = readable_segments(topologies)
         start = resolve_start(planner.options, topologies, planner.cursors(segments))
         positions = _positions(planner, start, segments)
-        if not subscription or not start.plants:
+        if not subscription or not start.creates_cursors:
             return planner.offset(topologies, positions, keep_deleted=bool(start.known))
-        planted = _plant_cursors(planner, topologies, start, positions)
-        # A child that came meanwhile might have been trimmed before anybody knew that this query
-        # needs it: the next attempt plants a cursor there, too.
-        if planted is not None and set(segments) == set(readable_segments(planner.topologies())):
+        created = _create_cursors(planner, topologies, start, positions)
+        # A child that was created meanwhile might have been trimmed before its cursor existed: the
+        # next attempt creates a cursor there, too.
+        if created is not None and set(segments) == set(readable_segments(planner.topologies())):
             continues = any(key in start.known for key in positions)
             deleted = _ends_of_deleted(topologies) if continues else {}
-            return planner.offset(topologies, deleted | planted, keep_deleted=continues)
+            return planner.offset(topologies, deleted | created, keep_deleted=continues)
     raise TopologyConflictError(
         f"the segments of {', '.join(topologies)}, or the cursors of subscription "
         f"{subscription!r}, changed {_MAX_ATTEMPTS} times while the query was starting. Nothing "
@@ -81,13 +81,13 @@ def _latest(
     return {key: readable.end for key, readable in planner.readable(segments).items()}
 
 
-def _plant_cursors(
+def _create_cursors(
     planner: SourcePlanner,
     topologies: Mapping[str, Topology],
     start: SubscriptionStart,
     positions: Mapping[SegmentKey, Position],
 ) -> dict[SegmentKey, Position] | None:
-    """Plant the cursors that are missing; None if others have changed some meanwhile."""
+    """Create the cursors that are missing; None if others have changed some meanwhile."""
     named = start.offsets.positions
     starts = dict(positions)
     for name, topology in topologies.items():
@@ -105,7 +105,7 @@ def _plant_cursors(
             )
             for key, segment in segments.items()
         }
-        mark = str(Planted.at(start_of(start.offsets), topology))
+        mark = str(InitialCursor.at(start_of(start.offsets), topology))
         answers = planner.run.store.subscriptions.plant_cursors(planner.subscription, wanted, mark)
         for (key, segment), answer in zip(segments.items(), answers, strict=True):
             if answer.code is Code.OK:
@@ -113,7 +113,7 @@ def _plant_cursors(
             elif answer.code is Code.ALREADY and key not in start.known:
                 return None
             elif answer.code is Code.DELETED and segment.sealed_at is not None:
-                # Deleted by retention, with nothing left in it for anybody.
+                # Deleted by retention, after all subscriptions had read it.
                 starts[key] = segment.sealed_at
     return starts
 

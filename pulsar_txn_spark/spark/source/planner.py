@@ -38,6 +38,9 @@ _LOG = logging.getLogger(__name__)
 Range = tuple[Position, Position]
 """Start, which is excluded, and end, which is included."""
 
+Segments = Mapping[SegmentKey, SegmentRef]
+Positions = Mapping[SegmentKey, Position]
+
 
 class SourcePlanner:
     """What the stream reader and the batch reader have in common.
@@ -76,7 +79,7 @@ class SourcePlanner:
     def offset(
         self,
         topologies: Mapping[str, Topology],
-        positions: Mapping[SegmentKey, Position],
+        positions: Positions,
         *,
         keep_deleted: bool = False,
     ) -> SourceOffset:
@@ -118,7 +121,7 @@ class SourcePlanner:
         store.bear_witness(last_seen)
         return offset
 
-    def cursors(self, segments: Mapping[SegmentKey, SegmentRef]) -> dict[SegmentKey, Cursor | None]:
+    def cursors(self, segments: Segments) -> dict[SegmentKey, Cursor | None]:
         """Return the subscription's cursor in each segment; nothing without a subscription."""
         if not self.subscription:
             return {}
@@ -162,8 +165,8 @@ class SourcePlanner:
 
     def readable(
         self,
-        segments: Mapping[SegmentKey, SegmentRef],
-        starts: Mapping[SegmentKey, Position] | None = None,
+        segments: Segments,
+        starts: Positions | None = None,
     ) -> dict[SegmentKey, ReadableRange]:
         """Tell how far each segment may be read; no end lies before its start."""
         starts = starts or {}
@@ -174,8 +177,8 @@ class SourcePlanner:
 
     def _gated_ranges(
         self,
-        segments: Mapping[SegmentKey, SegmentRef],
-        starts: Mapping[SegmentKey, Position],
+        segments: Segments,
+        starts: Positions,
     ) -> dict[SegmentKey, ReadableRange]:
         if not segments:
             return {}
@@ -200,8 +203,8 @@ class SourcePlanner:
 
     def _native_ranges(
         self,
-        segments: Mapping[SegmentKey, SegmentRef],
-        starts: Mapping[SegmentKey, Position],
+        segments: Segments,
+        starts: Positions,
     ) -> dict[SegmentKey, ReadableRange]:
         if not segments:
             return {}
@@ -215,9 +218,9 @@ class SourcePlanner:
 
     def limited(
         self,
-        segments: Mapping[SegmentKey, SegmentRef],
-        starts: Mapping[SegmentKey, Position],
-        ends: Mapping[SegmentKey, Position],
+        segments: Segments,
+        starts: Positions,
+        ends: Positions,
         max_rows: int | None,
         max_bytes: int | None,
     ) -> dict[SegmentKey, Position]:
@@ -248,10 +251,10 @@ class SourcePlanner:
 
     def partitions(
         self,
-        segments: Mapping[SegmentKey, SegmentRef],
+        segments: Segments,
         ranges: Mapping[SegmentKey, Range],
         read_plan: Callable[[tuple[PlannedRange, ...]], ReadPlan | None],
-        starts: Mapping[SegmentKey, Position] | None = None,
+        starts: Positions | None = None,
         deleted: Mapping[SegmentKey, str] | None = None,
     ) -> list[SegmentPartition]:
         """Plan partitions that read ``(start, end]`` of each segment.
@@ -329,7 +332,7 @@ class SourcePlanner:
 
     def _visibilities(
         self,
-        segments: Mapping[SegmentKey, SegmentRef],
+        segments: Segments,
         ranges: Mapping[SegmentKey, Range],
     ) -> dict[SegmentKey, Visibility]:
         visibilities = dict.fromkeys(ranges, Visibility())  # where there is no gate, all is visible
@@ -337,7 +340,7 @@ class SourcePlanner:
         if not gated:
             return visibilities
         ids = [segments[key].id for key in gated]
-        # Up to their ends all was decided when those were found: what was dropped then is dropped.
+        # Every transaction up to these ends is decided: a writer that was dropped stays dropped.
         gates = self.run.store.segments.gates(ids, [ranges[key] for key in gated])
         for key, gate in zip(gated, gates, strict=True):
             visibilities[key] = Visibility(gate.dropped, gate.floor)
@@ -345,7 +348,7 @@ class SourcePlanner:
 
     def _split_ends(
         self,
-        segments: Mapping[SegmentKey, SegmentRef],
+        segments: Segments,
         ranges: Mapping[SegmentKey, Range],
     ) -> dict[SegmentKey, list[Position]]:
         """Return where each range is cut to come to the option `minPartitions`."""

@@ -1,29 +1,32 @@
-"""Where a query begins, and the cursors that say so before its first task runs (INV-13).
+"""Where a query starts, as its options and its subscription's cursors say it (INV-13).
 
-A subscription has a cursor in every segment from the moment on at which its query starts. Else
-nobody would know of a segment that the query has not read yet: retention would take its rows, a
-successor would not know where to go on, and a child would be handed over at its beginning although
-the query stands further on.
+A subscription has a cursor in every segment from the start of its query on. Without it, retention
+would delete the rows of a segment that the query has not read yet. A successor would not know where
+to continue. A child segment would be handed over at its beginning, although the query stands
+further on.
 
-The driver's side of a source does not know the query's id, so it *plants* cursors: they stand at
-the query's start, and belong to nobody until a task claims them. A planted cursor says which start
-it stands for, so that a query that dies before its first batch finds its own start again, and the
-number that the topic's next segment would get, so that segments that come later are told from those
-whose cursor was not planted yet.
+The driver's side of a source does not know the query's id. It therefore creates *initial cursors*
+at the query's start, which belong to no query until a task claims them. An initial cursor also
+records two facts:
+
+- the start that it stands for, so that a query that dies before its first batch finds its own start
+  again;
+- the number of the topic's next segment, which tells later segments from those whose cursor was not
+  created yet.
 
 =========================  =====================================================================
-the process dies           what is there, and what the next start does
+the process dies           what exists, and what the next start does
 =========================  =====================================================================
-before the first cursor    nothing
-after some of them         parents are planted before their children, so that a subscription which
-                           stands in a child is through with the parent. The next start, with the
-                           same ``startingOffsets``, takes what is there and plants the rest
-after all of them          the next start begins where they stand. If there is none, they hold data
+before the first cursor    nothing exists
+after some of them         cursors are created in parents before their children, so that a
+                           subscription that stands in a child has read the parent. The next
+                           start, with the same ``startingOffsets``, creates the missing ones
+after all of them          the next start begins where they stand. Without one, they retain data
                            until the subscription is deleted, as any subscription does
 =========================  =====================================================================
 
-Retention notes what it lets go in the very step in which it looks at the cursors
-(``seg_trim.lua``), so that a cursor is either seen by it, or begins behind what is gone.
+Retention records what it deletes in the same script that checks the cursors (``seg_trim.lua``). An
+initial cursor is therefore either seen by retention, or it begins behind what was deleted.
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ from pulsar_txn_spark.store.records import Cursor
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
-    """What a planted cursor says of the query's start.
+class InitialCursor:
+    """What an initial cursor records of the query's start.
 
     Parameters
     ----------
@@ -59,20 +62,20 @@ class Planted:
         return f"{self.start}|{self.next_segment}"
 
     @classmethod
-    def at(cls, start: str, topology: Topology) -> Planted:
-        """Say it of a start in a topic as it is now."""
+    def at(cls, start: str, topology: Topology) -> InitialCursor:
+        """Return that of a start in a topic as it is now."""
         planned = [s for s in topology.segments if s.state is SegmentState.PLANNED]
         return cls(start, min([topology.next_segment, *map(number_of, planned)]))
 
     @classmethod
-    def parse(cls, text: str) -> Planted:
+    def parse(cls, text: str) -> InitialCursor:
         """Read the field of a cursor."""
         start, _, number = text.rpartition("|")
         return cls(start, int(number))
 
 
 def start_of(offsets: Offsets) -> str:
-    """Name a start so that two which mean the same are equal."""
+    """Name a start; the names of two equal starts are equal."""
     if not offsets.positions:
         return offsets.word
     named = sorted(
@@ -90,22 +93,22 @@ def number_of(segment: Segment) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStart:
-    """Where a query with a subscription begins, as far as the cursors say it.
+    """Where a query with a subscription starts, as far as the cursors say it.
 
     Parameters
     ----------
     offsets : Offsets
-        For segments about which they say nothing.
+        For segments without a known position.
     known : mapping of SegmentKey to Position
         For the others.
-    plants : bool
-        Whether missing cursors are to be planted. Not where somebody owns the subscription: if that
-        is this very query, its tasks make what is missing; if another one, they are refused.
+    creates_cursors : bool
+        Whether missing cursors are to be created. False if a query owns the subscription: if that
+        is this query, its tasks create them; if it is another one, they are refused.
     """
 
     offsets: Offsets
     known: Mapping[SegmentKey, Position]
-    plants: bool
+    creates_cursors: bool
 
 
 def resolve_start(
@@ -113,7 +116,7 @@ def resolve_start(
     topologies: Mapping[str, Topology],
     cursors: Mapping[SegmentKey, Cursor | None],
 ) -> SubscriptionStart:
-    """Tell where a query begins from what there is of its subscription.
+    """Return where a query starts.
 
     Parameters
     ----------
@@ -121,65 +124,70 @@ def resolve_start(
         Of the source.
     topologies : mapping of str to Topology
     cursors : mapping of SegmentKey to Cursor or None
-        Of the subscription, in every segment.
+        Of the subscription, in every segment; empty without one.
 
     Raises
     ------
     OptionError
-        If the subscription says where to go on, and the options another place.
+        If the options name another start than the subscription has.
     """
-    given: Offsets | None = options.explicit("startingOffsets")
+    offsets: Offsets | None = options.explicit("startingOffsets")
     subscription = options.get("subscription")
-    found = {key: cursor for key, cursor in cursors.items() if cursor is not None}
-    if not found:
-        return SubscriptionStart(options.get("startingOffsets"), {}, plants=True)
-    if any(not cursor.query and not cursor.planted for cursor in found.values()):
-        if given is not None and given.word != "subscription":
-            raise _elsewhere(subscription, "says where to go on")
-        known = {key: _stands(cursor) for key, cursor in found.items()}
-        known = _passed_by_cursors(topologies, found) | known
-        return SubscriptionStart(Offsets("subscription", {}), known, plants=True)
-    return _begun(given, subscription, topologies, found)
+    existing = {key: cursor for key, cursor in cursors.items() if cursor is not None}
+    if not existing:
+        return SubscriptionStart(options.get("startingOffsets"), {}, creates_cursors=True)
+    if any(not cursor.query and not cursor.planted for cursor in existing.values()):
+        if offsets is not None and offsets.word != "subscription":
+            raise _other_start_error(subscription, "says where to go on")
+        known = _ends_of_read_parents(topologies, existing) | _positions(existing)
+        return SubscriptionStart(Offsets("subscription", {}), known, creates_cursors=True)
+    return _continued(offsets, subscription, topologies, existing)
 
 
-def _begun(
-    given: Offsets | None,
+def _continued(
+    offsets: Offsets | None,
     subscription: str,
     topologies: Mapping[str, Topology],
-    found: Mapping[SegmentKey, Cursor],
+    cursors: Mapping[SegmentKey, Cursor],
 ) -> SubscriptionStart:
-    """Tell where a query goes on that has begun before, or another one whose start is the same."""
-    owned = any(cursor.query for cursor in found.values())
-    planted = {key: Planted.parse(c.planted) for key, c in found.items() if c.planted}
-    starts = {one.start for one in planted.values()}
-    offsets = given
+    """Return where a query continues that has started before, or another one with its start."""
+    owned = any(cursor.query for cursor in cursors.values())
+    initial = {key: InitialCursor.parse(c.planted) for key, c in cursors.items() if c.planted}
+    starts = {cursor.start for cursor in initial.values()}
     if offsets is None:
-        # The word of those that were planted; one that named positions would name them again.
+        # Without the option, a start that was a word is taken from the cursors. Positions are not
+        # in them: a query that named some has to name them again.
         words = sorted(starts & {"earliest", "latest", "subscription"})
         offsets = Offsets(words[0] if words else "subscription", {})
     if not owned and starts != {start_of(offsets)}:
-        raise _elsewhere(
+        raise _other_start_error(
             subscription, f"was begun by a query with another start ({', '.join(sorted(starts))})"
         )
-    known = {key: _stands(cursor) for key, cursor in found.items()}
-    numbers = {topic: one.next_segment for (topic, _), one in planted.items()}
+    numbers = {topic: cursor.next_segment for (topic, _), cursor in initial.items()}
     later = {
         (name, segment.descriptor): EARLIEST
         for name, topology in topologies.items()
         for segment in topology.segments
         if number_of(segment) >= numbers.get(name, topology.next_segment)
     }
-    passed = _passed_by_cursors(topologies, found) if offsets.word == "subscription" else {}
-    return SubscriptionStart(offsets, later | passed | known, plants=not owned)
+    read = _ends_of_read_parents(topologies, cursors) if offsets.word == "subscription" else {}
+    known = later | read | _positions(cursors)
+    return SubscriptionStart(offsets, known, creates_cursors=not owned)
 
 
-def _stands(cursor: Cursor) -> Position:
-    # Of a query that Spark starts again, this is asked for its first batch only, which may be
-    # committed: then it is to read the same once more. (What a reset has released is another's.)
-    return cursor.released if cursor.query and cursor.txn else cursor.position
+def _positions(cursors: Mapping[SegmentKey, Cursor]) -> dict[SegmentKey, Position]:
+    """Return where a query continues in each segment.
+
+    A query that Spark restarts asks for this in its first batch only. That batch may be committed,
+    and then reads the same rows once more. What a reset has released belongs to another query.
+    """
+    return {
+        key: cursor.released if cursor.query and cursor.txn else cursor.position
+        for key, cursor in cursors.items()
+    }
 
 
-def _elsewhere(subscription: str, why: str) -> OptionError:
+def _other_start_error(subscription: str, why: str) -> OptionError:
     return OptionError(
         f"subscription {subscription!r} exists and {why}, but startingOffsets asks for another "
         "place: use startingOffsets='subscription' if it was reset, or the start that it was begun "
@@ -188,19 +196,19 @@ def _elsewhere(subscription: str, why: str) -> OptionError:
     )
 
 
-def _passed_by_cursors(
-    topologies: Mapping[str, Topology], found: Mapping[SegmentKey, Cursor]
+def _ends_of_read_parents(
+    topologies: Mapping[str, Topology], cursors: Mapping[SegmentKey, Cursor]
 ) -> dict[SegmentKey, Position]:
-    """Return the ends of sealed segments that a subscription has left behind for a child."""
-    passed: dict[SegmentKey, Position] = {}
+    """Return the ends of sealed segments that a subscription has read: it stands in a child."""
+    ends: dict[SegmentKey, Position] = {}
     for name, topology in topologies.items():
-        came_by: set[str] = set()
+        entered: set[str] = set()  # ids of segments with a cursor, in them or in a descendant
         for segment in reversed(topology.segments):
             key = (name, segment.descriptor)
-            if any(child in came_by for child in segment.children):
-                came_by.add(segment.ref.id)
+            if any(child in entered for child in segment.children):
+                entered.add(segment.ref.id)
                 if segment.sealed_at is not None:
-                    passed[key] = segment.sealed_at
-            elif key in found:
-                came_by.add(segment.ref.id)
-    return passed
+                    ends[key] = segment.sealed_at
+            elif key in cursors:
+                entered.add(segment.ref.id)
+    return ends

@@ -16,9 +16,9 @@ from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.spark.context import (
     TaskFacts,
-    deliver_if_overdue,
-    name_of_attempt,
-    spare_collections,
+    flush_counters_if_overdue,
+    freeze_loaded_modules,
+    unique_execution_id,
 )
 from pulsar_txn_spark.spark.rows import to_spark_batches
 from pulsar_txn_spark.spark.source.data_loss import data_loss_error
@@ -41,7 +41,7 @@ def read_partition(
     ------
     DataLossError, AcknowledgementConflictError, StoreUnavailableError, SegmentLogUnavailableError
     """
-    spare_collections("read")
+    freeze_loaded_modules("read")
     run = runtime(options)
     if run.store.identity.uuid != partition.store_uuid:
         raise DataLossError(
@@ -102,11 +102,11 @@ def _register(
         return  # a thread of the user's: the source's commit(end) acknowledges what was read
     if plan.subscription:
         _claim(run, options, partition, plan, facts.query)
-    registered = replace(plan, run_id=name_of_attempt(facts.run, plan.run_id))
+    registered = replace(plan, run_id=unique_execution_id(facts.execution_id, plan.run_id))
     run.store.queries.register_plan(
         facts.query, str(facts.batch), plan.source, registered.serialize()
     )
-    deliver_if_overdue(run)
+    flush_counters_if_overdue(run)
 
 
 def _claim(

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -32,6 +32,7 @@ from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from pulsar_txn_spark.store.redis.transactions import RedisTransactionStore
+from tests.support.frames import WritableFrame
 
 IN, OUT, QUERY = TopicName.parse("in"), TopicName.parse("out"), "query"
 SCHEMA = StructType([StructField("value", StringType())])
@@ -142,31 +143,15 @@ class Job:
         os.truncate(self.file, size)
 
 
-class Frame:
+class Frame(WritableFrame):
     """A DataFrame of the micro-batch: it reads the source, and writes in the calling thread."""
 
-    sparkSession = None  # noqa: N815 - as PySpark has it; like Spark Connect, without a context
-
     def __init__(self, job: Job) -> None:
+        super().__init__()
         self._job = job
-        self._options: dict[str, str] = {}
-
-    @property
-    def write(self) -> Self:
-        return self
-
-    def format(self, _: str) -> Self:
-        return self
-
-    def mode(self, _: str) -> Self:
-        return self
-
-    def options(self, **given: str) -> Self:
-        self._options = given
-        return self
 
     def save(self) -> None:
-        writer = PulsarTxnWriter(self._options, SCHEMA, overwrite=False)
+        writer = PulsarTxnWriter(self.given, SCHEMA, overwrite=False)
         writer.commit([writer.write(self._job.read())])
 
 

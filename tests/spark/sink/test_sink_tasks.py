@@ -43,6 +43,7 @@ from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.txn.coordinator import as_position
 from pulsar_txn_spark.txn.op_log import read_ops
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer
+from tests.support.frames import WritableFrame
 
 TOPIC = TopicName.parse("out")
 SCHEMA = StructType([StructField("value", StringType()), StructField("__key", StringType())])
@@ -309,18 +310,12 @@ def test_a_task_that_lost_its_lease_writes_no_more(
 # --- scopes -----------------------------------------------------------------------------------
 
 
-class Frame:
+class Frame(WritableFrame):
     """A DataFrame that a scope can write: it calls the sink in the thread that saves it."""
 
-    sparkSession = None  # noqa: N815 - as PySpark has it; like Spark Connect, without a context
-
     def __init__(self, spark: Spark, *values: str, after: Callable[[], None] | None = None) -> None:
+        super().__init__()
         self._spark, self._values, self._after = spark, values, after
-        self._options: dict[str, str] = {}
-
-    @property
-    def write(self) -> Self:
-        return self
 
     def limit(self, _: int) -> Frame:
         return Frame(self._spark)
@@ -328,18 +323,8 @@ class Frame:
     def selectExpr(self, *_: str) -> Self:  # noqa: N802 - as PySpark has it
         return self
 
-    def format(self, _: str) -> Self:
-        return self
-
-    def mode(self, _: str) -> Self:
-        return self
-
-    def options(self, **given: str) -> Self:
-        self._options = given
-        return self
-
     def save(self) -> None:
-        writer = PulsarTxnWriter(self._options, SCHEMA, overwrite=False)
+        writer = PulsarTxnWriter(self.given, SCHEMA, overwrite=False)
         result = self._spark.task(writer, 0, *self._values)
         if self._after is not None:
             self._after()

@@ -457,6 +457,13 @@ def test_a_query_of_an_earlier_release_gets_its_missing_cursors_with_its_first_t
 # -- replays of what retention has deleted -------------------------------------------------------
 
 
+@pytest.fixture
+def reader(run: Runtime, query: Make) -> StreamingQuery:
+    """A query over two segments."""
+    create(run, A, segments=2)
+    return query("q", topic=str(A), startingOffsets="earliest")
+
+
 def replay_over_a_deleted_segment(
     run: Runtime, reader: StreamingQuery, dies: str, *, first: bool = False
 ) -> None:
@@ -474,11 +481,9 @@ def replay_over_a_deleted_segment(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_committed_batch_is_replayed_although_its_segment_was_deleted(
-    run: Runtime, query: Make, *, first: bool
+    run: Runtime, reader: StreamingQuery, *, first: bool
 ) -> None:
     """Finding 11: nothing was lost, and yet the query could not go on."""
-    create(run, A, segments=2)
-    reader = query("q", topic=str(A), startingOffsets="earliest")
     replay_over_a_deleted_segment(run, reader, "decided", first=first)
     reader.run_all()
     assert sorted(reader.values) == [1, 2, 3, 4, 5]
@@ -486,11 +491,9 @@ def test_a_committed_batch_is_replayed_although_its_segment_was_deleted(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_the_advice_of_the_data_loss_error_leads_on(
-    run: Runtime, query: Make, *, first: bool
+    run: Runtime, reader: StreamingQuery, *, first: bool
 ) -> None:
     """Finding 11: failOnDataLoss=false ended in a conflict for ever."""
-    create(run, A, segments=2)
-    reader = query("q", topic=str(A), startingOffsets="earliest")
     replay_over_a_deleted_segment(run, reader, "decided", first=first)
     reader.options["failOnDataLoss"] = "false"
     reader.restart()
@@ -500,11 +503,9 @@ def test_the_advice_of_the_data_loss_error_leads_on(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_committed_batch_is_replayed_although_its_rows_were_trimmed(
-    run: Runtime, query: Make, *, first: bool
+    run: Runtime, reader: StreamingQuery, *, first: bool
 ) -> None:
     """Finding 11, in segments that take rows."""
-    create(run, A, segments=2)
-    reader = query("q", topic=str(A), startingOffsets="earliest")
     if not first:
         assert reader.trigger()
     write(run, A, 1, 2, 3, 4)
@@ -518,10 +519,8 @@ def test_a_committed_batch_is_replayed_although_its_rows_were_trimmed(
 
 @pytest.mark.parametrize("dies", ["planned", "read"])
 def test_a_batch_that_was_not_committed_and_has_lost_its_rows_is_an_error(
-    run: Runtime, query: Make, dies: str
+    run: Runtime, reader: StreamingQuery, dies: str
 ) -> None:
-    create(run, A, segments=2)
-    reader = query("q", topic=str(A), startingOffsets="earliest")
     replay_over_a_deleted_segment(run, reader, dies)
     with pytest.raises(DataLossError, match="deleted"):
         reader.run_all()
@@ -533,10 +532,8 @@ def test_a_batch_that_was_not_committed_and_has_lost_its_rows_is_an_error(
 
 
 def test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error(
-    run: Runtime, query: Make
+    run: Runtime, reader: StreamingQuery
 ) -> None:
-    create(run, A, segments=2)
-    reader = query("q", topic=str(A), startingOffsets="earliest")
     # A second sink of the query has written the batch before, and would write this one.
     run.store.queries.register_sink("q", "another", 0, "attempt")
     replay_over_a_deleted_segment(run, reader, "decided")
