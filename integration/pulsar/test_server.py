@@ -399,7 +399,7 @@ def test_a_refused_token_is_reported_without_showing_it(secured_log: Open) -> No
             log.writer(segment, "w")
         # What a source and a sink ask before their query starts.
         with pytest.raises(SegmentLogUnavailableError, match="authParams") as out_of_reach:
-            log.reach(there)
+            log.check_access(there)
         assert params not in f"{refused.value} {out_of_reach.value}"
         assert params not in repr(log._config)
         log.close()
@@ -420,7 +420,7 @@ def test_a_role_that_may_only_administrate_elsewhere_is_refused_by_the_broker_to
         admin={"authPluginClassName": "token", "authParams": token_of("root")},
     )
     log.create(segment)
-    for use in (log.reach, lambda segment: log.writer(segment, "w")):
+    for use in (log.check_access, lambda segment: log.writer(segment, "w")):
         with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
             use(segment)
     log.delete(segment)
@@ -447,7 +447,7 @@ def test_tls_works_and_verifies_the_broker(secured: dict[str, str], secured_log:
     # The admin API trusts the broker, and the binary protocol does not.
     untrusting = secured_log("_tls", admin={**trusted, **LOGIN}, **quickly, **LOGIN)
     with pytest.raises(SegmentLogUnavailableError, match="TLS options"):
-        untrusting.reach(segment)
+        untrusting.check_access(segment)
     untrusting.close()
     careless = secured_log(
         "_tls",
@@ -471,7 +471,7 @@ def test_a_certificate_for_another_host_is_refused_unless_hosts_are_not_to_be_ch
     strict = secured_log("_tls", **options)
     strict.create(segment)
     with pytest.raises(SegmentLogUnavailableError, match="TLS options"):
-        strict.reach(segment)
+        strict.check_access(segment)
     strict.close()
     lenient = secured_log("_tls", tlsHostnameVerificationEnable="false", **options)
     write(lenient, segment, "w", values(b"v"))

@@ -192,10 +192,10 @@ def payload_sizes(rows: pa.RecordBatch) -> Sizes:
 
 def lengths(column: pa.Array) -> Sizes:
     """Return the bytes of each value of a binary column, 0 for null."""
-    found = pc.binary_length(column)
-    if found.null_count:
-        found = pc.fill_null(found, 0)
-    sizes: Sizes = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    byte_lengths = pc.binary_length(column)
+    if byte_lengths.null_count:
+        byte_lengths = pc.fill_null(byte_lengths, 0)
+    sizes: Sizes = byte_lengths.to_numpy(zero_copy_only=False).astype(np.int64)
     return sizes
 
 

@@ -221,7 +221,7 @@ class Topics:
             "created on purpose: pulsar_txn_spark.Admin(options).create_topic(topic, segments=4)"
         )
 
-    def reach(self, topology: Topology) -> None:
+    def check_access(self, topology: Topology) -> None:
         """Find out whether the log can be read and written, once in each process.
 
         Raises
@@ -232,7 +232,7 @@ class Topics:
             return  # it is being adopted
         segment = topology.active[0].ref
         if segment.in_pulsar_domain not in self._reached:
-            self.log_of(segment).reach(segment)
+            self.log_of(segment).check_access(segment)
             self._reached.add(segment.in_pulsar_domain)
 
     def matching(self, pattern: str) -> list[TopicName]:

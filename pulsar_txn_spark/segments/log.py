@@ -222,7 +222,7 @@ class SegmentLog(Protocol):
         """
         ...
 
-    def reach(self, segment: SegmentRef) -> None:
+    def check_access(self, segment: SegmentRef) -> None:
         """Find out, before the first row, whether the segment can be read and written at all.
 
         Raises

@@ -155,7 +155,7 @@ class TopicLives:
     def _require_log(self, planned: Topology) -> None:
         """Raise unless the log's server answers."""
         with suppress(SegmentNotFoundError):
-            self._log.reach(planned.segments[-1].ref)
+            self._log.check_access(planned.segments[-1].ref)
 
     def _create_record(self, planned: Topology, version: int, step: Step | None) -> None:
         planned = replace(planned, state=TopicState.CREATING)

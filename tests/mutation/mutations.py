@@ -1840,8 +1840,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
         Edit(
             f"{PULSAR}/log.py",
-            "for one in managed_ledger.ledgers[:-1] if",
-            "for one in managed_ledger.ledgers if",
+            "for ledger in managed_ledger.ledgers[:-1] if",
+            "for ledger in managed_ledger.ledgers if",
         ),
     ),
     mutation(
@@ -1960,7 +1960,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{WIRE}::test_a_broker_that_would_create_the_topic_is_not_asked_for_its_partitions",
         Edit(
             f"{WIRE_CODE}/client.py",
-            "        if not asked.asks_without_creating:\n",
+            "        if not broker.asks_without_creating:\n",
             "        if False:\n",
         ),
     ),
@@ -2001,7 +2001,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a topic of Pulsar's own domain is read up to its last entry",
         "read committed",
         f"{DOMAIN}::test_a_topic_is_read_up_to_where_pulsars_own_transactions_let_readers",
-        Edit(TOPIC_LOG, "        return found.max_read_position\n", "        return None\n"),
+        Edit(TOPIC_LOG, "        return state.max_read_position\n", "        return None\n"),
     ),
     mutation(
         "a broker is believed while it recovers a topic's transactions",
@@ -2009,7 +2009,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{DOMAIN}::test_a_topic_that_is_being_loaded_is_waited_for",
         Edit(
             f"{PULSAR}/admin_api.py",
-            "if found is None or not found.recovering:",
+            "if transactions is None or not transactions.recovering:",
             "if True:",
         ),
     ),
@@ -2124,7 +2124,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADOPTION}::test_an_adopted_topic_is_given_back_and_never_deleted",
         Edit(
             f"{PULSAR}/log.py",
-            "return owner == segment.id and ADOPTED_PROPERTY not in found",
+            "return owner == segment.id and ADOPTED_PROPERTY not in properties",
             "return owner == segment.id",
         ),
     ),
@@ -2361,7 +2361,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a damaged entry is taken as it came",
         "INV-11",
         f"{WIRE}::test_a_damaged_entry_is_never_a_row",
-        Edit(f"{WIRE_CODE}/frames.py", "    if found != expected:\n", "    if False:\n"),
+        Edit(f"{WIRE_CODE}/frames.py", "    if checksum != expected:\n", "    if False:\n"),
     ),
     mutation(
         "a reader that begins an entry early hands it out again",
@@ -2612,8 +2612,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{HELD}::test_a_broker_that_shows_nothing_more_before_the_end_makes_no_range_shorter",
         Edit(
             f"{PULSAR}/log.py",
-            "            if due is None:\n                return None\n            found",
-            "            if True:\n                return None\n            found",
+            "            if due is None:\n                return None\n            entry",
+            "            if True:\n                return None\n            entry",
         ),
     ),
     mutation(

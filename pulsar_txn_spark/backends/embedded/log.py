@@ -251,7 +251,7 @@ class EmbeddedSegmentLog:
             if gone == goal:
                 return _position(gone)
 
-    def reach(self, segment: SegmentRef) -> None:
+    def check_access(self, segment: SegmentRef) -> None:
         """Raise unless the server answers and knows the segment.
 
         Raises
@@ -337,10 +337,10 @@ class EmbeddedSegmentLog:
     def appended(self, segment: SegmentRef) -> Appended:
         """Return what was ever appended."""
         with _server_errors(segment, "read the state of"):
-            found: Any = self._client.hmget(_state_key(segment), "messages", "bytes")
-        if found[0] is None:
+            totals: Any = self._client.hmget(_state_key(segment), "messages", "bytes")
+        if totals[0] is None:
             raise _not_found(segment)
-        return Appended(int(found[0]), int(found[1]))
+        return Appended(int(totals[0]), int(totals[1]))
 
     def measure(self, segment: SegmentRef, start: Position, end: Position) -> RangeSize:
         """Count what is in ``(start, end]``, exactly; what is trimmed counts nothing."""
@@ -480,15 +480,15 @@ class EmbeddedSegmentLog:
     def _fetch(self, segment: SegmentRef, run: Sequence[_Entry]) -> Iterator[tuple[_Entry, bytes]]:
         first, last = run[0].number, run[-1].number
         with _server_errors(segment, "read"):
-            found: Any = self._client.xrange(
+            payloads: Any = self._client.xrange(
                 _log_key(segment), f"{LEDGER}-{first}", f"{LEDGER}-{last}"
             )
-        for entry, (stream_id, fields) in zip(run, found, strict=False):
+        for entry, (stream_id, fields) in zip(run, payloads, strict=False):
             if stream_id != b"%d-%d" % (LEDGER, entry.number):
                 break
             yield entry, fields[b"p"]
         else:
-            if len(found) == len(run):
+            if len(payloads) == len(run):
                 return
         # Read after the miss: trimming removes and notes in one step.
         trimmed = _number(self.trimmed_to(segment))

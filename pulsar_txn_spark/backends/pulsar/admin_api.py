@@ -238,8 +238,8 @@ class PulsarAdmin:
 
     def messages_since_load(self, topic: str) -> tuple[int, int]:
         """Return how many messages and bytes came in since the broker loaded the topic."""
-        found = self._stats(topic)
-        return int(found["msgInCounter"]), int(found["bytesInCounter"])
+        stats = self._stats(topic)
+        return int(stats["msgInCounter"]), int(stats["bytesInCounter"])
 
     def transactions_of(self, topic: str, *, required: bool = True) -> TransactionState | None:
         """Return what a topic's own transactions say, None if the broker has none.
@@ -265,13 +265,13 @@ class PulsarAdmin:
         if answer.status in {401, 403}:
             return None
         if answer.status == HTTPStatus.OK:
-            found = json.loads(answer.data or b"null")
-            if not found:
+            stats = json.loads(answer.data or b"null")
+            if not stats:
                 return None  # a topic of the system's, which has no transactions
             return TransactionState(
-                found["state"],
-                Position.parse(found["maxReadPosition"]),
-                int(found.get("ongoingTxnSize") or 0),
+                stats["state"],
+                Position.parse(stats["maxReadPosition"]),
+                int(stats.get("ongoingTxnSize") or 0),
             )
         if _TRANSACTIONS_SETTING in answer.data.decode(errors="replace"):
             return None
@@ -294,14 +294,14 @@ class PulsarAdmin:
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
             try:
-                found = self.transactions_of(topic, required=required)
+                transactions = self.transactions_of(topic, required=required)
             except SegmentNotFoundError:
                 self.managed_ledger(topic)  # this loads it, or says that it is gone
                 state = "not loaded"
             else:
-                if found is None or not found.recovering:
-                    return found
-                state = found.state
+                if transactions is None or not transactions.recovering:
+                    return transactions
+                state = transactions.state
             if time.monotonic() > deadline:
                 raise SegmentLogUnavailableError(
                     f"the broker does not say within {_SETTLE_SECONDS:.0f} s how far {topic} may "
@@ -355,8 +355,8 @@ class PulsarAdmin:
             If there is no such namespace.
         """
         path = f"/persistent/{quote(tenant, safe='')}/{quote(namespace, safe='')}"
-        found: list[str] = self._get(path, "list the topics of", f"{tenant}/{namespace}")
-        return found
+        names: list[str] = self._get(path, "list the topics of", f"{tenant}/{namespace}")
+        return names
 
     def entry_header(self, topic: str, position: Position) -> EntryHeader:
         """Return what an entry's metadata say of it; one that is not there says nothing.
@@ -392,10 +392,10 @@ class PulsarAdmin:
 
     def producers(self, topic: str) -> list[str]:
         """Return the names of the producers that are connected."""
-        found = self._get(
+        stats = self._get(
             f"{_path(topic)}/stats?excludeConsumers=true", "read statistics of", topic
         )
-        return [str(one.get("producerName")) for one in found.get("publishers") or ()]
+        return [str(publisher.get("producerName")) for publisher in stats.get("publishers") or ()]
 
     def properties(self, topic: str) -> dict[str, str] | None:
         """Return the topic's properties, None if there is no such topic."""
@@ -404,8 +404,8 @@ class PulsarAdmin:
         )
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        found: dict[str, str] = json.loads(answer.data or b"{}") or {}
-        return found
+        properties: dict[str, str] = json.loads(answer.data or b"{}") or {}
+        return properties
 
     def set_properties(self, topic: str, properties: Mapping[str, str]) -> None:
         """Set some properties of a topic and leave the others as they are."""
@@ -450,8 +450,8 @@ class PulsarAdmin:
 
     def subscriptions(self, topic: str) -> list[str]:
         """Return the names of the topic's durable subscriptions."""
-        found: list[str] = self._get(f"{_path(topic)}/subscriptions", "list subscriptions", topic)
-        return found
+        names: list[str] = self._get(f"{_path(topic)}/subscriptions", "list subscriptions", topic)
+        return names
 
     # --- policies -----------------------------------------------------------------------------
 
@@ -525,8 +525,10 @@ class PulsarAdmin:
     def max_message_bytes(self) -> int:
         """Return the broker's ``maxMessageSize``, or its default where we may not ask."""
         try:
-            found = self._get("/brokers/configuration/runtime", "read the configuration", "")
-            return int(found.get("maxMessageSize", DEFAULT_MAX_MESSAGE_BYTES))
+            configuration = self._get(
+                "/brokers/configuration/runtime", "read the configuration", ""
+            )
+            return int(configuration.get("maxMessageSize", DEFAULT_MAX_MESSAGE_BYTES))
         except SegmentLogError:
             return DEFAULT_MAX_MESSAGE_BYTES
 
@@ -561,19 +563,19 @@ class PulsarAdmin:
     # --- plumbing -----------------------------------------------------------------------------
 
     def _stats(self, topic: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._get(
+        stats: dict[str, Any] = self._get(
             f"{_path(topic)}/stats?excludePublishers=true&excludeConsumers=true",
             "read statistics of",
             topic,
         )
-        return found
+        return stats
 
     def _await(self, read: Callable[[], _T], good: Callable[[_T], bool], what: str) -> None:
         deadline = time.monotonic() + _SETTLE_SECONDS
-        while not good(found := read()):
+        while not good(state := read()):
             if time.monotonic() > deadline:
                 raise SegmentLogError(
-                    f"expected {what} within {_SETTLE_SECONDS:.0f} s, found {found!r}: writing "
+                    f"expected {what} within {_SETTLE_SECONDS:.0f} s, found {state!r}: writing "
                     "would not be safe; check that systemTopicEnabled and "
                     "topicLevelPoliciesEnabled are true on the brokers and that no other tool "
                     "sets that policy"
@@ -672,8 +674,8 @@ def _policy_path(topic: str) -> str:
     return _PARTITION.sub("", _path(topic))
 
 
-def _no_quota(found: Mapping[str, Mapping[str, Any]] | None) -> bool:
-    quotas = found or {}
+def _no_quota(policy: Mapping[str, Mapping[str, Any]] | None) -> bool:
+    quotas = policy or {}
     return all(
         kind in quotas and quotas[kind]["limitSize"] < 0 and quotas[kind]["limitTime"] < 0
         for kind in _QUOTA_TYPES

@@ -66,9 +66,9 @@ class EntryHeaders:
                 return self._admin.entry_header(topic, position)
             except SegmentLogUnavailableError:
                 self._unanswered.add(topic)
-        found = self._over_the_wire(self._wire, topic, position)
+        header = self._over_the_wire(self._wire, topic, position)
         # Nothing comes for one that is hidden, nor from a broker that is late: this tells them.
-        return self._admin.entry_header(topic, position) if found is None else found
+        return self._admin.entry_header(topic, position) if header is None else header
 
     def between(
         self, topic: str, start: Position, end: Position

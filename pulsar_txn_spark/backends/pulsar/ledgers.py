@@ -69,27 +69,27 @@ class ManagedLedger:
     def of(cls, stats: Mapping[str, Any]) -> ManagedLedger:
         """Read the answer of the admin API's ``internalStats``."""
         lac = Position.parse(stats["lastConfirmedEntry"])
-        found = {
+        by_id = {
             int(ledger["ledgerId"]): Ledger(
                 int(ledger["ledgerId"]), int(ledger["entries"]), int(ledger["size"])
             )
             for ledger in stats["ledgers"]
         }
         # The open ledger is listed with 0 entries until it is closed.
-        listed = found.get(lac.ledger)
+        listed = by_id.get(lac.ledger)
         if listed is not None and listed.entries <= lac.entry:
             size = max(listed.bytes, int(stats["currentLedgerSize"]))
-            found[lac.ledger] = Ledger(lac.ledger, lac.entry + 1, size)
-        ledgers = tuple(found[number] for number in sorted(found) if found[number].entries)
+            by_id[lac.ledger] = Ledger(lac.ledger, lac.entry + 1, size)
+        ledgers = tuple(by_id[number] for number in sorted(by_id) if by_id[number].entries)
         if lac.entry < 0:
             # In a new ledger that is still empty: the last entry is in one before it.
             lac = Position(ledgers[-1].id, ledgers[-1].entries - 1) if ledgers else EARLIEST
         return cls(
-            first_ledger=min(found, default=-1),
+            first_ledger=min(by_id, default=-1),
             ledgers=ledgers,
             last=lac,
             added_since_load=int(stats["entriesAddedCounter"]),
-            last_ledger=max(found, default=-1),
+            last_ledger=max(by_id, default=-1),
         )
 
     def settled(self, position: Position) -> Position:
@@ -110,7 +110,7 @@ class ManagedLedger:
 
     def pieces(self, start: Position, end: Position) -> list[Piece]:
         """Return what is in ``(start, end]``, ledger by ledger, empty pieces left out."""
-        found = []
+        pieces = []
         for ledger in self.ledgers:
             if not start.ledger <= ledger.id <= end.ledger:
                 continue
@@ -120,8 +120,8 @@ class ManagedLedger:
                 last = min(last, end.entry)
             if first <= last:
                 share = (last - first + 1) / ledger.entries
-                found.append(Piece(ledger.id, first, last, ledger.bytes * share))
-        return found
+                pieces.append(Piece(ledger.id, first, last, ledger.bytes * share))
+        return pieces
 
 
 def positions(pieces: Sequence[Piece]) -> Iterator[Position]:
@@ -176,7 +176,7 @@ def cut(pieces: Sequence[Piece], parts: int) -> list[int]:
     # Bytes may be 0 in a topic whose size is not known yet: then entries stand for them.
     weight = 1.0 if any(piece.bytes <= 0 for piece in pieces) else None
     weights = [weight or piece.bytes / piece.entries for piece in pieces]
-    total = sum(one * piece.entries for one, piece in zip(weights, pieces, strict=True))
+    total = sum(each * piece.entries for each, piece in zip(weights, pieces, strict=True))
     ends: list[int] = []
     before_bytes, before_entries, index = 0.0, 0, 0
     for part in range(1, parts):

@@ -213,13 +213,13 @@ class PulsarSegmentLog:
     def adopt(self, segment: SegmentRef) -> None:
         """Make a topic that is there a segment, with all that keeps its data; see the Protocol."""
         topic = segment.log_name
-        found = self._admin.properties(topic)
-        if found is None:
+        properties = self._admin.properties(topic)
+        if properties is None:
             raise SegmentNotFoundError(
                 f"the topic {topic} is to become segment {segment.id}, but it is not there: it was "
                 "deleted meanwhile. If its data may go, create an empty one and adopt again"
             )
-        self._require_no_other(segment, found)
+        self._require_no_other(segment, properties)
         self._require_quiet(segment)
         status = self._admin.deduplication_status(topic)
         if status != "Enabled":
@@ -234,7 +234,7 @@ class PulsarSegmentLog:
         self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
         self._admin.keep_all_data(topic)
         # Adoption step 2: the topic is the segment, unless somebody else takes it at this moment.
-        self._mark(segment, found, {ADOPTED_PROPERTY: "true"})
+        self._mark(segment, properties, {ADOPTED_PROPERTY: "true"})
         self._require_no_other(segment, self._admin.properties(topic) or {})
 
     def _require_quiet(self, segment: SegmentRef) -> None:
@@ -260,30 +260,32 @@ class PulsarSegmentLog:
                 "now, they could never end. Nothing was sealed; end them and adopt again"
             )
 
-    def _require_no_other(self, segment: SegmentRef, found: Mapping[str, str]) -> None:
-        owner = found.get(SEGMENT_PROPERTY)
+    def _require_no_other(self, segment: SegmentRef, properties: Mapping[str, str]) -> None:
+        owner = properties.get(SEGMENT_PROPERTY)
         if owner is not None and owner != segment.id:
             raise SegmentLogError(
                 f"the topic {segment.log_name} belongs to segment {owner}, expected {segment.id}: "
                 "two segments in one topic would read each other's rows; use another name"
             )
 
-    def _mark(self, segment: SegmentRef, found: Mapping[str, str], more: Mapping[str, str]) -> None:
+    def _mark(
+        self, segment: SegmentRef, properties: Mapping[str, str], more: Mapping[str, str]
+    ) -> None:
         """Say in the topic's properties which segment it is."""
-        self._require_no_other(segment, found)
+        self._require_no_other(segment, properties)
         marks = {SEGMENT_PROPERTY: segment.id, **more}
         managed_ledger = self._admin.managed_ledger(segment.log_name)
-        if managed_ledger.ledgers and ORIGIN_PROPERTY not in found:
+        if managed_ledger.ledgers and ORIGIN_PROPERTY not in properties:
             marks[ORIGIN_PROPERTY] = f"{EARLIEST},{managed_ledger.first_ledger}"
         self._admin.set_properties(segment.log_name, marks)
 
     def delete(self, segment: SegmentRef) -> None:
         """Delete the topic, or give an adopted one back; see the Protocol."""
         topic = segment.log_name
-        found = self._admin.properties(topic)
-        if found is not None and self._created_here(segment, found):
+        properties = self._admin.properties(topic)
+        if properties is not None and self._created_here(segment, properties):
             self._admin.delete_topic(topic)
-        elif found is not None and found.get(SEGMENT_PROPERTY) == segment.id:
+        elif properties is not None and properties.get(SEGMENT_PROPERTY) == segment.id:
             self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
             self._admin.forget_policies(topic)
             # Last: until then it can be done again.
@@ -294,18 +296,18 @@ class PulsarSegmentLog:
             self._contains_txn.pop(segment.log_name, None)
             self._means.pop(segment.log_name, None)
 
-    def _created_here(self, segment: SegmentRef, found: Mapping[str, str]) -> bool:
+    def _created_here(self, segment: SegmentRef, properties: Mapping[str, str]) -> bool:
         """Tell whether a topic was made for a segment: what others have made is never deleted."""
-        owner = found.get(SEGMENT_PROPERTY)
+        owner = properties.get(SEGMENT_PROPERTY)
         if owner is None:  # its creation was not finished, unless it is somebody else's
             return INTERNAL_SUBSCRIPTION in self._admin.subscriptions(segment.log_name)
-        return owner == segment.id and ADOPTED_PROPERTY not in found
+        return owner == segment.id and ADOPTED_PROPERTY not in properties
 
-    def reach(self, segment: SegmentRef) -> None:
+    def check_access(self, segment: SegmentRef) -> None:
         """Ask both of Pulsar's sides for the topic; see the Protocol."""
         self._check_process()
         self._check_exists(segment)
-        self._transport.reach(segment, self._config.service_url)
+        self._transport.check_access(segment, self._config.service_url)
 
     def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
         """Open a producer of that name; see the Protocol."""
@@ -351,7 +353,7 @@ class PulsarSegmentLog:
         if origin is None:
             return EARLIEST
         if not origin.unfinished(managed_ledger.first_ledger):
-            whole = [one for one in managed_ledger.ledgers[:-1] if one.last <= up_to]
+            whole = [ledger for ledger in managed_ledger.ledgers[:-1] if ledger.last <= up_to]
             if not whole:
                 return self._gone(segment, managed_ledger.first_ledger)
             marks = {TRIM_PROPERTY: f"{whole[-1].last},{managed_ledger.ledgers[len(whole)].id}"}
@@ -467,13 +469,13 @@ class PulsarSegmentLog:
             previous, whole = start, True
             holes = _Holes(self._headers, segment) if self._transport.drops_chunks else None
             while previous < end:
-                found = feed.next_entry(previous)
-                if found is None:  # perhaps nothing that a reader gets to see lies before `end`
+                entry = feed.next_entry(previous)
+                if entry is None:  # perhaps nothing that a reader gets to see lies before `end`
                     whole = False
-                    found = self._late_entry(segment, feed, previous, end, holes)
-                if found is None:
+                    entry = self._late_entry(segment, feed, previous, end, holes)
+                if entry is None:
                     break
-                position = found.position
+                position = entry.position
                 if position != (previous.ledger, previous.entry + 1):
                     whole = False
                     if holes is not None:
@@ -481,8 +483,8 @@ class PulsarSegmentLog:
                 if position > end:
                     break
                 previous = position
-                if visible(found.producer_name, position):
-                    rows.add(found)
+                if visible(entry.producer_name, position):
+                    rows.add(entry)
                     yield from rows.batches(everything=False)
         finally:
             feed.close()
@@ -531,9 +533,9 @@ class PulsarSegmentLog:
             due = self._due(segment, previous, end, holes, deadline)
             if due is None:
                 return None
-            found = feed.next_entry(previous)  # what held it may have ended just now
-            if found is not None:
-                return found
+            entry = feed.next_entry(previous)  # what held it may have ended just now
+            if entry is not None:
+                return entry
             if time.monotonic() > deadline:
                 raise SegmentLogUnavailableError(
                     f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be "
@@ -591,17 +593,17 @@ class PulsarSegmentLog:
 
     def _read_origin(self, segment: SegmentRef) -> Origin | None:
         """Return up to where data was given up and the ledger after that, None if never written."""
-        found = self._admin.properties(segment.log_name)
-        if found is None or found.get(SEGMENT_PROPERTY) != segment.id:
-            what = "there is none" if found is None else "the one there is not it"
+        properties = self._admin.properties(segment.log_name)
+        if properties is None or properties.get(SEGMENT_PROPERTY) != segment.id:
+            what = "there is none" if properties is None else "the one there is not it"
             raise SegmentNotFoundError(
                 f"expected segment {segment.id} in the topic {segment.log_name}, but {what}; it "
                 "was deleted on the broker, or never created there: check service.url and "
                 "admin.url"
             )
-        self._contains_txn[segment.log_name] = found.get(CONTAINS_TXN, "")
-        text = found.get(ORIGIN_PROPERTY)
-        origin = None if text is None else Origin.parse(text, found.get(TRIM_PROPERTY))
+        self._contains_txn[segment.log_name] = properties.get(CONTAINS_TXN, "")
+        text = properties.get(ORIGIN_PROPERTY)
+        origin = None if text is None else Origin.parse(text, properties.get(TRIM_PROPERTY))
         with self._lock:
             self._origins[segment.log_name] = origin
         return origin
@@ -621,17 +623,17 @@ class PulsarSegmentLog:
 
     def _mark_contains_txn(self, segment: SegmentRef) -> None:
         """Note for others, before the first transactional row, that there may be some (PIP-373)."""
-        found = self._contains_txn.get(segment.log_name, "")
-        if found.lower() == "true":
+        value = self._contains_txn.get(segment.log_name, "")
+        if value.lower() == "true":
             return
-        if found.lower() not in ("", "false"):
+        if value.lower() not in ("", "false"):
             # A user's, from before: PIP-373 leaves it alone. No reader of ours goes by it.
             _logger.warning(
                 "the topic %s has a property %s=%r of a user's, which is left as it is: other "
                 "tools cannot tell from it that there are transactions",
                 segment.log_name,
                 CONTAINS_TXN,
-                found,
+                value,
             )
         else:
             try:
@@ -675,13 +677,13 @@ class PulsarSegmentLog:
     # --- sizes --------------------------------------------------------------------------------
 
     def _count(self, segment: SegmentRef, pieces: list[Piece]) -> list[tuple[int, int]] | None:
-        found = []
+        counts = []
         for position in ledgers.positions(pieces):
             header = self._headers.entry_header(segment.log_name, position)
             if not header.there:
                 return None
-            found.append((header.messages, header.bytes))
-        return found
+            counts.append((header.messages, header.bytes))
+        return counts
 
     def _messages_per_entry(
         self, segment: SegmentRef, managed_ledger: ManagedLedger, pieces: list[Piece]
@@ -694,7 +696,9 @@ class PulsarSegmentLog:
                 return messages / managed_ledger.added_since_load
         # Nothing was written since the topic was loaded: a sample has to do.
         first, last = ledgers.nth(pieces, 1), Position(pieces[-1].ledger, pieces[-1].last)
-        headers = [self._headers.entry_header(segment.log_name, one) for one in {first, last}]
+        headers = [
+            self._headers.entry_header(segment.log_name, position) for position in {first, last}
+        ]
         known = [header.messages for header in headers if header.there]
         return sum(known) / len(known) if known else 1.0
 

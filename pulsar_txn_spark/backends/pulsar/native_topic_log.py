@@ -77,9 +77,9 @@ class PulsarTopicLog(PulsarSegmentLog):
         TransactionDomainError
             If it is a segment of this package's.
         """
-        found, until = self._topologies.get(topic, (None, 0.0))
-        if found is not None and time.monotonic() < until:
-            return found
+        topology, until = self._topologies.get(topic, (None, 0.0))
+        if topology is not None and time.monotonic() < until:
+            return topology
         partitions = self._transport.partitions(str(topic), self._admin.partitions)
         if partitions is None:
             raise TopicNotFoundError(
@@ -91,11 +91,11 @@ class PulsarTopicLog(PulsarSegmentLog):
         segments = tuple(
             Segment(SegmentRef(name, str(topic), name), 0, HASH_SPACE - 1) for name in names
         )
-        found = Topology(topic, "", segments, len(segments), self.backend)
+        topology = Topology(topic, "", segments, len(segments), self.backend)
         for segment in segments:
             self._check_exists(segment.ref)
-        self._topologies[topic] = (found, time.monotonic() + _PARTITIONS_SECONDS)
-        return found
+        self._topologies[topic] = (topology, time.monotonic() + _PARTITIONS_SECONDS)
+        return topology
 
     def names(self, tenant: str, namespace: str) -> list[TopicName]:
         """Return a namespace's topics, without partitions, system topics and segments; sorted."""
@@ -136,14 +136,14 @@ class PulsarTopicLog(PulsarSegmentLog):
 
     def _read_origin(self, segment: SegmentRef) -> Origin | None:
         """Raise unless it is a native topic."""
-        found = self._admin.properties(segment.log_name)
-        if found is None:
+        properties = self._admin.properties(segment.log_name)
+        if properties is None:
             raise SegmentNotFoundError(
                 f"the topic {segment.log_name} is not there: it was deleted, by somebody or by the "
                 "broker because it was idle and had no subscription; check admin.url, and give the "
                 "topic a retention or a subscription"
             )
-        owner = found.get(SEGMENT_PROPERTY)
+        owner = properties.get(SEGMENT_PROPERTY)
         if owner is not None:
             topic = TopicName.parse(owner.rsplit("/", 2)[0])
             raise TransactionDomainError(
@@ -174,15 +174,15 @@ class PulsarTopicLog(PulsarSegmentLog):
         """Step back from within a message of several chunks: a reader has to get it whole."""
         if end.entry < 0:
             return end
-        kept, found = self._ends.get(segment.log_name, (EARLIEST, EARLIEST))
+        kept, whole = self._ends.get(segment.log_name, (EARLIEST, EARLIEST))
         if kept == end:
-            return found
+            return whole
         header = self._headers.entry_header(segment.log_name, end)
         begun = header.chunks > 1 and header.chunk < header.chunks - 1
         # Chunks of others may lie between them; then the next range is refused (see _Holes).
-        found = Position(end.ledger, max(-1, end.entry - header.chunk - 1)) if begun else end
-        self._ends[segment.log_name] = (end, found)
-        return found
+        whole = Position(end.ledger, max(-1, end.entry - header.chunk - 1)) if begun else end
+        self._ends[segment.log_name] = (end, whole)
+        return whole
 
     def limit(
         self,
@@ -207,11 +207,11 @@ class PulsarTopicLog(PulsarSegmentLog):
     def _horizon(self, segment: SegmentRef) -> Position | None:
         if time.monotonic() < self._off_until.get(segment.log_name, 0.0):
             return None
-        found = self._admin.settled_transactions_of(segment.log_name)
-        if found is None:
+        state = self._admin.settled_transactions_of(segment.log_name)
+        if state is None:
             self._off_until[segment.log_name] = time.monotonic() + _OFF_SECONDS
             return None
-        return found.max_read_position
+        return state.max_read_position
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the end of what is gone for certain: what precedes the first ledger."""

@@ -204,9 +204,9 @@ def parse_passthrough(kind: str, options: Mapping[str, str]) -> dict[str, Any]:
         try:
             parsed[option.target] = option.parse(value)
         except ValueError as wrong:
-            found = "" if option.secret else f", found {value!r}"
+            shown_value = "" if option.secret else f", found {value!r}"
             raise OptionError(
-                f"the option pulsar.{kind}.{option.name} expects {wrong}{found}"
+                f"the option pulsar.{kind}.{option.name} expects {wrong}{shown_value}"
             ) from None
     if kind in {"client", "admin"}:
         plugin, params = parsed.pop("auth_plugin", None), parsed.pop("auth_params", None)
@@ -431,14 +431,14 @@ def _token_params(params: str) -> dict[str, str] | None:
 def _named_params(*names: str) -> Callable[[str], dict[str, str] | None]:
     def parse(params: str) -> dict[str, str] | None:
         if params.lstrip().startswith("{"):
-            found = _json_object(params)
+            pairs = _json_object(params)
         else:
-            found = dict(
+            pairs = dict(
                 (part.strip() for part in pair.split(":", 1))  # type: ignore[misc]
                 for pair in params.split(",")
                 if ":" in pair
             )
-        return {name: found[name] for name in names} if all(map(found.get, names)) else None
+        return {name: pairs[name] for name in names} if all(map(pairs.get, names)) else None
 
     return parse
 
@@ -451,13 +451,13 @@ def _basic_params(params: str) -> dict[str, str] | None:
 
 
 def _oauth2_params(params: str) -> dict[str, str] | None:
-    found = _json_object(params)
+    fields = _json_object(params)
     # pulsar-client spells them otherwise than the Java client.
     renamed = {"issuerUrl": "issuer_url", "privateKey": "private_key"}
-    found = {renamed.get(name, name): value for name, value in found.items()}
-    if not found.get("issuer_url") or not found.get("private_key"):
+    fields = {renamed.get(name, name): value for name, value in fields.items()}
+    if not fields.get("issuer_url") or not fields.get("private_key"):
         return None
-    return {"json": json.dumps(found)}
+    return {"json": json.dumps(fields)}
 
 
 def _json_params(params: str) -> dict[str, str] | None:
@@ -466,11 +466,13 @@ def _json_params(params: str) -> dict[str, str] | None:
 
 def _json_object(params: str) -> dict[str, str]:
     try:
-        found = json.loads(params)
+        parsed = json.loads(params)
     except ValueError:
         return {}
     return (
-        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        {str(name): str(value) for name, value in parsed.items()}
+        if isinstance(parsed, dict)
+        else {}
     )
 
 

@@ -60,7 +60,7 @@ class Transport(Protocol):
     drops_chunks: bool
     """Whether a message whose first chunk lies before a range is dropped without a word."""
 
-    def reach(self, segment: SegmentRef, service_url: str) -> None:
+    def check_access(self, segment: SegmentRef, service_url: str) -> None:
         """Raise unless the broker answers for the topic."""
         ...
 

@@ -43,7 +43,7 @@ class TransactionalSink:
         self._name = f"foreachBatch/{topic or '*'}"
         run = runtime(parsed)
         if topic is not None:
-            run.topics.reach(run.topics.require(topic))
+            run.topics.check_access(run.topics.require(topic))
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""

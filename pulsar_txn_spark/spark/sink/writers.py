@@ -57,7 +57,7 @@ def sink_options(
     check_writable(schema, default_topic=topic is not None)
     run = runtime(options)
     if topic is not None:
-        run.topics.reach(run.topics.require(topic))
+        run.topics.check_access(run.topics.require(topic))
     return options
 
 

@@ -73,7 +73,7 @@ def check_source(given: Mapping[str, str]) -> None:
     options = source_options(given, Use.READ)
     run = runtime(options)
     for topology in SourceTopics(options, run).topologies().values():
-        run.topics.reach(topology)
+        run.topics.check_access(topology)
 
 
 class SourceTopics:

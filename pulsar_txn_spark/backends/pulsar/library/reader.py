@@ -59,8 +59,8 @@ def _values(messages: _Messages, _position: Position, _size: int) -> list[bytes 
 
 def _properties(messages: _Messages, _position: Position, _size: int) -> list[Any]:
     # Pulsar does not tell an empty map from none.
-    found = [message.properties() for message in messages]
-    return [list(pairs.items()) if pairs else None for pairs in found]
+    properties = [message.properties() for message in messages]
+    return [list(pairs.items()) if pairs else None for pairs in properties]
 
 
 def _first_chunks(messages: _Messages, size: int, part: int) -> list[int | None]:
@@ -133,10 +133,10 @@ class RowCollector:
         """Add one entry's messages."""
         messages, position, size = entry.messages, entry.position, entry.size
         for name, collected in self._columns.items():
-            found = _EXTRACT[name](messages, position, size)
+            values = _EXTRACT[name](messages, position, size)
             if name == "value":
-                self._bytes += sum(len(value) for value in found if value)
-            collected.extend(found)
+                self._bytes += sum(len(value) for value in values if value)
+            collected.extend(values)
         self._rows += len(messages)
 
     def batches(self, *, everything: bool) -> Iterator[pa.RecordBatch]:
@@ -215,20 +215,20 @@ class EntryFeed:
     def _messages(self, count: int) -> _Messages:
         """Return the next `count` messages, which belong to an entry that has begun."""
         read = self._next
-        found: _Messages = []
+        messages: _Messages = []
         try:
-            while len(found) < count:
-                found.append(read(_POLL_MS))
+            while len(messages) < count:
+                messages.append(read(_POLL_MS))
         except pulsar.Timeout:
             # The client lost its connection in the middle of the entry and fetches it again.
-            while len(found) < count:
+            while len(messages) < count:
                 message = self._message()
                 if message is None:
                     raise translate("Timeout", "read", self._segment) from None
-                found.append(message)
+                messages.append(message)
         except pulsar.PulsarException as failed:
             raise translate(type(failed).__name__, "read", self._segment) from failed
-        return found
+        return messages
 
     def _patiently(self) -> Any:
         deadline = time.monotonic() + _PROGRESS_SECONDS
@@ -268,9 +268,9 @@ def _begin_of_entry(message: Any, previous: Position, segment: SegmentRef) -> tu
 
 def _check_tail(message: Any, position: Position, size: int, segment: SegmentRef) -> None:
     message_id = message.message_id()
-    found = Position(message_id.ledger_id(), message_id.entry_id())
-    if found != position or message_id.batch_index() != size - 1:
+    last = Position(message_id.ledger_id(), message_id.entry_id())
+    if last != position or message_id.batch_index() != size - 1:
         raise SegmentLogError(
             f"expected message {size - 1} of entry {position} of segment {segment.id}, found "
-            f"{message_id.batch_index()} of {found}: the entry did not come whole; try again"
+            f"{message_id.batch_index()} of {last}: the entry did not come whole; try again"
         )

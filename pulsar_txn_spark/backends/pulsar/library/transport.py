@@ -49,7 +49,7 @@ class ClientTransport:
         self._max_message_bytes = max_message_bytes
         self._client = connections.CLIENTS.acquire(config)
 
-    def reach(self, segment: SegmentRef, service_url: str) -> None:
+    def check_access(self, segment: SegmentRef, service_url: str) -> None:
         """Ask for the topic's partitions; see the Protocol."""
         try:
             self._client.get_topic_partitions(segment.log_name)

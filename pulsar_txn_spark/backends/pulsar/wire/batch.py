@@ -50,8 +50,8 @@ class EncodedRows:
     def payload(self, start: int, end: int) -> bytes:
         """Return the payload of a batch of the rows ``[start, end)``."""
         low, high = int(self.offsets[start]), int(self.offsets[end])
-        found: bytes = self.data.slice(low, high - low).to_pybytes()
-        return found
+        payload: bytes = self.data.slice(low, high - low).to_pybytes()
+        return payload
 
 
 def encode(rows: pa.RecordBatch) -> EncodedRows:
@@ -98,8 +98,8 @@ def _join(pieces: list[pa.Array]) -> pa.Array:
 
 
 def _offsets(large: pa.Array) -> Sizes:
-    found: Sizes = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
-    return found
+    offsets: Sizes = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
+    return offsets
 
 
 def _tagged(tag: bytes, numbers: Sizes) -> pa.Array:
@@ -295,7 +295,7 @@ def _only_sequence_ids(raw: Any, starts: Sizes, ends: Sizes) -> bool:
 
 
 def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
-    found = []
+    rows = []
     at = 0
     for _ in range(messages):
         size = int.from_bytes(payload[at : at + 4])
@@ -313,10 +313,10 @@ def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
                 key = base64.b64decode(key, validate=True)
         # A name may be there twice: the last one counts, as for Pulsar's Java client.
         pairs = list({pair.key: pair.value for pair in row.properties}.items()) or None
-        found.append((value, key, row.event_time or None, pairs))
+        rows.append((value, key, row.event_time or None, pairs))
     if at != len(payload):
         raise IndexError
-    columns = list(zip(*found, strict=True)) or [()] * len(ROW_SCHEMA)
+    columns = list(zip(*rows, strict=True)) or [()] * len(ROW_SCHEMA)
     arrays = [
         pa.array(list(column), field.type)
         for column, field in zip(columns, ROW_SCHEMA, strict=True)

@@ -130,7 +130,7 @@ class WireClient:
             self.forget(topic)
             raise
 
-    def reach(self, topic: str) -> None:
+    def check_access(self, topic: str) -> None:
         """Connect to the broker that serves the topic, trying again for the usual time.
 
         Raises
@@ -180,11 +180,11 @@ class WireClient:
 
     def _connect(self, address: Address, behind_proxy: str | None = None) -> Connection:
         with self._lock:
-            found = self._connections.get((address, behind_proxy))
-            if found is None or not found.usable:
-                found = Connection(self.settings, address, behind_proxy)
-                self._connections[address, behind_proxy] = found
-            return found
+            connection = self._connections.get((address, behind_proxy))
+            if connection is None or not connection.usable:
+                connection = Connection(self.settings, address, behind_proxy)
+                self._connections[address, behind_proxy] = connection
+            return connection
 
     def _any(self) -> Connection:
         """Return a connection to one of the addresses of ``service.url``."""
@@ -197,25 +197,29 @@ class WireClient:
         raise failure
 
     def _locate(self, topic: str, timeout_s: float) -> tuple[Address, str | None]:
-        asked, authoritative = self._any(), False
+        broker, authoritative = self._any(), False
         for _ in range(_REDIRECTS):
-            answer = self._look_up(asked, topic, authoritative, timeout_s)
+            answer = self._look_up(broker, topic, authoritative, timeout_s)
             url = answer.brokerServiceUrlTls if self.settings.tls else answer.brokerServiceUrl
             if not url:
                 raise RefusedError("ServiceUnitNotReady", "the broker that has it is not known")
             try:
-                (told,) = parse_addresses(url)
+                (address,) = parse_addresses(url)
             except (OptionError, ValueError):
                 raise RefusedError("LookupError", f"a lookup gave {url!r}") from None
             # A proxy passes on what it gets; the broker behind it cannot be reached from here.
-            where = (asked.address, str(told)) if answer.proxy_through_service_url else (told, None)
+            where = (
+                (broker.address, str(address))
+                if answer.proxy_through_service_url
+                else (address, None)
+            )
             if answer.response == _CONNECT:
                 return where
-            asked, authoritative = self._connect(*where), answer.authoritative
+            broker, authoritative = self._connect(*where), answer.authoritative
         raise RefusedError("LookupError", f"{_REDIRECTS} brokers passed the lookup on")
 
     def _look_up(
-        self, asked: Connection, topic: str, authoritative: bool, timeout_s: float
+        self, broker: Connection, topic: str, authoritative: bool, timeout_s: float
     ) -> CommandLookupTopicResponse:
         def make(number: int) -> BaseCommand:
             lookup = CommandLookupTopic(topic=topic, request_id=number, authoritative=authoritative)
@@ -223,14 +227,16 @@ class WireClient:
                 lookup.advertised_listener_name = self.settings.listener_name
             return BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=lookup)
 
-        answer = asked.request(make, timeout_s).lookupTopicResponse
+        answer = broker.request(make, timeout_s).lookupTopicResponse
         if answer.response not in (_REDIRECT, _CONNECT):
             raise RefusedError.of(answer.error, answer.message)
         return answer
 
-    def _ask_partitions(self, asked: Connection, topic: str, timeout_s: float) -> int:
-        if not asked.asks_without_creating:
-            raise RefusedError("UnsupportedVersionError", f"{asked.address} would create the topic")
+    def _ask_partitions(self, broker: Connection, topic: str, timeout_s: float) -> int:
+        if not broker.asks_without_creating:
+            raise RefusedError(
+                "UnsupportedVersionError", f"{broker.address} would create the topic"
+            )
 
         def make(number: int) -> BaseCommand:
             request = CommandPartitionedTopicMetadata(
@@ -238,7 +244,7 @@ class WireClient:
             )
             return BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=request)
 
-        answer = asked.request(make, timeout_s).partitionMetadataResponse
+        answer = broker.request(make, timeout_s).partitionMetadataResponse
         if answer.response != _SUCCESS:
             raise RefusedError.of(answer.error, answer.message)
         return answer.partitions

@@ -54,19 +54,19 @@ def decompress(payload: bytes | memoryview, number: int, size: int) -> bytes:
     try:
         if number == _ZLIB:
             # One byte more than claimed, so that a longer one is noticed and none is unbounded.
-            found = zlib.decompressobj().decompress(payload, size + 1)
+            unpacked = zlib.decompressobj().decompress(payload, size + 1)
         else:
-            found = _unpack(bytes(payload), number, size)
+            unpacked = _unpack(bytes(payload), number, size)
     except (zlib.error, OSError, ValueError) as damaged:
         raise FrameError(f"an entry cannot be unpacked: {damaged}; it is damaged") from None
-    if len(found) != size:
-        raise FrameError(f"expected an entry of {size} bytes unpacked, found {len(found)}")
-    return found
+    if len(unpacked) != size:
+        raise FrameError(f"expected an entry of {size} bytes unpacked, found {len(unpacked)}")
+    return unpacked
 
 
 def _unpack(payload: bytes, number: int, size: int) -> bytes:
     codec = pa.Codec(_CODECS[number])
-    found: bytes = codec.decompress(payload, decompressed_size=size, asbytes=True)
+    unpacked: bytes = codec.decompress(payload, decompressed_size=size, asbytes=True)
     # Arrow returns as many bytes as were asked for, also where fewer were packed: the rest would
     # be whatever stood in memory before.
     if number == _SNAPPY:
@@ -77,7 +77,7 @@ def _unpack(payload: bytes, number: int, size: int) -> bytes:
         real = size
     if real != size:
         raise ValueError(f"it claims {size} bytes and holds {real} or fewer")
-    return found
+    return unpacked
 
 
 def _fits(codec: pa.Codec, payload: bytes, size: int) -> bool:

@@ -146,11 +146,11 @@ class _Waiter:
         return self._answer
 
 
-def positive_id(found: MessageIdData) -> tuple[int, int]:
+def positive_id(message_id: MessageIdData) -> tuple[int, int]:
     """Return ledger and entry, -1 where Pulsar means that."""
     return (
-        -1 if found.ledgerId == _NONE else found.ledgerId,
-        -1 if found.entryId == _NONE else found.entryId,
+        -1 if message_id.ledgerId == _NONE else message_id.ledgerId,
+        -1 if message_id.entryId == _NONE else message_id.entryId,
     )
 
 
@@ -332,10 +332,10 @@ class Connection:
             if left <= 0:
                 raise RefusedError("Timeout", f"{self.address} did not answer CONNECT")
             opened.settimeout(left)
-            found = opened.recv_into(self._buffer)
-            if not found:
+            size = opened.recv_into(self._buffer)
+            if not size:
                 raise RefusedError("ConnectError", f"{self.address} closed the connection")
-            for frame in self._parser.feed(memoryview(self._buffer)[:found]):
+            for frame in self._parser.feed(memoryview(self._buffer)[:size]):
                 command = frame.command
                 if command.type == BaseCommand.CONNECTED:
                     limit = command.connected.max_message_size or DEFAULT_MESSAGE_BYTES
@@ -402,13 +402,13 @@ class Connection:
         view = memoryview(self._buffer)
         while True:
             try:
-                found = self._socket.recv_into(view)
+                size = self._socket.recv_into(view)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
-            if not found:
+            if not size:
                 raise RefusedError("Disconnected", f"{self.address} closed the connection")
             self._heard, self._pinged = time.monotonic(), False
-            for frame in self._parser.feed(view[:found]):
+            for frame in self._parser.feed(view[:size]):
                 self._dispatch(frame)
             # What TLS has decrypted already is not announced again.
             if not isinstance(self._socket, ssl.SSLSocket) or not self._socket.pending():
@@ -508,8 +508,8 @@ class Connection:
             for number in list(handlers):
                 self._lose(handlers, number, why)
         self._selector.close()
-        for one in (self._socket, self._waker, self._woken):
-            one.close()
+        for opened in (self._socket, self._waker, self._woken):
+            opened.close()
 
 
 _ANSWERS = {

@@ -80,10 +80,10 @@ def decode_entry(body: bytes) -> tuple[MessageMetadata, memoryview]:
             "its bytes cannot be verified, so none of them is used"
         )
     at += _CHECKED.size
-    found = google_crc32c.value(body[at:])  # it takes bytes only, no view
-    if found != expected:
+    checksum = google_crc32c.value(body[at:])  # it takes bytes only, no view
+    if checksum != expected:
         raise FrameError(
-            f"expected an entry with the checksum {expected:#010x}, found {found:#010x}: it was "
+            f"expected an entry with the checksum {expected:#010x}, found {checksum:#010x}: it was "
             "damaged on its way or in the log; nothing of it is used, try again"
         )
     size = _number(body, at, "the entry's metadata")

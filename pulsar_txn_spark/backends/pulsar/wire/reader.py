@@ -277,8 +277,8 @@ class WireEntryFeed:
             ),
             max(self._settings.poll_s, deadline - time.monotonic()),
         ).getLastMessageIdResponse.last_message_id
-        found = Position(*positive_id(answer))
-        return found if found.entry >= 0 else Position(-1, -1)  # an empty ledger
+        position = Position(*positive_id(answer))
+        return position if position.entry >= 0 else Position(-1, -1)  # an empty ledger
 
     def _reopen(self, previous: Position, why: RefusedError, deadline: float) -> None:
         left = deadline - time.monotonic()
@@ -476,11 +476,11 @@ class EntryRows:
             if reach < here.entry:
                 start = Position(here.ledger, here.entry - reach - 1)
             chunks = _Chunks(here, [])
-            for found in self._entries(start, here):
-                its = found.metadata
+            for chunk in self._entries(start, here):
+                its = chunk.metadata
                 if its.uuid == entry.metadata.uuid and its.chunk_id == len(chunks.parts):
-                    chunks.first = chunks.first if chunks.parts else found.position
-                    chunks.parts.append(bytes(found.payload))
+                    chunks.first = chunks.first if chunks.parts else chunk.position
+                    chunks.parts.append(bytes(chunk.payload))
             if len(chunks.parts) == wanted or start == EARLIEST:
                 return chunks
             reach *= _LOOK_BACK
@@ -503,9 +503,9 @@ def _decode(entry: WireEntry) -> pa.RecordBatch:
     if metadata.HasField("partition_key"):
         row.partition_key = metadata.partition_key
     header = row.SerializeToString()
-    found = batch.decode(b"".join((len(header).to_bytes(4), header, payload)), 1)
-    assert set(found.schema.names) <= set(ROW_SCHEMA.names)
-    return found
+    rows = batch.decode(b"".join((len(header).to_bytes(4), header, payload)), 1)
+    assert set(rows.schema.names) <= set(ROW_SCHEMA.names)
+    return rows
 
 
 def _with(rows: pa.RecordBatch, **constants: int) -> pa.RecordBatch:

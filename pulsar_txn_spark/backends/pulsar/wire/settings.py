@@ -46,10 +46,10 @@ def parse_addresses(url: str) -> tuple[Address, ...]:
     addresses: tuple[Address, ...] = ()
     with contextlib.suppress(ValueError, KeyError):  # a port or a scheme that is none
         addresses = tuple(
-            Address(one.hostname or "", one.port or _PORTS[scheme], scheme == "pulsar+ssl")
-            for one in (urlsplit(f"//{host}") for host in rest.partition("/")[0].split(","))
+            Address(parts.hostname or "", parts.port or _PORTS[scheme], scheme == "pulsar+ssl")
+            for parts in (urlsplit(f"//{host}") for host in rest.partition("/")[0].split(","))
         )
-    if scheme not in _PORTS or not addresses or not all(one.host for one in addresses):
+    if scheme not in _PORTS or not addresses or not all(address.host for address in addresses):
         raise OptionError(
             "expected a broker's address as pulsar://host:port or pulsar+ssl://host:port, found "
             f"{redacted(url)!r}"

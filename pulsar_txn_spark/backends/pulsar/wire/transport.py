@@ -43,10 +43,10 @@ class WireTransport:
         self._reader_settings = WireReaderSettings.of(config)
         self._client = wire_client.CLIENTS.acquire(config)
 
-    def reach(self, segment: SegmentRef, service_url: str) -> None:
+    def check_access(self, segment: SegmentRef, service_url: str) -> None:
         """Look the topic up and connect; see the Protocol."""
         try:
-            self._client.reach(segment.log_name)
+            self._client.check_access(segment.log_name)
         except RefusedError as refused:
             doing = f"reach {redacted(service_url)} for"
             raise translate(refused.result, doing, segment, refused.detail) from None
@@ -60,9 +60,9 @@ class WireTransport:
                 return None
             if refused.result == "UnsupportedVersionError":
                 return ask_admin(topic)
-            asked = SegmentRef(topic, topic, topic)
+            segment = SegmentRef(topic, topic, topic)
             raise translate(
-                refused.result, "ask for the partitions of", asked, refused.detail
+                refused.result, "ask for the partitions of", segment, refused.detail
             ) from None
 
     def writer(
