@@ -316,7 +316,7 @@ class BatchTransactions:
 
         It is opened if no task has: one that is still on its way then finds it ABORTED.
         """
-        txn = self._coordinator.new_txn(nonce)
+        txn = self._coordinator.new_txn(nonce, timeout_ms=self._timeout_ms)
         self._coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause=cause)
 
     # -- what a sink must know, as Spark's checkpoint says so ------------------------------------
