@@ -101,7 +101,8 @@ def _reset(
                 return None
             if answer.code is Code.CHANGED:
                 continue
-            after = MessagePosition.from_padded(answer.values[0])
+            assert answer.position is not None
+            after = answer.position
         before = cursor.acknowledged if cursor else None
         owner = cursor.query if cursor else ""
         return CursorMove(id_, before, after, owner, _active_ms(run, cursor))

@@ -19,25 +19,32 @@ from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState
 from pulsar_txn_spark.store.records import (
+    AckAnswer,
     AckRequest,
     Answer,
     Cursor,
+    CursorAnswer,
     CursorStart,
     DueTxns,
     EndedBy,
+    FloorAnswer,
     Gate,
     OpGroup,
     OpLogSettings,
     OpsAnswer,
+    PinAnswer,
     PointerRead,
     RawOps,
     Seen,
+    SegmentAnswer,
     SegmentDecision,
     SegmentHolds,
     SinkEntry,
+    StageAnswer,
     StoreIdentity,
     SubscriptionRef,
     TcState,
+    TxnAnswer,
     TxnHeader,
     TxnId,
     TxnState,
@@ -168,7 +175,7 @@ class TransactionStore(Protocol):
         """Find the transaction of an attempt nonce."""
         ...
 
-    def intend(self, txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> Answer:
+    def intend(self, txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> TxnAnswer:
         """Record participants (none = a heartbeat) and extend the lease (``txn_intend.lua``)."""
         ...
 
@@ -180,7 +187,7 @@ class TransactionStore(Protocol):
         by: EndedBy,
         nonce: str = "",
         counts: Mapping[str, int] | None = None,
-    ) -> Answer:
+    ) -> TxnAnswer:
         """Decide a transaction by one compare-and-set (``txn_end.lua``).
 
         Not repeated by itself: no reply is
@@ -268,11 +275,11 @@ class OpLogStore(Protocol):
 class StageStore(Protocol):
     """Staged writes of scopes: the tag ``{tc<N>}``."""
 
-    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
+    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> StageAnswer:
         """Make `run` the current run of a slot (``txn_stage.lua``)."""
         ...
 
-    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> Answer:
+    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> StageAnswer:
         """Stage the result of a slot's current run (``txn_stage.lua``)."""
         ...
 
@@ -299,7 +306,7 @@ class SegmentStore(Protocol):
         """
         ...
 
-    def close(self, segment: str, tc: int, below: int) -> Answer:
+    def close(self, segment: str, tc: int, below: int) -> SegmentAnswer:
         """Close a segment for transactions of a TC below a counter (``seg_close.lua``).
 
         MORE says that it is closed, and asks for the same again, to remove what is left of them.
@@ -308,11 +315,11 @@ class SegmentStore(Protocol):
 
     def raise_floor(
         self, segment: str, tc: int, below: int, confirmed: Position, deleted: Position
-    ) -> Answer:
+    ) -> FloorAnswer:
         """Let dropped writers go that nothing can be left of (``seg_floor.lua``)."""
         ...
 
-    def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[Answer]:
+    def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[PinAnswer]:
         """Pin a writer in each segment (``seg_pin.lua``)."""
         ...
 
@@ -351,7 +358,7 @@ class SegmentStore(Protocol):
         """Note that the log may let go what lies up to a position (``seg_trim.lua``)."""
         ...
 
-    def retire(self, segment: str, end: Position, handed_over: Sequence[str]) -> Answer:
+    def retire(self, segment: str, end: Position, handed_over: Sequence[str]) -> SegmentAnswer:
         """Let nothing be registered in a segment any more (``seg_retire.lua``)."""
         ...
 
@@ -406,7 +413,7 @@ class SubscriptionStore(Protocol):
         query: str,
         source_incarnation: int,
         start: Position,
-    ) -> Answer:
+    ) -> CursorAnswer:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
         ...
 
@@ -418,7 +425,7 @@ class SubscriptionStore(Protocol):
         starts: Mapping[str, Position],
         *,
         asks_only: bool = False,
-    ) -> list[Answer]:
+    ) -> list[CursorAnswer]:
         """Claim a subscription in several segments, only there (``cursor_claim.lua``).
 
         With `asks_only`, tell what the answers would be, and change nothing.
@@ -427,7 +434,7 @@ class SubscriptionStore(Protocol):
 
     def plant_cursors(
         self, subscription: str, starts: Mapping[str, CursorStart], planted: str = ""
-    ) -> list[Answer]:
+    ) -> list[CursorAnswer]:
         """Let a subscription exist where it has no cursor, in this order (``cursor_plant.lua``)."""
         ...
 
@@ -438,11 +445,11 @@ class SubscriptionStore(Protocol):
         to: CursorStart | None,
         seen: Cursor | None,
         source_incarnation: int = 0,
-    ) -> Answer:
+    ) -> CursorAnswer:
         """Put a cursor elsewhere, owned by nobody, unless it has changed (``cursor_reset.lua``)."""
         ...
 
-    def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[Answer]:
+    def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[AckAnswer]:
         """Place pending acknowledgements (``ack_place.lua``)."""
         ...
 
@@ -453,14 +460,16 @@ class SubscriptionStore(Protocol):
         intervals: Sequence[AckInterval],
         *,
         normal: bool = False,
-    ) -> Answer:
+    ) -> AckAnswer:
         """Hold single messages for a transaction (``ack_individual.lua``).
 
         The intervals are ascending, do not overlap, and are at most 512.
         """
         ...
 
-    def ack_cumulative(self, txn: TxnId, where: SubscriptionRef, interval: AckInterval) -> Answer:
+    def ack_cumulative(
+        self, txn: TxnId, where: SubscriptionRef, interval: AckInterval
+    ) -> AckAnswer:
         """Hold everything up to a message for a transaction (``ack_cumulative.lua``)."""
         ...
 

@@ -137,10 +137,130 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of a step: a code, and text values as the script's header comment lists them."""
+    """Answer of a step. What a step tells beside the code is in a record derived from this one.
+
+    A field that a code has no value for is None, or empty; the script's header comment says which
+    code brings what.
+    """
 
     code: Code
-    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TxnAnswer(Answer):
+    """Answer of a step on a header.
+
+    Parameters
+    ----------
+    state : TxnState or None
+        The header's state: of DECIDED.
+    deadline_ms : int or None
+        When the lease ends, in milliseconds since the epoch: of ALIVE.
+    """
+
+    state: TxnState | None = None
+    deadline_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageAnswer(Answer):
+    """Answer of a step on a slot; `run` is its current run: of STALE, None if it has none."""
+
+    run: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PinAnswer(Answer):
+    """Answer of a request for a pin.
+
+    Parameters
+    ----------
+    bound : Position or None
+        What the writer's entries lie behind: of OK and PINNED.
+    decision : TxnState or None
+        How the transaction was decided: of RESOLVED.
+    """
+
+    bound: Position | None = None
+    decision: TxnState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAnswer(Answer):
+    """Answer of a step on a segment; `holder` is the transaction in the way: of PENDING."""
+
+    holder: TxnId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FloorAnswer(Answer):
+    """Answer of raising a floor.
+
+    Parameters
+    ----------
+    floor : int or None
+        Transactions with a lower counter are not read any more; None if it is as before.
+    removed : int
+        How many dropped writers went.
+    """
+
+    floor: int | None = None
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CursorAnswer(Answer):
+    """Answer of a step on a cursor.
+
+    Parameters
+    ----------
+    position : MessagePosition or None
+        Where the cursor stands.
+    claims : bool
+        Whether a claim changed anything, or would.
+    owner : str
+        Whose the subscription is: of OWNED.
+    incarnation : int
+        The newest source or consumer: of FENCED.
+    holder : TxnId or None
+        The transaction in the way: of PENDING.
+    """
+
+    position: MessagePosition | None = None
+    claims: bool = False
+    owner: str = ""
+    incarnation: int = 0
+    holder: TxnId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AckAnswer(CursorAnswer):
+    """Answer of an acknowledgement.
+
+    Parameters
+    ----------
+    end : MessagePosition or None
+        Of which message a conflict is: of PENDING, DELETED and MISFIT of messages.
+    gap : MessagePosition or None
+        Behind what nobody has acknowledged: of CURSOR of messages.
+    sink, batch, txn : str
+        What has moved the cursor: of CURSOR of a range.
+    decision : TxnState or None
+        How the transaction was decided: of RESOLVED.
+    ranges : int
+        How many ranges the subscription has: of FULL.
+    held : tuple of (TxnId, MessagePosition)
+        Transactions in the way of a normal acknowledgement, and the ends of what was left out: OK.
+    """
+
+    end: MessagePosition | None = None
+    gap: MessagePosition | None = None
+    sink: str = ""
+    batch: str = ""
+    txn: str = ""
+    decision: TxnState | None = None
+    ranges: int = 0
+    held: tuple[tuple[TxnId, MessagePosition], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,7 +583,7 @@ class OpGroup:
 class OpsAnswer:
     """Answers to operation records, one for each owner, and the TC's settings (None = unset)."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[TxnAnswer, ...]
     settings: OpLogSettings | None
 
 

@@ -41,12 +41,12 @@ from pulsar_txn_spark.store.metadata_pb2 import (
     TaskWrite,
 )
 from pulsar_txn_spark.store.records import (
-    Answer,
     Code,
     Cursor,
     EndedBy,
     PointerRead,
     SinkEntry,
+    TxnAnswer,
     TxnHeader,
     TxnId,
     TxnState,
@@ -308,7 +308,7 @@ class BatchTransactions:
         )
         if key.streaming and state is not TxnState.OPEN:
             # Its intents need not name the pointer: so the pointer must not come to name it.
-            require_open(txn, Answer(Code.DECIDED, (state,)))
+            require_open(txn, TxnAnswer(Code.DECIDED, state))
         return txn
 
     def abort_nonce(self, nonce: str, cause: str) -> None:

@@ -28,11 +28,11 @@ from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.metadata_pb2 import Position as PositionRecord
 from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.store.records import (
-    Answer,
     Code,
     EndedBy,
     Pin,
     SegmentDecision,
+    TxnAnswer,
     TxnHeader,
     TxnId,
     TxnState,
@@ -208,9 +208,9 @@ class TransactionCoordinator:
     def _require_open(self, txn: TxnId, nonce: str) -> None:
         header = self._header(txn)
         if header.nonce != nonce:
-            require_open(txn, Answer(Code.FENCED))
+            require_open(txn, TxnAnswer(Code.FENCED))
         if header.state is not TxnState.OPEN:
-            require_open(txn, Answer(Code.DECIDED, (header.state,)))
+            require_open(txn, TxnAnswer(Code.DECIDED, header.state))
 
     # -- the decision ------------------------------------------------------------------------
 
@@ -332,7 +332,8 @@ class TransactionCoordinator:
         answer = self._decide(txn, TxnState.ABORTED, record, by, nonce)
         if answer.code is Code.ALIVE:
             raise TransactionConflictError(
-                f"transaction {txn} is alive until {answer.values[0]} ms: only its owner may end it"
+                f"transaction {txn} is alive until {answer.deadline_ms} ms: only its owner "
+                "may end it"
             )
         if answer.code is Code.FENCED:
             raise FencedError(f"transaction {txn} belongs to another attempt")
@@ -348,7 +349,7 @@ class TransactionCoordinator:
         by: EndedBy,
         nonce: str,
         counts: Mapping[str, int] | None = None,
-    ) -> Answer:
+    ) -> TxnAnswer:
         """Run the compare-and-set; where its reply is lost, read the header first."""
         self._require_own(txn)
         last: CommitStateUnknownError | None = None
@@ -362,9 +363,9 @@ class TransactionCoordinator:
                 except StoreUnavailableError:
                     raise error from None
                 if header is not None and by is EndedBy.OWNER and header.nonce != nonce:
-                    return Answer(Code.FENCED)
+                    return TxnAnswer(Code.FENCED)
                 if header is not None and header.state is not TxnState.OPEN:
-                    return Answer(Code.DECIDED, (header.state,))
+                    return TxnAnswer(Code.DECIDED, header.state)
                 continue
             except StoreUnavailableError:
                 # This try was never sent, but an earlier one may still take effect.
@@ -495,7 +496,7 @@ class TransactionCoordinator:
         return self.help((pin.txn for pin in pins), missing)
 
 
-def require_open(txn: TxnId, answer: Answer) -> None:
+def require_open(txn: TxnId, answer: TxnAnswer) -> None:
     """Raise unless a step found the transaction OPEN under the caller's nonce."""
     if answer.code is Code.OK:
         return
@@ -503,13 +504,13 @@ def require_open(txn: TxnId, answer: Answer) -> None:
         raise FencedError(f"transaction {txn} belongs to another attempt: a newer one took over")
     if answer.code is Code.ABSENT:
         raise _no_header(txn)
-    if answer.values[:1] == (TxnState.ABORTED,):
+    if answer.state is TxnState.ABORTED:
         raise TransactionAbortedError(
             f"transaction {txn} was aborted (a newer attempt took over, or its lease ended because "
             "its driver was silent for too long): this attempt can write nothing more"
         )
     raise TransactionConflictError(
-        f"transaction {txn} is {' '.join(answer.values)} already: it takes no more writes"
+        f"transaction {txn} is {answer.state} already: it takes no more writes"
     )
 
 

@@ -42,7 +42,14 @@ from pulsar_txn_spark.errors import PulsarTxnError, StoreCorruptError, Transacti
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import BatchedOpRecords, OpReference
 from pulsar_txn_spark.store.protocol import MetadataStore
-from pulsar_txn_spark.store.records import Answer, OpGroup, OpLogSettings, OpsAnswer, RawOps, TxnId
+from pulsar_txn_spark.store.records import (
+    OpGroup,
+    OpLogSettings,
+    OpsAnswer,
+    RawOps,
+    TxnAnswer,
+    TxnId,
+)
 
 MAGIC = b"\x0e\x01"
 """As a protobuf tag: field 1 of wire type 6, which there is none of."""
@@ -199,7 +206,7 @@ class OpLog:
     def __init__(
         self,
         store: MetadataStore,
-        require_open: Callable[[TxnId, Answer], None],
+        require_open: Callable[[TxnId, TxnAnswer], None],
         observer: OpLogObserver | None = None,
     ) -> None:
         self._store = store
@@ -290,7 +297,7 @@ class OpLog:
                 self.observer.batch_stored(tc, trigger, len(batch), len(value), waited_s)
         return result
 
-    def _refusal(self, txn: TxnId, answer: Answer) -> TransactionError | None:
+    def _refusal(self, txn: TxnId, answer: TxnAnswer) -> TransactionError | None:
         try:
             self._require_open(txn, answer)
         except TransactionError as error:

@@ -23,7 +23,15 @@ from pulsar_txn_spark.position import MessagePosition, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState, in_order
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Plan
-from pulsar_txn_spark.store.records import AckRequest, Answer, Code, EndedBy, SubscriptionRef, TxnId
+from pulsar_txn_spark.store.records import (
+    AckAnswer,
+    AckRequest,
+    Code,
+    CursorAnswer,
+    EndedBy,
+    SubscriptionRef,
+    TxnId,
+)
 from pulsar_txn_spark.txn.coordinator import (
     DEFAULT_TIMEOUT_MS,
     TransactionCoordinator,
@@ -201,13 +209,13 @@ class MetadataPendingAckStore:
                     self._count_one(ack.start.padded(), ack.end.padded())
         return placed
 
-    def _settle(self, txn: TxnId, ack: AckRequest, answer: Answer) -> bool:
+    def _settle(self, txn: TxnId, ack: AckRequest, answer: AckAnswer) -> bool:
         """Make one acknowledgement stand, where it may; False if it stands already."""
         missing: set[TxnId] = set()
         for _ in range(_HELP_ROUNDS):
             if answer.code is Code.OK:
                 return True
-            if answer.code is Code.CURSOR and _acknowledged_before(ack, answer.values):
+            if answer.code is Code.CURSOR and _acknowledged_before(ack, answer):
                 return False
             if answer.code is Code.UNCLAIMED:
                 # The task that reads this segment never ran (Spark did not need its rows).
@@ -216,12 +224,11 @@ class MetadataPendingAckStore:
                 )
                 require_claimed(ack.subscription, ack.query, claim)
             elif answer.code is Code.PENDING:
-                holder = TxnId.parse(answer.values[0])
-                if not self._coordinator.help([holder], missing):
+                if not self._coordinator.help(_holders(answer), missing):
                     raise AcknowledgementConflictError(
                         f"subscription {ack.subscription!r} of segment {ack.segment}: transaction "
-                        f"{holder} is open and acknowledges there, so {txn} may not. Two queries "
-                        "use one subscription, or an earlier run is still alive"
+                        f"{answer.holder} is open and acknowledges there, so {txn} may not. Two "
+                        "queries use one subscription, or an earlier run is still alive"
                     )
             else:
                 raise _refused(txn, ack, answer)
@@ -429,9 +436,9 @@ class MetadataPendingAckStore:
         self,
         txn: TxnId,
         where: SubscriptionRef,
-        ask: Callable[[], Answer],
+        ask: Callable[[], AckAnswer],
         passing: frozenset[Code] = frozenset({Code.OK}),
-    ) -> Answer:
+    ) -> AckAnswer:
         """Ask until it is done, with every holder out of the way who may be moved."""
         missing: set[TxnId] = set()
         for _ in range(_HELP_ROUNDS):
@@ -442,8 +449,7 @@ class MetadataPendingAckStore:
                 return answer
             if answer.code is not Code.PENDING:
                 break
-            holder = TxnId.parse(answer.values[0])
-            if not self._coordinator.help([holder], missing):
+            if not self._coordinator.help(_holders(answer), missing):
                 break
         raise _refused_messages(txn, where, answer)
 
@@ -452,18 +458,17 @@ class MetadataPendingAckStore:
     ) -> list[AckInterval]:
         """Place what nobody holds; return what open transactions hold."""
         missing: set[TxnId] = set()
-        ends: set[str] = set()
+        ends: set[MessagePosition] = set()
         for _ in range(_HELP_ROUNDS):
             answer = self._ask(
                 txn,
                 where,
                 lambda: self._store.subscriptions.ack_individual(txn, where, chunk, normal=True),
             )
-            holders = {TxnId.parse(key) for key in answer.values[::2]}
-            ends = set(answer.values[1::2])
-            if not self._coordinator.help(holders, missing):
+            ends = {end for _, end in answer.held}
+            if not self._coordinator.help({holder for holder, _ in answer.held}, missing):
                 break
-        return [interval for interval in chunk if interval.end.padded() in ends]
+        return [interval for interval in chunk if interval.end in ends]
 
 
 def _chunks(intervals: Sequence[AckInterval]) -> list[Sequence[AckInterval]]:
@@ -471,7 +476,7 @@ def _chunks(intervals: Sequence[AckInterval]) -> list[Sequence[AckInterval]]:
     return [intervals[at : at + step] for at in range(0, len(intervals), step)]
 
 
-def require_claimed(subscription: str, query: str, answer: Answer) -> None:
+def require_claimed(subscription: str, query: str, answer: CursorAnswer) -> None:
     """Raise unless a subscription was claimed for a query.
 
     Raises
@@ -490,16 +495,15 @@ def require_claimed(subscription: str, query: str, answer: Answer) -> None:
             "(pulsar-txn topic retention), then start again with a new checkpoint"
         )
     if answer.code is Code.CHANGED:
-        position = MessagePosition.from_padded(answer.values[0])
         raise AcknowledgementConflictError(
-            f"subscription {subscription!r} was reset, and stands at {position} now: this is not "
-            "where the checkpoint goes on, or the reset came while this query ran. Nothing was "
-            "read. After a reset to 'here', start the query again; after any other, start one with "
-            "a new checkpoint and startingOffsets=subscription"
+            f"subscription {subscription!r} was reset, and stands at {answer.position} now: this "
+            "is not where the checkpoint goes on, or the reset came while this query ran. Nothing "
+            "was read. After a reset to 'here', start the query again; after any other, start one "
+            "with a new checkpoint and startingOffsets=subscription"
         )
     if answer.code is Code.OWNED:
         raise AcknowledgementConflictError(
-            f"subscription {subscription!r} belongs to {_party(answer.values[0])}, this is "
+            f"subscription {subscription!r} belongs to {_party(answer.owner)}, this is "
             f"{_party(query)}: a subscription serves one query (the checkpoint's id), or clients. "
             "Use another subscription, or reset this one if the other side is gone for good"
         )
@@ -527,16 +531,21 @@ def taken_over(what: object) -> FencedError:
     )
 
 
-def _acknowledged_before(ack: AckRequest, cursor: tuple[str, ...]) -> bool:
-    position, sink, batch, txn = cursor
+def _holders(answer: AckAnswer) -> list[TxnId]:
+    return [] if answer.holder is None else [answer.holder]
+
+
+def _acknowledged_before(ack: AckRequest, cursor: AckAnswer) -> bool:
+    assert cursor.position is not None
+    end = MessagePosition.whole(ack.end)
     # The query's own source has moved it: no sink of ours was known when Spark noted this batch as
     # done, and now it runs again (the store lost what the sink had recorded).
-    if txn and not sink and not batch:
-        return position >= ack.end.padded()
-    return position == ack.end.padded() and batch == ack.batch and sink != ack.sink
+    if cursor.txn and not cursor.sink and not cursor.batch:
+        return cursor.position >= end
+    return cursor.position == end and cursor.batch == ack.batch and cursor.sink != ack.sink
 
 
-def _refused_messages(txn: TxnId, where: SubscriptionRef, answer: Answer) -> Exception:
+def _refused_messages(txn: TxnId, where: SubscriptionRef, answer: AckAnswer) -> Exception:
     """Word why messages were not acknowledged in a transaction."""
     if answer.code is Code.FENCED:
         return taken_over(where)
@@ -544,48 +553,47 @@ def _refused_messages(txn: TxnId, where: SubscriptionRef, answer: Answer) -> Exc
         return _not_owned(where, answer)
     if answer.code is Code.FULL:
         return AcknowledgementsFullError(
-            f"{where} holds {answer.values[0]} acknowledged ranges: too many messages were "
+            f"{where} holds {answer.ranges} acknowledged ranges: too many messages were "
             "acknowledged one by one behind messages that are not. Acknowledge the oldest ones, "
             "or end the transactions that hold them"
         )
     if answer.code is Code.CURSOR:
-        cursor, gap = (MessagePosition.from_padded(value) for value in answer.values)
         return AcknowledgementConflictError(
-            f"{where}: what follows {gap} was not acknowledged (the cursor stands at {cursor}), so "
-            "a cumulative acknowledgement would skip it. After an abort, read from the cursor again"
+            f"{where}: what follows {answer.gap} was not acknowledged (the cursor stands at "
+            f"{answer.position}), so a cumulative acknowledgement would skip it. After an abort, "
+            "read from the cursor again"
         )
     if answer.code not in (Code.PENDING, Code.DELETED, Code.MISFIT):
         return TransactionConflictError(
             f"{where} takes no acknowledgement of transaction {txn} ({answer.code.lower()}): the "
             "transaction is over"
         )
-    message = MessagePosition.from_padded(answer.values[-1])
     if answer.code is Code.PENDING:
-        what = f"is acknowledged in transaction {TxnId.parse(answer.values[0])}, which is open"
+        what = f"is acknowledged in transaction {answer.holder}, which is open"
     elif answer.code is Code.DELETED:
         what = "is acknowledged already"
     else:
         what = "is acknowledged in part: its readers do not agree on what came before it"
     return AcknowledgementConflictError(
-        f"{where}: message {message} {what}, so {txn} may not acknowledge it. Abort {txn}"
+        f"{where}: message {answer.end} {what}, so {txn} may not acknowledge it. Abort {txn}"
     )
 
 
-def _not_owned(where: SubscriptionRef, answer: Answer) -> AcknowledgementConflictError:
+def _not_owned(where: SubscriptionRef, answer: AckAnswer) -> AcknowledgementConflictError:
     if answer.code is Code.UNCLAIMED:
         return AcknowledgementConflictError(f"{where} is not there: claim it before")
-    owner = _party(answer.values[0]) if answer.values[0] else "nobody"
+    owner = _party(answer.owner) if answer.owner else "nobody"
     return AcknowledgementConflictError(
         f"{where} belongs to {owner}, not to {_party(where.owner)}: it was reset or is used by a "
         "query. Subscribe again, or use another subscription"
     )
 
 
-def _refused(txn: TxnId, ack: AckRequest, answer: Answer) -> Exception:
+def _refused(txn: TxnId, ack: AckRequest, answer: AckAnswer) -> Exception:
     where = f"subscription {ack.subscription!r} of segment {ack.segment}"
     if answer.code is Code.CURSOR:
-        cursor = MessagePosition.from_padded(answer.values[0])
-        known = cursor > MessagePosition.whole(ack.start)
+        cursor = answer.position
+        known = cursor is not None and cursor > MessagePosition.whole(ack.start)
         what = "was acknowledged already" if known else "leaves a gap behind the cursor"
         return AcknowledgementConflictError(
             f"{where}: the range ({ack.start}, {ack.end}] {what}, which stands at {cursor}. The "

@@ -274,13 +274,14 @@ class Sweeper:
             if answer.code is not Code.PENDING:
                 break
             # A pin of a transaction below F: it is decided, so helping removes it.
-            self._coordinator.help([TxnId.parse(answer.values[0])], missing)
+            assert answer.holder is not None
+            self._coordinator.help([answer.holder], missing)
             answer = self._store.segments.close(segment, tc, below)
         closed = answer.code in (Code.OK, Code.MORE)
         while answer.code is Code.MORE:  # it ends: below `closed` no mark is added any more
             answer = self._store.segments.close(segment, tc, below)
         if answer.code is Code.PENDING:
-            return f"segment {segment} is not closed for it: {answer.values[0]} is in the way"
+            return f"segment {segment} is not closed for it: {answer.holder} is in the way"
         report.segments_closed += closed
         # The LAC is read after everything below F was decided and closed here: see seg_floor.lua.
         ends = self._ends(segment)
@@ -288,8 +289,7 @@ class Sweeper:
             floor = self._store.segments.raise_floor(
                 segment, tc, below, ends.confirmed, ends.deleted
             )
-            if floor.code is Code.OK:
-                report.dropped_removed += int(floor.values[1])
+            report.dropped_removed += floor.removed
         return None
 
     def _held_by(self, header: TxnHeader, open_ends: dict[str, str]) -> str | None:

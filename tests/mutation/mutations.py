@@ -279,7 +279,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BATCH}::test_a_batch_that_runs_again_behind_the_source_is_acknowledged_already",
         Edit(
             f"{TXN}/pending_ack.py",
-            "    if txn and not sink and not batch:\n",
+            "    if cursor.txn and not cursor.sink and not cursor.batch:\n",
             "    if False:\n",
         ),
     ),
@@ -597,7 +597,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{TXN}/coordinator.py",
             "                last = error\n",
-            "                last = error\n                return Answer(Code.DECIDED, (state,))\n",
+            "                last = error\n                return TxnAnswer(Code.DECIDED, state)\n",
         ),
     ),
     mutation(
@@ -986,7 +986,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "any transaction passes for a sibling",
         "INV-9",
         f"{ACKS}::test_whatever_is_no_sibling_is_a_conflict",
-        Edit(f"{TXN}/pending_ack.py", " and batch == ack.batch and sink != ack.sink", ""),
+        Edit(
+            f"{TXN}/pending_ack.py",
+            " and cursor.batch == ack.batch and cursor.sink != ack.sink",
+            "",
+        ),
     ),
     # --- acknowledgements of messages ------------------------------------------------------------
     mutation(

@@ -466,7 +466,7 @@ def test_a_segment_with_a_pin_is_not_retired(run: Runtime) -> None:
     segment = of(run)
     assert segment.sealed_at is not None
     answer = run.store.segments.retire(segment.ref.id, segment.sealed_at, [])
-    assert (answer.code, answer.values) == (Code.PENDING, (task.txn.key,))
+    assert (answer.code, answer.holder) == (Code.PENDING, task.txn)
 
 
 def test_a_segment_with_a_pending_acknowledgement_is_not_retired(run: Runtime) -> None:
@@ -476,7 +476,7 @@ def test_a_segment_with_a_pending_acknowledgement_is_not_retired(run: Runtime) -
     # Whatever positions say: a decision that is not carried out keeps the segment.
     txn, _ = place(run, end, at(5))
     answer = run.store.segments.retire(of(run).ref.id, end, [SUB])
-    assert (answer.code, answer.values) == (Code.PENDING, (txn.key,))
+    assert (answer.code, answer.holder) == (Code.PENDING, txn)
 
 
 def test_a_subscription_that_has_not_come_to_the_children_is_known_there(run: Runtime) -> None:

@@ -19,7 +19,7 @@ from pulsar_txn_spark.store.metadata_pb2 import Outcome, TaskWrite, Winner
 from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.store.records import (
     AckRequest,
-    Answer,
+    CursorAnswer,
     CursorStart,
     EndedBy,
     TxnHeader,
@@ -297,7 +297,9 @@ SCRIPTS = {
 """Every script of the store, by its SHA1."""
 
 
-def put_cursor(store: MetadataStore, segment: str, subscription: str, position: Position) -> Answer:
+def put_cursor(
+    store: MetadataStore, segment: str, subscription: str, position: Position
+) -> CursorAnswer:
     """Put a cursor elsewhere, as an administrator does who has just looked."""
     [seen] = store.subscriptions.read_cursors([segment], subscription)
     return store.subscriptions.reset_cursor(segment, subscription, CursorStart(position), seen)

@@ -783,7 +783,7 @@ def test_only_the_current_run_of_a_slot_can_be_staged(world: World) -> None:
     assert world.store.stages.stage(0, "n", "slot", 1, b"first").code is Code.OK
     assert world.store.stages.declare_run(0, "n", "slot", 2).code is Code.OK
     stale = world.store.stages.stage(0, "n", "slot", 1, b"late")
-    assert (stale.code, stale.values) == (Code.STALE, ("2",))
+    assert (stale.code, stale.run) == (Code.STALE, 2)
     assert world.store.stages.stage(0, "n", "slot", 2, b"second").code is Code.OK
     assert world.store.stages.read(0, "n") == {
         "slot": b"2",

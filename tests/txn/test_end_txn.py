@@ -122,7 +122,7 @@ def test_the_script_answers_what_the_table_says(
     expected = Code.DECIDED if decided and told != "FENCED" else CODES.get(told, Code.OK)
     assert answer.code is expected
     if decided and told != "FENCED":
-        assert answer.values == (before.upper(),)
+        assert answer.state == before.upper()
 
 
 @pytest.mark.parametrize("action", TxnAction)

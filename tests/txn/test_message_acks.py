@@ -496,7 +496,7 @@ def test_an_acknowledgement_that_arrives_after_the_materialization_is_refused(
         world.store.subscriptions.ack_individual(txn.id, WHERE, [one(1)]),
         world.store.subscriptions.ack_cumulative(txn.id, WHERE, one(1)),
     ):
-        assert (answer.code, answer.values) == (Code.RESOLVED, ("ABORTED",))
+        assert (answer.code, answer.decision) == (Code.RESOLVED, "ABORTED")
     assert states(world) == "........."
 
 

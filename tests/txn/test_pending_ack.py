@@ -121,7 +121,7 @@ def test_an_acknowledgement_that_arrives_after_the_materialization_is_refused(
     world.coordinator.intend(txn.id, txn.nonce, TIMEOUT_MS, [ack_intent(SEGMENT, "sub")])
     world.abort(txn)
     [answer] = world.store.subscriptions.place_acks(txn.id, [ack(P0, P1)])
-    assert (answer.code, answer.values) == (Code.RESOLVED, ("ABORTED",))
+    assert (answer.code, answer.decision) == (Code.RESOLVED, "ABORTED")
     assert pending(world) == set()
 
 
@@ -345,7 +345,7 @@ def test_whatever_is_no_sibling_is_a_conflict(world: World, other: AckRequest) -
 def test_a_subscription_belongs_to_one_query_until_it_is_reset(world: World) -> None:
     claim(world, "q")
     answer = world.store.subscriptions.claim_cursor(SEGMENT, "sub", "other", 9, P0)
-    assert (answer.code, answer.values) == (Code.OWNED, ("q",))
+    assert (answer.code, answer.owner) == (Code.OWNED, "q")
     with pytest.raises(AcknowledgementConflictError, match="belongs to query q"):
         place(world, world.open(), ack(P0, P1, query="other"))
     assert pending(world) == set()
@@ -368,7 +368,7 @@ def test_of_several_sources_on_a_subscription_the_one_that_started_last_is_alive
     claim(world, incarnation=1)
     claim(world, incarnation=2)
     answer = world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, P0)
-    assert (answer.code, answer.values) == (Code.FENCED, ("2",))
+    assert (answer.code, answer.incarnation) == (Code.FENCED, 2)
     with pytest.raises(FencedError, match="a source that started later"):
         place(world, world.open(), ack(P0, P1, source_incarnation=1))
     assert pending(world) == set()
@@ -399,7 +399,7 @@ def test_a_reset_is_refused_while_an_acknowledgement_is_pending(world: World) ->
     txn = world.open()
     place(world, txn, ack(P0, P1))
     answer = put_cursor(world.store, SEGMENT, "sub", P3)
-    assert (answer.code, answer.values) == (Code.PENDING, (txn.id.key,))
+    assert (answer.code, answer.holder) == (Code.PENDING, txn.id)
     assert cursor(world) == Cursor(P0, "q", 1, "", "", "")
     world.commit(txn)
     assert put_cursor(world.store, SEGMENT, "sub", P3).code is Code.OK

@@ -245,7 +245,7 @@ def test_a_segment_is_not_closed_over_a_pin(world: World) -> None:
     txn = world.open()
     world.admit(txn)
     answer = world.store.segments.close(SEGMENT, txn.id.tc, txn.id.counter + 1)
-    assert (answer.code, answer.values) == (Code.PENDING, (txn.id.key,))
+    assert (answer.code, answer.holder) == (Code.PENDING, txn.id)
 
 
 def test_a_segment_is_not_closed_over_a_pending_acknowledgement(world: World) -> None:
@@ -253,7 +253,7 @@ def test_a_segment_is_not_closed_over_a_pending_acknowledgement(world: World) ->
     txn = world.open()
     world.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [ack(EARLIEST, Position(1, 0))])
     answer = world.store.segments.close(SEGMENT, txn.id.tc, txn.id.counter + 1)
-    assert (answer.code, answer.values) == (Code.PENDING, (txn.id.key,))
+    assert (answer.code, answer.holder) == (Code.PENDING, txn.id)
 
 
 def test_the_floor_is_the_one_noted_first_not_that_of_a_later_pair(world: World) -> None:
@@ -271,7 +271,7 @@ def test_the_floor_is_the_one_noted_first_not_that_of_a_later_pair(world: World)
     world.store.segments.close(SEGMENT, tc, second.id.counter + 1)
     later = world.log.last_confirmed(SEGMENT)
     answer = world.store.segments.raise_floor(SEGMENT, tc, second.id.counter + 1, later, noted)
-    assert answer.values == (str(first.id.counter + 1), "1")
+    assert (answer.floor, answer.removed) == (first.id.counter + 1, 1)
     assert [w for w in world.dropped() if f"-{second.id.counter}-" in w], "its entry is there"
 
 
@@ -284,7 +284,7 @@ def test_a_broker_that_answers_with_an_older_last_position_makes_no_committed_ro
     tc, below = txn.id.tc, txn.id.counter + 1
     world.store.segments.close(SEGMENT, tc, below)
     answer = world.store.segments.raise_floor(SEGMENT, tc, below, EARLIEST, EARLIEST)
-    assert answer.values == ("", "0")
+    assert (answer.floor, answer.removed) == (None, 0)
     assert world.visible() == ["committed"]
 
 

@@ -67,7 +67,7 @@ def test_a_pin_asked_for_again_is_the_old_pin(world: World) -> None:
     world.commit(other, world.write(other, "a", task=1))
     [answer] = world.store.segments.pin(txn.id, writer, [SEGMENT])
     assert answer.code is Code.PINNED
-    assert Position.from_padded(answer.values[0]) == EARLIEST, "the bound must not rise"
+    assert answer.bound == EARLIEST, "the bound must not rise"
     assert world.pinned() == [writer]
 
 
@@ -127,7 +127,7 @@ def test_a_pin_request_that_arrives_twice_and_late_finds_the_segment_resolved(
         world.abort(txn)
     world.client.hdel(world.key("dropped"), winner.writer)
     [answer] = world.store.segments.pin(txn.id, winner.writer, [SEGMENT])
-    assert (answer.code, answer.values) == (Code.RESOLVED, (state,))
+    assert (answer.code, answer.decision) == (Code.RESOLVED, state)
     assert world.pinned() == []
 
 

@@ -100,7 +100,7 @@ def stage(
     )
     if answer.code is not Code.OK:
         raise TransactionConflictError(
-            f"write {slot.slot!r} of the transaction was run again (run {answer.values[0]}), "
+            f"write {slot.slot!r} of the transaction was run again (run {answer.run}), "
             f"this was run {slot.number}: its rows are dropped"
         )
 

@@ -109,7 +109,8 @@ def _create_cursors(
         answers = planner.run.store.subscriptions.plant_cursors(planner.subscription, wanted, mark)
         for (key, segment), answer in zip(segments.items(), answers, strict=True):
             if answer.code is Code.OK:
-                starts[key] = Position.from_padded(answer.values[0])
+                assert answer.position is not None
+                starts[key] = answer.position.taken_after[0]
             elif answer.code is Code.ALREADY and key not in start.known:
                 return None
             elif answer.code is Code.DELETED and segment.sealed_at is not None:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from pulsar_txn_spark.engine.components import Runtime, runtime
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import MessagePosition, Position
 from pulsar_txn_spark.spark.context import (
     TaskFacts,
     flush_counters_if_overdue,
@@ -23,7 +23,7 @@ from pulsar_txn_spark.spark.context import (
 from pulsar_txn_spark.spark.rows import to_spark_batches
 from pulsar_txn_spark.spark.source.data_loss import data_loss_error
 from pulsar_txn_spark.spark.source.partition import SegmentPartition, partition_index
-from pulsar_txn_spark.store.records import Answer, Code
+from pulsar_txn_spark.store.records import Code, CursorAnswer
 from pulsar_txn_spark.txn.committed import batch_is_committed
 from pulsar_txn_spark.txn.pending_ack import ReadPlan, require_claimed
 from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
@@ -125,7 +125,7 @@ def _claim(
     own = partition.segment.id
     start = next(r.start for r in plan.ranges if r.segment == own)
 
-    def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[Answer]:
+    def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[CursorAnswer]:
         answers = run.store.subscriptions.claim_cursors(
             plan.subscription, query, plan.incarnation, starts, asks_only=asks_only
         )
@@ -136,12 +136,13 @@ def _claim(
         return answers
 
     [answer] = claim({own: start}, asks_only=True)
-    if answer.values[2]:  # not claimed yet
+    if answer.claims:  # not claimed yet
         everywhere = {**dict(partition.starts), own: start}
         # Who is refused anywhere claims nothing anywhere: else its successor would be refused.
         claim(everywhere, asks_only=True)
         claim(everywhere)
-    if answer.values[0] < start.padded():
+    assert answer.position is not None
+    if answer.position < MessagePosition.whole(start):
         # Spark's commit log covers what lies between the cursor and the start.
         cursors = run.store.subscriptions.read_cursors(
             [own, *dict(partition.starts)], plan.subscription

@@ -107,9 +107,9 @@ def flat(counts: Mapping[str, int]) -> list[Arg]:
     return [part for field, amount in counts.items() for part in (field, amount)]
 
 
-def as_answer(reply: list[Any]) -> Answer:
-    """Read a reply that is a code and texts."""
-    return Answer(Code(text(reply[1])), tuple(text(value) for value in reply[2:]))
+def code_of(reply: list[Any]) -> Code:
+    """Return the code of a reply."""
+    return Code(text(reply[1]))
 
 
 class Scripts:
@@ -166,8 +166,8 @@ class Scripts:
         return self.checked(call, reply, unborn)
 
     def answer(self, call: Call) -> Answer:
-        """Run one call whose reply is a code and texts."""
-        return as_answer(self.run(call))
+        """Run one call of whose reply only the code counts."""
+        return Answer(code_of(self.run(call)))
 
     def run_all(self, calls: Sequence[Call]) -> list[list[Any]]:
         """Run any number of calls, a bounded number of them in one round trip."""

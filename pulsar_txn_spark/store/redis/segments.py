@@ -11,8 +11,11 @@ from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.records import (
     Answer,
     Code,
+    FloorAnswer,
     Gate,
     Pin,
+    PinAnswer,
+    SegmentAnswer,
     SegmentDecision,
     SegmentHolds,
     TxnId,
@@ -22,7 +25,7 @@ from pulsar_txn_spark.store.redis.scripts import (
     Arg,
     Call,
     Scripts,
-    as_answer,
+    code_of,
     pairs,
     text,
 )
@@ -72,12 +75,12 @@ class RedisSegmentStore:
             call.registered = True
         self._scripts.run_all(births)
 
-    def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[Answer]:
+    def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[PinAnswer]:
         """Pin a writer in each segment (``seg_pin.lua``)."""
         keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state"]
         args: list[Arg] = [writer, txn.key, txn.tc, txn.counter, EARLIEST.padded()]
         calls = [Call("seg_pin", f"seg:{segment}", keys, args, Step.PIN) for segment in segments]
-        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+        return [_as_pin_answer(reply) for reply in self._scripts.run_all(calls)]
 
     def gates(
         self, segments: Sequence[str], ranges: Sequence[tuple[Position, Position]] | None = None
@@ -116,18 +119,18 @@ class RedisSegmentStore:
                     f"{{{tag}}}:pending-ranges:{name}:{txn.key}",
                 ]
             calls.append(Call("seg_materialize", tag, keys, args, Step.MATERIALIZE))
-        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+        return [Answer(code_of(reply)) for reply in self._scripts.run_all(calls)]
 
-    def close(self, segment: str, tc: int, below: int) -> Answer:
+    def close(self, segment: str, tc: int, below: int) -> SegmentAnswer:
         """Close a segment for transactions of a TC below a counter (``seg_close.lua``)."""
         tag = f"seg:{segment}"
         args: list[Arg] = [tc, below, f"{{{tag}}}:pending-acks:", _MARKS_REMOVED]
         keys = ["pins", "closed", "resolved", "subscriptions", f"resolved-order:{tc}"]
-        return self._scripts.answer(Call("seg_close", tag, keys, args))
+        return _as_segment_answer(self._scripts.run(Call("seg_close", tag, keys, args)))
 
     def raise_floor(
         self, segment: str, tc: int, below: int, confirmed: Position, deleted: Position
-    ) -> Answer:
+    ) -> FloorAnswer:
         """Let dropped writers go that nothing can be left of (``seg_floor.lua``)."""
         tag = f"seg:{segment}"
         names = ("closed", "floor", "floor-pair", "dropped", "state")
@@ -136,13 +139,13 @@ class RedisSegmentStore:
         while True:
             args: list[Arg] = [tc, below, confirmed.padded(), deleted.padded()]
             args += [f"{{{tag}}}:dropped:", _DROPPED_IN_A_GROUP, cursor, _DROPPED_AT_ONCE]
-            answer = self._scripts.answer(Call("seg_floor", tag, keys, args))
-            if answer.code is not Code.OK:
-                return Answer(Code.OK, ("", str(removed))) if removed else answer
-            floor, more, cursor = answer.values
+            reply = self._scripts.run(Call("seg_floor", tag, keys, args))
+            if code_of(reply) is not Code.OK:
+                return FloorAnswer(Code.OK if removed else code_of(reply), removed=removed)
+            floor, more, cursor = map(text, reply[2:])
             removed += int(more)
             if cursor == "0":
-                return Answer(Code.OK, (floor, str(removed)))
+                return FloorAnswer(Code.OK, int(floor) if floor else None, removed)
 
     def through(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
         """Tell for each segment whether it has carried a transaction's decision out."""
@@ -175,12 +178,13 @@ class RedisSegmentStore:
         args: list[Arg] = [position.padded(), f"{{{tag}}}:cursor:"]
         return self._scripts.answer(Call("seg_trim", tag, ["subscriptions", "state"], args))
 
-    def retire(self, segment: str, end: Position, handed_over: Sequence[str]) -> Answer:
+    def retire(self, segment: str, end: Position, handed_over: Sequence[str]) -> SegmentAnswer:
         """Let nothing be registered in a segment any more (``seg_retire.lua``)."""
         tag = f"seg:{segment}"
         args: list[Arg] = [end.padded(), f"{{{tag}}}:cursor:", f"{{{tag}}}:pending-acks:"]
         keys = ["pins", "subscriptions", "state"]
-        return self._scripts.answer(Call("seg_retire", tag, keys, [*args, *handed_over]))
+        call = Call("seg_retire", tag, keys, [*args, *handed_over])
+        return _as_segment_answer(self._scripts.run(call))
 
     def shut(self, segments: Sequence[str]) -> set[TxnId]:
         """Let nothing be registered in segments whose topic goes; return who has pins there."""
@@ -198,6 +202,19 @@ class RedisSegmentStore:
         args: list[Arg] = [f"{{{tag}}}:{name}:" for name in names]
         args += [f"{{{tag}}}:dropped-groups", f"{{{tag}}}:dropped:"]
         return self._scripts.answer(Call("seg_purge", tag, keys, args))
+
+
+def _as_pin_answer(reply: list[Any]) -> PinAnswer:
+    code = code_of(reply)
+    if code in (Code.OK, Code.PINNED):
+        return PinAnswer(code, bound=Position.from_padded(text(reply[2])))
+    resolved = code is Code.RESOLVED
+    return PinAnswer(code, decision=TxnState(text(reply[2])) if resolved else None)
+
+
+def _as_segment_answer(reply: list[Any]) -> SegmentAnswer:
+    code = code_of(reply)
+    return SegmentAnswer(code, TxnId.parse(text(reply[2])) if code is Code.PENDING else None)
 
 
 def _split_bound(value: bytes) -> tuple[Position, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pulsar_txn_spark import metrics
@@ -14,19 +14,22 @@ from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_ranges import AckInterval, HeldRange, SubscriptionState
 from pulsar_txn_spark.store.records import (
+    AckAnswer,
     AckRequest,
     Answer,
     Code,
     Cursor,
+    CursorAnswer,
     CursorStart,
     SubscriptionRef,
     TxnId,
+    TxnState,
 )
 from pulsar_txn_spark.store.redis.scripts import (
     Arg,
     Call,
     Scripts,
-    as_answer,
+    code_of,
     pairs,
     text,
 )
@@ -66,7 +69,7 @@ class RedisSubscriptionStore:
             )
             for segment, position in positions.items()
         ]
-        return [as_answer(reply) for reply in self._scripts.run_all(calls)] if calls else []
+        return [Answer(code_of(reply)) for reply in self._scripts.run_all(calls)]
 
     def delete_cursor(self, segment: str, subscription: str) -> Answer:
         """Delete a subscription in a segment (``cursor_delete.lua``)."""
@@ -102,11 +105,13 @@ class RedisSubscriptionStore:
         query: str,
         source_incarnation: int,
         start: Position,
-    ) -> Answer:
+    ) -> CursorAnswer:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
         keys = [f"cursor:{subscription}", "subscriptions"]
         args: list[Arg] = [query, source_incarnation, start.padded(), subscription, "", ""]
-        return self._scripts.answer(Call("cursor_claim", f"seg:{segment}", keys, args))
+        return _as_cursor_answer(
+            self._scripts.run(Call("cursor_claim", f"seg:{segment}", keys, args))
+        )
 
     def claim_cursors(
         self,
@@ -116,7 +121,7 @@ class RedisSubscriptionStore:
         starts: Mapping[str, Position],
         *,
         asks_only: bool = False,
-    ) -> list[Answer]:
+    ) -> list[CursorAnswer]:
         """Claim a subscription in several segments, only there (``cursor_claim.lua``).
 
         With `asks_only`, tell what the answers would be, and change nothing.
@@ -131,11 +136,11 @@ class RedisSubscriptionStore:
             )
             for segment, start in starts.items()
         ]
-        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+        return [_as_cursor_answer(reply) for reply in self._scripts.run_all(calls)]
 
     def plant_cursors(
         self, subscription: str, starts: Mapping[str, CursorStart], planted: str = ""
-    ) -> list[Answer]:
+    ) -> list[CursorAnswer]:
         """Let a subscription exist where it has no cursor, in this order (``cursor_plant.lua``)."""
         calls = [
             Call(
@@ -146,7 +151,7 @@ class RedisSubscriptionStore:
             )
             for segment, start in starts.items()
         ]
-        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+        return [_as_cursor_answer(reply) for reply in self._scripts.run_all(calls)]
 
     def reset_cursor(
         self,
@@ -155,7 +160,7 @@ class RedisSubscriptionStore:
         to: CursorStart | None,
         seen: Cursor | None,
         source_incarnation: int = 0,
-    ) -> Answer:
+    ) -> CursorAnswer:
         """Put a cursor elsewhere, owned by nobody, unless it has changed (``cursor_reset.lua``)."""
         keys = [
             f"cursor:{subscription}",
@@ -172,9 +177,11 @@ class RedisSubscriptionStore:
             "1" if to and to.may_skip else "",
             source_incarnation,
         ]
-        return self._scripts.answer(Call("cursor_reset", f"seg:{segment}", keys, args))
+        return _as_cursor_answer(
+            self._scripts.run(Call("cursor_reset", f"seg:{segment}", keys, args))
+        )
 
-    def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[Answer]:
+    def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[AckAnswer]:
         """Place pending acknowledgements (``ack_place.lua``)."""
         calls = [
             Call(
@@ -201,7 +208,7 @@ class RedisSubscriptionStore:
             )
             for ack in acks
         ]
-        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+        return [_as_range_answer(reply) for reply in self._scripts.run_all(calls)]
 
     def ack_individual(
         self,
@@ -210,17 +217,19 @@ class RedisSubscriptionStore:
         intervals: Sequence[AckInterval],
         *,
         normal: bool = False,
-    ) -> Answer:
+    ) -> AckAnswer:
         """Hold single messages for a transaction (``ack_individual.lua``)."""
         args: list[Arg] = ["normal" if normal else "txn", _RANGES_KEPT]
         for interval in intervals:
             args += [interval.start.padded(), interval.end.padded()]
-        return self._scripts.answer(_ack_call("ack_individual", txn, where, args))
+        return _as_message_answer(self._scripts.run(_ack_call("ack_individual", txn, where, args)))
 
-    def ack_cumulative(self, txn: TxnId, where: SubscriptionRef, interval: AckInterval) -> Answer:
+    def ack_cumulative(
+        self, txn: TxnId, where: SubscriptionRef, interval: AckInterval
+    ) -> AckAnswer:
         """Hold everything up to a message for a transaction (``ack_cumulative.lua``)."""
         args: list[Arg] = [interval.start.padded(), interval.end.padded()]
-        return self._scripts.answer(_ack_call("ack_cumulative", txn, where, args))
+        return _as_message_answer(self._scripts.run(_ack_call("ack_cumulative", txn, where, args)))
 
     def read_acks(self, segment: str, subscription: str) -> SubscriptionState | None:
         """Read what a subscription has acknowledged; None if nobody has claimed it."""
@@ -231,6 +240,58 @@ class RedisSubscriptionStore:
         ]
         reply = self._scripts.run(Call("ack_read", f"seg:{segment}", keys, []))
         return None if text(reply[1]) == Code.UNCLAIMED else _as_acks(reply)
+
+
+def _as_cursor_answer(reply: list[Any]) -> CursorAnswer:
+    code, rest = code_of(reply), [text(value) for value in reply[2:]]
+    if code in _REFUSED:
+        return CursorAnswer(code, **_REFUSED[code](rest))
+    position = MessagePosition.from_padded(rest[0]) if rest else None
+    return CursorAnswer(code, position, claims=rest[2:] == ["1"])
+
+
+def _as_range_answer(reply: list[Any]) -> AckAnswer:
+    """Read the answer of ``ack_place.lua``."""
+    if code_of(reply) is not Code.CURSOR:
+        return _as_message_answer(reply)
+    position, sink, batch, txn = map(text, reply[2:])
+    where = MessagePosition.from_padded(position)
+    return AckAnswer(Code.CURSOR, where, sink=sink, batch=batch, txn=txn)
+
+
+def _as_message_answer(reply: list[Any]) -> AckAnswer:
+    """Read the answer of ``ack_individual.lua`` or ``ack_cumulative.lua``."""
+    code, rest = code_of(reply), [text(value) for value in reply[2:]]
+    fields = (_REFUSED | _OF_MESSAGES).get(code)
+    return AckAnswer(code, **fields(rest)) if fields else AckAnswer(code)
+
+
+_Fields = Callable[[list[str]], dict[str, Any]]
+_REFUSED: dict[Code, _Fields] = {
+    Code.OWNED: lambda rest: {"owner": rest[0]},
+    Code.FENCED: lambda rest: {"incarnation": int(rest[0])},
+    Code.PENDING: lambda rest: {"holder": TxnId.parse(rest[0])},
+}
+"""What a refusal says behind its code, as fields of the answer."""
+_OF_MESSAGES: dict[Code, _Fields] = {
+    Code.OK: lambda rest: {
+        "held": tuple(zip(map(TxnId.parse, rest[::2]), _positions(rest[1::2]), strict=True))
+    },
+    Code.PENDING: lambda rest: {
+        "holder": TxnId.parse(rest[0]),
+        "end": next(iter(_positions(rest[1:])), None),
+    },
+    Code.DELETED: lambda rest: {"end": _positions(rest)[0]},
+    Code.MISFIT: lambda rest: {"end": _positions(rest)[0]},
+    Code.CURSOR: lambda rest: dict(zip(("position", "gap"), _positions(rest), strict=True)),
+    Code.RESOLVED: lambda rest: {"decision": TxnState(rest[0])},
+    Code.FULL: lambda rest: {"ranges": int(rest[0])},
+}
+"""The same, of acknowledgements of messages."""
+
+
+def _positions(values: Sequence[str]) -> list[MessagePosition]:
+    return [MessagePosition.from_padded(value) for value in values]
 
 
 def _ack_call(name: str, txn: TxnId, where: SubscriptionRef, args: Sequence[Arg]) -> Call:

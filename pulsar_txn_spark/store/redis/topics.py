@@ -11,6 +11,7 @@ from pulsar_txn_spark.store.redis.scripts import (
     Arg,
     Call,
     Scripts,
+    code_of,
     pairs,
     text,
 )
@@ -106,10 +107,9 @@ class RedisMetaStore:
 
     def topic_stamp(self, topic: str) -> str | None:
         """Return the stamp of a topic in the catalogue, None if it is not there."""
-        answer = self._scripts.answer(
-            Call("catalog_read", "meta", ["topics", "topic-stamps"], [topic])
-        )
-        return answer.values[0] if answer.code is Code.OK else None
+        call = Call("catalog_read", "meta", ["topics", "topic-stamps"], [topic])
+        reply = self._scripts.run(call)
+        return text(reply[2]) if code_of(reply) is Code.OK else None
 
     def remove_topic(self, topic: str, stamp: str) -> Answer:
         """Take a topic out of the catalogue, if its stamp is that one (``catalog_remove.lua``)."""

@@ -22,7 +22,9 @@ from pulsar_txn_spark.store.records import (
     OpLogSettings,
     OpsAnswer,
     RawOps,
+    StageAnswer,
     TcState,
+    TxnAnswer,
     TxnHeader,
     TxnId,
     TxnState,
@@ -32,7 +34,7 @@ from pulsar_txn_spark.store.redis.scripts import (
     Arg,
     Call,
     Scripts,
-    as_answer,
+    code_of,
     flat,
     pairs,
     text,
@@ -90,15 +92,17 @@ class RedisTransactionStore:
 
     def of_nonce(self, tc: int, nonce: str) -> TxnId | None:
         """Find the transaction of an attempt nonce."""
-        answer = self._scripts.answer(Call("txn_of_nonce", f"tc{tc}", ["nonces"], [nonce]))
-        return TxnId.parse(answer.values[0]) if answer.code is Code.OK else None
+        reply = self._scripts.run(Call("txn_of_nonce", f"tc{tc}", ["nonces"], [nonce]))
+        return TxnId.parse(text(reply[2])) if code_of(reply) is Code.OK else None
 
-    def intend(self, txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> Answer:
+    def intend(self, txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> TxnAnswer:
         """Record participants (none = a heartbeat) and extend the lease (``txn_intend.lua``)."""
         keys = [f"txn:{txn.key}", f"intents:{txn.key}", "idx:txn-by-deadline"]
         args: list[Arg] = [nonce, txn.key, timeout_ms, *intents]
         step = Step.INTENT if intents else None
-        return self._scripts.answer(Call("txn_intend", f"tc{txn.tc}", keys, args, step))
+        return _txn_answer(
+            self._scripts.run(Call("txn_intend", f"tc{txn.tc}", keys, args, step))[1:]
+        )
 
     def end(
         self,
@@ -108,7 +112,7 @@ class RedisTransactionStore:
         by: EndedBy,
         nonce: str = "",
         counts: Mapping[str, int] | None = None,
-    ) -> Answer:
+    ) -> TxnAnswer:
         """Decide a transaction by one compare-and-set (``txn_end.lua``), not repeated by itself."""
         keys = [
             f"txn:{txn.key}",
@@ -132,13 +136,12 @@ class RedisTransactionStore:
         if state is TxnState.COMMITTED and steps.reply_is_lost(Step.DECIDE):
             raise _unknown(txn, RedisTimeoutError("the reply was lost on purpose"))
         reply = self._scripts.checked(call, reply)
-        code = Code(text(reply[1]))
-        if code is not Code.OK:
+        answer = _txn_answer(reply[1:])
+        if answer.code is not Code.OK:
             self._scripts.tally.add(own)  # nothing was decided now, so nothing was counted either
-            result = "conflict" if code is Code.DECIDED else "reject"
+            result = "conflict" if answer.code is Code.DECIDED else "reject"
             self._scripts.tally.count(metrics.HEADER_CAS, str(txn.tc), result)
-        # What a header holds is bytes; its readers get it from `read`.
-        return Answer(code, tuple(text(v) for v in reply[2:3]))
+        return answer
 
     def read(self, txn: TxnId) -> TxnHeader | None:
         """Read a header and its intents in one step."""
@@ -222,7 +225,7 @@ class RedisTransactionStore:
             own = [f"txn:{txn.key}", f"intents:{txn.key}", f"txn-op:{txn.key}"]
             keys = [*own, "nonces", "idx:txn-by-final-state", "idx:txn-unmaterialized"]
             calls.append(Call("txn_remove", f"tc{txn.tc}", keys, [txn.key]))
-        return [as_answer(reply) for reply in self._scripts.run_all(calls)]
+        return [Answer(code_of(reply)) for reply in self._scripts.run_all(calls)]
 
 
 class RedisOpLogStore:
@@ -238,9 +241,8 @@ class RedisOpLogStore:
         for name, record in ops.items():
             args += [name, record]
         reply = self._scripts.run(Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD))
-        if text(reply[1]) == Code.OK:
-            return OpsAnswer((Answer(Code.OK),), _as_op_log(reply[2:]))
-        return OpsAnswer((as_answer(reply),), None)
+        answer = _txn_answer(reply[1:])
+        return OpsAnswer((answer,), _as_op_log(reply[2:]) if answer.code is Code.OK else None)
 
     def append_batch(
         self, tc: int, entry: str, batch: bytes, groups: Sequence[OpGroup]
@@ -252,8 +254,7 @@ class RedisOpLogStore:
             args += [group.txn.key, group.nonce, group.reference, group.records]
         keys = [f"op-batch:{entry}", "op-log", "metrics"]
         reply = self._scripts.run(Call("txn_op_batch", tag, keys, args, Step.OP_BATCH))
-        answers = (Answer(Code(text(c)), tuple(map(text, more))) for c, *more in reply[3:])
-        return OpsAnswer(tuple(answers), _as_op_log(reply[2]))
+        return OpsAnswer(tuple(map(_txn_answer, reply[3:])), _as_op_log(reply[2]))
 
     def read(self, txn: TxnId) -> RawOps:
         """Read the operation records of a transaction, and the batches that they are in."""
@@ -289,10 +290,10 @@ class RedisOpLogStore:
         while True:
             args: list[Arg] = ["materialized", txn.key, f"{{{tag}}}:op-batch:", cursor]
             call = Call("txn_forget_ops", tag, keys, [*args, _OPS_FORGOTTEN])
-            answer = self._scripts.answer(call)
-            if answer.code is not Code.PENDING:
-                return answer
-            (cursor,) = answer.values
+            reply = self._scripts.run(call)
+            if code_of(reply) is not Code.PENDING:
+                return Answer(code_of(reply))
+            cursor = text(reply[2])
 
 
 class RedisStageStore:
@@ -301,19 +302,19 @@ class RedisStageStore:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> Answer:
+    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> StageAnswer:
         """Make `run` the current run of a slot (``txn_stage.lua``)."""
-        args: list[Arg] = ["declare", slot, run, "", nonce]
-        return self._scripts.answer(
-            Call("txn_stage", f"tc{tc}", [f"stage:{nonce}", "idx:stages"], args)
-        )
+        return self._stage(tc, nonce, ["declare", slot, run, "", nonce])
 
-    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> Answer:
+    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> StageAnswer:
         """Stage the result of a slot's current run (``txn_stage.lua``)."""
-        args: list[Arg] = ["stage", slot, run, write, nonce]
-        return self._scripts.answer(
-            Call("txn_stage", f"tc{tc}", [f"stage:{nonce}", "idx:stages"], args)
-        )
+        return self._stage(tc, nonce, ["stage", slot, run, write, nonce])
+
+    def _stage(self, tc: int, nonce: str, args: list[Arg]) -> StageAnswer:
+        call = Call("txn_stage", f"tc{tc}", [f"stage:{nonce}", "idx:stages"], args)
+        reply = self._scripts.run(call)
+        current = text(reply[2]) if code_of(reply) is Code.STALE else ""
+        return StageAnswer(code_of(reply), int(current) if current else None)
 
     def read(self, tc: int, nonce: str) -> dict[str, bytes]:
         """Read everything staged under a nonce."""
@@ -343,6 +344,16 @@ def _decided(tc: int, state: TxnState, by: EndedBy) -> dict[str, int]:
     elif by in _CAUSES:
         tally.count(metrics.ABORTS, str(tc), _CAUSES[by])
     return tally.take()
+
+
+def _txn_answer(parts: Sequence[Any]) -> TxnAnswer:
+    """Read a code and what comes behind it."""
+    code, *rest = parts
+    code = Code(text(code))
+    if code is Code.ALIVE:
+        return TxnAnswer(code, deadline_ms=int(rest[0]))
+    decided = code is Code.DECIDED
+    return TxnAnswer(code, TxnState(text(rest[0])) if decided else None)
 
 
 def _as_header(txn: TxnId, reply: list[Any]) -> TxnHeader | None:
