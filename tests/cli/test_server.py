@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -163,6 +165,22 @@ def test_a_folder_of_another_user_is_refused(folder: str, monkeypatch: pytest.Mo
     assert isinstance(result.exception, StoreUnavailableError)
     assert "belongs to another user" in str(result.exception)
     assert call("status", "--path", folder)[1]["state"] == "running"
+
+
+def test_a_file_system_without_locks_is_no_running_server(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(folder).mkdir()
+    (Path(folder) / "server.lock").touch()
+
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", refuse)
+        result = CliRunner().invoke(main.app, ["server", "status", "--path", folder])
+    assert isinstance(result.exception, StoreUnavailableError)
+    assert "on a file system without flock (No locks available)" in str(result.exception)
 
 
 def test_a_server_that_hangs_is_shown_as_one_that_does_not_answer(

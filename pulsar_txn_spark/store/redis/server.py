@@ -253,8 +253,10 @@ def examine_server(path: str | None) -> tuple[bool, Answer]:
     try:
         # Shared and only for a moment: a process that starts the server meanwhile tries again.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return True, _probe(socket_path(path))
+    except OSError as error:
+        raise StoreUnavailableError(_without_flock(folder, error)) from error
     finally:
         os.close(descriptor)
     return False, _probe(socket_path(path))
@@ -305,11 +307,7 @@ def _claim(folder: Path) -> int | None:
         return None
     except OSError as error:
         os.close(descriptor)
-        raise StoreUnavailableError(
-            f"The folder {folder} of the embedded store is on a file system without flock "
-            f"({error.strerror}); two servers could open the same data. Set the option "
-            "'store.path' to a folder on a local disk."
-        ) from error
+        raise StoreUnavailableError(_without_flock(folder, error)) from error
     return descriptor
 
 
@@ -405,6 +403,14 @@ def _prepare_socket_folder(folder: Path, address: str) -> None:
             f"{parent}, which would serve instead, is not a private folder of this user. Remove "
             "it, or set the option 'store.path' to a shorter folder."
         )
+
+
+def _without_flock(folder: Path, error: OSError) -> str:
+    return (
+        f"The folder {folder} of the embedded store is on a file system without flock "
+        f"({error.strerror}); two servers could open the same data. Set the option 'store.path' to "
+        "a folder on a local disk."
+    )
 
 
 def _died(folder: Path) -> str:
