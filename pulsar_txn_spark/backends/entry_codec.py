@@ -1,9 +1,14 @@
 """An entry's payload: rows as one Arrow IPC message.
 
-Format, version 1: byte 0 the version; byte 1 a bit for each column of ``ROW_SCHEMA`` that is
-there; six zero bytes, so that what follows is aligned for reading in place; then an encapsulated
-Arrow IPC record batch message of these columns. The schema is not stored: the bits say it, which
-saves some 400 bytes an entry. A column that is null in every row is left out.
+Format, version 1:
+
+- byte 0: the version;
+- byte 1: a bit for each column of ``ROW_SCHEMA`` that is present;
+- six zero bytes, so that the rest is aligned for reading in place;
+- an encapsulated Arrow IPC record batch message of these columns.
+
+The schema is not stored: the bits imply it, which saves some 400 bytes an entry. A column that is
+null in every row is left out.
 """
 
 from __future__ import annotations

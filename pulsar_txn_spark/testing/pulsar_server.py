@@ -117,10 +117,10 @@ class Release:
 
     @property
     def bom(self) -> tuple[str, str, str] | None:
-        """Return group, artifact and version of what Maven has to import ahead.
+        """Return group, artifact and version of the BOM that Maven has to import first.
 
-        Pulsar's build pins these for itself, in a place that does not count for who depends on it:
-        modules of several versions come together then, and the broker does not start.
+        Pulsar's build pins these versions for itself only. Without the BOM, modules of several
+        versions are mixed, and the broker does not start.
         """
         if self.number >= (5, 0):
             return "com.fasterxml.jackson", "jackson-bom", "2.21.3"
@@ -170,8 +170,8 @@ _SETTINGS: Mapping[str, str] = {
     "brokerDeduplicationEnabled": "true",
     "systemTopicEnabled": "true",
     "topicLevelPoliciesEnabled": "true",
-    # The bookie writes to its journal, so that what was acknowledged survives a kill of the
-    # process (not of the machine: there is no fsync, which would only make the tests slow).
+    # The bookie writes to its journal, so that acknowledged entries survive a kill of the process.
+    # They would not survive one of the machine: an fsync would only make the tests slow.
     "journalWriteData": "true",
     "journalSyncData": "false",
     "journalMaxGroupWaitMSec": "0",
@@ -181,8 +181,8 @@ _SETTINGS: Mapping[str, str] = {
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "numIOThreads": "2",
     "numHttpServerThreads": "8",
-    # The only bookie: a few failed requests around a restart would put it into quarantine for half
-    # an hour, and nothing could be stored ("Not enough non-faulty bookies available").
+    # The only bookie: a few failed requests around a restart would quarantine it for half an hour.
+    # Nothing could be stored then ("Not enough non-faulty bookies available").
     "bookkeeperClientHealthCheckEnabled": "false",
     "diskUsageThreshold": "0.99",
     "diskUsageWarnThreshold": "0.99",

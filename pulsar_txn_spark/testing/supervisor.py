@@ -1,8 +1,8 @@
 """Runs one server process that must not outlive the process that asked for it.
 
-Run as a file (``python -I _supervisor.py <folder> <command> ...``) with only the standard library,
+Run as a file (``python -I supervisor.py <folder> <command> ...``) with only the standard library,
 so that it starts in milliseconds. Its standard input is a pipe whose other end only the asking
-process holds: when that process ends, by whatever means, the pipe closes, the server is killed
+process has open. When that process ends, by whatever means, the pipe closes, the server is killed
 and its folder is removed. A line on the pipe asks for one of :data:`REQUESTS` instead.
 """
 

@@ -1,8 +1,8 @@
 """One connection for all that a thread appends, however many writers it has.
 
-A lane holds a connection only while something on it is unanswered. So a process needs as many
-connections as it has threads that append at this moment, and not one for each segment of each open
-transaction. Answers come in the order of the requests: each goes to whoever asked.
+A lane holds a connection only while something on it is unanswered. So a process needs one
+connection for each thread that appends at this moment, however many segments and transactions.
+Answers come in the order of the requests.
 """
 
 from __future__ import annotations
@@ -122,9 +122,8 @@ class AppendLane:
         return connection
 
     def _live(self) -> redis.Connection:
-        # redis-py connects anew without a word when a connection was closed, by another thread for
-        # one: the replies to what was sent before would then be missing, and those to later
-        # commands be taken for them.
+        # redis-py silently connects again when a connection was closed, for example by another
+        # thread. The replies to earlier commands would be missing, and later ones taken for them.
         connection = self._line.connection
         assert connection is not None
         if not connection.is_connected:

@@ -1,11 +1,14 @@
 """The embedded segment log: a segment is a pair of Redis Streams, next to its metadata.
 
-Keys, all under the segment's own hash tag ``{seg:<id>}``: ``log`` holds the payloads (see
-:mod:`pulsar_txn_spark.backends.entry_codec`), ``log-index`` what is known of each entry (writer,
-counts, running totals, publish time), ``log-state`` the segment itself. An entry's id is
-``1-<entry>`` in both streams; entries are numbered from 0 without a gap, so a reader knows of
-each entry whether it is missing. The index keeps measuring cheap, and lets a reader skip what it
-may not see without fetching it. Each operation that writes is one Lua script.
+All keys are under the segment's own hash tag ``{seg:<id>}``:
+
+- ``log`` contains the payloads, see :mod:`pulsar_txn_spark.backends.entry_codec`;
+- ``log-index`` describes each entry: writer, counts, running totals, publish time;
+- ``log-state`` describes the segment itself.
+
+An entry's id is ``1-<entry>`` in both streams. Entries are numbered from 0 without a gap, so a
+reader notices a missing one. The index keeps measuring cheap, and lets a reader skip entries that
+it may not see without fetching them. Each operation that writes is one Lua script.
 """
 
 from __future__ import annotations
@@ -407,8 +410,7 @@ class EmbeddedSegmentLog:
         Raises
         ------
         DataLossError
-            If an entry of the range is gone, before the range is read or while it is, or if the
-            log ends before `end`.
+            If an entry of the range is gone, or the log ends before `end`.
         SegmentNotFoundError, SegmentLogUnavailableError
         """
         gathered: list[pa.RecordBatch] = []

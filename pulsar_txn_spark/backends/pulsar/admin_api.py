@@ -1,7 +1,7 @@
 """A lean client of Pulsar's admin REST API: what the segment log needs, and no more.
 
-Every call is idempotent (or made so here), is bounded in time, and is repeated a few times where
-the broker asks for patience: a topic that moves between brokers answers 503 for a moment.
+Every call is idempotent (or made so here) and bounded in time. It is retried a few times where the
+broker is not ready: a topic that moves between brokers answers 503 for a moment.
 """
 
 from __future__ import annotations
@@ -213,9 +213,9 @@ class PulsarAdmin:
             If there is no such topic.
         """
         self._call("POST", f"{_path(topic)}/terminate", "seal the topic", topic)
-        # Sends in flight at that moment are neither stored nor refused by brokers up to 4.0.7 at
-        # least, and their topic stays "temporarily unavailable" for readers as well. Loading it
-        # anew ends that (apache/pulsar#26678).
+        # Brokers (4.0.7 at least) neither store nor refuse the sends in flight at that moment.
+        # Their topic stays "temporarily unavailable", for readers as well. Loading it anew ends
+        # that (apache/pulsar#26678).
         self.unload(topic)
         # What `terminate` itself returns may name an entry of a last ledger that is empty.
         return self.managed_ledger(topic).last

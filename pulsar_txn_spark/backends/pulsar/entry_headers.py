@@ -1,9 +1,9 @@
-"""What single entries of a topic are: a part of a message, hidden from readers, or how large.
+"""Headers of single entries: a part of a message, hidden from readers, or how large.
 
-The admin API tells it in about 2 ms, also of entries that no reader gets to see. Of a chunk of a
-compressed message it never answers: the broker fails while it unpacks the part (seen on 4.0.7).
-So it is asked with a bound. A topic where it did not answer once is asked over the wire, by a
-reader that begins at the entry: its metadata stand before what is packed.
+The admin API returns them in about 2 ms, also those of entries that no reader may see. For a chunk
+of a compressed message it never answers: the broker fails to unpack the part (seen on 4.0.7). So
+the request has a timeout. After the first one without an answer, a topic's headers are read over
+the wire. A reader begins at the entry, whose metadata precede the compressed part.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ TRANSIENT = frozenset(
 ENTRY_MARGIN_BYTES = 1024
 """So much smaller than the broker's limit an entry has to be.
 
-What a bookie stores has checksum, metadata and its own header around it. Its limit on a frame is
-5 MiB unless ``nettyMaxFrameSizeBytes`` says otherwise, just as much as the broker's on a message
-(conf/standalone.conf of Pulsar sets none): an entry in between is never stored, nor refused.
+A bookie stores checksum, metadata and its own header with an entry. Its limit on a frame is 5 MiB
+unless ``nettyMaxFrameSizeBytes`` says otherwise: as much as the broker's limit on a message. An
+entry between the two limits is neither stored nor refused.
 """
 
 

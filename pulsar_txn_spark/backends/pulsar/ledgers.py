@@ -1,7 +1,7 @@
 """Where a Pulsar topic's entries are: arithmetic on its ledgers, without any I/O.
 
 Entries are numbered from 0 without holes within a ledger, and ledgers are ordered by id. So the
-entries of a range are countable from the ledgers' lengths; their bytes are estimated by each
+lengths of the ledgers give the number of entries in a range. Their bytes are estimated by each
 ledger's mean, their messages by a mean that the caller supplies.
 """
 
@@ -96,8 +96,8 @@ class ManagedLedger:
         """Return the same place as far forward as it has a name.
 
         After the last entry of a ledger that was closed that is before the first one of the ledger
-        that follows. There it can be told from a loss when the closed ledger is gone: which ledger
-        had followed it, and with how many entries it ended, is then known to nobody.
+        that follows. When the closed ledger is gone, this place can still be told from a loss.
+        Nobody knows then which ledger followed it, and with how many entries it ended.
         """
         if self.ledgers and position == self.last and self.last_ledger > position.ledger:
             return Position(self.last_ledger, -1)

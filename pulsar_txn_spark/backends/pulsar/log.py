@@ -8,15 +8,15 @@ purpose and which ledger comes next. A first ledger beyond that one was removed 
 
 **Trimming** goes by whole ledgers, and the broker does it when it likes:
 
-1. :data:`TRIM_PROPERTY` says up to where data is to go, and which ledger comes next. It counts as
-   gone only when the broker has removed the ledgers: readers that skip dropped writers by what the
-   metadata store still knows must never see an entry that it has forgotten (INV-5);
-2. the broker's own retention is switched off: nothing holds data then but the subscription;
+1. :data:`TRIM_PROPERTY` says up to where data is to go, and which ledger comes next. The data
+   counts as gone only when the broker has removed the ledgers. Readers skip dropped writers that
+   the metadata store knows, so they must never see an entry that it has forgotten (INV-5);
+2. the broker's own retention is switched off: only the subscription retains data then;
 3. the subscription's mark-delete position moves;
 4. when the ledgers are gone, the next trim makes it the origin. One trim at a time.
 
-The last ledger that holds data stays: an empty one may be replaced by the broker at any time, and
-would look like data that somebody else has removed.
+The last ledger with data stays. The broker may replace an empty one at any time, which would look
+like data that somebody else has removed.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ SEGMENT_PROPERTY = "pulsar_txn_spark.segment"
 """Topic property with the segment's id: a topic without it is not a segment of ours."""
 
 ORIGIN_PROPERTY = "pulsar_txn_spark.origin"
-"""Topic property ``<position>,<ledger>``: everything up to the position was given up on purpose,
-and the ledger is the first one after it that holds data."""
+"""Topic property ``<position>,<ledger>``: everything up to the position was given up on purpose.
+The ledger is the first one after it with data."""
 
 TRIM_PROPERTY = "pulsar_txn_spark.trim"
 """Topic property of the same form: the trim that was begun last."""
@@ -611,8 +611,8 @@ class PulsarSegmentLog:
     def _mark_origin(self, segment: SegmentRef) -> None:
         """Note the first ledger with data, before the first write is reported as done.
 
-        An empty ledger may be replaced by another one at any time, so the topic's creation is too
-        early for that; afterwards the internal subscription holds it.
+        The broker may replace an empty ledger at any time, so the topic's creation is too early.
+        From the first write on, the internal subscription retains the ledger.
         """
         if self._origins.get(segment.log_name) is not None:
             return

@@ -1,10 +1,10 @@
 """Native topics, ``persistent://``, partitioned or not: read, and never written.
 
-Their transactions are Pulsar's own. So no gate of the metadata store says how far they may be
-read, but Pulsar's maxReadPosition (PIP-31), and the broker leaves out markers and what was aborted.
+Their transactions are Pulsar's own. So Pulsar's maxReadPosition (PIP-31), and no gate of the
+metadata store, says how far they may be read. The broker filters markers and aborted entries out.
 
-Nothing here holds the data: a broker deletes what no subscription of its own needs and no retention
-keeps. What is gone is told from the ledgers that are left; see
+Nothing here retains the data: a broker deletes what neither a subscription of its own nor a
+retention policy retains. Which entries are gone follows from the ledgers that are left; see
 :meth:`~pulsar_txn_spark.backends.pulsar.ledgers.ManagedLedger.settled`.
 """
 

@@ -1,7 +1,7 @@
 """The options ``pulsar.client.*``, ``pulsar.producer.*``, ``pulsar.reader.*``, ``pulsar.admin.*``.
 
-They carry the names of Pulsar's own Java configuration, which users of the pulsar-spark connector
-know, and are translated for ``pulsar-client`` and for the admin API. Spark hands option keys over
+They have the names of Pulsar's own Java configuration, which users of the pulsar-spark connector
+know. They are translated for ``pulsar-client`` and for the admin API. Spark hands option keys over
 in lower case, so that names are compared without regard to case. Whatever is not known is refused,
 and so is what would break the scheme by which rows are written and read exactly once.
 """

@@ -1,9 +1,9 @@
 """Writing to a Pulsar topic through ``pulsar-client``, entry by entry.
 
-The client hands every callback over through the interpreter's lock, so there is one only on the
-last row of each entry. The client never decides where an entry ends (its own limits stand out of
-reach): after the entry's last row it is flushed explicitly, and the receipt's batch index, which
-must be the number of rows less one, proves that exactly these rows went as one entry.
+The client calls every callback under the interpreter's lock, so only the last row of each entry
+has one. The client never decides where an entry ends: its own limits are too high for that. After
+the entry's last row it is flushed explicitly. The receipt's batch index must be the number of rows
+less one: this proves that exactly these rows are one entry.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 For each message ``[metadata size 4][SingleMessageMetadata][value]``. Writing: the pieces of all
 rows are made
-column by column and joined by Arrow, so that no object is made for a row. Reading: one short step
-for each message finds where it begins (each one says where the next one is); what is in it is cut
-out column by column.
+column by column and joined by Arrow, so that no object is made for a row. Reading:
+each message says where the next one begins, so that one short step for each finds them. Their
+contents are cut out column by column.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def decode(payload: bytes, messages: int) -> pa.RecordBatch:
 def _decode_plain(payload: bytes, messages: int) -> pa.RecordBatch | None:
     """Decode messages with a value and perhaps a short key, and nothing else; None for others.
 
-    Only where each message begins has to be found one by one, on trust; whether all of them are of
+    Only where each message begins is found one by one, without a check. Whether all of them are of
     that kind is then checked at once.
     """
     begins: list[int] = []

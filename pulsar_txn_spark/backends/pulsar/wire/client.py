@@ -149,8 +149,8 @@ class WireClient:
         Raises
         ------
         RefusedError
-            If that fails; with the result ``TopicNotFound`` if there is no such topic, and
-            ``UnsupportedVersionError`` if the broker is older than the question (PIP-344).
+            With the result ``TopicNotFound`` if there is no such topic, and
+            ``UnsupportedVersionError`` if the broker does not know the request (PIP-344).
         """
         backoff = Backoff(self.settings.operation_s)
         return backoff.retry(lambda: self._ask_partitions(self._any(), topic, backoff.left_s))

@@ -169,7 +169,7 @@ class Connection:
     address : Address
         Where to.
     behind_proxy : str, optional
-        ``host:port`` of the broker that a proxy at `address` is to pass everything on to.
+        ``host:port`` of the broker behind a proxy at `address`.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Frames of Pulsar's binary protocol: bytes to commands and entries and back, without any I/O.
 
-A frame is ``[size 4][command size 4][command]`` and, where the command carries an entry,
-``[0x0e02][size 4][broker's metadata]`` (reading only, if the broker adds it), then
-``[0x0e01][CRC32-C 4][metadata size 4][metadata][payload]``. All numbers are big-endian; a size does
+A frame is ``[size 4][command size 4][command]``. A command with an entry is followed by
+``[0x0e01][CRC32-C 4][metadata size 4][metadata][payload]``. Before that a broker may send
+``[0x0e02][size 4][broker's metadata]``. All numbers are big-endian; a size does
 not count itself; the checksum covers everything behind it.
 """
 

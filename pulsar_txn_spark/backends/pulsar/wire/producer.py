@@ -3,10 +3,10 @@
 **When the connection is lost**, entries without a receipt may or may not be in the log. The
 producer opens again under its name, and the broker says the last sequence id of that name that it
 stored. If that is just the last one that was acknowledged, none of the others is there: they are
-sent again, in order. In every other case (also where nothing was acknowledged yet: a broker that
-does not deduplicate would answer the same) nobody can tell, and the writer fails with
-:class:`~pulsar_txn_spark.errors.UnverifiedReceiptError`: the rows without a receipt go out again
-under a new name, see :mod:`~pulsar_txn_spark.engine.topic_writers`.
+sent again, in order. In every other case nobody can tell, and the writer fails with
+:class:`~pulsar_txn_spark.errors.UnverifiedReceiptError`. That includes the case that nothing was
+acknowledged yet: a broker without deduplication would answer the same. The rows without a receipt
+are then sent under a new name, see :mod:`~pulsar_txn_spark.engine.topic_writers`.
 """
 
 from __future__ import annotations
