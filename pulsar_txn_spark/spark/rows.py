@@ -233,8 +233,8 @@ def message_ids(
 
     The form is Pulsar's ``MessageIdData`` (PulsarApi.proto): ledgerId = 1, entryId = 2,
     partition = 3, batch_index = 4, batch_size = 6, first_chunk_message_id = 7. `firsts` gives, by
-    row, ledger and entry of the first chunk of a message in several: without it, a reader that
-    seeks to the message would begin within it, and skip it.
+    row, ledger and entry of the first chunk of a message in several. Without it, a reader that
+    seeks to the message would start within it, and skip it.
     """
     rows = len(ledgers)
     if rows == 0:

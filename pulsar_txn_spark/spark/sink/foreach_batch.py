@@ -27,8 +27,8 @@ class TransactionalSink:
     Raises
     ------
     OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
-        If an option is wrong, the topic is not there, or Redis or Pulsar cannot be used: when the
-        sink is made, so before the query starts. (Topics of rows with ``__topic`` are met later.)
+        If an option is wrong, the topic does not exist, or Redis or Pulsar cannot be used. The
+        sink checks this before the query starts, but for topics that only ``__topic`` names.
 
     Examples
     --------
@@ -80,8 +80,8 @@ def transactional(
     Raises
     ------
     OptionError
-        If an option is wrong, before the query starts. Servers are asked by the first micro-batch:
-        to import the module with the function connects to nothing.
+        If an option is wrong, before the query starts. The first micro-batch connects: importing
+        the module with the function does not.
     """
     if callable(options):
         return transactional({})(options)

@@ -6,15 +6,14 @@ An offset is JSON in Spark's checkpoint::
      "topics": {"topic://public/default/t": {"inc": "3f2a...", "segments": {
          "0000-7fff-0": {"p": "12:345", "seq": 17, "h": "91d8c4f0a2b7e635"}}}}}
 
-``p`` is left-open: the next micro-batch starts behind it. ``seq`` is the sequence number of the
-segment's tag in the store that was seen with it, and ``h`` the history that it belongs to, so that
-a store that lost acknowledged writes is found out (INV-11, INV-14); earlier versions wrote no
-``h``. ``inc`` is the topic's incarnation. A segment is named by its descriptor (hash range and
-number); one that is not there has not been read yet.
+``p`` is left-open: the next micro-batch starts behind it. ``seq`` is the last seen sequence number
+of the segment's tag, and ``h`` the history that it belongs to; earlier versions wrote no ``h``.
+They show a store that lost acknowledged writes (INV-11, INV-14). ``inc`` is the topic instance id.
+A segment is named by its descriptor (hash range and number). One that is missing has not been read.
 
-The end of a query's first batch says under ``from`` where that batch begins,
-``{topic: {segment: "ledger:entry"}}``: Spark keeps ends only, and asks anew for the beginning when
-it repeats the first batch.
+The end of a query's first batch says under ``from`` where that batch starts,
+``{topic: {segment: "ledger:entry"}}``. Spark stores ends only, and requests the start once more
+when it repeats the first batch.
 """
 
 from __future__ import annotations

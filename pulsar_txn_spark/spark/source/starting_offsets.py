@@ -18,9 +18,9 @@ records two facts:
 the process dies           what exists, and what the next start does
 =========================  =====================================================================
 before the first cursor    nothing exists
-after some of them         cursors are created in parents before their children, so that a
-                           subscription that stands in a child has read the parent. The next
-                           start, with the same ``startingOffsets``, creates the missing ones
+after some of them         those of parents, before those of their children: a subscription that
+                           stands in a child has read the parent. The next start, with the
+                           same ``startingOffsets``, creates the missing ones
 after all of them          the next start begins where they stand. Without one, they retain data
                            until the subscription is deleted, as any subscription does
 =========================  =====================================================================
