@@ -35,9 +35,10 @@ RECEIPT_LEDGER = "tests/backends/pulsar/test_receipt_ledger.py"
 SEGMENT_WRITER = "tests/backends/pulsar/test_segment_writer.py"
 PULSAR_WRITER = "tests/backends/pulsar/library/test_writer.py"
 DROPPED = "tests/txn/test_dropped_writers.py"
-TASKS = "tests/spark/sink/test_sink_tasks.py"
+TASKS = "tests/spark/sink/test_task.py"
+SCOPES = "tests/spark/sink/test_batch_transaction.py"
 OPS = "tests/txn/test_op_log.py"
-SOURCE = "tests/spark/source/test_source_checks.py"
+SOURCE = "tests/spark/source/test_stream.py"
 EVIDENCE = "tests/txn/test_replay_evidence.py"
 CHECKPOINTS = "tests/models/test_checkpoint_histories.py"
 EVENTS = "tests/txn/test_watcher.py"
@@ -286,7 +287,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a function that writes nothing leaves no record of its batch",
         "INV-11",
-        f"{TASKS}::test_a_function_that_writes_nothing_records_its_batch",
+        f"{SCOPES}::test_a_function_that_writes_nothing_records_its_batch",
         Edit(
             f"{SINK_CODE}/batch_transaction.py",
             "        if not self._declared and not self._rules.every_batch:\n",
@@ -296,7 +297,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what a scope has staged stays",
         "",
-        f"{TASKS}::test_what_a_scope_has_staged_goes_with_it_whatever_its_end",
+        f"{SCOPES}::test_what_a_scope_has_staged_goes_with_it_whatever_its_end",
         Edit(
             f"{SINK_CODE}/batch_transaction.py",
             "        if not self._declared or self._has_committed_staged:\n",
@@ -306,7 +307,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "what a dead scope has staged stays",
         "",
-        f"{TASKS}::test_what_a_dead_scope_has_staged_is_swept_after_a_day",
+        f"{SCOPES}::test_what_a_dead_scope_has_staged_is_swept_after_a_day",
         Edit(
             f"{TXN}/sweeper.py",
             "            self._sweep_stages(tc, report)\n",
@@ -316,7 +317,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a sweep takes what a living scope has staged",
         "INV-7",
-        f"{TASKS}::test_what_a_dead_scope_has_staged_is_swept_after_a_day",
+        f"{SCOPES}::test_what_a_dead_scope_has_staged_is_swept_after_a_day",
         Edit(
             f"{LUA}/stage_touch.lua",
             "  redis.call('ZADD', KEYS[3], text(now_ms()), ARGV[5])\n",
@@ -865,7 +866,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "committing although a declared write failed",
         "INV-7",
-        f"{TASKS}::test_a_write_whose_error_was_swallowed_keeps_the_scope_from_committing",
+        f"{SCOPES}::test_a_write_whose_error_was_swallowed_keeps_the_scope_from_committing",
         Edit(
             f"{SINK_CODE}/batch_transaction.py",
             "failed = sorted(self._declared.keys() - self._succeeded.keys())",
@@ -875,7 +876,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "committing the run of a slot that user code saw fail",
         "INV-7",
-        f"{TASKS}::test_a_slot_that_ran_well_and_then_failed_does_not_commit",
+        f"{SCOPES}::test_a_slot_that_ran_well_and_then_failed_does_not_commit",
         Edit(
             f"{SINK_CODE}/batch_transaction.py", "            self._succeeded.pop(name, None)\n", ""
         ),
@@ -883,7 +884,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a success that is seen late stands for a later run",
         "INV-7",
-        f"{TASKS}::test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run",
+        f"{SCOPES}::test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run",
         Edit(
             f"{SINK_CODE}/batch_transaction.py",
             "            if self._declared[name] == number:\n",
@@ -893,7 +894,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "staging a run of a slot that is not the current one",
         "INV-7",
-        f"{TASKS}::test_a_run_of_a_slot_that_ends_after_the_next_has_begun_is_refused",
+        f"{SCOPES}::test_a_run_of_a_slot_that_ends_after_the_next_has_begun_is_refused",
         Edit(f"{LUA}/txn_stage.lua", "if current ~= ARGV[6] then", "if false then"),
     ),
     # --- acknowledgements ------------------------------------------------------------------------
@@ -2327,7 +2328,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a scope that lost its lease writes on",
         "what was aborted is not written on",
-        f"{TASKS}::test_a_scope_that_lost_its_lease_writes_no_more",
+        f"{SCOPES}::test_a_scope_that_lost_its_lease_writes_no_more",
         Edit(f"{SINK_CODE}/batch_transaction.py", "        self._lease.require()\n", ""),
     ),
     mutation(

@@ -31,8 +31,8 @@ from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
 from pulsar_txn_spark.txn.replay_evidence import Compared, EvidenceRule, PlannedBatch
 from pulsar_txn_spark.txn.sweeper import Sweeper
-from tests.spark.sink.test_sink_tasks import QUERY, SCHEMA, Spark
 from tests.support.scenario import SEGMENT, World
+from tests.support.sink_calls import QUERY, SCHEMA, Spark
 
 OWN = json.dumps(SourceOffset("uuid", "1").to_json())
 FILES = '{"logOffset":0}'
