@@ -1490,7 +1490,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{REDIS}/scripts.py",
             "        reply = self._ask(call)\n"
-            '        if text(reply[1]) == "NO_BIRTH":\n            raise StoreRolledBackError(\n'
+            "        if text(reply[1]) == _TagFault.NO_BIRTH:\n"
+            "            raise StoreRolledBackError(\n"
             '                f"tag',
             "        reply = []\n        if True:\n            raise StoreRolledBackError(\n"
             '                f"tag',

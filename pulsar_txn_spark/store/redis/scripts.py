@@ -8,6 +8,7 @@ import time
 import uuid as uuid_module
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -50,6 +51,17 @@ _INCLUDED = {
     "seg_materialize": ("_prelude", "_ranges"),
 }
 """What stands in front of a script; of those that are not named here, the prelude."""
+
+
+class _TagFault(StrEnum):
+    """What the prelude of a script may find of its tag, instead of running the script."""
+
+    NO_BIRTH = "NO_BIRTH"
+    UNREGISTERED = "UNREGISTERED"
+    OTHER_STORE = "OTHER_STORE"
+    BEHIND = "BEHIND"
+    OVERTAKEN = "OVERTAKEN"
+
 
 Redis = redis.Redis | redis.RedisCluster
 Arg = str | bytes | int
@@ -273,7 +285,7 @@ class Scripts:
     def checked(self, call: Call, reply: list[Any], unborn: list[Any] | None = None) -> list[Any]:
         """Judge the identity and the history that a reply shows, and return the reply."""
         state, code = _as_seen(reply[0]), text(reply[1])
-        if code == "NO_BIRTH":
+        if code == _TagFault.NO_BIRTH:
             if self._was_born(call.tag):
                 return self._again_or_lost(call)
             if unborn is not None:
@@ -281,27 +293,27 @@ class Scripts:
             self._give_birth(call.tag)
             call.registered = True
             return self.run(call)
-        if code == "UNREGISTERED":
+        if code == _TagFault.UNREGISTERED:
             # Whoever made the tag died before {meta} said so: lost now, it would be born again.
             if call.tag != "meta":
                 self._tag_state(call.tag, "born")
             call.registered = True
             return self.run(call, unborn)
-        if code == "OTHER_STORE":
+        if code == _TagFault.OTHER_STORE:
             raise StoreRolledBackError(
                 f"tag {{{call.tag}}} belongs to store {text(reply[2])} epoch {text(reply[3])}, "
                 f"expected {self.identity.uuid} epoch {self.identity.epoch}: part of the "
                 "metadata store was replaced. Nothing was read or written; restore the store that "
                 "the checkpoint knew, or start with a new checkpoint and new topics"
             )
-        if code == "BEHIND":
+        if code == _TagFault.BEHIND:
             raise StoreRolledBackError(
                 f"tag {{{call.tag}}} is at step {state.seq}, but step {max(call.seen).seq} of "
                 "it was seen before: the metadata store lost acknowledged writes (a restored "
                 "backup, or a failover to a replica that lagged). Nothing was read or written; "
                 "restore the newest state of the store"
             )
-        if code == "OVERTAKEN":
+        if code == _TagFault.OVERTAKEN:
             raise StoreRolledBackError(_overtaken(call.tag, state, *map(text, reply[2:])))
         self._saw(call, state)
         return reply
@@ -324,7 +336,7 @@ class Scripts:
         Another task may have given birth to it since the first look.
         """
         reply = self._ask(call)
-        if text(reply[1]) == "NO_BIRTH":
+        if text(reply[1]) == _TagFault.NO_BIRTH:
             raise StoreRolledBackError(
                 f"tag {{{call.tag}}} is gone, although the metadata store knows that it was there: "
                 "a shard was wiped or keys were deleted or evicted. Nothing was read or written; "
@@ -342,7 +354,7 @@ class Scripts:
     def _tag_state(self, tag: str, state: str) -> str:
         call = Call("tag_state", "meta", ["tags"], [tag, state])
         reply = self._ask(call)
-        if text(reply[1]) == "NO_BIRTH":
+        if text(reply[1]) == _TagFault.NO_BIRTH:
             raise StoreRolledBackError(
                 "the metadata store's own identity is gone: the server was wiped while in use. "
                 "Nothing was read or written; restore the store"

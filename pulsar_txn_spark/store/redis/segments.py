@@ -164,8 +164,6 @@ class RedisSegmentStore:
 
     def holds(self, segments: Sequence[str]) -> list[SegmentHolds]:
         """Read of each segment who still needs what of it."""
-        if not segments:
-            return []
         calls = [
             Call("seg_holds", f"seg:{segment}", ["subscriptions"], [f"{{seg:{segment}}}:cursor:"])
             for segment in segments
