@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from pulsar_txn_spark.store.redis.server import OWNER_VARIABLE
+from tests.support.memory import in_memory
 
 ROOT = Path(__file__).parent
 
@@ -18,8 +20,19 @@ os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 # An embedded server that a test leaves behind ends with the test run.
 os.environ[OWNER_VARIABLE] = str(os.getpid())
 
+# Servers sync what they acknowledge, and wait for the disk most of their time. A killed process
+# loses nothing of a file system in memory, and no test takes the power away.
+MEMORY = Path("/dev/shm")  # noqa: S108 - what is made there has a folder of its own
+MEMORY_NEEDED_BYTES = 4 << 30  # some runs' folders are kept, 100 MB each, and brokers' data
+# The processes that share the tests, and all that they start, inherit it.
+if "TMPDIR" not in os.environ and in_memory(MEMORY, MEMORY_NEEDED_BYTES):
+    os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None  # whoever asked before has kept the answer
 
-_LONGEST_FILES = ("test_crash_steps_spark", "test_demo")
+
+_LONGEST_FILES = [
+    ROOT / "integration/spark" / name for name in ("test_crash_steps.py", "test_demo.py")
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _weight(item: pytest.Item) -> int:
-    if item.path.stem in _LONGEST_FILES:
+    if item.path in _LONGEST_FILES:
         return 0
     return 1 if item.get_closest_marker("integration") is not None else 2
 
