@@ -213,7 +213,7 @@ def _wait_and_look(path: str, segment: str, writer: Connection) -> None:
                 if end == Position(1, number):
                     writer.send(time.monotonic())  # one clock for all processes of a machine
                     break
-                watcher.held(segment, readable.blocked_by)
+                watcher.blocked_by(segment, readable.blocked_by)
                 if not signalled and not watcher.poll():
                     signalled = True
                     writer.send("waiting")

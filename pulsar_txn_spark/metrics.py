@@ -292,7 +292,7 @@ STUCK = Metric(
     "everywhere; at most 100 are told.",
     "`pulsar-txn doctor` names them; `pulsar-txn sweep` carries the decisions out or says why not.",
 )
-OLDEST_UNDONE = Metric(
+OLDEST_UNMATERIALIZED = Metric(
     "pulsar_txn_oldest_unmaterialized_decision_age_seconds",
     Kind.GAUGE,
     "How long ago the oldest decision was made that is not carried out everywhere; 0 if none is.",
@@ -407,33 +407,33 @@ def rounded_bound_name(bound: float) -> str:
 
 
 class OpLogCounts:
-    """Counts aggregated operation-record entries (PIP-160) into a tally."""
+    """Counts aggregated operation-record entries (PIP-160) into counters."""
 
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
 
     def batch_stored(
         self, tc: int, trigger: str, records: int, size: int, oldest_waited_s: float
     ) -> None:
         """Count an entry: why it was written, its records and bytes, its oldest record's wait."""
-        self._tally.observe(TC_LOG_RECORDS, records, str(tc))
-        self._tally.observe(TC_LOG_BYTES, size, str(tc))
-        self._tally.observe(TC_LOG_DELAY, oldest_waited_s, str(tc))
+        self._counters.observe(TC_LOG_RECORDS, records, str(tc))
+        self._counters.observe(TC_LOG_BYTES, size, str(tc))
+        self._counters.observe(TC_LOG_DELAY, oldest_waited_s, str(tc))
         metric = _TRIGGERS.get(trigger)
         if metric is not None:  # an entry that was forced has none of PIP-160's triggers
-            self._tally.count(metric, str(tc))
+            self._counters.count(metric, str(tc))
 
 
-def count_acknowledgements(tally: Tally, records: int, size: int, most: int) -> None:
+def count_acknowledgements(counters: Counters, records: int, size: int, most: int) -> None:
     """Count the acknowledgements that were placed in one step (PIP-160's pending-ack entries).
 
     They are those of one request, so that none waits for others, and none for its size.
     """
-    tally.observe(ACK_LOG_RECORDS, records)
-    tally.observe(ACK_LOG_BYTES, size)
-    tally.observe(ACK_LOG_DELAY, 0.0)
+    counters.observe(ACK_LOG_RECORDS, records)
+    counters.observe(ACK_LOG_BYTES, size)
+    counters.observe(ACK_LOG_DELAY, 0.0)
     if records >= most:
-        tally.count(ACK_LOG_BY_RECORDS)
+        counters.count(ACK_LOG_BY_RECORDS)
 
 
 _TRIGGERS: Mapping[str, Metric] = {
@@ -443,7 +443,7 @@ _TRIGGERS: Mapping[str, Metric] = {
 }
 
 
-class Tally:
+class Counters:
     """What a process has counted and not delivered yet. Safe to use from several threads.
 
     A count has a field: ``<metric>|<label value>...``; of a histogram ``...|<upper bound>`` for
@@ -470,7 +470,7 @@ class Tally:
         with self._lock:
             self._counts.update(counts)
 
-    def take(self) -> dict[str, int]:
+    def drain(self) -> dict[str, int]:
         """Return everything, and forget it."""
         with self._lock:
             taken = {field: amount for field, amount in self._counts.items() if amount}

@@ -113,7 +113,7 @@ class StoreMetrics:
 
     def _values(self) -> tuple[Mapping[str, _Samples], Mapping[str, dict[_Labels, _Histogram]]]:
         store = self._run.store
-        store.deliver_tally()
+        store.flush_counters()
         states = tc_states(store)
         values: dict[str, _Samples] = defaultdict(dict)
         values[metrics.STORE_UP.name][()] = 1
@@ -123,8 +123,10 @@ class StoreMetrics:
             values[metrics.DECIDED.name][labels] = state.decided
             opened = state.oldest_open[1] if state.oldest_open else state.now_ms
             values[metrics.OLDEST_OPEN.name][labels] = max(0, state.now_ms - opened) / 1000
-            undone = min((at for _, at in state.undone), default=state.now_ms)
-            values[metrics.OLDEST_UNDONE.name][labels] = max(0, state.now_ms - undone) / 1000
+            unmaterialized = min((at for _, at in state.unmaterialized), default=state.now_ms)
+            values[metrics.OLDEST_UNMATERIALIZED.name][labels] = (
+                max(0, state.now_ms - unmaterialized) / 1000
+            )
         values[metrics.STUCK.name][()] = len(stuck_participants(store, states))
         counts = _by_metric(states)
         histograms: dict[str, dict[_Labels, _Histogram]] = {}

@@ -24,7 +24,7 @@ from pulsar_txn_spark.errors import (
     StoreUnavailableError,
     TransactionAbortedError,
 )
-from pulsar_txn_spark.metrics import METRICS, Kind, Tally
+from pulsar_txn_spark.metrics import METRICS, Counters, Kind
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
@@ -196,7 +196,7 @@ def test_decisions_are_counted_with_their_result_by_the_step_that_makes_them(
     world.store.transactions.end(other.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "a stranger")
     world.store.transactions.end(other.id, TxnState.ABORTED, b"", EndedBy.EXPIRED)
     world.store.transactions.end(TxnId(0, 4711), TxnState.ABORTED, b"", EndedBy.FENCE)
-    world.store.deliver_tally()
+    world.store.flush_counters()
     found = samples(run)
     assert [found[f"{cas}|{result}"] for result in ("ok", "conflict", "reject")] == [1, 1, 3]
     assert found["pulsar_txn_commits_total"] == 1
@@ -260,14 +260,14 @@ def test_op_records_that_were_gathered_are_counted_like_any_other(
     world.store.op_log.forget(one.id, one.nonce)
     found = samples(run)
     assert (found[f"{OPS}_op_writes_total"], found[f"{OPS}_outstanding_op_records"]) == (4, 1)
-    world.store.deliver_tally()
+    world.store.flush_counters()
     found = samples(run)
     assert found["pulsar_txn_tc_log_records_count_per_entry_count"] == 1
     assert found["pulsar_txn_tc_log_records_count_per_entry_sum"] == 4
 
 
 def test_an_aggregated_entry_is_counted_by_what_triggered_it(run: Runtime) -> None:
-    counts = metrics.OpLogCounts(run.store.tally)
+    counts = metrics.OpLogCounts(run.store.counters)
     for trigger in ("records", "size", "delay", "force"):
         counts.batch_stored(2, trigger, records=51, size=2000, oldest_waited_s=0.004)
     found = samples(run)
@@ -305,8 +305,8 @@ def test_acknowledgements_of_spark_and_cumulative_ones_are_counted(run: Runtime)
 
 
 def test_the_bounds_of_buckets_are_exact(run: Runtime) -> None:
-    run.store.tally.add({"pulsar_txn_micro_batch_bytes|1.04858e+06": 2})  # as it was once called
-    run.store.tally.observe(metrics.BATCH_BYTES, 1_048_576)
+    run.store.counters.add({"pulsar_txn_micro_batch_bytes|1.04858e+06": 2})  # as it was once called
+    run.store.counters.observe(metrics.BATCH_BYTES, 1_048_576)
     found = samples(run)
     bounds = [
         name.rpartition("|")[2] for name in found if name.startswith(metrics.BATCH_BYTES.name)
@@ -347,7 +347,7 @@ def test_the_time_of_index_queries_is_observed_by_index(run: Runtime, world: Wor
     world.store.subscriptions.read_cursors([SEGMENT], "sub")
     world.store.transactions.list_open(0, deadline_ms=None, limit=1)
     world.store.transactions.list_final(0, limit=1)
-    world.store.deliver_tally()
+    world.store.flush_counters()
     found = samples(run)
     for index in metrics.VALUES[metrics.Label.INDEX]:
         assert found[f"pulsar_txn_metadata_store_index_query_seconds_count|{index}"] == 1
@@ -366,9 +366,11 @@ def batch(world: World, number: int, *tasks: TaskWrite, fail: bool = False) -> N
 def test_what_tasks_and_commit_have_done_is_counted_for_each_committed_batch_once(
     run: Runtime, world: World
 ) -> None:
-    tally = Tally()
-    tally.count(metrics.TC_LOG_BY_SIZE, "1", amount=7)
-    first = TaskWrite(partition=0, messages=30, bytes=5000, round_trips=4, tally=tally.take())
+    counters = Counters()
+    counters.count(metrics.TC_LOG_BY_SIZE, "1", amount=7)
+    first = TaskWrite(
+        partition=0, messages=30, bytes=5000, round_trips=4, counters=counters.drain()
+    )
     second = TaskWrite(partition=1, messages=12, bytes=2000, round_trips=5)
     load_scripts(world.client)  # else a first call of one is two round trips
     batch(world, 0, first, second)
@@ -392,10 +394,10 @@ def test_a_replay_counts_no_batch_but_keeps_what_its_tasks_have_counted(
     batch(world, 0, TaskWrite(partition=0, messages=3))
     again = world.batches.begin(BatchKey("sink", "query", 0), "another nonce")
     assert again.replay
-    tally = {f"{metrics.ACK_LOG_BY_SIZE.name}": 2}
-    task = TaskWrite(partition=0, txn_id=again.txn.key, tally=tally)
+    counters = {f"{metrics.ACK_LOG_BY_SIZE.name}": 2}
+    task = TaskWrite(partition=0, txn_id=again.txn.key, counters=counters)
     world.batches.commit(again, [[task]], "run", acknowledge=True)
-    world.store.deliver_tally()
+    world.store.flush_counters()
     found = samples(run)
     assert found[f"{metrics.BATCH_MESSAGES.name}_count"] == 1
     assert found[metrics.ACK_LOG_BY_SIZE.name] == 2
@@ -405,22 +407,22 @@ def test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next(
     run: Runtime, world: World
 ) -> None:
     txn = world.open()
-    world.store.tally.count(metrics.ACK_LOG_BY_SIZE, amount=5)
+    world.store.counters.count(metrics.ACK_LOG_BY_SIZE, amount=5)
     world.store.transactions.end(txn.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "a stranger")
     assert value(run, metrics.ACK_LOG_BY_SIZE.name) == 0
     world.commit(txn)
     assert value(run, metrics.ACK_LOG_BY_SIZE.name) == 5
-    world.store.deliver_tally()
+    world.store.flush_counters()
     assert value(run, metrics.ACK_LOG_BY_SIZE.name) == 5
 
 
 def test_a_delivery_without_a_reply_counts_at_most_once(run: Runtime, world: World) -> None:
     for loss, expected in ((Loss.REQUEST, 0), (Loss.REPLY, 3)):
         world.lose({"metrics_add": [loss]})
-        world.store.tally.count(metrics.ACK_LOG_BY_RECORDS, amount=3)
-        world.store.deliver_tally()
+        world.store.counters.count(metrics.ACK_LOG_BY_RECORDS, amount=3)
+        world.store.flush_counters()
         world.mend()
-        world.store.deliver_tally()
+        world.store.flush_counters()
         assert value(run, metrics.ACK_LOG_BY_RECORDS.name) == expected
 
 
@@ -469,7 +471,7 @@ def test_a_header_that_waits_for_a_participant_is_told_until_that_has_materializ
     world.client.zincrby(index, -61_000, txn.id.key)
     found = samples(run)
     assert found[metrics.STUCK.name] == 2
-    assert 61 <= found[metrics.OLDEST_UNDONE.name] < 70
+    assert 61 <= found[metrics.OLDEST_UNMATERIALIZED.name] < 70
     stuck = stuck_participants(world.store, tc_states(world.store))
     assert {(one.txn, one.segment) for one in stuck} == {
         (txn.id, SEGMENT),
@@ -477,7 +479,7 @@ def test_a_header_that_waits_for_a_participant_is_told_until_that_has_materializ
     }
     world.coordinator.materialize(world.header(txn))
     found = samples(run)
-    assert (found[metrics.STUCK.name], found[metrics.OLDEST_UNDONE.name]) == (0, 0)
+    assert (found[metrics.STUCK.name], found[metrics.OLDEST_UNMATERIALIZED.name]) == (0, 0)
     assert found[metrics.DECIDED.name] == 1
 
 

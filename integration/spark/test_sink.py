@@ -192,14 +192,14 @@ def test_update_mode_goes_through_foreach_batch(lab: Lab) -> None:
 
 
 def test_sweeps_run_where_a_scope_commits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    nudged: list[int] = []
-    monkeypatch.setattr(BackgroundSweeper, "nudge", lambda _: nudged.append(1))
+    triggered: list[int] = []
+    monkeypatch.setattr(BackgroundSweeper, "trigger", lambda _: triggered.append(1))
     source, out = lab.topic(), lab.topic()
     lab.produce(source, "a")
     sink = TransactionalSink({**lab.options, "topic": out})
     lab.drain(one_batch(lab, source, sink, lab.checkpoint()))
     assert lab.visible(out) == ["a"]
-    assert nudged
+    assert triggered
 
 
 def one_batch(lab: Lab, source: str, function: Any, checkpoint: Path) -> Any:

@@ -48,10 +48,10 @@ def change_property(run: Runtime, topology: Topology, name: str, value: str | No
         If the topic was deleted meanwhile.
     """
     topic = str(topology.topic)
-    answer = run.store.topics.change_property(topic, name, value, incarnation=topology.incarnation)
+    answer = run.store.topics.change_property(topic, name, value, instance_id=topology.instance_id)
     if answer.code is not Code.OK:
         # Either there was no such property to remove, or the topic is not there any more.
-        run.topics.lives.again(topology, f"its property {name!r} was to be changed")
+        run.topics.lifecycle.reread(topology, f"its property {name!r} was to be changed")
     return answer.code is Code.OK
 
 

@@ -119,7 +119,7 @@ class ResetTarget:
 
 def is_retired(run: Runtime, segment: Segment) -> bool:
     """Tell whether retention has deleted a segment, which then had nothing left to read."""
-    return run.store.segments.holds([segment.ref.id])[0].retired
+    return run.store.segments.retained([segment.ref.id])[0].retired
 
 
 def _committed_end(run: Runtime, segment: SegmentRef) -> Position:

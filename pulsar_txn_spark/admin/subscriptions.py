@@ -56,7 +56,7 @@ def reset(
         _settle(run, segment.ref.id, subscription, topology)
         if target.leaves(segment):
             _refuse_single(run, segment.ref, subscription)
-    number = 0 if dry_run else run.store.meta.next_source_incarnation()
+    number = 0 if dry_run else run.store.meta.next_source_epoch()
     moves = []
     for segment in segments:
         move = _reset(run, segment, subscription, topology, target, number)
@@ -75,7 +75,7 @@ def _reset(
 ) -> CursorMove | None:
     """Move one cursor by one compare-and-set; None where there is none, and none is to be.
 
-    Sources whose incarnation is not above `number` cannot take it back; 0 = only tell what moves.
+    Sources whose epoch is not above `number` cannot take it back; 0 = only tell what moves.
     """
     id_ = segment.ref.id
     for _ in range(_TRIES):

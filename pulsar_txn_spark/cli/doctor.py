@@ -33,7 +33,7 @@ from pulsar_txn_spark.store.redis.connection import connect, verify
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.health import (
     STUCK_AFTER_MS,
-    held_by_pointers,
+    retained_by_pointers,
     stuck_participants,
     tc_states,
 )
@@ -94,14 +94,14 @@ def doctor(option: OptionPairs = [], as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def examine(given: Mapping[str, str]) -> list[Finding]:
+def examine(user_options: Mapping[str, str]) -> list[Finding]:
     """Make every check that the options allow.
 
     Nothing is changed, except that a new store gets its identity.
 
     Parameters
     ----------
-    given : mapping of str to str
+    user_options : mapping of str to str
         How to reach the store and Pulsar, as for ``format("pulsar_txn")``.
 
     Raises
@@ -110,8 +110,8 @@ def examine(given: Mapping[str, str]) -> list[Finding]:
         If an option is wrong.
     """
     # Connect despite what these options refuse or hide: the findings name it.
-    permissive = {**given, "store.acceptDataLoss": "true", "store.assumeDurable": "false"}
-    for key in given:
+    permissive = {**user_options, "store.acceptDataLoss": "true", "store.assumeDurable": "false"}
+    for key in user_options:
         if key.lower() in ("store.acceptdataloss", "store.assumedurable"):
             permissive.pop(key)
             permissive.update({"store.acceptDataLoss": "true", "store.assumeDurable": "false"})
@@ -278,10 +278,10 @@ def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
 
 def _held(store: RedisStore) -> Finding:
     """List headers that a batch pointer retains. They block nobody, so this is no warning."""
-    held = held_by_pointers(store)
-    if not held:
+    retained = retained_by_pointers(store)
+    if not retained:
         return Finding("headers held by pointers", Level.OK, "none")
-    named = ", ".join(f"{header.txn} of sink {header.sink}" for header in held)
+    named = ", ".join(f"{header.txn} of sink {header.sink}" for header in retained)
     return Finding(
         "headers held by pointers",
         Level.OK,

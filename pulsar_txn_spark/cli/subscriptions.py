@@ -67,12 +67,12 @@ def _describe_subscription(
                 "segment": ref.id,
                 "cursor": str(cursor.position) if cursor else None,
                 "query": cursor.query if cursor else None,
-                "generation": cursor.generation if cursor else None,
+                "generation": cursor.cursor_version if cursor else None,
                 "last confirmed": str(last),
                 "backlog messages": waiting.messages if waiting else None,
                 "exact": waiting.exact if waiting else None,
                 "acknowledged ranges": [str(i) for i in acks.deleted] if acks else [],
-                "held": _held(acks) if acks else [],
+                "held": _locked(acks) if acks else [],
             }
         )
     if as_json:
@@ -112,7 +112,7 @@ def _backlog(messages: int | None, *, exact: bool | None) -> str | None:
     return str(messages) if exact else f"about {messages}"
 
 
-def _held(acks: SubscriptionState) -> list[str]:
+def _locked(acks: SubscriptionState) -> list[str]:
     """Return the ranges that transactions have acknowledged and that are pending."""
     return [
         f"{TxnId.parse(key)} {interval}"

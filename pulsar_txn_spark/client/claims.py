@@ -17,32 +17,35 @@ class Claims:
     """
 
     def __init__(self) -> None:
-        self._held: dict[TxnId | None, list[AckInterval]] = {}
+        self._intervals: dict[TxnId | None, list[AckInterval]] = {}
 
     def add(self, interval: AckInterval, txn: TxnId | None) -> None:
         """Note that a transaction holds an interval; None = it is acknowledged for good."""
-        held = self._held.setdefault(txn, [])
-        if held and held[-1].start <= interval.start <= held[-1].end:
-            held[-1] = AckInterval(held[-1].start, max(held[-1].end, interval.end))
+        intervals = self._intervals.setdefault(txn, [])
+        if intervals and intervals[-1].start <= interval.start <= intervals[-1].end:
+            intervals[-1] = AckInterval(intervals[-1].start, max(intervals[-1].end, interval.end))
         else:
-            held.append(interval)
+            intervals.append(interval)
 
     def drop(self, txn: TxnId) -> None:
         """Forget a transaction."""
-        self._held.pop(txn, None)
+        self._intervals.pop(txn, None)
 
-    def holds(self, message: MessagePosition) -> bool:
+    def contains(self, message: MessagePosition) -> bool:
         """Tell whether a message is held."""
         return any(
             interval.start < message <= interval.end
-            for held in self._held.values()
-            for interval in held
+            for locked in self._intervals.values()
+            for interval in locked
         )
 
     def left_of(self, whole: AckInterval, txn: TxnId) -> list[AckInterval]:
         """Return, ascending, what is left of an interval without that which others hold."""
         others = sorted(
-            interval for key, held in self._held.items() if key != txn for interval in held
+            interval
+            for key, intervals in self._intervals.items()
+            if key != txn
+            for interval in intervals
         )
         pieces = []
         at = whole.start

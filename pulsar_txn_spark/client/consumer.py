@@ -65,10 +65,10 @@ class Consumer(Closing):
         self._acks = MetadataPendingAckStore(run.coordinator)
         self._receiving = threading.Lock()  # held by the thread that reads and waits
         self._state = threading.Lock()  # held for moments only: what follows is under it
-        self._epoch = 0
+        self._redelivery_epoch = 0
         self._rewind = False
         self._ready: deque[Message] = deque()
-        self._again: deque[Message] = deque()
+        self._redeliver: deque[Message] = deque()
         self._received: dict[MessageId, Received] = {}
         self._claims: dict[str, Claims] = {}
         self._txns: dict[TxnId, weakref.ref[Transaction]] = {}
@@ -156,13 +156,13 @@ class Consumer(Closing):
         with self._state:
             if self._rewind:
                 return None
-            if self._again:
-                return self._note_received(self._again.popleft())
+            if self._redeliver:
+                return self._note_received(self._redeliver.popleft())
             while self._ready:
                 message = self._ready.popleft()
                 # Between its reading and now a message of before the rewind may have been
                 # acknowledged, which this one repeats.
-                if not self._claims_of(message.segment).holds(message.position):
+                if not self._claims_of(message.segment).contains(message.position):
                     return self._note_received(message)
         return None
 
@@ -177,17 +177,17 @@ class Consumer(Closing):
         """Read ahead; tell whether it is worth looking again at once."""
         self._resolve_doubts()
         with self._state:
-            epoch, rewind = self._epoch, self._rewind
-        found = self._reader.read(epoch, rewind=rewind)
+            redelivery_epoch, rewind = self._redelivery_epoch, self._rewind
+        read = self._reader.read(redelivery_epoch, rewind=rewind)
         with self._state:
-            if epoch != self._epoch:
+            if redelivery_epoch != self._redelivery_epoch:
                 return True  # what was read is of no use: it will be read again
             self._rewind = False
             self._origins = self._reader.origins()
-            for segment, interval, txn in found.held:
+            for segment, interval, txn in read.locked:
                 self._claims_of(segment).add(interval, txn)
-            self._ready.extend(found.messages)
-        return found.progress
+            self._ready.extend(read.messages)
+        return read.progress
 
     def _claims_of(self, segment: str) -> Claims:
         return self._claims.setdefault(segment, Claims())
@@ -222,13 +222,13 @@ class Consumer(Closing):
             If the transaction is over.
         StoreError, AlreadyClosedError
         """
-        given = [message] if isinstance(message, Message | MessageId) else list(message)
-        messages = self._own(given, txn)
+        requested = [message] if isinstance(message, Message | MessageId) else list(message)
+        messages = self._own(requested, txn)
         by_segment: dict[SubscriptionRef, list[Message | Received]] = {}
-        for one in messages:
-            by_segment.setdefault(one.delivery.where, []).append(one)
+        for received in messages:
+            by_segment.setdefault(received.delivery.where, []).append(received)
         for where, group in by_segment.items():
-            intervals = [one.delivery.interval for one in group]
+            intervals = [received.delivery.interval for received in group]
             if txn is None:
                 self._acks.acknowledge_now(where, intervals)
             else:
@@ -236,9 +236,12 @@ class Consumer(Closing):
                 txn.acknowledge(self, where, intervals)
             with self._state:
                 claims = self._claims_of(where.segment)
-                for one in group:
-                    if txn is not None or one.delivery.epoch != self._epoch:
-                        claims.add(one.delivery.interval, txn.id if txn else None)
+                for received in group:
+                    if (
+                        txn is not None
+                        or received.delivery.redelivery_epoch != self._redelivery_epoch
+                    ):
+                        claims.add(received.delivery.interval, txn.id if txn else None)
 
     def acknowledge_cumulative(
         self, message: Message | MessageId, txn: Transaction | None = None
@@ -290,7 +293,7 @@ class Consumer(Closing):
     ) -> list[AckInterval]:
         """Return what is to be asked for in one segment, in order."""
         with self._state:
-            if message.delivery.epoch != self._epoch:
+            if message.delivery.redelivery_epoch != self._redelivery_epoch:
                 raise AcknowledgementConflictError(
                     f"message {message.message_id} was received before subscription "
                     f"{self._subscription!r} went back to its cursor: a cumulative acknowledgement "
@@ -321,8 +324,11 @@ class Consumer(Closing):
             return
         with self._state:
             # One of before the consumer went back comes again in any case.
-            if delivery.epoch == self._epoch and message not in self._again:
-                self._again.append(message)
+            if (
+                delivery.redelivery_epoch == self._redelivery_epoch
+                and message not in self._redeliver
+            ):
+                self._redeliver.append(message)
                 self._wake()
 
     def redeliver_unacknowledged(self) -> None:
@@ -331,28 +337,28 @@ class Consumer(Closing):
         self._go_back()
 
     def _own(
-        self, given: Iterable[Message | MessageId], txn: Transaction | None
+        self, messages: Iterable[Message | MessageId], txn: Transaction | None
     ) -> list[Message | Received]:
         """Return what was given, after making sure that this consumer has received it."""
         self._require_open(txn)
-        return [self._received_as(one) for one in given]
+        return [self._received_as(message) for message in messages]
 
-    def _received_as(self, given: object) -> Message | Received:
-        if isinstance(given, Message) and given.delivery.consumer is self:
-            return given
-        if isinstance(given, MessageId):
+    def _received_as(self, message: object) -> Message | Received:
+        if isinstance(message, Message) and message.delivery.consumer is self:
+            return message
+        if isinstance(message, MessageId):
             with self._state:
-                found = self._received.get(given)
-            if found is not None:
-                return found
+                received = self._received.get(message)
+            if received is not None:
+                return received
             raise OptionError(
                 f"message: expected the id of one of the latest {IDS_KEPT} messages that this "
-                f"consumer of {self._subscription!r} has received, found {given}: each consumer "
+                f"consumer of {self._subscription!r} has received, found {message}: each consumer "
                 "acknowledges its own; of an older one give the message itself"
             )
         raise OptionError(
             f"message: expected one that this consumer of {self._subscription!r} has "
-            f"received, found {given!r}: each consumer acknowledges its own"
+            f"received, found {message!r}: each consumer acknowledges its own"
         )
 
     # -- what transactions say -----------------------------------------------------------------
@@ -380,10 +386,10 @@ class Consumer(Closing):
 
     def _go_back(self) -> None:
         with self._state:
-            self._epoch += 1
+            self._redelivery_epoch += 1
             self._rewind = True
             self._ready.clear()
-            self._again.clear()
+            self._redeliver.clear()
             self._claims.clear()
             self._reached.clear()
             self._floors.clear()
@@ -395,7 +401,7 @@ class Consumer(Closing):
 
     def _resolve_doubts(self) -> None:
         with self._state:
-            dropped = {txn for txn, found in self._txns.items() if found() is None}
+            dropped = {txn for txn, reference in self._txns.items() if reference() is None}
             for txn in dropped:
                 del self._txns[txn]
             self._doubtful |= dropped

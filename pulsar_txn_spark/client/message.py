@@ -47,7 +47,7 @@ class Delivery:
     """
 
     consumer: object
-    epoch: int
+    redelivery_epoch: int
     where: SubscriptionRef
     interval: AckInterval
     before: Mapping[SubscriptionRef, MessagePosition]
@@ -145,13 +145,13 @@ class Row:
         )
 
 
-def _bytes(name: str, given: object) -> bytes | None:
-    if isinstance(given, str):
-        return given.encode()
-    if given is None or isinstance(given, bytes):
-        return given
+def _bytes(name: str, value: object) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode()
+    if value is None or isinstance(value, bytes):
+        return value
     raise SchemaError(
-        f"{name}: expected bytes, text or None, found {type(given).__name__}: serialize it first. "
+        f"{name}: expected bytes, text or None, found {type(value).__name__}: serialize it first. "
         "The message was not sent"
     )
 
@@ -187,5 +187,5 @@ def as_batch(rows: Sequence[Row]) -> pa.RecordBatch:
             columns[name] = values
     if "properties" in columns:
         columns["properties"] = [p and list(p.items()) for p in columns["properties"]]
-    arrays = [pa.array(found, ROW_SCHEMA.field(name).type) for name, found in columns.items()]
+    arrays = [pa.array(values, ROW_SCHEMA.field(name).type) for name, values in columns.items()]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))

@@ -90,7 +90,10 @@ class Producer(Closing):
         if self._writers is None:
             random = secrets.token_hex(6)
             self._writers = TopicWriters(
-                self._run, lambda turn: f"ptxs-0-{random}r{turn}", None, secrets.randbelow(1 << 16)
+                self._run,
+                lambda generation: f"ptxs-0-{random}r{generation}",
+                None,
+                secrets.randbelow(1 << 16),
             )
         try:
             self._writers.append(self._topic, as_batch([row]))
@@ -99,10 +102,13 @@ class Producer(Closing):
             # A writer is of no use after an error: the next message gets a new one, by a new name.
             self._let_go()
             raise
-        for one in written:
-            last, place = one.receipt.last, (one.segment.id, one.writer)
+        for written_segment in written:
+            last, place = (
+                written_segment.receipt.last,
+                (written_segment.segment.id, written_segment.writer),
+            )
             if last is not None and last != self._raised.get(place):
-                self._run.store.segments.raise_high(one.segment.id, last)
+                self._run.store.segments.raise_high(written_segment.segment.id, last)
                 self._raised[place] = last
 
     def flush(self) -> None:

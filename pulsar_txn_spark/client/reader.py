@@ -68,7 +68,7 @@ class Read:
     """Messages that were read, and those that were passed over because a transaction holds them."""
 
     messages: tuple[Message, ...] = ()
-    held: tuple[tuple[str, AckInterval, TxnId], ...] = ()
+    locked: tuple[tuple[str, AckInterval, TxnId], ...] = ()
     progress: bool = False
 
 
@@ -101,15 +101,15 @@ class SubscriptionReader:
         self._latest = latest
         self._consumer = consumer
         self._acks = MetadataPendingAckStore(run.coordinator)
-        self._incarnation = run.store.meta.next_source_incarnation()
+        self._source_epoch = run.store.meta.next_source_epoch()
         self._readings: dict[str, Reading] = {}
         self._seen: set[str] = set()
         self._gone: set[str] = set()
         self._due: set[str] = set()
         self._followed: tuple[str, ...] = ()
         self._known: dict[TopicName, bool] = {}
-        self._incarnations: dict[TopicName, str] = {}
-        self._turn = 0
+        self._instance_ids: dict[TopicName, str] = {}
+        self._round = 0
         self._attach_all()
         self._watcher = run.watcher()
 
@@ -138,8 +138,8 @@ class SubscriptionReader:
 
     def _topology(self, topic: TopicName) -> Topology:
         topology = self._run.topics.require(topic)
-        known = self._incarnations.setdefault(topic, topology.incarnation)
-        if known != topology.incarnation:
+        known = self._instance_ids.setdefault(topic, topology.instance_id)
+        if known != topology.instance_id:
             raise DataLossError(
                 f"topic {topic} was deleted and created again since this consumer subscribed: what "
                 "it had not received then is gone. Subscribe again"
@@ -178,13 +178,15 @@ class SubscriptionReader:
         # the beginning parents are claimed first, from the end children are.
         for segment in reversed(claimable) if self._latest and not known else claimable:
             where = SubscriptionRef(
-                segment.ref.id, self._subscription, CLIENT_OWNER, self._incarnation
+                segment.ref.id, self._subscription, CLIENT_OWNER, self._source_epoch
             )
             if cursors[segment.ref.id] is None:
                 # Retention sees the cursor, or it begins behind what retention has let go.
                 start = CursorStart(starts[segment.ref.id], may_skip=True)
                 planting = {segment.ref.id: start}
-                [answer] = self._run.store.subscriptions.plant_cursors(self._subscription, planting)
+                [answer] = self._run.store.subscriptions.create_cursors(
+                    self._subscription, planting
+                )
                 if answer.code is Code.DELETED:
                     # Retired by retention, with nothing left in it for this subscription.
                     self._gone.add(segment.ref.id)
@@ -277,7 +279,7 @@ class SubscriptionReader:
         try:
             return read()
         except AcknowledgementConflictError:
-            if not self._run.store.segments.holds([where.segment])[0].retired:
+            if not self._run.store.segments.retained([where.segment])[0].retired:
                 raise
         self._gone.add(where.segment)
         self._readings.pop(where.segment, None)
@@ -310,7 +312,7 @@ class SubscriptionReader:
         """Let the thread that waits return; from any thread."""
         self._watcher.wake()
 
-    def read(self, epoch: int, *, rewind: bool) -> Read:
+    def read(self, redelivery_epoch: int, *, rewind: bool) -> Read:
         """Look at the segments that are due, and read what may be read.
 
         With `rewind`, everything comes again that is not acknowledged.
@@ -343,10 +345,10 @@ class SubscriptionReader:
         # Also where some are due already: a busy segment must not hide the others.
         self._due.update(self._watcher.poll())
         self._due &= set(ids)
-        due = [segment for segment in self._in_turn(released) if segment.ref.id in self._due]
+        due = [segment for segment in self._round_robin(released) if segment.ref.id in self._due]
         if not due:
             return Read()
-        return self._read_due(due, self._readable(due), epoch)
+        return self._read_due(due, self._readable(due), redelivery_epoch)
 
     def _forget_deleted(self, topology: Topology) -> None:
         """Forget segments that were deleted after they had been read; others are an error later."""
@@ -366,9 +368,9 @@ class SubscriptionReader:
         for reading, cursor in zip(self._readings.values(), cursors, strict=True):
             where = reading.where
             if cursor is not None and cursor.query == CLIENT_OWNER:
-                if cursor.incarnation > self._incarnation:
+                if cursor.source_epoch > self._source_epoch:
                     raise taken_over(where)
-                if cursor.generation == reading.state.generation:
+                if cursor.cursor_version == reading.state.cursor_version:
                     continue
             if cursor is None and self._was_deleted(reading.segment):
                 continue
@@ -380,8 +382,8 @@ class SubscriptionReader:
     def _was_deleted(self, segment: Segment) -> bool:
         """Tell whether a segment went since the topology was read, and its cursors with it."""
         topology = self._run.topics.require(TopicName.parse(segment.ref.topic))
-        found = topology.by_id.get(segment.ref.id)
-        return found is not None and found.state is SegmentState.DELETED
+        segment_now = topology.by_id.get(segment.ref.id)
+        return segment_now is not None and segment_now.state is SegmentState.DELETED
 
     def _released(self, topology: Topology) -> list[Segment]:
         """Return the segments whose turn it is (INV-10)."""
@@ -416,10 +418,10 @@ class SubscriptionReader:
             self._acks.acknowledge_now(reading.where, [tail])
         reading.closed_tail = True
 
-    def _in_turn(self, segments: Sequence[Segment]) -> list[Segment]:
+    def _round_robin(self, segments: Sequence[Segment]) -> list[Segment]:
         """Let each segment be the first one in turn."""
-        self._turn += 1
-        at = self._turn % len(segments) if segments else 0
+        self._round += 1
+        at = self._round % len(segments) if segments else 0
         return [*segments[at:], *segments[:at]]
 
     def _readable(self, due: Sequence[Segment]) -> list[ReadableRange]:
@@ -431,18 +433,18 @@ class SubscriptionReader:
         )
 
     def _read_due(
-        self, due: Sequence[Segment], ranges: Iterable[ReadableRange], epoch: int
+        self, due: Sequence[Segment], ranges: Iterable[ReadableRange], redelivery_epoch: int
     ) -> Read:
         messages: list[Message] = []
-        held: list[tuple[str, AckInterval, TxnId]] = []
+        locked: list[tuple[str, AckInterval, TxnId]] = []
         passed: dict[str, tuple[Position, MessagePosition]] = {}
         done: set[str] = set()
         progress = False
-        for segment, found in zip(due, ranges, strict=True):
+        for segment, readable in zip(due, ranges, strict=True):
             id_ = segment.ref.id
             reading = self._readings[id_]
-            self._watcher.held(id_, found.blocked_by)
-            if found.end <= reading.position:
+            self._watcher.blocked_by(id_, readable.blocked_by)
+            if readable.end <= reading.position:
                 done.add(id_)
                 continue
             if len(messages) >= _MESSAGES_AHEAD:
@@ -453,37 +455,37 @@ class SubscriptionReader:
                 for name, other in self._readings.items()
                 if other is not reading
             }
-            part, end, previous = self._read_range(reading, found, epoch, before)
+            part, end, previous = self._read_range(reading, readable, redelivery_epoch, before)
             messages += part.messages
-            held += part.held
+            locked += part.locked
             passed[id_] = (end, previous)
             progress = True
-            if end >= found.end:
+            if end >= readable.end:
                 done.add(id_)
         # All or nothing: what an error kept back has to be read again.
         self._due -= done
         for id_, (end, previous) in passed.items():
             self._readings[id_].position = end
             self._readings[id_].previous = previous
-        return Read(tuple(messages), tuple(held), progress)
+        return Read(tuple(messages), tuple(locked), progress)
 
     def _read_range(
         self,
         reading: Reading,
-        found: ReadableRange,
-        epoch: int,
+        readable: ReadableRange,
+        redelivery_epoch: int,
         before: Mapping[SubscriptionRef, MessagePosition],
     ) -> tuple[Read, Position, MessagePosition]:
         """Read whole entries, until enough lies ready; return up to where, and the last message."""
         messages: list[Message] = []
-        held: list[tuple[str, AckInterval, TxnId]] = []
+        locked: list[tuple[str, AckInterval, TxnId]] = []
         size = 0
         previous, entry = reading.previous, reading.position
         ref = reading.segment.ref
-        for row in self._rows(reading, found):
+        for row in self._rows(reading, readable):
             following = Position(row["ledger"], row["entry"])
             if following != entry and (len(messages) >= _MESSAGES_AHEAD or size >= _BYTES_AHEAD):
-                return Read(tuple(messages), tuple(held)), entry, previous
+                return Read(tuple(messages), tuple(locked)), entry, previous
             entry = following
             at = _position_of(row)
             interval = AckInterval(previous, at)
@@ -491,19 +493,21 @@ class SubscriptionReader:
             # Also what is not delivered is passed: visible messages are a chain.
             previous = max(previous, at)
             if holder is None:
-                delivery = Delivery(self._consumer, epoch, reading.where, interval, before)
+                delivery = Delivery(
+                    self._consumer, redelivery_epoch, reading.where, interval, before
+                )
                 messages.append(_message(ref.topic, ref.id, at, row, delivery))
                 size += len(row["value"] or b"")
             elif holder:
-                held.append((ref.id, interval, TxnId.parse(holder)))
-        return Read(tuple(messages), tuple(held)), found.end, previous
+                locked.append((ref.id, interval, TxnId.parse(holder)))
+        return Read(tuple(messages), tuple(locked)), readable.end, previous
 
-    def _rows(self, reading: Reading, found: ReadableRange) -> Iterator[dict[str, Any]]:
+    def _rows(self, reading: Reading, readable: ReadableRange) -> Iterator[dict[str, Any]]:
         for batch in self._run.log.read(
             reading.segment.ref,
             reading.position,
-            found.end,
-            visible=found.visibility,
+            readable.end,
+            visible=readable.visibility,
             columns=_COLUMNS,
             max_rows=_MESSAGES_AHEAD,
         ):

@@ -136,10 +136,10 @@ class Client(Closing):
         OptionError, StoreUnavailableError, AlreadyClosedError
         """
         self._require(None)
-        given = [topics] if isinstance(topics, str) else list(topics)
-        names = [self._domains.segmented(topic) for topic in given]
-        if not names or len(set(names)) != len(names):
-            raise OptionError(f"topics: expected at least one topic, each once, found {given}")
+        names = [topics] if isinstance(topics, str) else list(topics)
+        requested = [self._domains.segmented(name) for name in names]
+        if not requested or len(set(requested)) != len(requested):
+            raise OptionError(f"topics: expected at least one topic, each once, found {requested}")
         try:
             name = subscription_name(subscription)
         except ValueError as error:
@@ -151,7 +151,7 @@ class Client(Closing):
             raise OptionError(
                 f"initial_position: expected one of {words}, found {initial_position!r}"
             ) from error
-        consumer = Consumer(self._run, names, name, position, self._require, self.new_txn)
+        consumer = Consumer(self._run, requested, name, position, self._require, self.new_txn)
         with self._lock:
             self._open.add(consumer)
         return consumer

@@ -59,8 +59,8 @@ def _writers(run: Runtime, txn: TxnId, nonce: str, timeout_ms: int) -> TopicWrit
     # A function: with a reference back to it, a dropped transaction would live on for a while.
     random = secrets.token_hex(6)
 
-    def name(generation: int) -> str:
-        suffix = f"r{generation}" if generation else ""
+    def name(topology_generation: int) -> str:
+        suffix = f"r{topology_generation}" if topology_generation else ""
         return writer_name(txn, 0, f"{random}{suffix}")
 
     def admit(writer: str, segments: Sequence[str]) -> None:
@@ -291,8 +291,8 @@ class Transaction:
             raise
         outcome = Outcome(
             winners=winners_of(self._written),
-            messages=sum(one.receipt.messages for one in self._written),
-            bytes=sum(one.receipt.bytes for one in self._written),
+            messages=sum(written.receipt.messages for written in self._written),
+            bytes=sum(written.receipt.bytes for written in self._written),
         )
         touched = {winner.segment for winner in outcome.winners} | self._acknowledged
         note_segments(outcome, self._run.store, touched)
@@ -349,20 +349,20 @@ class Transaction:
         self._leases.let_go(self)
         self._writers.close()
         self._rows.clear()
-        for one in self._acknowledgers:
+        for acknowledger in self._acknowledgers:
             if decided is TxnState.COMMITTED:
-                one.committed(self._id)
+                acknowledger.committed(self._id)
             else:
-                one.aborted(self._id)
-        self._run.sweeps.nudge()
+                acknowledger.aborted(self._id)
+        self._run.sweeps.trigger()
 
     def _leave(self) -> None:
         """Follow it no more: its lease ends, and its consumers find out what became of it."""
         if self._decided is None:
             self._leases.let_go(self)
             self._writers.close()
-            for one in self._acknowledgers:
-                one.doubtful(self._id)
+            for acknowledger in self._acknowledgers:
+                acknowledger.doubtful(self._id)
 
     def status(self) -> TxnStatus:
         """Look up what has become of it.
@@ -390,8 +390,8 @@ class Transaction:
         """Note that somebody else has ended it."""
         if self._decided is None:
             self._lost = error
-            for one in list(self._acknowledgers):
-                one.aborted(self._id)
+            for acknowledger in list(self._acknowledgers):
+                acknowledger.aborted(self._id)
 
     def close(self) -> None:
         """Abort it if it is open; the store need not answer."""

@@ -128,13 +128,13 @@ def assemble(
 def _retention(log: SegmentLog, coordinator: TransactionCoordinator) -> RetentionSweep:
     def readable_to(refs: Sequence[SegmentRef]) -> list[Position]:
         by_id = {ref.id: ref for ref in refs}
-        found = MetadataTransactionBuffer(coordinator).readable(
+        ranges = MetadataTransactionBuffer(coordinator).readable(
             list(by_id),
             lambda id_: log.last_confirmed(by_id[id_]),
             [EARLIEST] * len(by_id),
             ends_only=True,
         )
-        return [one.end for one in found]
+        return [readable.end for readable in ranges]
 
     return RetentionSweep(coordinator.store, log, readable_to, secrets.token_hex(8))
 
@@ -160,15 +160,15 @@ def _sweeper(
         done = retention.sweep(lambda segment: sweeper.settle(segment, report))
         report.segments_trimmed += len(done.trimmed)
         report.segments_deleted += len(done.deleted)
-        tally = coordinator.store.tally
-        tally.count(metrics.SEGMENTS_TRIMMED, amount=len(done.trimmed))
-        tally.count(metrics.SEGMENTS_DELETED, amount=len(done.deleted))
+        counters = coordinator.store.counters
+        counters.count(metrics.SEGMENTS_TRIMMED, amount=len(done.trimmed))
+        counters.count(metrics.SEGMENTS_DELETED, amount=len(done.deleted))
         for topic, why in done.failed.items():
             report.note_stuck(f"the retention of {topic}", why)
 
     ends = partial(_segment_ends, topics, log)
-    chores = [finish_deletions, finish_changes, let_data_go]
-    sweeper = Sweeper(coordinator, ends, retention_ms, chores=chores)
+    maintenance_tasks = [finish_deletions, finish_changes, let_data_go]
+    sweeper = Sweeper(coordinator, ends, retention_ms, maintenance_tasks=maintenance_tasks)
     return sweeper
 
 

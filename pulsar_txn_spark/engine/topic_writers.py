@@ -42,7 +42,7 @@ from pulsar_txn_spark.segments.topology import Router, SegmentState, Topology
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Winner
 from pulsar_txn_spark.txn.coordinator import as_record
 
-_MOST_TURNS = 1024
+_MOST_CHANGES = 1024
 """Changes of one topic that a task follows: more of them in one batch mean that something runs
 wild."""
 
@@ -87,12 +87,12 @@ def winners_of(written: Sequence[Written]) -> list[Winner]:
     A writer without any receipt is no winner: it is dropped from the start.
     """
     winners = []
-    for one in written:
-        if one.receipt.last is not None:
-            last = as_record(one.receipt.last)
-            bound = last if one.bounded else None
+    for segment in written:
+        if segment.receipt.last is not None:
+            last = as_record(segment.receipt.last)
+            bound = last if segment.bounded else None
             winners.append(
-                Winner(segment=one.segment.id, writer=one.writer, last=last, bound=bound)
+                Winner(segment=segment.segment.id, writer=segment.writer, last=last, bound=bound)
             )
     return winners
 
@@ -132,12 +132,12 @@ class TopicWriters(Closing):
     """
 
     def __init__(
-        self, run: Runtime, name: Callable[[int], str], admit: Admit | None, turn: int
+        self, run: Runtime, name: Callable[[int], str], admit: Admit | None, round_start: int
     ) -> None:
         self._run = run
         self._name = name
         self._admit = admit
-        self._turn = turn
+        self._round_start = round_start
         self._outputs: dict[TopicName, _Output] = {}
 
     def append(self, topic: TopicName, rows: pa.RecordBatch) -> None:
@@ -149,7 +149,7 @@ class TopicWriters(Closing):
         """
         output = self._outputs.get(topic)
         if output is None:
-            output = _Output(self._run, topic, self._name, self._admit, self._turn)
+            output = _Output(self._run, topic, self._name, self._admit, self._round_start)
             self._outputs[topic] = output
         output.append(rows)
 
@@ -225,10 +225,10 @@ class _Open:
         self._writer.close()
 
 
-def _flushed(one: _Open) -> Exception | None:
+def _flushed(opened: _Open) -> Exception | None:
     """Wait for a writer's receipts; return an error after which its rows may go elsewhere."""
     try:
-        one.flush()
+        opened.flush()
     except _ENDED as error:
         return error
     return None
@@ -243,14 +243,14 @@ class _Output:
         topic: TopicName,
         name: Callable[[int], str],
         admit: Admit | None,
-        turn: int,
+        round_start: int,
     ) -> None:
         self._run = run
         self._topic = topic
         self._name = name
         self._admit = admit
-        self._turn = turn
-        self._generation = 0
+        self._round_start = round_start
+        self._topology_generation = 0
         self._losses = 0
         self._open: dict[str, _Open] = {}
         self._left: list[Written] = []
@@ -258,7 +258,7 @@ class _Output:
         if not self._topology.active:
             # An adoption that was left half done.
             self._topology = run.topics.changes.finish(self._topology)
-        self._router = Router(self._topology, turn)
+        self._router = Router(self._topology, round_start)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -273,35 +273,35 @@ class _Output:
         waiting = list(self._open.values())
         while waiting:
             again: list[pa.RecordBatch] = []
-            for one, error in zip(waiting, self._each(waiting, _flushed), strict=True):
+            for opened, error in zip(waiting, self._each(waiting, _flushed), strict=True):
                 # What one error has set in motion may have left the others as well.
-                if error is not None and self._open.get(one.segment.id) is one:
-                    again += self._turn_over(one.segment, error)
+                if error is not None and self._open.get(opened.segment.id) is opened:
+                    again += self._follow_topology(opened.segment, error)
             for rows in again:
                 self.append(rows)
             waiting = list(self._open.values()) if again else []
 
     def written(self) -> list[Written]:
         """Return what counts of all writers, those included that were left."""
-        return [*self._left, *(one.written() for one in self._open.values())]
+        return [*self._left, *(opened.written() for opened in self._open.values())]
 
     def close(self) -> None:
-        for one in self._open.values():
-            one.close()
+        for opened in self._open.values():
+            opened.close()
 
     def _place(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Hand rows to the segments that own them; return those that have to be placed anew."""
         parts = list(self._routed(rows))
         met = self._connect([segment for segment, _ in parts])
         if met is not None:
-            return [*self._turn_over(*met), rows]
+            return [*self._follow_topology(*met), rows]
         for index, (segment, part) in enumerate(parts):
             try:
                 self._open[segment.id].append(part)
             except _ENDED as error:
                 # The part itself is among the rows that the writer has no receipt of.
                 behind = [later for _, later in parts[index + 1 :]]
-                return [*self._turn_over(segment, error), *behind]
+                return [*self._follow_topology(segment, error), *behind]
         return []
 
     def _routed(self, rows: pa.RecordBatch) -> Iterator[tuple[SegmentRef, pa.RecordBatch]]:
@@ -327,7 +327,7 @@ class _Output:
         new = [segment for segment in segments if segment.id not in self._open]
         if not new:
             return None
-        name = self._name(self._generation)
+        name = self._name(self._topology_generation)
         if self._admit is not None:
             try:
                 self._admit(name, [segment.id for segment in new])
@@ -361,7 +361,7 @@ class _Output:
 
     # -- segments that end -------------------------------------------------------------------
 
-    def _turn_over(self, segment: SegmentRef, error: Exception) -> list[pa.RecordBatch]:
+    def _follow_topology(self, segment: SegmentRef, error: Exception) -> list[pa.RecordBatch]:
         """Follow the topology to where a segment's rows go now; return the rows without receipt.
 
         Raises
@@ -372,12 +372,12 @@ class _Output:
         if isinstance(error, UnverifiedReceiptError):
             return self._renew(segment, error)
         topology = self._successors(segment, error)
-        self._generation += 1
-        if self._generation > _MOST_TURNS:
+        self._topology_generation += 1
+        if self._topology_generation > _MOST_CHANGES:
             raise error
         self._topology = topology
-        self._router = Router(topology, self._turn)
-        active = {one.ref.id for one in topology.active}
+        self._router = Router(topology, self._round_start)
+        active = {segment.ref.id for segment in topology.active}
         rest: list[pa.RecordBatch] = []
         for id_ in [id_ for id_ in self._open if id_ not in active]:
             written, unproved = self._open.pop(id_).leave()
@@ -398,7 +398,7 @@ class _Output:
         self._losses += 1
         if self._losses > _MOST_LOSSES:
             raise error
-        self._generation += 1
+        self._topology_generation += 1
         written, unproved = self._open.pop(segment.id).leave()
         self._left.append(replace(written, bounded=True))
         return unproved
@@ -407,18 +407,18 @@ class _Output:
         topics = self._run.topics
         # A topic of the same name is not this one's successor: what was written before is gone, and
         # a transaction that went on there would be torn (INV-12).
-        topology = topics.lives.again(self._topology, "this task wrote to it")
+        topology = topics.lifecycle.reread(self._topology, "this task wrote to it")
         if isinstance(error, SegmentSealedError):
             # Whoever began the change may be dead: then it is finished here.
             topology = topics.changes.await_or_finish(topology)
-        found = topology.by_id.get(segment.id)
-        if found is not None and found.state is SegmentState.ACTIVE:
+        successor = topology.by_id.get(segment.id)
+        if successor is not None and successor.state is SegmentState.ACTIVE:
             if not isinstance(error, SegmentSealedError):
                 raise error  # the log is out of reach or gone, but nothing says that it was sealed
             raise SegmentSealedError(
                 f"segment {segment.id} of {segment.topic} is sealed in the log ({error}), but "
                 "nobody has planned a successor: it was terminated past pulsar_txn_spark. Give it "
-                f"one (pulsar-txn topic seal {segment.topic} {found.descriptor}); the query goes "
-                "on when it is started again"
+                f"one (pulsar-txn topic seal {segment.topic} {successor.descriptor}); the query "
+                "goes on when it is started again"
             ) from error
         return topology

@@ -16,7 +16,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.segments.changes import TopologyChanges
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
-from pulsar_txn_spark.segments.topic_lifecycle import EndTransaction, TopicLives
+from pulsar_txn_spark.segments.topic_lifecycle import EndTransaction, TopicLifecycle
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
 from pulsar_txn_spark.segments.topology import TopicState, Topology
 from pulsar_txn_spark.steps import Step
@@ -69,8 +69,8 @@ class Topics:
         self._log = log
         self._pulsar_topics = pulsar_topics
         self._reached: set[bool] = set()
-        self.lives = TopicLives(store, log, end)
-        self.changes = TopologyChanges(store, log, self.lives, self.require)
+        self.lifecycle = TopicLifecycle(store, log, end)
+        self.changes = TopologyChanges(store, log, self.lifecycle, self.require)
 
     def create(self, topic: TopicName, segments: int, *, exist_ok: bool = False) -> Topology:
         """Create a topic of `segments` segments over the whole hash space.
@@ -90,7 +90,7 @@ class Topics:
         StoreUnavailableError, SegmentLogUnavailableError
         """
         self._refuse_scalable(topic)
-        topology, created = self.lives.begin(
+        topology, created = self.lifecycle.begin(
             lambda: Topology.plan(topic, segments, self._log.backend)
         )
         if created:
@@ -138,7 +138,7 @@ class Topics:
                 s.ref.log_name for s in self._require_pulsar(str(source)).topology(source).active
             ]
             # Step 11, plan-children: durable before any topic is touched.
-            topology, _ = self.lives.begin(
+            topology, _ = self.lifecycle.begin(
                 lambda: Topology.plan_adoption(
                     topic, logs, segments or len(logs), self._log.backend
                 ),
@@ -163,7 +163,7 @@ class Topics:
 
     def find(self, topic: TopicName) -> Topology | None:
         """Return a topic's topology, None if there is no such topic that can be used."""
-        topology = self.lives.read(topic)
+        topology = self.lifecycle.read(topic)
         return topology if topology is not None and topology.state is TopicState.LIVE else None
 
     def readable(self, topic: TopicName) -> Topology:
@@ -176,9 +176,9 @@ class Topics:
         """Like :meth:`readable`, but None where a name was listed and there is no such topic."""
         if not topic.segmented:
             return self.readable(topic)
-        topology = self.lives.read(topic)
+        topology = self.lifecycle.read(topic)
         if topology is None:
-            self.lives.unlist(str(topic))
+            self.lifecycle.unlist(str(topic))
         return topology if topology is not None and topology.state is TopicState.LIVE else None
 
     def log_of(self, segment: SegmentRef) -> SegmentLog:
@@ -209,7 +209,7 @@ class Topics:
         TopicNotFoundError
             If it is not; the message says what there is.
         """
-        topology = self.lives.read(topic)
+        topology = self.lifecycle.read(topic)
         if topology is not None and topology.state is TopicState.LIVE:
             return topology
         if topology is not None:
@@ -290,7 +290,7 @@ class Topics:
         for name in self._store.meta.list_topics():
             read = self._store.topics.read(name)
             if read is None:
-                self.lives.unlist(name)
+                self.lifecycle.unlist(name)
             else:
                 yield Topology.parse(*read)
 
@@ -312,7 +312,7 @@ class Topics:
             if topology.state is not TopicState.DELETING or topology.backend != self._log.backend:
                 continue
             try:
-                self.lives.finish_deletion(topology)
+                self.lifecycle.finish_deletion(topology)
             except (StoreUnavailableError, SegmentLogUnavailableError):
                 raise
             except PulsarTxnError as error:
@@ -365,10 +365,10 @@ class Topics:
             If there is none.
         StoreUnavailableError, SegmentLogUnavailableError
         """
-        topology = self.lives.read(topic)
+        topology = self.lifecycle.read(topic)
         if topology is not None:
-            self.lives.end(topology)
-        elif not self.lives.unlist(str(topic)):
+            self.lifecycle.end(topology)
+        elif not self.lifecycle.unlist(str(topic)):
             self.require(topic)
 
 

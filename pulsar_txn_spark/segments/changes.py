@@ -33,7 +33,7 @@ from pulsar_txn_spark.errors import OptionError, SegmentLogError, TopologyConfli
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.key_load import cut_by_load
 from pulsar_txn_spark.segments.log import SegmentLog
-from pulsar_txn_spark.segments.topic_lifecycle import TopicLives
+from pulsar_txn_spark.segments.topic_lifecycle import TopicLifecycle
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Change, Segment, SegmentState, Topology
 from pulsar_txn_spark.steps import Step
@@ -61,12 +61,12 @@ class TopologyChanges:
         self,
         store: MetadataStore,
         log: SegmentLog,
-        lives: TopicLives,
+        lifecycle: TopicLifecycle,
         require: Callable[[TopicName], Topology],
     ) -> None:
         self._store = store
         self._log = log
-        self._lives = lives
+        self._lifecycle = lifecycle
         self._require = require
         self.patience_s = _PATIENCE_S
 
@@ -139,7 +139,7 @@ class TopologyChanges:
             # Step 11, plan-children: durable before any log is touched.
             with steps.at(Step.PLAN_CHILDREN):
                 self._swap(topology, planned, Step.PLAN_CHILDREN)
-            topology = self._lives.again(topology, "a change of its segments was planned")
+            topology = self._lifecycle.reread(topology, "a change of its segments was planned")
             # Only the record says who was first: two plans can differ in the change's id alone.
         raise TopologyConflictError(
             f"topic {topic} was changed by others {_TRIES} times while this change was planned: "
@@ -169,7 +169,7 @@ class TopologyChanges:
                     raise
                 ends = None
             if ends is None:
-                topology = self._lives.again(topology, "a change of its segments was finished")
+                topology = self._lifecycle.reread(topology, "a change of its segments was finished")
                 continue
             # Step 13, activate-children.
             with steps.at(Step.ACTIVATE_CHILDREN):
@@ -198,13 +198,13 @@ class TopologyChanges:
         TopicNotFoundError
             If the topic was deleted: the children's logs, and the adopted ones, belong to nobody.
         """
-        if not self._lives.alive(topology):
+        if not self._lifecycle.alive(topology):
             adopted = [parent for parent in change.parents if parent.adopted]
-            self._lives.give_up([*change.children, *adopted])
-        now = self._lives.again(topology, "a change of its segments was finished")
+            self._lifecycle.give_up([*change.children, *adopted])
+        now = self._lifecycle.reread(topology, "a change of its segments was finished")
         by_id = now.by_id
         gone = [by_id[child.ref.id] for child in change.children]
-        self._lives.give_up([child for child in gone if child.state is SegmentState.DELETED])
+        self._lifecycle.give_up([child for child in gone if child.state is SegmentState.DELETED])
         return now
 
     def await_or_finish(self, topology: Topology) -> Topology:
@@ -222,10 +222,10 @@ class TopologyChanges:
             # First the place in the stream, then the look: nothing is lost between.
             feed.follow([f"topic:{topology.topic}"])
             what = "somebody changed its segments"
-            topology = self._lives.again(topology, what)
+            topology = self._lifecycle.reread(topology, what)
             while topology.unfinished and (left_s := deadline - time.monotonic()) > 0:
                 feed.wait(left_s)
-                topology = self._lives.again(topology, what)
+                topology = self._lifecycle.reread(topology, what)
         return self.finish(topology)
 
     def _seal(self, parent: Segment) -> Position:

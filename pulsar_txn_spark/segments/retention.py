@@ -41,7 +41,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, TopicState, Topology
 from pulsar_txn_spark.store.protocol import MetadataStore
-from pulsar_txn_spark.store.records import Code, SegmentHolds
+from pulsar_txn_spark.store.records import Code, RetainedPositions
 
 RETENTION_PROPERTY = "__retention"
 """System property of a topic with its retention."""
@@ -187,7 +187,7 @@ class RetentionReport:
 
 
 def needs(
-    topology: Topology, holds: Mapping[str, SegmentHolds]
+    topology: Topology, retained: Mapping[str, RetainedPositions]
 ) -> dict[str, dict[str, Position | None]]:
     """Tell from where on each subscription needs each segment.
 
@@ -204,12 +204,12 @@ def needs(
         subscription that stands in a child is through with the parents (INV-10). One that is known
         somewhere in the topic, but neither here nor in a child, may still come: it needs all.
     """
-    names = {name for cursor_holds in holds.values() for name in cursor_holds.released}
+    names = {name for cursor_holds in retained.values() for name in cursor_holds.released}
     stands: dict[str, set[str]] = {}  # here, or in what came of it
     needed: dict[str, dict[str, Position | None]] = {}
     for segment in reversed(topology.segments):
         id_ = segment.ref.id
-        here = holds[id_].released if id_ in holds else {}
+        here = retained[id_].released if id_ in retained else {}
         further: set[str] = set().union(*(stands[child] for child in segment.children))
         stands[id_] = further | set(here)
         needed[id_] = {
@@ -279,29 +279,29 @@ class RetentionSweep:
         topology = self._read(name)
         if topology is None:
             return
-        life = topology.incarnation
+        life = topology.instance_id
         retention = Retention.of(self._store.topics.read_properties(name))
         begun = [s for s in topology.segments if _deletion_begun(s)]
         if retention.forever and not begun:
             return
-        leased = self._store.topics.lease(name, self._owner, LEASE_MS, incarnation=life)
+        leased = self._store.topics.lease(name, self._owner, LEASE_MS, instance_id=life)
         if leased.code is not Code.OK:
             return
         try:
             self._finish(topology, begun, report)
             topology = None if retention.forever else self._read(name)
             # What one topic does not keep is no reason to trim another one of its name (INV-12).
-            if topology is not None and topology.incarnation == life:
+            if topology is not None and topology.instance_id == life:
                 self._carry_out(topology, retention, settle, report)
         finally:
-            self._store.topics.lease(name, self._owner, 0, incarnation=life)
+            self._store.topics.lease(name, self._owner, 0, instance_id=life)
 
     def _finish(
         self, topology: Topology, begun: Sequence[Segment], report: RetentionReport
     ) -> None:
         """Finish what somebody has begun, whatever the retention says now."""
-        for segment, holds in zip(begun, self._holds(begun), strict=True):
-            if segment.state is SegmentState.DELETED or holds.retired:
+        for segment, retained in zip(begun, self._retained(begun), strict=True):
+            if segment.state is SegmentState.DELETED or retained.retired:
                 self._erase(topology, segment)
                 report.deleted.append(segment.ref.id)
 
@@ -339,8 +339,8 @@ class RetentionSweep:
         expired = self._expired(segments, gone, retention)
         # How far it may be read, first: a subscription that comes later begins at what is left.
         readable = dict(zip([r.id for r in refs], self._readable_to(refs), strict=True))
-        holds = dict(zip([r.id for r in refs], self._holds(segments), strict=True))
-        needed = needs(topology, holds)
+        retained = dict(zip([r.id for r in refs], self._retained(segments), strict=True))
+        needed = needs(topology, retained)
         by_id = topology.by_id
         materialized: dict[str, bool] = {}
         for segment in topology.segments:  # parents stand before their children
@@ -373,8 +373,8 @@ class RetentionSweep:
 
     # -- what may go ---------------------------------------------------------------------------
 
-    def _holds(self, segments: Iterable[Segment]) -> list[SegmentHolds]:
-        return self._store.segments.holds([segment.ref.id for segment in segments])
+    def _retained(self, segments: Iterable[Segment]) -> list[RetainedPositions]:
+        return self._store.segments.retained([segment.ref.id for segment in segments])
 
     def _expired(
         self, segments: Sequence[Segment], gone: Mapping[str, Position], retention: Retention
@@ -449,17 +449,17 @@ class RetentionSweep:
         """Let the subscriptions of a segment stand in its children; return their names."""
         topology = self._read(str(topology.topic)) or topology
         segments = topology.readable
-        holds = dict(zip([s.ref.id for s in segments], self._holds(segments), strict=True))
-        needed = needs(topology, holds)
-        here = holds[segment.ref.id]
+        retained = dict(zip([s.ref.id for s in segments], self._retained(segments), strict=True))
+        needed = needs(topology, retained)
+        here = retained[segment.ref.id]
         for name, query in here.queries.items():
             for child in segment.children:
                 # One that is further already must not come back to rows that it was not to read.
-                known = child not in holds or name in holds[child].released
+                known = child not in retained or name in retained[child].released
                 if not known and needed[child][name] is not None:
-                    planted, source = here.planted.get(name, ""), here.sources.get(name, 0)
+                    query_start, source = here.query_start.get(name, ""), here.sources.get(name, 0)
                     self._store.subscriptions.inherit_cursor(
-                        child, name, query, planted, 0 if query else source
+                        child, name, query, query_start, 0 if query else source
                     )
         return list(here.queries)
 
@@ -480,7 +480,7 @@ class RetentionSweep:
         name = str(topology.topic)
         for _ in range(_TRIES):
             current = self._read(name)
-            if current is None or current.incarnation != topology.incarnation:
+            if current is None or current.instance_id != topology.instance_id:
                 return  # the topic was deleted with all of its segments
             now = current.by_id[segment.ref.id]
             wanted = change(now)

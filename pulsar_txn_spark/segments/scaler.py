@@ -69,7 +69,7 @@ class Scaler:
                 scaled = Scaled(name, Decision((), "it could not be looked at"), str(error))
             if scaled is not None:
                 scaled_topics.append(scaled)
-        self._store.deliver_tally()
+        self._store.flush_counters()
         return scaled_topics
 
     def _look_after(self, name: str, *, dry_run: bool) -> Scaled | None:
@@ -90,7 +90,7 @@ class Scaler:
             raise
         except PulsarTxnError as error:
             return Scaled(name, decision, str(error))
-        self._store.tally.count(metrics.SEGMENTS_SCALED)
+        self._store.counters.count(metrics.SEGMENTS_SCALED)
         return Scaled(name, decision)
 
     def judge(
@@ -107,7 +107,7 @@ class Scaler:
                 str(topology.topic),
                 LOAD_PROPERTY,
                 seen.serialize(),
-                incarnation=topology.incarnation,
+                instance_id=topology.instance_id,
             )
         active = [ActiveSegment(s.descriptor, s.hash_start, s.hash_end) for s in topology.active]
         decision = decide(active, seen, policy)

@@ -1,6 +1,6 @@
 """Where a topic's life begins and ends, so that nothing of one life reaches into the next (INV-12).
 
-A life is named by its *incarnation*, which is drawn when the topic is created; all of its segments'
+A life is named by its *instance id*, which is drawn when the topic is created; all of its segments'
 ids contain it, so no id is ever used again. Creating a topic takes these steps:
 
 1. *creating*: the topology is written, under a name that nobody can use yet;
@@ -58,7 +58,7 @@ EndTransaction = Callable[[TxnId, str], None]
 """``end(txn, cause)``: aborts a transaction unless it is decided; gone = nothing to do."""
 
 
-class TopicLives:
+class TopicLifecycle:
     """Begins and ends the lives of topics.
 
     Parameters
@@ -110,7 +110,7 @@ class TopicLives:
         Parameters
         ----------
         plan : callable
-            Lays the topic out, each time as another incarnation: one that was written may be over
+            Lays the topic out, each time with another instance id: one that was written may be over
             before anybody has seen it.
         step : Step, optional
             By which name tests know the step *creating*.
@@ -128,7 +128,7 @@ class TopicLives:
             # Before the look: a topic that was there since, and is gone, has changed it.
             version = self._store.topics.version(str(topic))
             existing = self.read(topic)
-            ours = existing is not None and existing.incarnation == planned.incarnation
+            ours = existing is not None and existing.instance_id == planned.instance_id
             if begun and (existing is None or not ours or existing.state is TopicState.DELETING):
                 raise TopologyConflictError(
                     f"topic {topic} was deleted by somebody else while it was being created: "
@@ -166,7 +166,7 @@ class TopicLives:
                 version,
                 planned.serialize(),
                 step,
-                incarnation=planned.incarnation,
+                instance_id=planned.instance_id,
             )
 
         if step is None:
@@ -202,11 +202,11 @@ class TopicLives:
         current = self.read(topology.topic)
         return (
             current is not None
-            and current.incarnation == topology.incarnation
+            and current.instance_id == topology.instance_id
             and current.state is not TopicState.DELETING
         )
 
-    def again(self, topology: Topology, what: str) -> Topology:
+    def reread(self, topology: Topology, what: str) -> Topology:
         """Read a topic again.
 
         Raises
@@ -217,7 +217,7 @@ class TopicLives:
         current = self.read(topology.topic)
         if (
             current is not None
-            and current.incarnation == topology.incarnation
+            and current.instance_id == topology.instance_id
             and current.state is TopicState.LIVE
         ):
             return current
@@ -225,11 +225,11 @@ class TopicLives:
             "it is gone"
             if current is None
             else "it is being deleted"
-            if current.incarnation == topology.incarnation
-            else f"another one of this name is there, incarnation {current.incarnation}"
+            if current.instance_id == topology.instance_id
+            else f"another one of this name is there, instance {current.instance_id}"
         )
         raise TopicNotFoundError(
-            f"topic {topology.topic} (incarnation {topology.incarnation}) was deleted while {what}"
+            f"topic {topology.topic} (instance {topology.instance_id}) was deleted while {what}"
             ": "
             f"{now}. What was written to it is gone with it, and nothing was done to another topic "
             "of this name. Start again, if that one is meant"
@@ -246,7 +246,7 @@ class TopicLives:
         """Delete a topic; the life that was found, and no other."""
         for _ in range(_TRIES):
             now = self.read(topology.topic)
-            if now is None or now.incarnation != topology.incarnation:
+            if now is None or now.instance_id != topology.instance_id:
                 return  # somebody else has deleted it
             if now.state is TopicState.DELETING:
                 self.finish_deletion(now)
@@ -283,7 +283,7 @@ class TopicLives:
         left = [segment for segment in topology.segments if not segment.erased]
         ids = [segment.ref.id for segment in left]
         # Deletion step 2: from here on nobody gets a pin, so that deletion step 3 ends all.
-        writing = self._store.segments.shut(ids)
+        writing = self._store.segments.fence(ids)
         # Deletion step 3: a commit that was decided before comes before the deletion, none after.
         for txn in sorted(writing):
             self._end(txn, f"topic {name}, which it has written to, was deleted")

@@ -136,12 +136,12 @@ class Change:
 class Topology:
     """A topic's segments at one version.
 
-    ``incarnation`` names one life of the topic, from its creation to its deletion (INV-12).
+    ``instance_id`` names one instance of the topic, from its creation to its deletion (INV-12).
     ``created_by`` names the request that finished the creation.
     """
 
     topic: TopicName
-    incarnation: str
+    instance_id: str
     segments: tuple[Segment, ...]
     next_segment: int
     backend: str
@@ -259,7 +259,7 @@ class Topology:
         ids = tuple(parent.ref.id for parent in parents)
         children = tuple(
             Segment(
-                segment_ref(self.topic, self.incarnation, low, high - 1, self.next_segment + n),
+                segment_ref(self.topic, self.instance_id, low, high - 1, self.next_segment + n),
                 low,
                 high - 1,
                 SegmentState.PLANNED,
@@ -333,7 +333,7 @@ class Topology:
         """Return the topology as a record."""
         record = metadata_pb2.Topology(
             topic=str(self.topic),
-            incarnation=self.incarnation,
+            instance_id=self.instance_id,
             next_segment=self.next_segment,
             backend=self.backend,
             state=_TOPIC_STATES[self.state],
@@ -383,7 +383,7 @@ class Topology:
         )
         return cls(
             topic,
-            record.incarnation,
+            record.instance_id,
             segments,
             record.next_segment,
             record.backend,
@@ -403,13 +403,13 @@ class Topology:
         """
         if not 1 <= segments <= MAX_SEGMENTS:
             raise OptionError(f"expected 1 to {MAX_SEGMENTS} segments, found {segments}")
-        incarnation = secrets.token_hex(4)
+        instance_id = secrets.token_hex(4)
         bounds = [HASH_SPACE * i // segments for i in range(segments + 1)]
         laid = tuple(
-            Segment(segment_ref(topic, incarnation, lo, hi - 1, number), lo, hi - 1)
+            Segment(segment_ref(topic, instance_id, lo, hi - 1, number), lo, hi - 1)
             for number, (lo, hi) in enumerate(pairwise(bounds))
         )
-        return cls(topic, incarnation, laid, segments, backend)
+        return cls(topic, instance_id, laid, segments, backend)
 
     @classmethod
     def plan_adoption(
@@ -425,7 +425,7 @@ class Topology:
         laid = cls.plan(topic, segments, backend)
         parents = [
             replace(
-                segment_ref(topic, laid.incarnation, 0, HASH_SPACE - 1, number), log_name=log_name
+                segment_ref(topic, laid.instance_id, 0, HASH_SPACE - 1, number), log_name=log_name
             )
             for number, log_name in enumerate(logs)
         ]
@@ -433,7 +433,7 @@ class Topology:
         change = secrets.token_hex(8)
         children = [
             Segment(
-                segment_ref(topic, laid.incarnation, s.hash_start, s.hash_end, len(logs) + number),
+                segment_ref(topic, laid.instance_id, s.hash_start, s.hash_end, len(logs) + number),
                 s.hash_start,
                 s.hash_end,
                 SegmentState.PLANNED,
@@ -467,14 +467,14 @@ def _refuse_changing(topology: Topology, parent: Segment) -> None:
 
 
 def segment_ref(
-    topic: TopicName, incarnation: str, start: int, end: int, number: int
+    topic: TopicName, instance_id: str, start: int, end: int, number: int
 ) -> SegmentRef:
     """Name a segment. Ids are never used twice, also when a topic is deleted and made again."""
     descriptor = f"{start:04x}-{end:04x}-{number}"
     return SegmentRef(
-        id=f"{topic.path}/{incarnation}/{descriptor}",
+        id=f"{topic.path}/{instance_id}/{descriptor}",
         topic=str(topic),
-        log_name=f"persistent://{topic.path}--{incarnation}--{descriptor}",
+        log_name=f"persistent://{topic.path}--{instance_id}--{descriptor}",
     )
 
 
@@ -549,12 +549,12 @@ class Router:
         Where the round of rows without a key begins; tasks begin at different segments.
     """
 
-    def __init__(self, topology: Topology, turn: int = 0) -> None:
+    def __init__(self, topology: Topology, round_start: int = 0) -> None:
         self.segments: Sequence[Segment] = topology.active
         if not self.segments:
             raise OptionError(f"topic {topology.topic} has no active segment")
         self._ends = np.array([s.hash_end for s in self.segments], dtype=np.int64)
-        self._turn = turn
+        self._round_start = round_start
 
     def route(self, keys: pa.Array | None, rows: int) -> npt.NDArray[np.int64]:
         """Return the index of each row's segment.
@@ -583,10 +583,10 @@ class Router:
 
     def _round(self, rows: int) -> npt.NDArray[np.int64]:
         count = len(self.segments)
-        start = self._turn
+        start = self._round_start
         if rows < count:
-            self._turn += rows
+            self._round_start += rows
             return (start + np.arange(rows, dtype=np.int64)) % count
         # One run of rows for each segment rather than single ones: entries stay large.
-        self._turn += 1
+        self._round_start += 1
         return (start + np.arange(rows, dtype=np.int64) * count // rows) % count

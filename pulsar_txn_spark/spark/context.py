@@ -38,8 +38,8 @@ def freeze_loaded_modules(kind: str) -> None:
 
 def flush_counters_if_overdue(run: Runtime) -> None:
     """Flush this worker's counters, if no commit has done so for a while."""
-    if run.store.tally.overdue:
-        run.store.deliver_tally()
+    if run.store.counters.overdue:
+        run.store.flush_counters()
 
 
 def unique_execution_id(execution_id: str, driver: str) -> str:

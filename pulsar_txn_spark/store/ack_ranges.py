@@ -115,17 +115,17 @@ def in_order(intervals: Iterable[AckInterval]) -> list[AckInterval]:
     ValueError
         If one of them is empty, or two overlap.
     """
-    found = sorted(set(intervals))
-    for interval in found:
+    ordered = sorted(set(intervals))
+    for interval in ordered:
         if interval.end <= interval.start:
             raise ValueError(f"expected an interval (start, end] with start < end: {interval}")
-    for one, other in pairwise(found):
-        if other.start < one.end:
-            raise ValueError(f"the intervals {one} and {other} of one acknowledgement overlap")
-    return found
+    for left, right in pairwise(ordered):
+        if right.start < left.end:
+            raise ValueError(f"the intervals {left} and {right} of one acknowledgement overlap")
+    return ordered
 
 
-class HeldRange(NamedTuple):
+class AckedRange(NamedTuple):
     """A range that was acknowledged: for good, or by the transaction that holds it."""
 
     interval: AckInterval
@@ -148,13 +148,13 @@ class SubscriptionState:
     """
 
     cursor: MessagePosition
-    generation: int
-    ranges: tuple[HeldRange, ...] = ()
+    cursor_version: int
+    ranges: tuple[AckedRange, ...] = ()
     _ends: tuple[MessagePosition, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index the ranges."""
-        object.__setattr__(self, "_ends", tuple(held.interval.end for held in self.ranges))
+        object.__setattr__(self, "_ends", tuple(acked.interval.end for acked in self.ranges))
 
     def holder_of(self, message: MessagePosition) -> str | None:
         """Return who holds a message; None if nobody does, empty if it is DELETED."""
@@ -179,13 +179,13 @@ class SubscriptionState:
     @property
     def deleted(self) -> tuple[AckInterval, ...]:
         """What is acknowledged for good behind the cursor."""
-        return tuple(held.interval for held in self.ranges if not held.holder)
+        return tuple(acked.interval for acked in self.ranges if not acked.holder)
 
     @property
     def pending(self) -> dict[str, list[AckInterval]]:
         """What each transaction (its key) holds."""
-        found: dict[str, list[AckInterval]] = {}
-        for held in self.ranges:
-            if held.holder:
-                found.setdefault(held.holder, []).append(held.interval)
-        return found
+        by_transaction: dict[str, list[AckInterval]] = {}
+        for acked in self.ranges:
+            if acked.holder:
+                by_transaction.setdefault(acked.holder, []).append(acked.interval)
+        return by_transaction

@@ -38,8 +38,8 @@ class Winner(_message.Message):
     def __init__(self, segment: _Optional[str] = ..., writer: _Optional[str] = ..., bound: _Optional[_Union[Position, _Mapping]] = ..., last: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("winners", "witnesses", "cause", "messages", "bytes", "digest", "evidence", "histories")
-    class WitnessesEntry(_message.Message):
+    __slots__ = ("winners", "last_seen", "cause", "messages", "bytes", "digest", "evidence", "histories")
+    class LastSeenEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -54,7 +54,7 @@ class Outcome(_message.Message):
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     WINNERS_FIELD_NUMBER: _ClassVar[int]
-    WITNESSES_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -62,14 +62,14 @@ class Outcome(_message.Message):
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     HISTORIES_FIELD_NUMBER: _ClassVar[int]
     winners: _containers.RepeatedCompositeFieldContainer[Winner]
-    witnesses: _containers.ScalarMap[str, int]
+    last_seen: _containers.ScalarMap[str, int]
     cause: str
     messages: int
     bytes: int
     digest: bytes
     evidence: Evidence
     histories: _containers.ScalarMap[str, str]
-    def __init__(self, winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., witnesses: _Optional[_Mapping[str, int]] = ..., cause: _Optional[str] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[bytes] = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., histories: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., last_seen: _Optional[_Mapping[str, int]] = ..., cause: _Optional[str] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., digest: _Optional[bytes] = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., histories: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Evidence(_message.Message):
     __slots__ = ("planned", "rows", "fingerprint", "foreign", "plans")
@@ -215,7 +215,7 @@ class Segment(_message.Message):
     def __init__(self, id: _Optional[str] = ..., log_name: _Optional[str] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., children: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[Segment.State, str]] = ..., sealed_at: _Optional[_Union[Position, _Mapping]] = ..., change: _Optional[str] = ..., adopted: bool = ..., erased: bool = ...) -> None: ...
 
 class Topology(_message.Message):
-    __slots__ = ("topic", "incarnation", "segments", "next_segment", "backend", "state", "created_by")
+    __slots__ = ("topic", "instance_id", "segments", "next_segment", "backend", "state", "created_by")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         LIVE: _ClassVar[Topology.State]
@@ -225,38 +225,38 @@ class Topology(_message.Message):
     CREATING: Topology.State
     DELETING: Topology.State
     TOPIC_FIELD_NUMBER: _ClassVar[int]
-    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEGMENT_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    incarnation: str
+    instance_id: str
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     next_segment: int
     backend: str
     state: Topology.State
     created_by: str
-    def __init__(self, topic: _Optional[str] = ..., incarnation: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., next_segment: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[_Union[Topology.State, str]] = ..., created_by: _Optional[str] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., instance_id: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., next_segment: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[_Union[Topology.State, str]] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("source", "subscription", "run_id", "ranges", "incarnation")
+    __slots__ = ("source", "subscription", "run_id", "ranges", "source_epoch")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
-    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     source: str
     subscription: str
     run_id: str
     ranges: _containers.RepeatedCompositeFieldContainer[Range]
-    incarnation: int
-    def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., run_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    source_epoch: int
+    def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., run_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., source_epoch: _Optional[int] = ...) -> None: ...
 
 class TaskWrite(_message.Message):
-    __slots__ = ("partition", "txn_id", "winners", "messages", "bytes", "tally", "round_trips", "rows", "fingerprint", "before")
-    class TallyEntry(_message.Message):
+    __slots__ = ("partition", "txn_id", "winners", "messages", "bytes", "counters", "round_trips", "rows", "fingerprint", "before")
+    class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -268,7 +268,7 @@ class TaskWrite(_message.Message):
     WINNERS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
-    TALLY_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIPS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -278,12 +278,12 @@ class TaskWrite(_message.Message):
     winners: _containers.RepeatedCompositeFieldContainer[Winner]
     messages: int
     bytes: int
-    tally: _containers.ScalarMap[str, int]
+    counters: _containers.ScalarMap[str, int]
     round_trips: int
     rows: int
     fingerprint: int
     before: EarlierBatch
-    def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., tally: _Optional[_Mapping[str, int]] = ..., round_trips: _Optional[int] = ..., rows: _Optional[int] = ..., fingerprint: _Optional[int] = ..., before: _Optional[_Union[EarlierBatch, _Mapping]] = ...) -> None: ...
+    def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., round_trips: _Optional[int] = ..., rows: _Optional[int] = ..., fingerprint: _Optional[int] = ..., before: _Optional[_Union[EarlierBatch, _Mapping]] = ...) -> None: ...
 
 class StagedWrite(_message.Message):
     __slots__ = ("tasks", "txn_id", "replay", "query", "run_id")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from pulsar_txn_spark.metrics import Tally
+from pulsar_txn_spark.metrics import Counters
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_ranges import AckInterval, SubscriptionState
@@ -35,10 +35,10 @@ from pulsar_txn_spark.store.records import (
     PinAnswer,
     PointerRead,
     RawOps,
+    RetainedPositions,
     Seen,
     SegmentAnswer,
     SegmentDecision,
-    SegmentHolds,
     SinkEntry,
     StageAnswer,
     StoreIdentity,
@@ -93,12 +93,12 @@ class TopicStore(Protocol):
         record: bytes,
         step: Step | None = None,
         *,
-        incarnation: str = "",
+        instance_id: str = "",
         deleting: bool = False,
     ) -> int | None:
         """Replace version `expected`; return the new version, None on a conflict.
 
-        No version comes twice, also when the topic is deleted and created again. `incarnation` is
+        No version comes twice, also when the topic is deleted and created again. `instance_id` is
         noted beside the record ('' = as it is). From a record that is `deleting` on, the topic has
         no properties any more.
         """
@@ -113,15 +113,15 @@ class TopicStore(Protocol):
         ...
 
     def change_property(
-        self, topic: str, name: str, value: str | None, *, incarnation: str = ""
+        self, topic: str, name: str, value: str | None, *, instance_id: str = ""
     ) -> Answer:
         """Set a property of a topic, or remove it.
 
-        ABSENT without such a topic or property, CONFLICT if the topic is another incarnation.
+        ABSENT without such a topic or property, CONFLICT if the topic is another instance.
         """
         ...
 
-    def lease(self, topic: str, owner: str, for_ms: int, *, incarnation: str = "") -> Answer:
+    def lease(self, topic: str, owner: str, for_ms: int, *, instance_id: str = "") -> Answer:
         """Keep others from looking after a topic for a while (``topic_lease.lua``)."""
         ...
 
@@ -145,7 +145,7 @@ class MetaStore(Protocol):
         """Take a topic out of the catalogue, unless it was added again since it had that stamp."""
         ...
 
-    def next_source_incarnation(self) -> int:
+    def next_source_epoch(self) -> int:
         """Count one start of a source."""
         ...
 
@@ -342,7 +342,7 @@ class SegmentStore(Protocol):
         """
         ...
 
-    def through(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
+    def is_materialized(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
         """Tell for each segment whether it has carried a transaction's decision out."""
         ...
 
@@ -350,7 +350,7 @@ class SegmentStore(Protocol):
         """Note an acknowledged position of a write outside of transactions."""
         ...
 
-    def holds(self, segments: Sequence[str]) -> list[SegmentHolds]:
+    def retained(self, segments: Sequence[str]) -> list[RetainedPositions]:
         """Read of each segment who still needs what of it."""
         ...
 
@@ -362,7 +362,7 @@ class SegmentStore(Protocol):
         """Let nothing be registered in a segment any more (``seg_retire.lua``)."""
         ...
 
-    def shut(self, segments: Sequence[str]) -> set[TxnId]:
+    def fence(self, segments: Sequence[str]) -> set[TxnId]:
         """Let nothing be registered any more in segments whose topic is being deleted.
 
         Returns the transactions that have a pin there.
@@ -382,8 +382,8 @@ class SubscriptionStore(Protocol):
         segment: str,
         subscription: str,
         query: str,
-        planted: str = "",
-        source_incarnation: int = 0,
+        query_start: str = "",
+        source_epoch: int = 0,
     ) -> Answer:
         """Let a subscription stand before a segment's first entry (``cursor_inherit.lua``)."""
         ...
@@ -411,7 +411,7 @@ class SubscriptionStore(Protocol):
         segment: str,
         subscription: str,
         query: str,
-        source_incarnation: int,
+        source_epoch: int,
         start: Position,
     ) -> CursorAnswer:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
@@ -421,7 +421,7 @@ class SubscriptionStore(Protocol):
         self,
         subscription: str,
         query: str,
-        source_incarnation: int,
+        source_epoch: int,
         starts: Mapping[str, Position],
         *,
         asks_only: bool = False,
@@ -432,10 +432,10 @@ class SubscriptionStore(Protocol):
         """
         ...
 
-    def plant_cursors(
-        self, subscription: str, starts: Mapping[str, CursorStart], planted: str = ""
+    def create_cursors(
+        self, subscription: str, starts: Mapping[str, CursorStart], query_start: str = ""
     ) -> list[CursorAnswer]:
-        """Let a subscription exist where it has no cursor, in this order (``cursor_plant.lua``)."""
+        """Create the cursors that are absent, in this order (``cursor_create.lua``)."""
         ...
 
     def reset_cursor(
@@ -444,7 +444,7 @@ class SubscriptionStore(Protocol):
         subscription: str,
         to: CursorStart | None,
         seen: Cursor | None,
-        source_incarnation: int = 0,
+        source_epoch: int = 0,
     ) -> CursorAnswer:
         """Put a cursor elsewhere, owned by nobody, unless it has changed (``cursor_reset.lua``)."""
         ...
@@ -534,7 +534,7 @@ class MetadataStore(Protocol):
         ...
 
     @property
-    def tally(self) -> Tally:
+    def counters(self) -> Counters:
         """What this process has counted and not delivered to the store yet."""
         ...
 
@@ -542,7 +542,7 @@ class MetadataStore(Protocol):
         """Return the newest state of a tag that this process has seen."""
         ...
 
-    def bear_witness(self, states: Mapping[str, Seen]) -> None:
+    def raise_last_seen(self, states: Mapping[str, Seen]) -> None:
         """Refuse from now on any tag whose past lacks a state that others have seen of it."""
         ...
 
@@ -595,6 +595,6 @@ class MetadataStore(Protocol):
         """What a query's sinks and sources have begun: the tag ``{query:<id>}``."""
         ...
 
-    def deliver_tally(self) -> None:
+    def flush_counters(self) -> None:
         """Add the tally to the counts in the store; without a reply what is in it is dropped."""
         ...

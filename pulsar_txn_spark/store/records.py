@@ -103,10 +103,10 @@ class TxnId(NamedTuple):
             If the text is not of that form.
         """
         tc, _, counter = key.partition(":")
-        found = cls(int(tc), int(counter))
-        if not 0 <= found.tc < 1 << _TC_BITS:
-            raise ValueError(f"expected a TC id of {_TC_BITS} bits, found {found.tc}")
-        return found
+        txn = cls(int(tc), int(counter))
+        if not 0 <= txn.tc < 1 << _TC_BITS:
+            raise ValueError(f"expected a TC id of {_TC_BITS} bits, found {txn.tc}")
+        return txn
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class StoreIdentity:
     """Which store this is: uuid, epoch (raised by whoever restores it), number of TC shards."""
 
     uuid: str
-    epoch: str
+    store_epoch: str
     coordinators: int
 
 
@@ -220,7 +220,7 @@ class CursorAnswer(Answer):
         Whether a claim changed anything, or would.
     owner : str
         Whose the subscription is: of OWNED.
-    incarnation : int
+    source_epoch : int
         The newest source or consumer: of FENCED.
     holder : TxnId or None
         The transaction in the way: of PENDING.
@@ -229,7 +229,7 @@ class CursorAnswer(Answer):
     position: MessagePosition | None = None
     claims: bool = False
     owner: str = ""
-    incarnation: int = 0
+    source_epoch: int = 0
     holder: TxnId | None = None
 
 
@@ -358,22 +358,22 @@ class Cursor:
     """A subscription's position in a segment, and who moved it there.
 
     ``taken`` counts the messages of the next entry that are acknowledged as well (0 unless single
-    messages of batches are acknowledged). ``incarnation`` is that of the source or consumer that
+    messages of batches are acknowledged). ``source_epoch`` is that of the source or consumer that
     claimed it last. ``released`` is up to where nobody will ask again: a replay by Spark may read
-    what lies between it and ``position`` once more. ``planted`` is where the query that made it
+    what lies between it and ``position`` once more. ``query_start`` is where the query that made it
     started (``<start>|<next segment>``), empty if none is known or the cursor was reset since.
     """
 
     position: Position
     query: str
-    generation: int
+    cursor_version: int
     txn: str
     sink: str
     batch: str
     taken: int = 0
-    incarnation: int = field(default=0, compare=False)
+    source_epoch: int = field(default=0, compare=False)
     released: Position = EARLIEST
-    planted: str = field(default="", compare=False)
+    query_start: str = field(default="", compare=False)
 
     @property
     def acknowledged(self) -> MessagePosition:
@@ -400,7 +400,7 @@ class CursorStart:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentHolds:
+class RetainedPositions:
     """Who still needs what of a segment, read in one step.
 
     Parameters
@@ -411,16 +411,16 @@ class SegmentHolds:
         Subscription → up to where nobody will ask for it again.
     queries : mapping of str to str
         Subscription → the query that it belongs to, empty if none.
-    planted : mapping of str to str
+    query_start : mapping of str to str
         Subscription → where its query started, as in :class:`Cursor`.
     sources : mapping of str to int
-        Subscription → incarnation of the source that has claimed it, or number of its reset.
+        Subscription → epoch of the source that has claimed it, or number of its reset.
     """
 
     retired: bool
     released: Mapping[str, Position]
     queries: Mapping[str, str]
-    planted: Mapping[str, str] = field(default_factory=dict)
+    query_start: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -473,7 +473,7 @@ class TcState:
     open: int
     oldest_open: tuple[TxnId, int] | None
     decided: int
-    undone: tuple[tuple[TxnId, int], ...]
+    unmaterialized: tuple[tuple[TxnId, int], ...]
     counts: Mapping[str, int]
 
 
@@ -501,7 +501,7 @@ class AckRequest:
     segment: str
     subscription: str
     query: str
-    source_incarnation: int
+    source_epoch: int
     start: Position
     end: Position
     sink: str
@@ -517,14 +517,14 @@ class SubscriptionRef:
     segment, subscription : str
     owner : str
         A query's id, or the constant of clients.
-    incarnation : int
+    source_epoch : int
         Rises with every consumer; of several with one owner the highest is alive.
     """
 
     segment: str
     subscription: str
     owner: str
-    incarnation: int = 0
+    source_epoch: int = 0
 
     def __str__(self) -> str:
         return f"subscription {self.subscription!r} of segment {self.segment}"

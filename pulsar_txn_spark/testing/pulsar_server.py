@@ -107,13 +107,13 @@ class Release:
     @property
     def number(self) -> tuple[int, int]:
         """Return the major and the minor number."""
-        found = re.match(r"(\d+)\.(\d+)\.", self.version)
-        if found is None:
+        match = re.match(r"(\d+)\.(\d+)\.", self.version)
+        if match is None:
             raise PulsarServerError(
                 f"--version: expected a release of Pulsar such as {DEFAULT_VERSION}, found "
                 f"{self.version!r}"
             )
-        return int(found[1]), int(found[2])
+        return int(match[1]), int(match[2])
 
     @property
     def bom(self) -> tuple[str, str, str] | None:
@@ -330,9 +330,9 @@ def free_ports(count: int) -> list[int]:
     """Return ports of the loopback address that nobody listens on just now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((_HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
+        for sock in sockets:
+            sock.bind((_HOST, 0))
+        return [sock.getsockname()[1] for sock in sockets]
 
 
 class PulsarServer:
@@ -482,7 +482,7 @@ class PulsarServer:
             arguments += ["--bookkeeper-port", str(bookie_port)]
         # An argument file: a class path of 317 jars makes every list of processes unreadable.
         quoted = (argument.replace("\\", "\\\\").replace('"', '\\"') for argument in arguments)
-        (self._folder / "java.args").write_text("".join(f'"{one}"\n' for one in quoted))
+        (self._folder / "java.args").write_text("".join(f'"{argument}"\n' for argument in quoted))
         self._command = [java, f"@{self._folder / 'java.args'}"]
 
     def _launch(self) -> None:

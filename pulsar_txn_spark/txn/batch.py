@@ -552,7 +552,7 @@ class BatchTransactions:
             _require_whole(attempt, slot)
         tasks = [task for slot in slots for task in slot]
         for task in tasks:
-            self._store.tally.add(task.tally)
+            self._store.counters.add(task.counters)
         plans = self._plans(attempt.key, run_id)
         evidence = None
         if attempt.key.streaming:

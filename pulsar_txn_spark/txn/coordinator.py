@@ -93,7 +93,7 @@ class TransactionCoordinator:
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
-        self.ops = OpLog(store, require_open, OpLogCounts(store.tally))
+        self.ops = OpLog(store, require_open, OpLogCounts(store.counters))
 
     def shard(self, nonce: str) -> int:
         """Return the TC id that a nonce's transaction belongs to."""
@@ -393,7 +393,7 @@ class TransactionCoordinator:
 
     # -- carrying it out ---------------------------------------------------------------------
 
-    def materialize(self, header: TxnHeader, *, again: bool = False) -> None:
+    def materialize(self, header: TxnHeader, *, repeat: bool = False) -> None:
         """Carry a decision out everywhere: segment by segment, each in one step (INV-3).
 
         The header must have been read after the decision, so that its intents are all there are.
@@ -403,10 +403,10 @@ class TransactionCoordinator:
             raise StoreCorruptError(
                 f"transaction {header.txn} is not decided: nothing to carry out"
             )
-        if header.materialized and not again:
+        if header.materialized and not repeat:
             return
         outcome = Outcome.FromString(header.outcome)
-        self.store.bear_witness(noted_in(outcome))
+        self.store.raise_last_seen(noted_in(outcome))
         participants = Participants.of(header.intents)
         committed = header.state is TxnState.COMMITTED
         won = {(w.segment, w.writer): w for w in outcome.winners} if committed else {}
@@ -487,7 +487,7 @@ class TransactionCoordinator:
                     continue  # its owner came back with a heartbeat in between
             else:
                 # The flag says that all is done; whoever is still held proves that it is not.
-                self.materialize(header, again=True)
+                self.materialize(header, repeat=True)
             helped = True
         return helped
 
@@ -521,7 +521,7 @@ def _same_decision(decided: bytes, requested: bytes) -> bool:
     """
     outcomes = [Outcome.FromString(decided), Outcome.FromString(requested)]
     for outcome in outcomes:
-        outcome.ClearField("witnesses")
+        outcome.ClearField("last_seen")
         outcome.ClearField("histories")
     return bool(outcomes[0] == outcomes[1])
 

@@ -33,7 +33,7 @@ class StuckParticipant:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldHeader:
+class RetainedHeader:
     """An aborted header that stays: its attempt never wrote the pointer, and may yet (INV-6)."""
 
     txn: TxnId
@@ -59,13 +59,13 @@ def stuck_participants(
     """
     participants: list[StuckParticipant] = []
     for state in states:
-        due = [(txn, at) for txn, at in state.undone if at + after_ms <= state.now_ms]
+        due = [(txn, at) for txn, at in state.unmaterialized if at + after_ms <= state.now_ms]
         for txn, at in due[:_FOLLOWED_UP]:
             header = store.transactions.read(txn)
             if header is None or header.materialized:
                 continue
             segments = Participants.of(header.intents).segments
-            materialized = store.segments.through(txn, segments) if segments else []
+            materialized = store.segments.is_materialized(txn, segments) if segments else []
             participants += [
                 StuckParticipant(txn, segment, state.now_ms - at)
                 for segment, done in zip(segments, materialized, strict=True)
@@ -74,13 +74,15 @@ def stuck_participants(
     return sorted(participants, key=lambda participant: -participant.decided_ms_ago)[:_MOST_TOLD]
 
 
-def held_by_pointers(store: MetadataStore, after_ms: int = LEFT_AFTER_MS) -> list[HeldHeader]:
+def retained_by_pointers(
+    store: MetadataStore, after_ms: int = LEFT_AFTER_MS
+) -> list[RetainedHeader]:
     """Find aborted headers that no sweep may remove, because a pointer may still come to name them.
 
     Their attempts died between the header and the pointer, and their queries never came back. At
     most 20 aborted headers of each TC are looked into, of the 500 oldest that are due.
     """
-    headers: list[HeldHeader] = []
+    headers: list[RetainedHeader] = []
     for tc in range(store.identity.coordinators):
         below, now_ms = store.transactions.lowest_open(tc)
         due = store.transactions.list_due(
@@ -98,5 +100,5 @@ def held_by_pointers(store: MetadataStore, after_ms: int = LEFT_AFTER_MS) -> lis
             pointer = Pointer.FromString(own) if own else None
             named = pointer is not None and pointer.txn_id == header.txn.key
             if not named and not moved_on(pointer, header):
-                headers.append(HeldHeader(header.txn, sink, query))
+                headers.append(RetainedHeader(header.txn, sink, query))
     return headers

@@ -65,7 +65,7 @@ class ReadPlan:
     ----------
     source : str
         Unique to one start of the source.
-    incarnation : int
+    source_epoch : int
         Rises with every start of any source; of several on one subscription the highest is alive.
     subscription : str
         Empty if the source acknowledges nothing.
@@ -75,7 +75,7 @@ class ReadPlan:
     """
 
     source: str
-    incarnation: int
+    source_epoch: int
     subscription: str
     run_id: str
     ranges: tuple[PlannedRange, ...]
@@ -86,7 +86,7 @@ class ReadPlan:
             source=self.source,
             subscription=self.subscription,
             run_id=self.run_id,
-            incarnation=self.incarnation,
+            source_epoch=self.source_epoch,
         )
         for item in self.ranges:
             plan.ranges.add(
@@ -102,7 +102,7 @@ class ReadPlan:
             PlannedRange(item.segment, as_position(item.start), as_position(item.end))
             for item in plan.ranges
         )
-        return cls(plan.source, plan.incarnation, plan.subscription, plan.run_id, ranges)
+        return cls(plan.source, plan.source_epoch, plan.subscription, plan.run_id, ranges)
 
     @property
     def content(self) -> str:
@@ -146,13 +146,13 @@ def acknowledgements(
 ) -> list[AckRequest]:
     """Return what plans acknowledge: each segment of a subscription once, by its newest source."""
     newest: dict[tuple[str, str], AckRequest] = {}
-    for plan in sorted(plans, key=lambda p: p.incarnation):
+    for plan in sorted(plans, key=lambda p: p.source_epoch):
         for item in plan.ranges if plan.subscription else ():
             newest[plan.subscription, item.segment] = AckRequest(
                 segment=item.segment,
                 subscription=plan.subscription,
                 query=query,
-                source_incarnation=plan.incarnation,
+                source_epoch=plan.source_epoch,
                 start=item.start,
                 end=item.end,
                 sink=sink,
@@ -220,7 +220,7 @@ class MetadataPendingAckStore:
             if answer.code is Code.UNCLAIMED:
                 # The task that reads this segment never ran (Spark did not need its rows).
                 claim = self._store.subscriptions.claim_cursor(
-                    ack.segment, ack.subscription, ack.query, ack.source_incarnation, ack.start
+                    ack.segment, ack.subscription, ack.query, ack.source_epoch, ack.start
                 )
                 require_claimed(ack.subscription, ack.query, claim)
             elif answer.code is Code.PENDING:
@@ -250,10 +250,10 @@ class MetadataPendingAckStore:
         AcknowledgementConflictError
             If it belongs to somebody else.
         FencedError
-            If a consumer of a higher incarnation has claimed it.
+            If a consumer with a higher source epoch has claimed it.
         """
         answer = self._store.subscriptions.claim_cursor(
-            where.segment, where.subscription, where.owner, where.incarnation, start
+            where.segment, where.subscription, where.owner, where.source_epoch, start
         )
         if answer.code is Code.DELETED:
             return False
@@ -426,11 +426,11 @@ class MetadataPendingAckStore:
     def _count_one(self, *parts: str) -> None:
         # A range of a segment is one record, and a step of its own.
         size = sum(map(len, parts))
-        count_acknowledgements(self._store.tally, 1, size, _INTERVALS_PER_STEP)
+        count_acknowledgements(self._store.counters, 1, size, _INTERVALS_PER_STEP)
 
     def _count(self, chunk: Sequence[AckInterval]) -> None:
         size = sum(len(i.start.padded()) + len(i.end.padded()) for i in chunk)
-        count_acknowledgements(self._store.tally, len(chunk), size, _INTERVALS_PER_STEP)
+        count_acknowledgements(self._store.counters, len(chunk), size, _INTERVALS_PER_STEP)
 
     def _ask(
         self,

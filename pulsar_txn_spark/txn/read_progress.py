@@ -78,7 +78,7 @@ class ReadProgress:
     def catch_up(
         self,
         subscription: str,
-        incarnation: int,
+        source_epoch: int,
         behind: Mapping[str, tuple[Cursor, Position]],
     ) -> None:
         """Move cursors to where Spark's commit log says that the query has read.
@@ -86,7 +86,7 @@ class ReadProgress:
         Parameters
         ----------
         subscription : str
-        incarnation : int
+        source_epoch : int
             That of the source.
         behind : mapping
             Segment → its cursor, which belongs to a query, and the position behind that.
@@ -105,7 +105,7 @@ class ReadProgress:
                     segment=segment,
                     subscription=subscription,
                     query=cursor.query,
-                    source_incarnation=incarnation,
+                    source_epoch=source_epoch,
                     start=cursor.position,
                     end=end,
                     sink=sink,

@@ -14,7 +14,7 @@ def note_segments(outcome: Outcome, store: MetadataStore, segments: Iterable[str
     for segment in sorted(set(segments)):
         tag = f"seg:{segment}"
         seen = store.seen(tag)
-        outcome.witnesses[tag] = seen.seq
+        outcome.last_seen[tag] = seen.seq
         if seen.history:
             outcome.histories[tag] = seen.history
 
@@ -22,5 +22,5 @@ def note_segments(outcome: Outcome, store: MetadataStore, segments: Iterable[str
 def noted_in(outcome: Outcome) -> dict[str, Seen]:
     """Return the states that a decision has seen, by tag."""
     return {
-        tag: Seen(seq, outcome.histories.get(tag, "")) for tag, seq in outcome.witnesses.items()
+        tag: Seen(seq, outcome.histories.get(tag, "")) for tag, seq in outcome.last_seen.items()
     }

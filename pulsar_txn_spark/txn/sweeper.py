@@ -102,7 +102,7 @@ class SegmentEnds:
     deleted: Position
 
 
-Chore = Callable[[SweepReport], None]
+MaintenanceTask = Callable[[SweepReport], None]
 """Something else that a sweep looks after; it adds to the report what it has done."""
 
 
@@ -128,14 +128,14 @@ class Sweeper:
         ends: Callable[[str], SegmentEnds | None],
         retention_ms: int = DEFAULT_RETENTION_MS,
         busy_s: float = DEFAULT_BUSY_S,
-        chores: Sequence[Chore] = (),
+        maintenance_tasks: Sequence[MaintenanceTask] = (),
     ) -> None:
         self._coordinator = coordinator
         self._store = coordinator.store
         self._ends = ends
         self._retention_ms = retention_ms
         self._busy_s = busy_s
-        self._chores = chores
+        self._maintenance_tasks = maintenance_tasks
         # Where in a TC's index to go on, so that headers that cannot go do not hide those behind.
         self._offsets: dict[int, int] = {}
 
@@ -150,9 +150,9 @@ class Sweeper:
                 break
         for tc in range(self._store.identity.coordinators):
             self._sweep_stages(tc, report)
-        for chore in self._chores:
-            chore(report)
-        self._store.deliver_tally()
+        for task in self._maintenance_tasks:
+            task(report)
+        self._store.flush_counters()
         return report
 
     def _sweep_stages(self, tc: int, report: SweepReport) -> None:
@@ -228,7 +228,7 @@ class Sweeper:
         free = []
         for header in due:
             try:
-                why = self._held_by(header, open_ends)
+                why = self._retained_by(header, open_ends)
             except _ONE_IS_BROKEN as error:
                 why = str(error)
             if why is None:
@@ -292,7 +292,7 @@ class Sweeper:
             report.dropped_removed += floor.removed
         return None
 
-    def _held_by(self, header: TxnHeader, open_ends: dict[str, str]) -> str | None:
+    def _retained_by(self, header: TxnHeader, open_ends: dict[str, str]) -> str | None:
         """Return who still needs a header, None if nobody does."""
         participants = Participants.of(header.intents)
         for segment in participants.segments:
@@ -358,7 +358,7 @@ class BackgroundSweeper:
         self._thread: threading.Thread | None = None
         self._next = time.monotonic() + interval_s
 
-    def nudge(self) -> None:
+    def trigger(self) -> None:
         """Start a sweep if it is time for one and none runs. Returns at once."""
         now = time.monotonic()
         if now < self._next or (self._thread is not None and self._thread.is_alive()):

@@ -45,7 +45,7 @@ class SegmentWatcher(Closing):
             while running:
                 for segment in watcher.wait(timeout_s=30):
                     ...  # MetadataTransactionBuffer.readable, then read
-                    watcher.held(segment, readable.blocked_by)
+                    watcher.blocked_by(segment, readable.blocked_by)
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class SegmentWatcher(Closing):
         self._topics: frozenset[str] = frozenset()
         self._due: set[str] = set()
         self._looked_at = 0.0
-        self._held: dict[str, frozenset[TxnId]] = {}
+        self._blocking: dict[str, frozenset[TxnId]] = {}
         self._coordinators: set[int] = set()
         if segments:
             self.follow(segments)
@@ -95,18 +95,18 @@ class SegmentWatcher(Closing):
         self._follow(wanted, self._coordinators)
         self._segments = wanted
         self._due = (self._due | new) & wanted.keys()
-        self._held = {key: txns for key, txns in self._held.items() if key in wanted}
+        self._blocking = {key: txns for key, txns in self._blocking.items() if key in wanted}
 
-    def held(self, segment: str, txns: Iterable[TxnId]) -> None:
+    def blocked_by(self, segment: str, txns: Iterable[TxnId]) -> None:
         """Say which transactions a segment's reader waits for; none = it is free.
 
         Their decisions wake it as well, also if whoever decided has died before carrying it out.
         """
         blocking = frozenset(txns)
         if not blocking:
-            self._held.pop(segment, None)
+            self._blocking.pop(segment, None)
             return
-        self._held[segment] = blocking
+        self._blocking[segment] = blocking
         coordinators = self._coordinators | {txn.tc for txn in blocking}
         if coordinators != self._coordinators:
             self._follow(self._segments, coordinators)
@@ -154,7 +154,7 @@ class SegmentWatcher(Closing):
         if any(f"topic:{topic}" in tags for topic in self._topics):
             return set(self._segments)
         concerned = {segment for segment in self._segments if f"seg:{segment}" in tags}
-        for segment, txns in self._held.items():
+        for segment, txns in self._blocking.items():
             if any(f"tc{txn.tc}" in tags for txn in txns):
                 concerned.add(segment)
         return concerned

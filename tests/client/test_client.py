@@ -404,7 +404,7 @@ def test_a_commit_bears_witness_of_the_segments_that_it_wrote_and_acknowledged(
     assert header is not None
     outcome = Outcome.FromString(header.outcome)
     [written] = service.run.topics.require(TopicName.parse(target)).active
-    assert set(outcome.witnesses) == {f"seg:{a.segment}", f"seg:{written.ref.id}"}
+    assert set(outcome.last_seen) == {f"seg:{a.segment}", f"seg:{written.ref.id}"}
     assert [(w.segment, w.HasField("bound")) for w in outcome.winners] == [(written.ref.id, False)]
     assert (outcome.messages, outcome.bytes > 0) == (1, True)
 
@@ -1238,7 +1238,7 @@ def test_what_others_hold_is_left_out_of_a_cumulative_acknowledgement() -> None:
         AckInterval(at(8), at(9)),
     ]
     assert claims.left_of(AckInterval(at(2), at(4)), two) == []
-    assert [claims.holds(at(number)) for number in (2, 3, 4, 5, 6)] == [
+    assert [claims.contains(at(number)) for number in (2, 3, 4, 5, 6)] == [
         False, True, True, False, True,
     ]  # fmt: skip
     claims.drop(one)

@@ -89,10 +89,10 @@ class Driver:
 
     def run(self) -> None:
         """Run all batches that Spark's commit log does not have."""
-        incarnation = self.store.meta.next_source_incarnation()
+        source_epoch = self.store.meta.next_source_epoch()
         for batch in range(BATCHES):
             if not (self.checkpoint / str(batch)).exists():
-                self.run_batch(batch, incarnation)
+                self.run_batch(batch, source_epoch)
 
     def nonce(self, batch: int) -> str:
         """Draw a nonce of the batch's coordinator.
@@ -103,7 +103,7 @@ class Driver:
         wanted = batch % self.store.identity.coordinators
         return next(n for n in iter(new_nonce, None) if self.coordinator.shard(n) == wanted)
 
-    def run_batch(self, batch: int, incarnation: int) -> None:
+    def run_batch(self, batch: int, source_epoch: int) -> None:
         if len(self.topics.require(TURNING).segments) < batch + 2:
             [segment] = self.topics.require(TURNING).active
             self.topics.changes.seal(TURNING, segment.descriptor)
@@ -112,10 +112,10 @@ class Driver:
         start, end = range_of(batch)
         # The reading task claims the subscription and registers what it reads.
         self.store.subscriptions.claim_cursor(
-            self.source.ref.id, SUBSCRIPTION, QUERY, incarnation, start
+            self.source.ref.id, SUBSCRIPTION, QUERY, source_epoch, start
         )
         ranges = (PlannedRange(self.source.ref.id, start, end),)
-        plan = ReadPlan(f"source-{incarnation}", incarnation, SUBSCRIPTION, self.run_id, ranges)
+        plan = ReadPlan(f"source-{source_epoch}", source_epoch, SUBSCRIPTION, self.run_id, ranges)
         self.store.queries.register_plan(QUERY, str(batch), plan.source, plan.serialize())
         rows = [value.upper() for value in self.read_input(batch)]
         attempt: Attempt | None = None

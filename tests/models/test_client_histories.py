@@ -46,7 +46,7 @@ class Life:
     def subscribe(self) -> None:
         """Take over from whatever consumer there was."""
         self.consumer = self.service.client.consumer(self.topic, "s")
-        self.dead |= {txn for txn, held in self.open.items() if held}
+        self.dead |= {txn for txn, locked in self.open.items() if locked}
         self.received, self.older, self.epoch = [], [], 0
 
     def send(self) -> None:
@@ -64,7 +64,7 @@ class Life:
         self.notice()
         value = text(message)
         assert value not in self.gone, "it was acknowledged for good"
-        holders = [txn for txn, held in self.open.items() if value in held]
+        holders = [txn for txn, locked in self.open.items() if value in locked]
         assert not set(holders) - self.dead, "an open transaction holds it"
         assert value not in map(text, self.received), "it came twice, with no reason to"
         key = value.split("-")[0]
@@ -102,7 +102,7 @@ class Life:
         message = self.random.choice(messages)
         txn = self.random.choice(list(self.open))
         wanted = covered(message)
-        living = [held for t, held in self.open.items() if t is not txn and t not in self.dead]
+        living = [locked for t, locked in self.open.items() if t is not txn and t not in self.dead]
         try:
             acknowledge(message, txn)
         except TransactionAbortedError:
@@ -112,7 +112,7 @@ class Life:
             self.end(txn)
         else:
             assert txn not in self.dead
-            assert not any(wanted & held for held in living), "two transactions hold it"
+            assert not any(wanted & locked for locked in living), "two transactions hold it"
             assert wanted, "all of it was acknowledged before"
             self.open[txn] |= wanted
 
@@ -121,8 +121,8 @@ class Life:
             return
         message = self.random.choice(self.received)
         self.consumer.acknowledge(message)
-        held = [txn for txn, values in self.open.items() if text(message) in values]
-        if not set(held) - self.dead:
+        locked = [txn for txn, values in self.open.items() if text(message) in values]
+        if not set(locked) - self.dead:
             self.gone.add(text(message))
 
     def commit(self) -> None:
@@ -169,8 +169,8 @@ class Life:
 
     def notice(self) -> None:
         """Note that the consumer went back to its cursor, if it did."""
-        if self.consumer._epoch != self.epoch:
-            self.epoch = self.consumer._epoch
+        if self.consumer._redelivery_epoch != self.epoch:
+            self.epoch = self.consumer._redelivery_epoch
             self.older += self.received
             self.received = []
 

@@ -184,29 +184,29 @@ class Model:
     def driver(self, process: Process) -> None:
         self.runs += 1
         world, run_id = process.world, f"run-{self.runs}"
-        incarnation = world.store.meta.next_source_incarnation()
+        source_epoch = world.store.meta.next_source_epoch()
         batch = self.commit_log + 1
         replays = 0.2 if self.code == self.names else 0.6  # after a crash, code is changed in haste
         if self.scheduler.chaos and batch and self.random.random() < replays:
             batch -= 1  # its last entry was lost: the batch is replayed, or fenced by a later one
         while batch < BATCHES:
-            self.micro_batch(process, batch, run_id, incarnation)
+            self.micro_batch(process, batch, run_id, source_epoch)
             process.wait("writes its commit log")
             self.commit_log = max(self.commit_log, batch)
             batch += 1
 
-    def micro_batch(self, process: Process, batch: int, run_id: str, incarnation: int) -> None:
+    def micro_batch(self, process: Process, batch: int, run_id: str, source_epoch: int) -> None:
         world = process.world
         start, end = Position(1, batch - 1) if batch else EARLIEST, Position(1, batch)
         if self.subscribed:
-            self.note_progress(world, incarnation, start)
+            self.note_progress(world, source_epoch, start)
             claim = world.store.subscriptions.claim_cursor(
-                INPUT, SUBSCRIPTION, QUERY, incarnation, start
+                INPUT, SUBSCRIPTION, QUERY, source_epoch, start
             )
             require_claimed(SUBSCRIPTION, QUERY, claim)
         ranges = (PlannedRange(INPUT, start, end),)
         subscription = SUBSCRIPTION if self.subscribed else ""
-        plan = ReadPlan(run_id, incarnation, subscription, run_id, ranges)
+        plan = ReadPlan(run_id, source_epoch, subscription, run_id, ranges)
         world.store.queries.register_plan(QUERY, str(batch), run_id, plan.serialize())
         for sink in self.siblings:
             key = BatchKey(self.code[sink], QUERY, batch)
@@ -214,12 +214,12 @@ class Model:
         if batch in self.plain:
             self.write_plainly(process, BatchKey(self.code[PLAIN], QUERY, batch), run_id)
 
-    def note_progress(self, world: World, incarnation: int, start: Position) -> None:
+    def note_progress(self, world: World, source_epoch: int, start: Position) -> None:
         """Do what Spark does before a batch: tell the source that the one before is done."""
         [cursor] = world.store.subscriptions.read_cursors([INPUT], SUBSCRIPTION)
         if cursor is not None and cursor.position < start:
             progress = ReadProgress(world.coordinator, TIMEOUT_MS)
-            progress.catch_up(SUBSCRIPTION, incarnation, {INPUT: (cursor, start)})
+            progress.catch_up(SUBSCRIPTION, source_epoch, {INPUT: (cursor, start)})
 
     def write_batch(
         self, process: Process, key: BatchKey, run_id: str, rules: SinkRules, *, acknowledge: bool
@@ -422,7 +422,7 @@ class Model:
             header = process.world.store.transactions.read(self.random.choice(known))
             if header is not None and header.state is not TxnState.OPEN:
                 process.wait("sleeps")
-                process.world.coordinator.materialize(header, again=True)
+                process.world.coordinator.materialize(header, repeat=True)
 
     def sweeper(self, process: Process) -> None:
         def ends(segment: str) -> SegmentEnds:

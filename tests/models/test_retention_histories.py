@@ -98,7 +98,7 @@ class Query:
             partition.segment.id,
             self.name,
             self.name,
-            partition.plan.incarnation,
+            partition.plan.source_epoch,
             partition.start,
         )
         assert answer.code is Code.OK, answer
@@ -122,7 +122,7 @@ class Query:
                 p.segment.id,
                 self.name,
                 self.name,
-                p.plan.incarnation,
+                p.plan.source_epoch,
                 p.start,
                 p.end,
                 "s",

@@ -49,7 +49,7 @@ STEPS = 40
 HISTORIES = int(os.environ.get("HISTORIES", "10"))
 KEYS, MOST_SEGMENTS, MOST_QUERIES = 5, 4, 3
 BESIDE = (
-    "plant_cursors",
+    "create_cursors",
     "claim_cursor",
     "claim_cursors",
     "reset_cursor",
@@ -267,7 +267,7 @@ class History:
         found: set[int] = set()
         for topic in TOPICS:
             for segment in self.run.topics.require(topic).readable:
-                if self.run.store.segments.holds([segment.ref.id])[0].retired:
+                if self.run.store.segments.retained([segment.ref.id])[0].retired:
                     continue  # gone, although its log may be there for a moment
                 for batch in self.run.log.read(
                     segment.ref,

@@ -52,7 +52,7 @@ TOPICS = [TopicName.parse("lives"), TopicName.parse("lives"), TopicName.parse("o
 NAPS = {
     **dict.fromkeys(("catalog_remove", "txn_end", "log append", "log flush"), 0.5),
     **dict.fromkeys(("topology_cas", "catalog_add", "topic_property"), 0.2),
-    **dict.fromkeys(("seg_shut", "seg_pin", "topic_lease", "log create", "log delete"), 0.1),
+    **dict.fromkeys(("seg_fence", "seg_pin", "topic_lease", "log create", "log delete"), 0.1),
 }
 """How often a process falls asleep before these: a deletion has many steps, and must get on."""
 
@@ -149,7 +149,7 @@ class LifeReader(Reader):
         self.life = run.topics.require(topic)
 
     def topology(self) -> Topology:
-        self.life = self._run.topics.lives.again(self.life, "it was read")
+        self.life = self._run.topics.lifecycle.reread(self.life, "it was read")
         return self.life
 
 
@@ -162,7 +162,7 @@ class TopicHistory:
     actions: int = 6
     committed: set[TxnId] = field(default_factory=set)
     rows: dict[tuple[TxnId, str], list[int]] = field(default_factory=lambda: defaultdict(list))
-    lives: dict[tuple[TxnId, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    lifecycle: dict[tuple[TxnId, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     owner: dict[int, TxnId] = field(default_factory=dict)
     current: dict[str, str] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
@@ -185,7 +185,7 @@ class TopicHistory:
         for topic in set(TOPICS):
             self.world.run.topics.create(topic, 1)
             found = self.world.run.topics.require(topic)
-            self.current[str(topic)] = found.incarnation
+            self.current[str(topic)] = found.instance_id
         actors: list[Callable[[Process], None]] = [
             *(self._create, self._create, self._create, self._delete, self._delete),
             *(self._write, self._write, self._write, self._write, self._change, self._change),
@@ -283,9 +283,9 @@ class TopicHistory:
                 self.owner[number] = PLAIN
                 writers.append(topic, record_batch([(f"key-{number}", number)]))
                 written = writers.finish()
-                lives = {one.segment.id.rsplit("/", 2)[1] for one in written}
-                assert len(lives) == 1, f"one writer has written to {lives} of {topic}"
-                self.plain[number] = lives.pop()
+                lifecycle = {one.segment.id.rsplit("/", 2)[1] for one in written}
+                assert len(lifecycle) == 1, f"one writer has written to {lifecycle} of {topic}"
+                self.plain[number] = lifecycle.pop()
                 process.wait("written")
         except TopicNotFoundError:
             self.done["refused: plain"] += 1
@@ -321,9 +321,9 @@ class TopicHistory:
             pass
         except (SegmentNotFoundError, DataLossError, AssertionError):
             # A log goes only after its topic is out of use, or where nothing is kept.
-            life = reader.life.incarnation
+            life = reader.life.instance_id
             if life not in self.not_kept:
-                assert not run.topics.lives.alive(reader.life), f"a log of {life} is gone"
+                assert not run.topics.lifecycle.alive(reader.life), f"a log of {life} is gone"
         found = [value for values in reader.found.values() for value in values]
         self._require_committed(found)
         self.done["read"] += bool(found)
@@ -353,11 +353,11 @@ class TopicHistory:
             return
         if self.random.random() < 0.6:
             return
-        self.not_kept.add(found.incarnation)
+        self.not_kept.add(found.instance_id)
         value = Retention(size_bytes=0).serialize()
         name = str(found.topic)
         run.store.topics.change_property(
-            name, RETENTION_PROPERTY, value, incarnation=found.incarnation
+            name, RETENTION_PROPERTY, value, instance_id=found.instance_id
         )
         self.done["not kept"] += 1
 
@@ -403,19 +403,19 @@ class TopicHistory:
             return
         assert isinstance(record, bytes)
         written = Topology.parse(0, record)
-        before = self.current.setdefault(topic, written.incarnation)
-        assert before == written.incarnation, f"{topic}: {written.incarnation} over {before}"
-        assert written.incarnation not in self.over, f"{written.incarnation} has come back"
+        before = self.current.setdefault(topic, written.instance_id)
+        assert before == written.instance_id, f"{topic}: {written.instance_id} over {before}"
+        assert written.instance_id not in self.over, f"{written.instance_id} has come back"
 
     def _observe_commit(self, txn: TxnId, record: bytes) -> None:
         self.committed.add(txn)
         for winner in Outcome.FromString(record).winners:
             path, life, _ = winner.segment.rsplit("/", 2)
-            self.lives[txn, f"topic://{path}"].add(life)
-        for (one, topic), lives in self.lives.items():
+            self.lifecycle[txn, f"topic://{path}"].add(life)
+        for (one, topic), lifecycle in self.lifecycle.items():
             if one == txn:
-                assert len(lives) == 1, f"{txn} has written to {lives} of {topic}"
-                assert not lives & self.over, f"{txn} commits what was deleted with {topic}"
+                assert len(lifecycle) == 1, f"{txn} has written to {lifecycle} of {topic}"
+                assert not lifecycle & self.over, f"{txn} commits what was deleted with {topic}"
 
     def _require_committed(self, found: list[int]) -> None:
         dirty = {str(self.owner[n]) for n in found if self.owner[n] not in self.committed}
@@ -440,7 +440,7 @@ class TopicHistory:
 
     def _look(self) -> None:
         run = self.world.run
-        found = {topic: run.topics.lives.read(topic) for topic in set(TOPICS)}
+        found = {topic: run.topics.lifecycle.read(topic) for topic in set(TOPICS)}
         states = {str(topic): t.state for topic, t in found.items() if t is not None}
         assert TopicState.DELETING not in states.values(), "a sweep finishes a deletion"
         live = sorted(name for name, state in states.items() if state is TopicState.LIVE)
@@ -461,19 +461,19 @@ class TopicHistory:
     def _look_at(self, topic: TopicName, topology: Topology) -> None:
         topology.require_tiling()
         assert not topology.unfinished
-        if topology.incarnation in self.not_kept:
+        if topology.instance_id in self.not_kept:
             return
         assert not any(s.state is SegmentState.DELETED for s in topology.segments)
         reader = LifeReader(self.world.run, topic)
         reader.read_all()
         found = [value for values in reader.found.values() for value in values]
         rows = Counter(value for value in found if self.owner[value] != PLAIN)
-        plain = {number for number, life in self.plain.items() if life == topology.incarnation}
+        plain = {number for number, life in self.plain.items() if life == topology.instance_id}
         assert plain <= set(found), f"{topic}: {plain - set(found)} were acknowledged"
         expected = Counter(
             number
-            for (txn, name), lives in self.lives.items()
-            if name == str(topic) and lives == {topology.incarnation}
+            for (txn, name), lifecycle in self.lifecycle.items()
+            if name == str(topic) and lifecycle == {topology.instance_id}
             for number in self.rows[txn, name]
         )
         assert rows == expected, f"{topic}: {(rows - expected, expected - rows)}"

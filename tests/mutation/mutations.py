@@ -160,7 +160,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_conflict_of_acknowledgements_ends_its_transaction_at_once",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            'failed = self._abort_quietly("an acknowledgement conflicted with another one")',
+            'failed = self._abort_quietly("an acknowledgement conflicted with another acknowledger")',
             "failed = None",
         ),
     ),
@@ -525,7 +525,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_a_helper_does_what_is_left_even_where_the_header_says_that_all_is_done",
         Edit(
             f"{TXN}/coordinator.py",
-            "self.materialize(header, again=True)",
+            "self.materialize(header, repeat=True)",
             "self.materialize(header)",
         ),
     ),
@@ -562,7 +562,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-1",
         f"{ENDS}::test_a_commit_again_that_has_seen_more_of_the_store_is_the_same",
         Edit(
-            f"{TXN}/coordinator.py", '        outcome.ClearField("witnesses")\n', "        pass\n"
+            f"{TXN}/coordinator.py", '        outcome.ClearField("last_seen")\n', "        pass\n"
         ),
     ),
     mutation(
@@ -1448,7 +1448,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the seq in the source's offset is not compared",
         "INV-11",
         f"{HISTORIES}::test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by",
-        Edit(f"{SOURCE_CODE}/planner.py", "        store.bear_witness(last_seen)\n", ""),
+        Edit(f"{SOURCE_CODE}/planner.py", "        store.raise_last_seen(last_seen)\n", ""),
     ),
     mutation(
         "a tag whose maker died before it was registered is relied on",
@@ -1473,7 +1473,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_wiped_pointer_is_found_out_before_a_batch_is_written_twice",
         Edit(
             f"{REDIS}/scripts.py",
-            "            if self._was_born(call.tag):\n",
+            "            if self._is_initialized(call.tag):\n",
             "            if False:\n",
         ),
     ),
@@ -1501,7 +1501,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a decision does not bear witness",
         "INV-11",
         f"{STORES}::test_a_decision_bears_witness_of_the_segments_that_it_is_about",
-        Edit(f"{TXN}/coordinator.py", "        self.store.bear_witness(noted_in(outcome))\n", ""),
+        Edit(
+            f"{TXN}/coordinator.py", "        self.store.raise_last_seen(noted_in(outcome))\n", ""
+        ),
     ),
     mutation(
         "embedded: a closed connection is opened again under receipts that are outstanding",
@@ -1679,7 +1681,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             ("seg_pin", "DELETED"),
             ("seg_close", "ALREADY"),
             ("seg_raise", "ALREADY"),
-            ("seg_through", "CLOSED"),
+            ("seg_is_materialized", "CLOSED"),
             ("cursor_claim", "DELETED"),
             ("cursor_reset", "DELETED"),
         )
@@ -1722,7 +1724,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{SEGMENTS}/retention.py",
             "                    self._store.subscriptions.inherit_cursor(\n"
-            "                        child, name, query, planted, 0 if query else source\n"
+            "                        child, name, query, query_start, 0 if query else source\n"
             "                    )\n",
             "                    pass\n",
         ),
@@ -1762,7 +1764,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{RETENTION}::test_what_spark_may_read_once_more_stays, "
         "test_a_segment_that_spark_may_read_once_more_stays",
-        Edit(f"{LUA}/seg_holds.lua", "cursor[2] or cursor[3]", "cursor[3]"),
+        Edit(f"{LUA}/seg_retained.lua", "cursor[2] or cursor[3]", "cursor[3]"),
     ),
     mutation(
         "a reset forgets what the query before may read once more",
@@ -1886,7 +1888,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{METRICS}::test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next",
         Edit(
             f"{REDIS}/transactions.py",
-            "            self._scripts.tally.add(own)  # nothing",
+            "            self._scripts.counters.add(own)  # nothing",
             "            # ",
         ),
     ),
@@ -2162,7 +2164,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_an_older_consumer_cannot_go_on_in_a_child_either",
         Edit(
             f"{CLIENT_CODE}/reader.py",
-            "                if cursor.incarnation > self._incarnation:\n",
+            "                if cursor.source_epoch > self._source_epoch:\n",
             "                if False:\n",
         ),
     ),
@@ -2192,7 +2194,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_an_aborted_cumulative_acknowledgement_eats_nothing_that_comes_later",
         Edit(
             f"{CLIENT_CODE}/consumer.py",
-            "            if message.delivery.epoch != self._epoch:\n",
+            "            if message.delivery.redelivery_epoch != self._redelivery_epoch:\n",
             "            if False:\n",
         ),
     ),
@@ -2222,7 +2224,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_what_one_open_transaction_holds_is_not_delivered_when_another_one_aborts",
         Edit(
             f"{CLIENT_CODE}/consumer.py",
-            "                if not self._claims_of(message.segment).holds(message.position):\n",
+            "                if not self._claims_of(message.segment).contains(message.position):\n",
             "                if True:\n",
         ),
     ),
@@ -2466,7 +2468,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_a_segment_is_split_twice_and_merged_under_one_writer",
         Edit(
             "pulsar_txn_spark/engine/topic_writers.py",
-            "topology = self._successors(segment, error)\n        self._generation += 1\n",
+            "topology = self._successors(segment, error)\n        self._topology_generation += 1\n",
             "topology = self._successors(segment, error)\n",
         ),
     ),
@@ -2576,8 +2578,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_a_sweep_finishes_what_an_operator_has_left_half_done",
         Edit(
             "pulsar_txn_spark/engine/components.py",
-            "chores = [finish_deletions, finish_changes, let_data_go]",
-            "chores = [finish_deletions, let_data_go]",
+            "maintenance_tasks = [finish_deletions, finish_changes, let_data_go]",
+            "maintenance_tasks = [finish_deletions, let_data_go]",
         ),
     ),
     mutation(
@@ -2716,7 +2718,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         IN_EVERY_LIFE,
         Edit(
             "pulsar_txn_spark/engine/topic_writers.py",
-            'topics.lives.again(self._topology, "this task wrote to it")',
+            'topics.lifecycle.reread(self._topology, "this task wrote to it")',
             "topics.require(self._topic)",
         ),
     ),
@@ -2735,7 +2737,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-12",
         IN_EVERY_LIFE,
         Edit(
-            f"{LUA}/seg_shut.lua",
+            f"{LUA}/seg_fence.lua",
             "if not retired then\n",
             "if false then\n",
         ),
@@ -2785,7 +2787,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{LIVES}::test_the_retention_of_a_deleted_topic_does_not_trim_the_next_one",
         Edit(
             f"{SEGMENTS}/retention.py",
-            "if topology is not None and topology.incarnation == life:",
+            "if topology is not None and topology.instance_id == life:",
             "if topology is not None:",
         ),
     ),
@@ -2887,7 +2889,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-13",
         f"{STARTS}::test_of_a_trim_and_a_query_s_start_one_sees_the_other",
         Edit(
-            f"{LUA}/cursor_plant.lua",
+            f"{LUA}/cursor_create.lua",
             "if ARGV[7] == '1' and trimmed and trimmed > position then",
             "if false then",
         ),
@@ -2999,7 +3001,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_consumer_whose_subscription_is_deleted_while_it_takes_over_is_told",
         Edit(
             f"{CLIENT_CODE}/reader.py",
-            "            if not self._run.store.segments.holds([where.segment])[0].retired:\n",
+            "            if not self._run.store.segments.retained([where.segment])[0].retired:\n",
             "            if False:\n",
         ),
     ),

@@ -184,10 +184,10 @@ def test_an_adoption_that_was_left_half_done_is_continued_when_asked_again(
         else:
             with pytest.raises(DiesError):
                 run.topics.adopt(SOURCE, TOPIC, 2)
-    first = run.topics.lives.read(TOPIC)
+    first = run.topics.lifecycle.read(TOPIC)
     assert first is not None
     done = run.topics.adopt(SOURCE, TOPIC, 2)
-    assert done.incarnation == first.incarnation
+    assert done.instance_id == first.instance_id
     assert read_in_order(run)[0] == ["old-0", "old-1", "old-2"]
     assert str(TOPIC) in run.store.meta.list_topics()
 

@@ -32,8 +32,8 @@ from pulsar_txn_spark.store.records import (
     AckRequest,
     Code,
     EndedBy,
+    RetainedPositions,
     SegmentDecision,
-    SegmentHolds,
     SubscriptionRef,
     TxnId,
     TxnState,
@@ -295,7 +295,7 @@ def test_a_client_that_acknowledges_messages_never_reads_them_again(run: Runtime
     [cursor] = run.store.subscriptions.read_cursors([segment], SUB)
     assert cursor is not None
     assert cursor.released == at(3)
-    assert run.store.segments.holds([segment])[0].released == {SUB: at(3)}
+    assert run.store.segments.retained([segment])[0].released == {SUB: at(3)}
 
 
 def test_a_client_that_was_handed_over_to_a_child_holds_no_more_than_it_has_left(
@@ -565,13 +565,13 @@ MERGED = {0: (), 1: (), 2: (0, 1), 3: (2,)}
 def test_a_subscription_needs_what_it_has_not_left_behind(
     stands: dict[int, Position], expected: dict[int, Position | None]
 ) -> None:
-    holds = {
-        str(number): SegmentHolds(
+    retained = {
+        str(number): RetainedPositions(
             False, {SUB: stands[number]} if number in stands else {}, {SUB: "q"}
         )
         for number in MERGED
     }
-    found = needs(table(MERGED), holds)
+    found = needs(table(MERGED), retained)
     assert {int(id_): own[SUB] for id_, own in found.items() if own} == expected
 
 
@@ -654,7 +654,7 @@ def test_nothing_that_comes_late_brings_anything_back(
     assert store.segments.raise_floor(id_, txn.tc, txn.counter, at(1), at(1)).code is Code.ALREADY
     assert put_cursor(store, id_, SUB, at(0)).code is Code.DELETED
     assert store.subscriptions.inherit_cursor(id_, SUB, "q").code is Code.ALREADY
-    assert store.segments.through(txn, [id_]) == [True]
+    assert store.segments.is_materialized(txn, [id_]) == [True]
     store.segments.raise_high(id_, at(99))
     store.subscriptions.release_cursors(SUB, "q", {id_: at(99)})
     assert tag_keys(redis_client, id_) == ["birth"]

@@ -224,7 +224,7 @@ def test_a_deletion_that_died_at_any_step_is_finished_by_whoever_comes_by(
         except Killed:
             passages += 1
         else:
-            assert run.topics.lives.read(TOPIC) is None
+            assert run.topics.lifecycle.read(TOPIC) is None
             break
         begun = nth > 1 or after
         assert (run.topics.find(TOPIC) is None) is begun, "out of use, or not begun"
@@ -232,13 +232,13 @@ def test_a_deletion_that_died_at_any_step_is_finished_by_whoever_comes_by(
             assert run.sweeper(0).sweep().stuck == ()
         elif by == "create" and begun:
             fresh = run.topics.create(TOPIC, 1)
-            assert fresh.incarnation != before.incarnation
+            assert fresh.instance_id != before.instance_id
             assert visible(run) == []
             assert matching(run, redis_path) == [NAME]
             run.topics.delete(TOPIC)
-        elif run.topics.lives.read(TOPIC) is not None:
+        elif run.topics.lifecycle.read(TOPIC) is not None:
             run.topics.delete(TOPIC)
-        assert run.topics.lives.read(TOPIC) is None
+        assert run.topics.lifecycle.read(TOPIC) is None
         assert run.topics.names() == []
         assert run.store.meta.list_topics() == []
         left = {key.rpartition("}:")[2] for key in keys(redis_client, "{seg:*")}
@@ -262,7 +262,7 @@ def test_a_creation_that_died_at_any_step_blocks_nothing(
             passages += 1
         else:
             break
-        half = run.topics.lives.read(TOPIC)
+        half = run.topics.lifecycle.read(TOPIC)
         if half is not None and run.topics.find(TOPIC) is None:
             with pytest.raises(TopicNotFoundError, match="Create it again"):
                 run.topics.require(TOPIC)
@@ -293,7 +293,7 @@ def test_of_two_that_create_a_topic_at_once_one_has_created_it(
     once(monkeypatch, run.log, "create", lambda: results.append(run.topics.create(TOPIC, 2)))
     with pytest.raises(TopicExistsError):
         run.topics.create(TOPIC, 2)
-    assert run.topics.require(TOPIC).incarnation == results[0].incarnation
+    assert run.topics.require(TOPIC).instance_id == results[0].instance_id
     commit(run, 1, 2)
     assert visible(run) == [1, 2]
 
@@ -479,7 +479,7 @@ def test_a_slow_adoption_gives_back_what_it_took_for_a_deleted_topic(
         real(ref)
 
     monkeypatch.setattr(run.log, "delete", delete)
-    run.store.topics.swap(NAME, 0, laid.serialize(), incarnation=laid.incarnation)
+    run.store.topics.swap(NAME, 0, laid.serialize(), instance_id=laid.instance_id)
     once(monkeypatch, run.log, "seal", lambda: replace_topic(run))
     with pytest.raises(TopicNotFoundError, match="was deleted while a change"):
         run.topics.changes.finish(run.topics.require(TOPIC))
@@ -705,14 +705,14 @@ def test_nothing_that_comes_late_brings_anything_of_a_deleted_topic_back(
             store.subscriptions.claim_cursor(segment, "late", "q", 9, EARLIEST).code is Code.DELETED
         )
         assert store.subscriptions.reset_cursor(segment, "late", LATE, None).code is Code.DELETED
-        store.subscriptions.plant_cursors("late", {segment: LATE})
+        store.subscriptions.create_cursors("late", {segment: LATE})
         store.segments.mark_trimmed(segment, EARLIEST)
         store.segments.raise_high(segment, EARLIEST)
         store.subscriptions.inherit_cursor(segment, "late", "q")
         store.subscriptions.delete_cursor(segment, "sub")
         store.segments.close(segment, 0, 5)
         store.segments.purge(segment)
-        store.segments.shut([segment])
+        store.segments.fence([segment])
     assert used.sweeper(0).sweep().stuck == ()
     assert keys(redis_client, "{seg:*") == before
 

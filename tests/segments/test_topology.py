@@ -186,11 +186,11 @@ def test_bounds_of_ranges_belong_to_their_own_segment() -> None:
 def test_a_key_stays_with_its_segment_whoever_routes_it() -> None:
     topology = plan(7)
     keys = binary(*(f"tail-{n}".encode() for n in range(500)))
-    first = Router(topology, turn=0).route(keys, 500)
+    first = Router(topology, round_start=0).route(keys, 500)
     reparsed = Topology.parse(1, topology.serialize())
-    assert (Router(reparsed, turn=3).route(keys, 500) == first).all()
+    assert (Router(reparsed, round_start=3).route(keys, 500) == first).all()
     # Alone, in another order, or among rows without a key: always the same segment.
-    router = Router(topology, turn=5)
+    router = Router(topology, round_start=5)
     assert [router.route(keys.slice(i, 1), 1)[0] for i in range(0, 500, 50)] == list(first[::50])
     assert (router.route(keys.take(pa.array(range(499, -1, -1))), 500)[::-1] == first).all()
 
@@ -211,7 +211,7 @@ def test_an_empty_key_is_a_key_and_null_is_none() -> None:
 @pytest.mark.parametrize("keys", ["no column", "only nulls"])
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 1000])
 def test_rows_without_a_key_go_round(keys: str, rows: int) -> None:
-    router = Router(plan(4), turn=2)
+    router = Router(plan(4), round_start=2)
     total: Counter[int] = Counter()
     for _ in range(8):
         column = None if keys == "no column" else pa.nulls(rows, pa.binary())
@@ -221,7 +221,7 @@ def test_rows_without_a_key_go_round(keys: str, rows: int) -> None:
 
 
 def test_tasks_begin_the_round_at_different_segments() -> None:
-    first = [int(Router(plan(4), turn).route(None, 1)[0]) for turn in range(4)]
+    first = [int(Router(plan(4), round_start).route(None, 1)[0]) for round_start in range(4)]
     assert sorted(first) == [0, 1, 2, 3]
 
 

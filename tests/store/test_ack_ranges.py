@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pulsar_txn_spark.position import WHOLE_ENTRY, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import (
     ACK_TRANSITIONS,
+    AckedRange,
     AckEvent,
     AckInterval,
     AckResult,
     AckState,
-    HeldRange,
     SubscriptionState,
     in_order,
 )
@@ -107,9 +107,9 @@ def test_a_message_is_in_the_state_of_the_range_that_covers_it() -> None:
         at(2, 1),
         1,
         (
-            HeldRange(AckInterval(at(3), at(4)), ""),
-            HeldRange(AckInterval(at(4), at(5, 0)), "0:1"),
-            HeldRange(AckInterval(at(6), at(7)), "0:2"),
+            AckedRange(AckInterval(at(3), at(4)), ""),
+            AckedRange(AckInterval(at(4), at(5, 0)), "0:1"),
+            AckedRange(AckInterval(at(6), at(7)), "0:2"),
         ),
     )
     found = {

@@ -197,7 +197,7 @@ def ack(start: Position, end: Position, **changes: object) -> AckRequest:
         "segment": SEGMENT,
         "subscription": "sub",
         "query": "q",
-        "source_incarnation": 1,
+        "source_epoch": 1,
         "start": start,
         "end": end,
         "sink": "s",

@@ -39,10 +39,10 @@ def plan(
     *,
     run: str = "run",
     subscription: str = "sub",
-    incarnation: int = 1,
+    source_epoch: int = 1,
 ) -> ReadPlan:
     ranges = (PlannedRange(SEGMENT, start, end),)
-    return ReadPlan(f"source-{incarnation}-{run}", incarnation, subscription, run, ranges)
+    return ReadPlan(f"source-{source_epoch}-{run}", source_epoch, subscription, run, ranges)
 
 
 def register(world: World, key: BatchKey, found: ReadPlan) -> None:
@@ -191,7 +191,7 @@ def test_a_replay_that_read_other_data_is_refused(world: World) -> None:
 def test_a_replay_that_read_the_same_is_accepted_whichever_source_read_it(world: World) -> None:
     register(world, KEY, plan(P1))
     world.run_batch(KEY, "n1", "a")
-    register(world, KEY, plan(P1, run="later", incarnation=2))
+    register(world, KEY, plan(P1, run="later", source_epoch=2))
     replay = world.batches.begin(KEY, "n2")
     world.batches.commit(replay, [[empty(replay)]], "later", acknowledge=True)
     assert cursor_position(world) == P1
@@ -693,7 +693,7 @@ def test_the_acknowledgement_of_a_dead_attempt_is_taken_back_by_the_next(world: 
     register(world, KEY, plan(P1))
     old = world.batches.begin(KEY, "n1")
     world.batches._pending_acks.acknowledge(old.txn, "n1", 60_000, [_request(plan(P1), KEY)])
-    register(world, KEY, plan(P1, run="second", incarnation=2))
+    register(world, KEY, plan(P1, run="second", source_epoch=2))
     world.run_batch(KEY, "n2", "a", run="second")
     assert cursor_position(world) == P1
     assert world.client.hlen(world.key("pending-acks:sub")) == 0

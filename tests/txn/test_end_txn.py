@@ -247,7 +247,7 @@ def test_a_commit_again_that_has_seen_more_of_the_store_is_the_same(world: World
     txn = world.open()
     winner = world.write(txn, "row")
     for seen in (1, 2):
-        outcome = Outcome(winners=[winner], witnesses={f"seg:{SEGMENT}": seen})
+        outcome = Outcome(winners=[winner], last_seen={f"seg:{SEGMENT}": seen})
         world.coordinator.end_txn(txn.id, COMMIT, nonce=txn.nonce, outcome=outcome)
     assert world.visible() == ["row"]
 

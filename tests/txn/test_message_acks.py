@@ -526,7 +526,7 @@ def test_clients_and_queries_do_not_share_a_subscription(world: World, ask: Ask)
 
 @pytest.mark.parametrize("ask", [singles(1), cumulated(1)], ids=["individual", "cumulative"])
 def test_an_older_incarnation_acknowledges_nothing(world: World, ask: Ask) -> None:
-    world.acks.claim(replace(WHERE, incarnation=7), EARLIEST)
+    world.acks.claim(replace(WHERE, source_epoch=7), EARLIEST)
     with pytest.raises(FencedError, match="taken over"):
         ask(world, world.open())
     with pytest.raises(FencedError, match="taken over"):
@@ -541,7 +541,7 @@ def test_who_takes_over_ends_what_is_open_and_keeps_what_is_committed(world: Wor
     single(world, committed, 1)
     single(world, undecided, 2)
     world.decide(committed)  # and its process died
-    newer = replace(WHERE, incarnation=7)
+    newer = replace(WHERE, source_epoch=7)
     world.acks.claim(newer, EARLIEST)
     found = world.acks.take_over(newer)
     assert (found.cursor, found.pending) == (message(1), {})
@@ -581,7 +581,7 @@ def test_a_reset_waits_for_the_transactions_and_forgets_what_was_acknowledged(
     world.abort(txn)
     assert put_cursor(world.store, SEGMENT, "sub", EARLIEST).code is Code.OK
     assert states(world) == "........."
-    assert state(world).generation == 2
+    assert state(world).cursor_version == 2
 
 
 def test_messages_acknowledged_before_a_reset_are_not_deleted_by_a_late_commit(

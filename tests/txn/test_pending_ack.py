@@ -22,8 +22,8 @@ from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Txn, Worl
 P0, P1, P2, P3 = EARLIEST, Position(1, 10), Position(1, 20), Position(1, 30)
 
 
-def claim(world: World, query: str = "q", incarnation: int = 1, start: Position = P0) -> None:
-    answer = world.store.subscriptions.claim_cursor(SEGMENT, "sub", query, incarnation, start)
+def claim(world: World, query: str = "q", source_epoch: int = 1, start: Position = P0) -> None:
+    answer = world.store.subscriptions.claim_cursor(SEGMENT, "sub", query, source_epoch, start)
     assert answer.code is Code.OK
 
 
@@ -91,7 +91,7 @@ def test_a_commit_is_carried_out_twice_and_moves_the_cursor_once(world: World) -
     later = world.open()
     place(world, later, ack(P1, P2))
     world.commit(later)
-    world.coordinator.materialize(stale, again=True)
+    world.coordinator.materialize(stale, repeat=True)
     assert cursor(world).position == P2, "a late helper moved the cursor back"
 
 
@@ -350,7 +350,7 @@ def test_a_subscription_belongs_to_one_query_until_it_is_reset(world: World) -> 
         place(world, world.open(), ack(P0, P1, query="other"))
     assert pending(world) == set()
     assert put_cursor(world.store, SEGMENT, "sub", P1).code is Code.OK
-    claim(world, "other", incarnation=2)
+    claim(world, "other", source_epoch=2)
     assert (cursor(world).position, cursor(world).query) == (P1, "other")
     with pytest.raises(AcknowledgementConflictError, match="belongs to query other"):
         place(world, world.open(), ack(P1, P2, query="q"))
@@ -358,22 +358,22 @@ def test_a_subscription_belongs_to_one_query_until_it_is_reset(world: World) -> 
 
 def test_a_first_claim_sets_the_cursor_and_a_later_one_leaves_it(world: World) -> None:
     claim(world, start=P1)
-    claim(world, start=P3, incarnation=2)
+    claim(world, start=P3, source_epoch=2)
     assert cursor(world).position == P1
 
 
 def test_of_several_sources_on_a_subscription_the_one_that_started_last_is_alive(
     world: World,
 ) -> None:
-    claim(world, incarnation=1)
-    claim(world, incarnation=2)
+    claim(world, source_epoch=1)
+    claim(world, source_epoch=2)
     answer = world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, P0)
-    assert (answer.code, answer.incarnation) == (Code.FENCED, 2)
+    assert (answer.code, answer.source_epoch) == (Code.FENCED, 2)
     with pytest.raises(FencedError, match="a source that started later"):
-        place(world, world.open(), ack(P0, P1, source_incarnation=1))
+        place(world, world.open(), ack(P0, P1, source_epoch=1))
     assert pending(world) == set()
     txn = world.open()
-    place(world, txn, ack(P0, P1, source_incarnation=2))
+    place(world, txn, ack(P0, P1, source_epoch=2))
     world.commit(txn)
     assert cursor(world).position == P1
 
@@ -386,8 +386,8 @@ def test_a_segment_whose_task_never_ran_is_claimed_by_the_acknowledgement(world:
 
 
 def test_incarnations_of_sources_rise(world: World) -> None:
-    seen = [world.store.meta.next_source_incarnation() for _ in range(3)]
-    seen.append(world.another_process().store.meta.next_source_incarnation())
+    seen = [world.store.meta.next_source_epoch() for _ in range(3)]
+    seen.append(world.another_process().store.meta.next_source_epoch())
     assert seen == sorted(set(seen))
 
 
@@ -450,7 +450,7 @@ def test_an_outcome_names_what_was_seen_of_the_participants(world: World) -> Non
     txn = world.open()
     place(world, txn, ack(P0, P1))
     outcome = Outcome()
-    outcome.witnesses[f"seg:{SEGMENT}"] = world.store.seen(f"seg:{SEGMENT}").seq + 100
+    outcome.last_seen[f"seg:{SEGMENT}"] = world.store.seen(f"seg:{SEGMENT}").seq + 100
     helper = world.another_process()
     record = outcome.SerializeToString(deterministic=True)
     world.store.transactions.end(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)

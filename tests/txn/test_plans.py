@@ -23,14 +23,14 @@ P1, P2 = Position(1, 10), Position(1, 20)
 
 def plan(
     source: str = "source-1",
-    incarnation: int = 1,
+    source_epoch: int = 1,
     subscription: str = "sub",
     run: str = "run",
     segment: str = "s",
     end: Position = P1,
 ) -> ReadPlan:
     ranges = (PlannedRange(segment, EARLIEST, end),)
-    return ReadPlan(source, incarnation, subscription, run, ranges)
+    return ReadPlan(source, source_epoch, subscription, run, ranges)
 
 
 positions = st.builds(Position, st.integers(-1, 2**62), st.integers(-1, 2**62))
@@ -90,7 +90,7 @@ def test_where_the_run_cannot_be_told_equal_ranges_of_all_runs_count_once() -> N
     one, two = plan("one", 1, run="mine"), plan("two", 2, run="mine too")
     found = plans_of_attempt([one, two], "run")
     [request] = acknowledgements(found, query="q", sink="s", batch="0")
-    assert (request.source_incarnation, request.end) == (2, P1)
+    assert (request.source_epoch, request.end) == (2, P1)
     assert digest_of(found) == digest_of([two])
 
 

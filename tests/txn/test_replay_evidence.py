@@ -304,7 +304,7 @@ def batch(
     key: BatchKey = KEY,
 ) -> None:
     """Run a batch that reads by plans (`name` is the segment's), in a run of its own."""
-    run_id = f"run-{world.store.meta.next_source_incarnation()}"
+    run_id = f"run-{world.store.meta.next_source_epoch()}"
     for name in plans:
         ranges = (PlannedRange(f"{SEGMENT}/{name}", EARLIEST, Position(1, end)),)
         plan = ReadPlan(f"{name} {run_id}", 1, "", run_id, ranges)

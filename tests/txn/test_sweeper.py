@@ -406,10 +406,10 @@ def sweeper_of(world: World, busy_s: float = 60) -> Sweeper:
 @pytest.mark.usefixtures("two_at_a_time")
 def test_one_sweep_goes_on_until_everything_that_is_due_is_gone(world: World) -> None:
     txns = in_one_tc(world, 15)
-    expired, undone, finished = txns[:5], txns[5:10], txns[10:]
+    expired, unmaterialized, finished = txns[:5], txns[5:10], txns[10:]
     for txn in expired:
         world.expire(txn)
-    for number, txn in enumerate(undone):
+    for number, txn in enumerate(unmaterialized):
         world.decide(txn, world.write(txn, f"late-{number}"))
     for number, txn in enumerate(finished):
         world.commit(txn, world.write(txn, f"row-{number}"))

@@ -470,7 +470,7 @@ def test_materializing_tells_those_who_watch(world: World) -> None:
     [(_, event)] = world.client.xrange(world.key("events"))
     assert event == {b"type": b"resolved", b"txn": txn.id.key.encode(), b"decision": b"COMMITTED"}
     # Again = no harm, and no second event.
-    world.coordinator.materialize(world.header(txn), again=True)
+    world.coordinator.materialize(world.header(txn), repeat=True)
     assert world.client.xlen(world.key("events")) == 1
 
 

@@ -96,9 +96,9 @@ def test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out(
 ) -> None:
     txn = world.open()
     winner = world.write(txn, "a")
-    watcher.held(SEGMENT, world.readable().blocked_by)
+    watcher.blocked_by(SEGMENT, world.readable().blocked_by)
     assert watcher.wait(LONG_S) == [SEGMENT], "it may have been decided in the meantime"
-    watcher.held(SEGMENT, world.readable().blocked_by)
+    watcher.blocked_by(SEGMENT, world.readable().blocked_by)
     assert watcher.poll() == []
     # The committer dies right after the compare-and-set.
     assert woken_by(watcher, lambda: world.decide(txn, winner)) == [SEGMENT]
@@ -110,14 +110,14 @@ def test_the_decisions_of_others_do_not_wake_a_reader_that_is_held(
 ) -> None:
     txn = world.open()
     world.write(txn, "a")
-    watcher.held(SEGMENT, [txn.id])
+    watcher.blocked_by(SEGMENT, [txn.id])
     assert watcher.wait(LONG_S) == [SEGMENT]
     for _ in range(2 * world.store.identity.coordinators):
         stranger = world.open()
         if stranger.id.tc != txn.id.tc:
             world.decide(stranger)
     assert watcher.poll() == []
-    watcher.held(SEGMENT, ())
+    watcher.blocked_by(SEGMENT, ())
     world.decide(txn)
     assert watcher.poll() == []
 

@@ -244,7 +244,7 @@ class BatchTransaction:
     def _finish(self, attempt: Attempt, slots: list[list[TaskWrite]], execution_id: str) -> None:
         rule = evidence_rule(self._options, self._checkpoint, attempt.key.query)
         self._transactions().commit(attempt, slots, execution_id, acknowledge=True, rule=rule)
-        self._run.sweeps.nudge()
+        self._run.sweeps.trigger()
         # The last step is Spark's: its commit log. A crash from here on leads to a replay.
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
 

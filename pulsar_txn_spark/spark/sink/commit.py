@@ -74,7 +74,7 @@ def commit(job: WriteJob, messages: Messages, *, acknowledge: bool) -> None:
             attempt, [tasks], sent[0].execution_id, acknowledge=acknowledge, rule=rule
         )
     # With transactions=false the rows are visible already.
-    run.sweeps.nudge()
+    run.sweeps.trigger()
 
 
 def abort(job: WriteJob, messages: Messages) -> None:

@@ -96,8 +96,8 @@ class _WriteTask:
         """Write the rows, and keep the lease of the transaction meanwhile."""
         coordinator, txn, nonce = self._run.coordinator, attempt.txn, attempt.nonce
 
-        def name(generation: int) -> str:
-            suffix = f"r{generation}" if generation else ""
+        def name(topology_generation: int) -> str:
+            suffix = f"r{topology_generation}" if topology_generation else ""
             return writer_name(txn, self._facts.attempt, f"{self._random}{suffix}")
 
         def admit(writer: str, segments: Sequence[str]) -> None:
@@ -119,8 +119,8 @@ class _WriteTask:
     def write_without_transaction(self, batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Write rows that are visible at once."""
 
-        def name(generation: int) -> str:
-            return f"ptxs-{self._facts.attempt}-{self._random}r{generation}"
+        def name(topology_generation: int) -> str:
+            return f"ptxs-{self._facts.attempt}-{self._random}r{topology_generation}"
 
         writers = TopicWriters(self._run, name, None, self._facts.partition)
         rows = InputRows(fingerprint=False)
@@ -149,7 +149,7 @@ class _WriteTask:
                 record.before.ParseFromString(attempt.before)
             store = self._run.store
             record.round_trips = store.round_trips - self._round_trips_before
-            record.tally.update(store.tally.take())
+            record.counters.update(store.counters.drain())
         return TaskCommitMessage(
             attempt, record.SerializeToString(deterministic=True), self._execution_id
         )

@@ -81,7 +81,7 @@ class IdleWatch:
         self._nothing_beyond = dict(start) if is_empty else None
         if self._watcher is not None:
             for segment, txns in blocked_by.items():
-                self._watcher.held(segment, txns)
+                self._watcher.blocked_by(segment, txns)
 
     def close(self) -> None:
         """Watch nothing any more; until :meth:`watch`, nothing is spared."""

@@ -56,7 +56,7 @@ class SegmentOffset:
 class TopicOffset:
     """Offsets of one topic's segments, by descriptor."""
 
-    incarnation: str
+    instance_id: str
     segments: Mapping[str, SegmentOffset] = field(default_factory=dict)
 
     def require_topology(self, name: str, topology: Topology) -> None:
@@ -66,10 +66,10 @@ class TopicOffset:
         ------
         DataLossError
         """
-        if topology.incarnation != self.incarnation:
+        if topology.instance_id != self.instance_id:
             raise DataLossError(
                 f"topic {name} was deleted and created again since the checkpoint was written "
-                f"(incarnation {self.incarnation}, now {topology.incarnation}): what was not "
+                f"(instance {self.instance_id}, now {topology.instance_id}): what was not "
                 "read then is gone. Start with a new checkpoint"
             )
         known = dict.fromkeys(segment.descriptor for segment in topology.segments)
@@ -94,7 +94,7 @@ class SourceOffset:
     """Offset of a source, over all its topics."""
 
     uuid: str
-    epoch: str
+    store_epoch: str
     topics: Mapping[str, TopicOffset] = field(default_factory=dict)
     begun: Mapping[SegmentKey, Position] | None = None
     """Where the query's first batch begins, if this is the end of it."""
@@ -103,10 +103,10 @@ class SourceOffset:
         """Return what Spark puts into the checkpoint."""
         return {
             "v": FORMAT,
-            "store": {"uuid": self.uuid, "epoch": self.epoch},
+            "store": {"uuid": self.uuid, "epoch": self.store_epoch},
             "topics": {
                 name: {
-                    "inc": topic.incarnation,
+                    "inc": topic.instance_id,
                     "segments": {
                         descriptor: segment.to_json()
                         for descriptor, segment in sorted(topic.segments.items())
@@ -156,8 +156,8 @@ class SourceOffset:
                 for name, own in tree.get("from", {}).items()
                 for descriptor, position in own.items()
             }
-            uuid, epoch = tree["store"]["uuid"], tree["store"]["epoch"]
-            return cls(uuid, epoch, topics, begun if "from" in tree else None)
+            uuid, store_epoch = tree["store"]["uuid"], tree["store"]["epoch"]
+            return cls(uuid, store_epoch, topics, begun if "from" in tree else None)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataLossError(
                 f"the checkpoint's offset is malformed ({type(error).__name__}: {error}): restore "
@@ -179,12 +179,12 @@ class SourceOffset:
         ------
         StoreRolledBackError
         """
-        if (self.uuid, self.epoch) != (identity.uuid, identity.epoch):
+        if (self.uuid, self.store_epoch) != (identity.uuid, identity.store_epoch):
             raise StoreRolledBackError(
-                f"the checkpoint belongs to metadata store {self.uuid} epoch {self.epoch}, but the "
-                f"options lead to store {identity.uuid} epoch {identity.epoch}. Nothing was read: "
-                "point the query to the store that it was started with, or start with a new "
-                "checkpoint"
+                f"the checkpoint belongs to metadata store {self.uuid} epoch "
+                f"{self.store_epoch}, but the options lead to store {identity.uuid} epoch "
+                f"{identity.store_epoch}. Nothing was read: point the query to the store that it "
+                "was started with, or start with a new checkpoint"
             )
 
     def require_topics(self, topologies: Mapping[str, Topology]) -> None:

@@ -96,8 +96,8 @@ class SourcePlanner:
                     gated = not segment.ref.in_pulsar_domain
                     seen = store.seen(f"seg:{segment.ref.id}") if gated else Seen(0)
                     segments[segment.descriptor] = SegmentOffset(position, *seen)
-            topics[name] = TopicOffset(topology.incarnation, segments)
-        return SourceOffset(store.identity.uuid, store.identity.epoch, topics)
+            topics[name] = TopicOffset(topology.instance_id, segments)
+        return SourceOffset(store.identity.uuid, store.identity.store_epoch, topics)
 
     def checked_offset(
         self, tree: Mapping[str, Any], topologies: Mapping[str, Topology]
@@ -118,7 +118,7 @@ class SourcePlanner:
             for descriptor, item in topic.segments.items():
                 if item.seq:
                     last_seen[f"seg:{ids[descriptor]}"] = Seen(item.seq, item.history)
-        store.bear_witness(last_seen)
+        store.raise_last_seen(last_seen)
         return offset
 
     def cursors(self, segments: Segments) -> dict[SegmentKey, Cursor | None]:

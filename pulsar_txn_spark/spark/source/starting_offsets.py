@@ -136,7 +136,7 @@ def resolve_start(
     existing = {key: cursor for key, cursor in cursors.items() if cursor is not None}
     if not existing:
         return SubscriptionStart(options.get("startingOffsets"), {}, creates_cursors=True)
-    if any(not cursor.query and not cursor.planted for cursor in existing.values()):
+    if any(not cursor.query and not cursor.query_start for cursor in existing.values()):
         if offsets is not None and offsets.word != "subscription":
             raise _other_start_error(subscription, "says where to go on")
         known = _ends_of_read_parents(topologies, existing) | _positions(existing)
@@ -152,7 +152,9 @@ def _continued(
 ) -> SubscriptionStart:
     """Return where a query continues that has started before, or another one with its start."""
     owned = any(cursor.query for cursor in cursors.values())
-    initial = {key: InitialCursor.parse(c.planted) for key, c in cursors.items() if c.planted}
+    initial = {
+        key: InitialCursor.parse(c.query_start) for key, c in cursors.items() if c.query_start
+    }
     starts = {cursor.start for cursor in initial.values()}
     if offsets is None:
         # Without the option, a start that was a word is taken from the cursors. Positions are not

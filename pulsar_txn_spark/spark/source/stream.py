@@ -57,7 +57,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = source_options(given, _USE)
         self._connected: SourcePlanner | None = None
         self._source = secrets.token_hex(8)
-        self._incarnation = 0
+        self._source_epoch = 0
         self._available: dict[SegmentKey, Position] | None = None
         self._latest: SourceOffset | None = None
         self._initial: dict[str, Any] | None = None
@@ -70,7 +70,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._connected is None:
             self._connected = SourcePlanner(self._options, self._schema)
             run = self._connected.run
-            self._incarnation = run.store.meta.next_source_incarnation()
+            self._source_epoch = run.store.meta.next_source_epoch()
             self._idle = IdleWatch(run)
             self._serve_metrics(run)
             self._announce_transport()
@@ -213,7 +213,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _read_plan(self, ranges: tuple[PlannedRange, ...]) -> ReadPlan:
         subscription = self._options.get("subscription") or ""
         # The tasks complete the attempt's name.
-        return ReadPlan(self._source, self._incarnation, subscription, driver_name(), ranges)
+        return ReadPlan(self._source, self._source_epoch, subscription, driver_name(), ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, in a task."""
@@ -230,7 +230,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.AFTER)
         planner = self._planner
         run, subscription = planner.run, planner.subscription
-        run.sweeps.nudge()
+        run.sweeps.trigger()
         self._serve_metrics(run)
         if not subscription:
             return
@@ -247,7 +247,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if behind:
             timeout_ms: int = self._options.get("txn.timeoutMs")
             progress = ReadProgress(run.coordinator, timeout_ms)
-            progress.catch_up(subscription, self._incarnation, behind)
+            progress.catch_up(subscription, self._source_epoch, behind)
         for query, positions in _released(topologies, ends, cursors).items():
             run.store.subscriptions.release_cursors(subscription, query, positions)
 

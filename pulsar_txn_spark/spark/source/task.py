@@ -127,7 +127,7 @@ def _claim(
 
     def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[CursorAnswer]:
         answers = run.store.subscriptions.claim_cursors(
-            plan.subscription, query, plan.incarnation, starts, asks_only=asks_only
+            plan.subscription, query, plan.source_epoch, starts, asks_only=asks_only
         )
         for segment, answer in zip(starts, answers, strict=True):
             # Of another segment that was deleted nothing is left to be read.

@@ -136,10 +136,10 @@ def _refused(endpoint: Endpoint, address: str, error: Exception) -> str:
     user = "the default user"
     if endpoint.username:
         user = f"user {endpoint.user!r}" if endpoint.user else "the user that was given"
-    given = "with a password" if endpoint.password else "without a password"
+    credentials = "with a password" if endpoint.password else "without a password"
     return (
-        f"The metadata store at {address} refused {user} ({given}): {error}. Check the options "
-        "'store.username' and 'store.password'."
+        f"The metadata store at {address} refused {user} ({credentials}): {error}. Check the "
+        "options 'store.username' and 'store.password'."
     )
 
 
@@ -179,9 +179,9 @@ def verify(client: Client, config: StoreConfig) -> ServerFacts:
     with _unavailable(parse_endpoint(config)):
         facts = [_verify_pool(pool, config) for pool in _pools(client)]
     return ServerFacts(
-        tuple(node for found in facts for node in found.nodes),
-        tuple(warning for found in facts for warning in found.warnings),
-        tuple(problem for found in facts for problem in found.problems),
+        tuple(node for fact in facts for node in fact.nodes),
+        tuple(warning for fact in facts for warning in fact.warnings),
+        tuple(problem for fact in facts for problem in fact.problems),
     )
 
 
@@ -197,8 +197,8 @@ def _verify_pool(pool: redis.ConnectionPool, config: StoreConfig) -> ServerFacts
 def _pools(client: Client) -> list[redis.ConnectionPool]:
     if isinstance(client, redis.RedisCluster):
         nodes: list[ClusterNode] = client.get_primaries()  # type: ignore[no-untyped-call]
-        found = [client.get_redis_connection(node) for node in nodes]
-        return [one.connection_pool for one in found]
+        clients = [client.get_redis_connection(node) for node in nodes]
+        return [node_client.connection_pool for node_client in clients]
     return [client.connection_pool]
 
 
@@ -314,15 +314,15 @@ def _tls_arguments(endpoint: Endpoint, config: StoreConfig) -> dict[str, Any]:
         "ssl_certfile": ("tls_cert_file", "store.tls.certFile", config.tls_cert_file),
         "ssl_keyfile": ("tls_key_file", "store.tls.keyFile", config.tls_key_file),
     }
-    given = {argument: path for argument, (_, _, path) in files.items() if path is not None}
+    paths = {argument: path for argument, (_, _, path) in files.items() if path is not None}
     if not endpoint.tls:
-        if given:
+        if paths:
             raise OptionError(
                 "TLS files are set for the metadata store, but 'store.url' is not rediss:// or "
                 "rediss+cluster://: the connection would not be encrypted."
             )
         return {}
-    for argument, path in given.items():
+    for argument, path in paths.items():
         if not os.access(path, os.R_OK):
             option = files[argument][1]
             raise OptionError(f"The file of the option {option!r} cannot be read: {path}")
@@ -330,7 +330,7 @@ def _tls_arguments(endpoint: Endpoint, config: StoreConfig) -> dict[str, Any]:
         "ssl": True,
         "ssl_cert_reqs": "required",
         "ssl_check_hostname": config.tls_verify_host,
-        **given,
+        **paths,
     }
 
 

@@ -188,14 +188,14 @@ class _Rule:
     setting: str = ""  # where INFO has another name for it
     in_words: tuple[tuple[str, str], ...] = ()  # where INFO has other words for its values
 
-    def broken_by(self, found: str | None) -> _Finding | None:
+    def broken_by(self, value: str | None) -> _Finding | None:
         """Return what is wrong with the value that was found, if anything is."""
-        if found is None or found == self.needed:
+        if value is None or value == self.needed:
             return None
         words = dict(self.in_words)
         return _Finding(
             self.setting or self.name,
-            words.get(found, found),
+            words.get(value, value),
             words.get(self.needed, self.needed),
             self.why,
             self.remedy,
@@ -254,9 +254,9 @@ _FSYNC_RULES = (
 def _findings(info: Info) -> list[_Finding]:
     """Compare what was read with what is needed."""
     fsync = info.fsync or {}
-    found = [rule.broken_by(info.values.get(rule.name)) for rule in _INFO_RULES]
-    found += [rule.broken_by(fsync.get(rule.name)) for rule in _FSYNC_RULES]
-    return [finding for finding in found if finding is not None]
+    findings = [rule.broken_by(info.values.get(rule.name)) for rule in _INFO_RULES]
+    findings += [rule.broken_by(fsync.get(rule.name)) for rule in _FSYNC_RULES]
+    return [finding for finding in findings if finding is not None]
 
 
 def _unread(info: Info) -> list[str]:
@@ -311,7 +311,7 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
     if warnings and not config.accept_data_loss:
         raise StoreUnsafeError(_unsafe(address, findings, unread))
     holes = list(_holes(info, address, config))
-    problems = [Problem(f"{address}: {one.what}", one.remedy, True) for one in findings]
+    problems = [Problem(f"{address}: {finding.what}", finding.remedy, True) for finding in findings]
     if unread:
         problems.append(
             Problem(f"{address}: {', '.join(unread)} could not be read", _MAY_ASK, True)
@@ -361,13 +361,13 @@ def _check_version(info: Info, address: str) -> None:
 
 
 def _holes(info: Info, address: str, config: StoreConfig) -> Iterator[str]:
-    found = _numbers(info.version)
+    version = _numbers(info.version)
     # The embedded server's socket admits nobody but the user that runs it.
-    if found is None or config.url is None:
+    if version is None or config.url is None:
         return
     fixed = _LUA_HOLE_FIXED[info.product]
-    series = found[:2]
-    patch = found[2] if len(found) > 2 else 0  # noqa: PLR2004 - major, minor, patch
+    series = version[:2]
+    patch = version[2] if len(version) > 2 else 0  # noqa: PLR2004 - major, minor, patch
     if patch < fixed[series] if series in fixed else series < max(fixed):
         yield (
             f"{address}: {info.product} {info.version} has a known hole in its Lua engine "

@@ -104,8 +104,8 @@ def _credentials(config: StoreConfig, parts: SplitResult) -> tuple[str | None, s
     user, _, secret = userinfo.partition(":")
     in_url = {"username": unquote(user) or None, "password": unquote(secret) or None}
     for name, option in (("username", config.username), ("password", config.password)):
-        found = in_url[name]
-        if found is not None and option is not None and found != option:
+        value = in_url[name]
+        if value is not None and option is not None and value != option:
             raise OptionError(
                 f"The option 'store.url' carries a {name} and 'store.{name}' another one. "
                 "Leave it out of the URL."
@@ -114,9 +114,9 @@ def _credentials(config: StoreConfig, parts: SplitResult) -> tuple[str | None, s
 
 
 def _database(parts: SplitResult, *, cluster: bool) -> int:
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    text = given.pop("db", "")
-    if given or parts.fragment:
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    text = parameters.pop("db", "")
+    if parameters or parts.fragment:
         # redis-py would take its own settings from here, retries among them.
         raise _malformed("it may have no parameters but 'db'")
     if parts.scheme != "unix" and parts.path.strip("/"):

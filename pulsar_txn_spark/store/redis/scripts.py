@@ -151,7 +151,7 @@ class Scripts:
         # one history only until the next step on the tag has compared them all.
         self._seen: dict[str, dict[str, int]] = {}
         self.round_trips = 0
-        self.tally = metrics.Tally()
+        self.counters = metrics.Counters()
         self.identity = self._read_identity(coordinators)
 
     def seen(self, tag: str) -> Seen:
@@ -160,7 +160,7 @@ class Scripts:
             states = [Seen(seq, history) for history, seq in self._seen.get(tag, {}).items()]
         return max(states, default=Seen(0))
 
-    def bear_witness(self, states: Mapping[str, Seen]) -> None:
+    def raise_last_seen(self, states: Mapping[str, Seen]) -> None:
         """Refuse from now on any tag whose past lacks a state that others have seen of it."""
         with self._lock:
             for tag, state in states.items():
@@ -170,12 +170,12 @@ class Scripts:
         known = self._seen.setdefault(tag, {})
         known[state.history] = max(state.seq, known.get(state.history, 0))
 
-    def run(self, call: Call, unborn: list[Any] | None = None) -> list[Any]:
+    def run(self, call: Call, uninitialized: list[Any] | None = None) -> list[Any]:
         """Run one call; a tag that was never used is born now, or `unborn` is the reply."""
         reply = self._ask(call)
         if call.step is not None and steps.reply_is_lost(call.step):
             reply = self._ask(call)
-        return self.checked(call, reply, unborn)
+        return self.checked(call, reply, uninitialized)
 
     def answer(self, call: Call) -> Answer:
         """Run one call of whose reply only the code counts."""
@@ -224,7 +224,7 @@ class Scripts:
         """Measure how long a query of an index takes."""
         began = time.perf_counter()
         yield
-        self.tally.observe(metrics.INDEX_QUERY, time.perf_counter() - began, index)
+        self.counters.observe(metrics.INDEX_QUERY, time.perf_counter() - began, index)
 
     def _send(self, sha: str, body: str, keys: list[str], args: Sequence[Arg]) -> list[Any]:
         """Run one script; a lost reply is answered by asking again (every script allows it)."""
@@ -252,13 +252,13 @@ class Scripts:
 
     def _note_round_trip(self) -> None:
         self.round_trips += 1
-        self.tally.count(metrics.ROUND_TRIPS)
+        self.counters.count(metrics.ROUND_TRIPS)
 
     def _read_identity(self, wanted: int | None) -> StoreIdentity:
         body, sha = script("store_identity")
         born_with: list[Arg] = [uuid_module.uuid4().hex, SCHEMA_VERSION, wanted or COORDINATORS]
         reply = self._send(sha, body, ["{meta}:birth"], born_with)
-        uuid, epoch, seq, schema, coordinators = (text(value) for value in reply[:5])
+        uuid, store_epoch, seq, schema, coordinators = (text(value) for value in reply[:5])
         if schema != SCHEMA_VERSION:
             raise StoreError(
                 f"the metadata store has schema version {schema}, this package needs "
@@ -273,24 +273,26 @@ class Scripts:
                 f"number. Leave the option out or set it to {coordinators}, or use a new store"
             )
         self._note("meta", Seen(int(seq), text(reply[5] or "")))
-        return StoreIdentity(uuid, epoch, int(coordinators))
+        return StoreIdentity(uuid, store_epoch, int(coordinators))
 
     def _args(self, call: Call) -> list[Arg]:
         with self._lock:
             call.seen = [Seen(seq, name) for name, seq in self._seen.get(call.tag, {}).items()]
         states = [f"{state.seq} {state.history or '-'}" for state in call.seen]
         known = " ".join(["+", *states] if call.registered else states)
-        return [self.identity.uuid, self.identity.epoch, known, *call.args]
+        return [self.identity.uuid, self.identity.store_epoch, known, *call.args]
 
-    def checked(self, call: Call, reply: list[Any], unborn: list[Any] | None = None) -> list[Any]:
+    def checked(
+        self, call: Call, reply: list[Any], uninitialized: list[Any] | None = None
+    ) -> list[Any]:
         """Judge the identity and the history that a reply shows, and return the reply."""
         state, code = _as_seen(reply[0]), text(reply[1])
         if code == _TagFault.NO_BIRTH:
-            if self._was_born(call.tag):
+            if self._is_initialized(call.tag):
                 return self._again_or_lost(call)
-            if unborn is not None:
-                return unborn
-            self._give_birth(call.tag)
+            if uninitialized is not None:
+                return uninitialized
+            self._initialize(call.tag)
             call.registered = True
             return self.run(call)
         if code == _TagFault.UNREGISTERED:
@@ -298,11 +300,11 @@ class Scripts:
             if call.tag != "meta":
                 self._tag_state(call.tag, "born")
             call.registered = True
-            return self.run(call, unborn)
+            return self.run(call, uninitialized)
         if code == _TagFault.OTHER_STORE:
             raise StoreRolledBackError(
                 f"tag {{{call.tag}}} belongs to store {text(reply[2])} epoch {text(reply[3])}, "
-                f"expected {self.identity.uuid} epoch {self.identity.epoch}: part of the "
+                f"expected {self.identity.uuid} epoch {self.identity.store_epoch}: part of the "
                 "metadata store was replaced. Nothing was read or written; restore the store that "
                 "the checkpoint knew, or start with a new checkpoint and new topics"
             )
@@ -327,7 +329,7 @@ class Scripts:
                     del known[old.history]
             self._note(call.tag, state)
 
-    def _was_born(self, tag: str) -> bool:
+    def _is_initialized(self, tag: str) -> bool:
         return tag in self._seen or self._tag_state(tag, "") == "born"
 
     def _again_or_lost(self, call: Call) -> list[Any]:
@@ -344,7 +346,7 @@ class Scripts:
             )
         return self.checked(call, reply)
 
-    def _give_birth(self, tag: str) -> None:
+    def _initialize(self, tag: str) -> None:
         """Create the birth record of a tag that was never used."""
         self._tag_state(tag, "creating")
         call = Call("birth", tag, [], [])

@@ -15,9 +15,9 @@ from pulsar_txn_spark.store.records import (
     Gate,
     Pin,
     PinAnswer,
+    RetainedPositions,
     SegmentAnswer,
     SegmentDecision,
-    SegmentHolds,
     TxnId,
     TxnState,
 )
@@ -147,11 +147,11 @@ class RedisSegmentStore:
             if cursor == "0":
                 return FloorAnswer(Code.OK, int(floor) if floor else None, removed)
 
-    def through(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
+    def is_materialized(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
         """Tell for each segment whether it has carried a transaction's decision out."""
         args: list[Arg] = [txn.key, txn.tc, txn.counter]
         calls = [
-            Call("seg_through", f"seg:{segment}", ["closed", "resolved"], args)
+            Call("seg_is_materialized", f"seg:{segment}", ["closed", "resolved"], args)
             for segment in segments
         ]
         return [text(reply[1]) != Code.PENDING for reply in self._scripts.run_all(calls)]
@@ -162,13 +162,15 @@ class RedisSegmentStore:
             Call("seg_raise", f"seg:{segment}", ["state", "events"], [position.padded()])
         )
 
-    def holds(self, segments: Sequence[str]) -> list[SegmentHolds]:
+    def retained(self, segments: Sequence[str]) -> list[RetainedPositions]:
         """Read of each segment who still needs what of it."""
         calls = [
-            Call("seg_holds", f"seg:{segment}", ["subscriptions"], [f"{{seg:{segment}}}:cursor:"])
+            Call(
+                "seg_retained", f"seg:{segment}", ["subscriptions"], [f"{{seg:{segment}}}:cursor:"]
+            )
             for segment in segments
         ]
-        return [_as_holds(reply) for reply in self._scripts.run_all(calls)]
+        return [_as_retained(reply) for reply in self._scripts.run_all(calls)]
 
     def mark_trimmed(self, segment: str, position: Position) -> Answer:
         """Note that the log may let go what lies up to a position (``seg_trim.lua``)."""
@@ -184,9 +186,9 @@ class RedisSegmentStore:
         call = Call("seg_retire", tag, keys, [*args, *handed_over])
         return _as_segment_answer(self._scripts.run(call))
 
-    def shut(self, segments: Sequence[str]) -> set[TxnId]:
+    def fence(self, segments: Sequence[str]) -> set[TxnId]:
         """Let nothing be registered in segments whose topic goes; return who has pins there."""
-        calls = [Call("seg_shut", f"seg:{segment}", ["pins", "state"], []) for segment in segments]
+        calls = [Call("seg_fence", f"seg:{segment}", ["pins", "state"], []) for segment in segments]
         return {
             TxnId.parse(text(txn)) for reply in self._scripts.run_all(calls) for txn in reply[2:]
         }
@@ -233,15 +235,15 @@ def _as_gate(reply: list[Any]) -> Gate:
     return Gate(pins, dropped, floor, contains_txn=True, all_dropped=int(reply[5]))
 
 
-def _as_holds(reply: list[Any]) -> SegmentHolds:
-    names, queries, released, planted, sources = (reply[at::5] for at in range(3, 8))
-    return SegmentHolds(
+def _as_retained(reply: list[Any]) -> RetainedPositions:
+    names, queries, released, query_start, sources = (reply[at::5] for at in range(3, 8))
+    return RetainedPositions(
         retired=bool(reply[2]),
         released={
             text(name): MessagePosition.from_padded(text(at)).taken_after[0]
             for name, at in zip(names, released, strict=True)
         },
         queries={text(n): text(q) for n, q in zip(names, queries, strict=True)},
-        planted={text(n): text(p) for n, p in zip(names, planted, strict=True)},
+        query_start={text(n): text(p) for n, p in zip(names, query_start, strict=True)},
         sources={text(n): int(s) for n, s in zip(names, sources, strict=True)},
     )

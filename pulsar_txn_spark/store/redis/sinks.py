@@ -83,8 +83,8 @@ class RedisQueryStore:
 
 
 def _sink_entries(values: Sequence[bytes]) -> dict[str, SinkEntry]:
-    found = {}
+    entries = {}
     for sink, entry in pairs(values):
         batch, _, attempt = text(entry).partition("|")
-        found[sink] = SinkEntry(int(batch), attempt)
-    return found
+        entries[sink] = SinkEntry(int(batch), attempt)
+    return entries

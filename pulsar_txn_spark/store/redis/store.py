@@ -70,17 +70,17 @@ class RedisStore:
         return self.scripts.round_trips
 
     @property
-    def tally(self) -> metrics.Tally:
+    def counters(self) -> metrics.Counters:
         """What this process has counted and not delivered to the store yet."""
-        return self.scripts.tally
+        return self.scripts.counters
 
     def seen(self, tag: str) -> Seen:
         """Return the newest state of a tag that this process has seen."""
         return self.scripts.seen(tag)
 
-    def bear_witness(self, states: Mapping[str, Seen]) -> None:
+    def raise_last_seen(self, states: Mapping[str, Seen]) -> None:
         """Refuse from now on any tag whose past lacks a state that others have seen of it."""
-        self.scripts.bear_witness(states)
+        self.scripts.raise_last_seen(states)
 
     def event_feed(self) -> RedisEventFeed:
         """Return a feed that follows nothing yet; close it."""
@@ -91,9 +91,9 @@ class RedisStore:
         calls = [Call("events_newest", tag, ["events"], []) for tag in tags]
         return [text(reply[2]) for reply in self.scripts.run_all(calls)]
 
-    def deliver_tally(self) -> None:
-        """Add the tally to the counts in the store; without a reply what is in it is dropped."""
-        taken = self.scripts.tally.take()
+    def flush_counters(self) -> None:
+        """Add the counters to the counts in the store; without a reply what is in it is dropped."""
+        taken = self.scripts.counters.drain()
         if not taken:
             return
         call = Call("metrics_add", f"tc{_DELIVERED_TO}", ["metrics"], flat(taken))

@@ -12,7 +12,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.steps import Step
-from pulsar_txn_spark.store.ack_ranges import AckInterval, HeldRange, SubscriptionState
+from pulsar_txn_spark.store.ack_ranges import AckedRange, AckInterval, SubscriptionState
 from pulsar_txn_spark.store.records import (
     AckAnswer,
     AckRequest,
@@ -48,12 +48,12 @@ class RedisSubscriptionStore:
         segment: str,
         subscription: str,
         query: str,
-        planted: str = "",
-        source_incarnation: int = 0,
+        query_start: str = "",
+        source_epoch: int = 0,
     ) -> Answer:
         """Let a subscription stand before a segment's first entry (``cursor_inherit.lua``)."""
         keys = [f"cursor:{subscription}", "subscriptions"]
-        args: list[Arg] = [query, EARLIEST.padded(), subscription, planted, source_incarnation]
+        args: list[Arg] = [query, EARLIEST.padded(), subscription, query_start, source_epoch]
         return self._scripts.answer(Call("cursor_inherit", f"seg:{segment}", keys, args))
 
     def release_cursors(
@@ -103,12 +103,12 @@ class RedisSubscriptionStore:
         segment: str,
         subscription: str,
         query: str,
-        source_incarnation: int,
+        source_epoch: int,
         start: Position,
     ) -> CursorAnswer:
         """Claim a subscription for a query (``cursor_claim.lua``)."""
         keys = [f"cursor:{subscription}", "subscriptions"]
-        args: list[Arg] = [query, source_incarnation, start.padded(), subscription, "", ""]
+        args: list[Arg] = [query, source_epoch, start.padded(), subscription, "", ""]
         return _as_cursor_answer(
             self._scripts.run(Call("cursor_claim", f"seg:{segment}", keys, args))
         )
@@ -117,7 +117,7 @@ class RedisSubscriptionStore:
         self,
         subscription: str,
         query: str,
-        source_incarnation: int,
+        source_epoch: int,
         starts: Mapping[str, Position],
         *,
         asks_only: bool = False,
@@ -132,22 +132,22 @@ class RedisSubscriptionStore:
                 "cursor_claim",
                 f"seg:{segment}",
                 [f"cursor:{subscription}", "subscriptions"],
-                [query, source_incarnation, start.padded(), subscription, "1", asks],
+                [query, source_epoch, start.padded(), subscription, "1", asks],
             )
             for segment, start in starts.items()
         ]
         return [_as_cursor_answer(reply) for reply in self._scripts.run_all(calls)]
 
-    def plant_cursors(
-        self, subscription: str, starts: Mapping[str, CursorStart], planted: str = ""
+    def create_cursors(
+        self, subscription: str, starts: Mapping[str, CursorStart], query_start: str = ""
     ) -> list[CursorAnswer]:
-        """Let a subscription exist where it has no cursor, in this order (``cursor_plant.lua``)."""
+        """Create the cursors that are absent, in this order (``cursor_create.lua``)."""
         calls = [
             Call(
-                "cursor_plant",
+                "cursor_create",
                 f"seg:{segment}",
                 [f"cursor:{subscription}", "subscriptions", "state"],
-                [start.position.padded(), subscription, planted, "1" if start.may_skip else ""],
+                [start.position.padded(), subscription, query_start, "1" if start.may_skip else ""],
             )
             for segment, start in starts.items()
         ]
@@ -159,7 +159,7 @@ class RedisSubscriptionStore:
         subscription: str,
         to: CursorStart | None,
         seen: Cursor | None,
-        source_incarnation: int = 0,
+        source_epoch: int = 0,
     ) -> CursorAnswer:
         """Put a cursor elsewhere, owned by nobody, unless it has changed (``cursor_reset.lua``)."""
         keys = [
@@ -172,10 +172,10 @@ class RedisSubscriptionStore:
         args: list[Arg] = [
             subscription,
             to.position.padded() if to else "",
-            seen.generation if seen else "",
+            seen.cursor_version if seen else "",
             seen.acknowledged.padded() if seen else "",
             "1" if to and to.may_skip else "",
-            source_incarnation,
+            source_epoch,
         ]
         return _as_cursor_answer(
             self._scripts.run(Call("cursor_reset", f"seg:{segment}", keys, args))
@@ -202,7 +202,7 @@ class RedisSubscriptionStore:
                     ack.end.padded(),
                     ack.sink,
                     ack.batch,
-                    ack.source_incarnation,
+                    ack.source_epoch,
                 ],
                 Step.PENDING_ACK,
             )
@@ -269,7 +269,7 @@ def _as_message_answer(reply: list[Any]) -> AckAnswer:
 _Fields = Callable[[list[str]], dict[str, Any]]
 _REFUSED: dict[Code, _Fields] = {
     Code.OWNED: lambda rest: {"owner": rest[0]},
-    Code.FENCED: lambda rest: {"incarnation": int(rest[0])},
+    Code.FENCED: lambda rest: {"source_epoch": int(rest[0])},
     Code.PENDING: lambda rest: {"holder": TxnId.parse(rest[0])},
 }
 """What a refusal says behind its code, as fields of the answer."""
@@ -303,7 +303,7 @@ def _ack_call(name: str, txn: TxnId, where: SubscriptionRef, args: Sequence[Arg]
         f"ack-ranges:{where.subscription}",
         f"pending-ranges:{where.subscription}:{txn.key}",
     ]
-    head: list[Arg] = [txn.key, txn.tc, txn.counter, where.owner, where.incarnation]
+    head: list[Arg] = [txn.key, txn.tc, txn.counter, where.owner, where.source_epoch]
     return Call(name, f"seg:{where.segment}", keys, [*head, *args], Step.PENDING_ACK)
 
 
@@ -315,11 +315,11 @@ def _as_acks(reply: list[Any]) -> SubscriptionState:
     ranges = []
     for member in reply[5]:
         start, end, holder = text(member).split(" ")
-        ranges.append(HeldRange(_as_interval(start, end), holder))
+        ranges.append(AckedRange(_as_interval(start, end), holder))
     for txn, record in pairs(reply[4]):
         ack = json.loads(record)
         if "last" in ack:  # a query holds one range, which stands in the record itself
-            ranges.append(HeldRange(_as_interval(ack["start"], ack["last"]), txn))
+            ranges.append(AckedRange(_as_interval(ack["start"], ack["last"]), txn))
     cursor = MessagePosition.from_padded(text(reply[2]))
     return SubscriptionState(cursor, int(reply[3]), tuple(sorted(ranges)))
 
@@ -335,14 +335,14 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
         return Cursor(
             position=position,
             query=fields["query"],
-            generation=int(fields["generation"]),
+            cursor_version=int(fields["generation"]),
             txn=fields.get("txn", ""),
             sink=fields.get("sink", ""),
             batch=fields.get("batch", ""),
             taken=taken,
-            incarnation=int(fields.get("source", "0")),
+            source_epoch=int(fields.get("source", "0")),
             released=released,
-            planted=fields.get("planted", ""),
+            query_start=fields.get("planted", ""),
         )
     except KeyError as error:
         raise StoreCorruptError(f"a cursor lacks its field {error}") from error

@@ -44,15 +44,15 @@ class RedisTopicStore:
         record: bytes,
         step: Step | None = None,
         *,
-        incarnation: str = "",
+        instance_id: str = "",
         deleting: bool = False,
     ) -> int | None:
         """Replace version `expected`; return the new version, None on a conflict.
 
-        `incarnation` is noted beside the record, '' leaves it as it is. From a record that is
+        `instance_id` is noted beside the record, '' leaves it as it is. From a record that is
         `deleting` on, the topic has no properties any more.
         """
-        args: list[Arg] = [str(expected), record, incarnation, "1" if deleting else ""]
+        args: list[Arg] = [str(expected), record, instance_id, "1" if deleting else ""]
         keys = ["topology", "properties", "events"]
         call = Call("topology_cas", f"topic:{topic}", keys, args, step)
         reply = self._scripts.run(call)
@@ -75,18 +75,18 @@ class RedisTopicStore:
         return {name: text(value) for name, value in pairs(reply[2:])}
 
     def change_property(
-        self, topic: str, name: str, value: str | None, *, incarnation: str = ""
+        self, topic: str, name: str, value: str | None, *, instance_id: str = ""
     ) -> Answer:
         """Set a property of a topic, or remove it (``topic_property.lua``)."""
         action: list[Arg] = ["remove"] if value is None else ["set", value]
         keys = ["topology", "properties"]
-        args: list[Arg] = [incarnation, name, *action]
+        args: list[Arg] = [instance_id, name, *action]
         return self._scripts.answer(Call("topic_property", f"topic:{topic}", keys, args))
 
-    def lease(self, topic: str, owner: str, for_ms: int, *, incarnation: str = "") -> Answer:
+    def lease(self, topic: str, owner: str, for_ms: int, *, instance_id: str = "") -> Answer:
         """Keep others from looking after a topic for a while (``topic_lease.lua``)."""
         keys = ["topology", "properties"]
-        args: list[Arg] = [owner, for_ms, incarnation]
+        args: list[Arg] = [owner, for_ms, instance_id]
         return self._scripts.answer(Call("topic_lease", f"topic:{topic}", keys, args))
 
 
@@ -116,6 +116,6 @@ class RedisMetaStore:
         keys = ["topics", "topic-stamps"]
         return self._scripts.answer(Call("catalog_remove", "meta", keys, [topic, stamp]))
 
-    def next_source_incarnation(self) -> int:
+    def next_source_epoch(self) -> int:
         """Count one start of a source."""
-        return int(self._scripts.run(Call("source_incarnation", "meta", ["source-counter"], []))[2])
+        return int(self._scripts.run(Call("source_epoch", "meta", ["source-counter"], []))[2])

@@ -123,7 +123,7 @@ class RedisTransactionStore:
             "events",
             "metrics",
         ]
-        own = self._scripts.tally.take()
+        own = self._scripts.counters.drain()
         added = metrics.total([own, counts or {}, _decided(txn.tc, state, by)])
         # To the script an administrator is one more who may fence.
         ground = EndedBy.FENCE if by is EndedBy.ADMIN else by
@@ -138,15 +138,15 @@ class RedisTransactionStore:
         reply = self._scripts.checked(call, reply)
         answer = _txn_answer(reply[1:])
         if answer.code is not Code.OK:
-            self._scripts.tally.add(own)  # nothing was decided now, so nothing was counted either
+            self._scripts.counters.add(own)  # nothing was decided: nothing was counted
             result = "conflict" if answer.code is Code.DECIDED else "reject"
-            self._scripts.tally.count(metrics.HEADER_CAS, str(txn.tc), result)
+            self._scripts.counters.count(metrics.HEADER_CAS, str(txn.tc), result)
         return answer
 
     def read(self, txn: TxnId) -> TxnHeader | None:
         """Read a header and its intents in one step."""
-        [found] = self.read_many([txn])
-        return found
+        [header] = self.read_many([txn])
+        return header
 
     def read_many(self, txns: Sequence[TxnId]) -> list[TxnHeader | None]:
         """Read headers, each with its intents in one step."""
@@ -154,7 +154,7 @@ class RedisTransactionStore:
             Call("txn_read", f"tc{txn.tc}", [f"txn:{txn.key}", f"intents:{txn.key}"], [])
             for txn in txns
         ]
-        return [_as_header(*one) for one in zip(txns, self._scripts.run_all(calls), strict=True)]
+        return [_as_header(*pair) for pair in zip(txns, self._scripts.run_all(calls), strict=True)]
 
     def list_open(self, tc: int, *, deadline_ms: int | None, limit: int) -> list[tuple[TxnId, int]]:
         """List OPEN transactions with their deadlines, earliest first, due by `deadline_ms`."""
@@ -209,7 +209,7 @@ class RedisTransactionStore:
             open=int(reply[3]),
             oldest_open=(TxnId.parse(oldest), int(created)) if oldest and created else None,
             decided=int(reply[6]),
-            undone=tuple((TxnId.parse(txn), int(at)) for txn, at in pairs(reply[7])),
+            unmaterialized=tuple((TxnId.parse(txn), int(at)) for txn, at in pairs(reply[7])),
             counts={name: int(amount) for name, amount in pairs(reply[8])},
         )
 
@@ -337,13 +337,13 @@ class RedisStageStore:
 
 def _decided(tc: int, state: TxnState, by: EndedBy) -> dict[str, int]:
     """Return what is counted if a transaction is decided so."""
-    tally = metrics.Tally()
-    tally.count(metrics.HEADER_CAS, str(tc), "ok")
+    counters = metrics.Counters()
+    counters.count(metrics.HEADER_CAS, str(tc), "ok")
     if state is TxnState.COMMITTED:
-        tally.count(metrics.COMMITS, str(tc))
+        counters.count(metrics.COMMITS, str(tc))
     elif by in _CAUSES:
-        tally.count(metrics.ABORTS, str(tc), _CAUSES[by])
-    return tally.take()
+        counters.count(metrics.ABORTS, str(tc), _CAUSES[by])
+    return counters.drain()
 
 
 def _txn_answer(parts: Sequence[Any]) -> TxnAnswer:

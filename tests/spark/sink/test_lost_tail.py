@@ -277,7 +277,7 @@ def test_a_query_that_goes_over_to_a_foreign_sink_is_asked_to_free_its_subscript
     assert cursor is not None
     pulsar_txn_spark.Admin({"store.path": job.path}).reset_subscription(str(IN), "sub", to="here")
     job.run.store.subscriptions.claim_cursor(segment, "sub", QUERY, 99, cursor.position)
-    job.reader._incarnation = 99
+    job.reader._source_epoch = 99
     job.reader.commit(job.offsets[2])
     [moved] = job.run.store.subscriptions.read_cursors([segment], "sub")
     assert moved is not None

@@ -186,7 +186,7 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
     [parent] = run.topics.require(A).segments
     run.topics.changes.split(A, parent.descriptor)
     write(run, A, 2, 3)
-    plant = RedisSubscriptionStore.plant_cursors
+    plant = RedisSubscriptionStore.create_cursors
 
     def dying(
         store: RedisSubscriptionStore,
@@ -202,7 +202,7 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
         options["startingOffsets"] = start
     reader = query("q", **options)
     with monkeypatch.context() as dead:
-        dead.setattr(RedisSubscriptionStore, "plant_cursors", dying)
+        dead.setattr(RedisSubscriptionStore, "create_cursors", dying)
         with pytest.raises(Crash):
             reader.trigger()
     reader.restart()
@@ -297,7 +297,7 @@ def test_a_child_that_comes_while_the_query_starts_is_held_too(
 ) -> None:
     create(run, A)
     write(run, A, 1)
-    plant = RedisSubscriptionStore.plant_cursors
+    plant = RedisSubscriptionStore.create_cursors
     changed: list[int] = []
 
     def late(
@@ -313,7 +313,7 @@ def test_a_child_that_comes_while_the_query_starts_is_held_too(
             write(run, A, 2, 3)
         return plant(store, subscription, starts, mark)
 
-    monkeypatch.setattr(RedisSubscriptionStore, "plant_cursors", late)
+    monkeypatch.setattr(RedisSubscriptionStore, "create_cursors", late)
     reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
     reader.reader.initialOffset()
     for segment in run.topics.require(A).segments:

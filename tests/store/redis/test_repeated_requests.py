@@ -126,11 +126,11 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, _: w.store.subscriptions.inherit_cursor("child", "sub", "q"),
         lambda w, _: w.store.subscriptions.inherit_cursor(SEGMENT, "sub", "q"),
     ],
-    "cursor_plant": [
-        lambda w, _: w.store.subscriptions.plant_cursors(
+    "cursor_create": [
+        lambda w, _: w.store.subscriptions.create_cursors(
             "new", {SEGMENT: CursorStart(P1), OTHER_SEGMENT: CursorStart(P1, may_skip=True)}, "s|4"
         ),
-        lambda w, _: w.store.subscriptions.plant_cursors("sub", {SEGMENT: CursorStart(P1)}),
+        lambda w, _: w.store.subscriptions.create_cursors("sub", {SEGMENT: CursorStart(P1)}),
     ],
     "cursor_read": [
         lambda w, _: w.store.subscriptions.read_cursors([SEGMENT, OTHER_SEGMENT], "sub")
@@ -151,13 +151,13 @@ STEPS: Mapping[str, list[Step]] = {
     ],
     "pointer_read": [lambda w, _: w.store.sinks.read_pointer("sink", "q")],
     "seg_close": [lambda w, t: w.store.segments.close("quiet", t.tc, t.counter + 1)],
-    "seg_holds": [lambda w, _: w.store.segments.holds([SEGMENT, OTHER_SEGMENT])],
+    "seg_retained": [lambda w, _: w.store.segments.retained([SEGMENT, OTHER_SEGMENT])],
     "seg_purge": [lambda w, _: w.store.segments.purge("retired")],
     "seg_trim": [
         lambda w, _: w.store.segments.mark_trimmed("sealed", P1),
         lambda w, _: w.store.segments.mark_trimmed(SEGMENT, P2),
     ],
-    "seg_shut": [lambda w, _: sorted(w.store.segments.shut([SEGMENT, "quiet", "retired"]))],
+    "seg_fence": [lambda w, _: sorted(w.store.segments.fence([SEGMENT, "quiet", "retired"]))],
     "seg_retire": [
         lambda w, _: w.store.segments.retire("quiet", P1, []),
         lambda w, _: w.store.segments.retire(SEGMENT, P1, ["sub"]),
@@ -181,7 +181,9 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, t: w.store.segments.pin(t, "new", [SEGMENT]),
         lambda w, t: w.store.segments.pin(t, "new", [SEGMENT, OTHER_SEGMENT]),
     ],
-    "seg_through": [lambda w, t: w.store.segments.through(t, [SEGMENT, OTHER_SEGMENT])],
+    "seg_is_materialized": [
+        lambda w, t: w.store.segments.is_materialized(t, [SEGMENT, OTHER_SEGMENT])
+    ],
     "tc_state": [lambda w, t: w.store.transactions.tc_state(t.tc, limit=9).open],
     "seg_raise": [lambda w, _: w.store.segments.raise_high(SEGMENT, P2)],
     "sink_list": [lambda w, _: w.store.queries.read_sinks("q")],
@@ -197,7 +199,7 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, t: w.store.stages.touch(t.tc, "scope", ended=True),
         lambda w, t: w.store.stages.touch(t.tc, "nobody", ended=True),
     ],
-    "source_incarnation": [lambda w, _: w.store.meta.next_source_incarnation()],
+    "source_epoch": [lambda w, _: w.store.meta.next_source_epoch()],
     "store_identity": [lambda w, _: redis_store.RedisStore(w.store.scripts.client).identity],
     "subscription_list": [lambda w, _: w.store.subscriptions.names(SEGMENT)],
     "tag_state": [lambda w, _: w.store.segments.raise_high("new", P1)],
@@ -207,14 +209,14 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, _: w.store.topics.change_property("topic://a/b/new", "owner", "me"),
         lambda w, _: w.store.topics.change_property(TOPIC, "old", None),
         lambda w, _: w.store.topics.change_property(
-            TOPIC, "owner", "me", incarnation="another life"
+            TOPIC, "owner", "me", instance_id="another life"
         ),
     ],
     "topology_cas": [
         lambda w, _: w.store.topics.swap("topic://a/b/new", 0, b"record"),
         lambda w, _: w.store.topics.swap(TOPIC, 1, b"next"),
         lambda w, _: w.store.topics.swap(TOPIC, 7, b"stale"),
-        lambda w, _: w.store.topics.swap(TOPIC, 1, b"out", incarnation="life", deleting=True),
+        lambda w, _: w.store.topics.swap(TOPIC, 1, b"out", instance_id="life", deleting=True),
         lambda w, _: w.store.topics.delete(TOPIC, 1),
         lambda w, _: w.store.topics.delete("topic://a/b/new", 0),
         lambda w, _: w.store.topics.delete(TOPIC, 7),
@@ -276,7 +278,7 @@ lost reply test_header_state_machine.py answers, and ``metrics_add``, which woul
 
 COUNTED_ANEW = {
     "catalog_add": "it gets another stamp: who wanted to remove it has to look again",
-    "source_incarnation": "a number is skipped; numbers have to rise, not to be dense",
+    "source_epoch": "a number is skipped; numbers have to rise, not to be dense",
     "cursor_reset": "a generation is skipped; it has to differ from those before",
     "topic_property": "the second time the property is gone, which is what was wanted",
     "cursor_delete": "the second time it is gone, which is what was wanted",
@@ -308,7 +310,7 @@ def prepare(world: World) -> TxnId:
     intents = [ack_intent(SEGMENT, "sub"), ack_intent(OTHER_SEGMENT, "sub")]
     world.store.transactions.intend(txn, NONCE, TIMEOUT_MS, intents)
     put_cursor(world.store, SEGMENT, "free", P1)
-    world.store.topics.swap(TOPIC, 0, b"record", incarnation="life")
+    world.store.topics.swap(TOPIC, 0, b"record", instance_id="life")
     world.store.topics.change_property(TOPIC, "old", "value")
     world.store.meta.add_topic(LISTED)
     swap(world, PointerRead("", b"", b""), b"pointer")

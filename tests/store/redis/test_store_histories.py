@@ -353,11 +353,11 @@ def test_what_an_earlier_version_remembers_is_compared_by_its_number(world: Worl
     world.store.segments.raise_high(SEGMENT, Position(1, 0))
     world.client.hdel(world.key("birth"), "history", "histories", "server", "registered")
     later = world.another_process()
-    later.store.bear_witness({TAG: Seen(1)})
+    later.store.raise_last_seen({TAG: Seen(1)})
     later.store.segments.raise_high(SEGMENT, Position(1, 1))
     assert later.store.seen(TAG).history
     behind = world.another_process()
-    behind.store.bear_witness({TAG: Seen(99)})
+    behind.store.raise_last_seen({TAG: Seen(99)})
     with pytest.raises(StoreRolledBackError, match="step 99"):
         look(behind.store)
 
@@ -372,16 +372,16 @@ def test_of_many_histories_the_oldest_are_told_by_their_number(world: World) -> 
     assert world.client.hstrlen(world.key("birth"), "histories") < 64 * 40
     process = world.another_process()
     for state in seen:
-        process.store.bear_witness({TAG: state})
+        process.store.raise_last_seen({TAG: state})
         look(process.store)
     for state in (Seen(seen[-10].seq + 1, seen[-10].history), Seen(seen[40].seq, "f" * 16)):
         process = world.another_process()
-        process.store.bear_witness({TAG: state})
+        process.store.raise_last_seen({TAG: state})
         with pytest.raises(StoreRolledBackError):
             look(process.store)
     # A name that is not kept any more: its number is all that is compared.
     process = world.another_process()
-    process.store.bear_witness({TAG: Seen(3, "f" * 16)})
+    process.store.raise_last_seen({TAG: Seen(3, "f" * 16)})
     look(process.store)
 
 
@@ -508,7 +508,7 @@ def test_a_state_passes_exactly_if_it_lies_in_the_past_of_the_tag(world: World, 
             process = world.another_process()
             if draw.random() < 0.5:
                 look(process.store)  # it has a newer state of its own
-            process.store.bear_witness({TAG: memory.state})
+            process.store.raise_last_seen({TAG: memory.state})
             found = _outcome(draw.choice([look, _change_by_a_look]), process.store)
             assert found == (past[: len(memory.past)] == memory.past)
 

@@ -58,7 +58,7 @@ def written(world: World, value: str = "a") -> None:
 def test_a_store_keeps_the_identity_that_it_was_given_first(world: World) -> None:
     identity = world.store.identity
     assert identity.uuid
-    assert identity.epoch == "1"
+    assert identity.store_epoch == "1"
     assert identity.coordinators == scripts.COORDINATORS
     assert world.another_process().store.identity == identity
 
@@ -230,7 +230,7 @@ def test_a_wiped_identity_is_found_out(world: World) -> None:
     with pytest.raises(StoreRolledBackError):
         world.store.meta.list_topics()
     with pytest.raises(StoreRolledBackError):
-        world.store.meta.next_source_incarnation()
+        world.store.meta.next_source_epoch()
     with pytest.raises(StoreRolledBackError, match="identity is gone"):
         world.store.segments.raise_high(OTHER_SEGMENT, Position(1, 1))
     # A process that comes now takes it for a new store, and every tag tells it otherwise.
@@ -266,7 +266,7 @@ def test_a_process_that_has_seen_nothing_learns_from_others_what_there_was(world
     restore(world.client, f"seg:{SEGMENT}", backup)
     process = world.another_process()
     assert process.visible() == ["a", "b"]  # the log is whole; what is known of it is not
-    process.store.bear_witness(witness)
+    process.store.raise_last_seen(witness)
     with pytest.raises(StoreRolledBackError):
         process.visible()
 
@@ -275,7 +275,7 @@ def test_a_witness_is_never_lowered(world: World) -> None:
     written(world)
     tag = f"seg:{SEGMENT}"
     seen = world.store.seen(tag).seq
-    world.store.bear_witness({tag: Seen(seen - 1), "seg:other": Seen(3)})
+    world.store.raise_last_seen({tag: Seen(seen - 1), "seg:other": Seen(3)})
     assert world.store.seen(tag).seq == seen
     assert world.store.seen("seg:other").seq == 3
 
@@ -326,7 +326,7 @@ def test_a_store_with_a_new_epoch_is_another_one(world: World) -> None:
 def test_a_checkpoint_of_another_store_is_refused_before_anything_is_read(
     world: World, redis_client: redis.Redis
 ) -> None:
-    offset = SourceOffset(world.store.identity.uuid, world.store.identity.epoch)
+    offset = SourceOffset(world.store.identity.uuid, world.store.identity.store_epoch)
     offset.require_store(world.another_process().store.identity)
     redis_client.flushall()
     with pytest.raises(StoreRolledBackError, match="the checkpoint belongs to metadata store"):

@@ -14,7 +14,7 @@
 -- MORE: it holds more ranges than one step gives up; ask again. Its record in the pending acks goes
 -- with the last of them, so that neither a reset nor `closed` comes in between.
 --    {seq, 'CLOSED'} as well if the segment was deleted and has nothing of the transaction. (Where its
---    topic is being deleted, see seg_shut.lua, pins are there until then: whoever meets one still needs
+--    topic is being deleted, see seg_fence.lua, pins are there until then: whoever meets one still needs
 --    the header, which may go once this was done.)
 local closed = redis.call('HGET', KEYS[5], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then

@@ -10,7 +10,7 @@ if not retired then
 end
 local gone = 0
 for _, name in ipairs(redis.call('SMEMBERS', KEYS[2])) do
-  -- There are such transactions only where the whole topic was deleted (seg_shut.lua).
+  -- There are such transactions only where the whole topic was deleted (seg_fence.lua).
   for _, txn in ipairs(redis.call('HKEYS', ARGV[5] .. name)) do
     gone = gone + redis.call('UNLINK', ARGV[7] .. name .. ':' .. txn)
   end
