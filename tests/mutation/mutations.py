@@ -160,7 +160,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_conflict_of_acknowledgements_ends_its_transaction_at_once",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            'failed = self._abort_quietly("an acknowledgement conflicted with another acknowledger")',
+            'failed = self._abort_quietly("an acknowledgement conflicted with another one")',
             "failed = None",
         ),
     ),
