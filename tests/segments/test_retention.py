@@ -777,7 +777,7 @@ def test_a_deletion_that_died_at_any_step_is_finished_by_the_next_sweep(
             break
         topics += 1
         redis_client.flushdb()
-        run.store.scripts.__init__(lambda: redis_client)  # type: ignore[misc]
+        run.store.scripts.__init__(redis_client)  # type: ignore[misc]
         run.topics.create(TOPIC, 1)
     assert topics >= 8, "two cursors, four changes of the topology, retire, log, purge"
 
