@@ -68,14 +68,14 @@ class Progress(StreamingQueryListener):
     """Hands the progress of micro-batches over."""
 
     def __init__(self) -> None:
-        self.found: queue.Queue[Any] = queue.Queue()
+        self.progresses: queue.Queue[Any] = queue.Queue()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         """Nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Hand it over."""
-        self.found.put(event.progress)
+        self.progresses.put(event.progress)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Nothing."""
@@ -100,7 +100,7 @@ class Stepper:
     """A running query that makes one micro-batch at a time."""
 
     push: Callable[[Shape], None]
-    found: queue.Queue[Any]
+    progresses: queue.Queue[Any]
 
     def step(self, shape: Shape) -> Mapping[str, int]:
         """Make a micro-batch of that shape and return Spark's own account of its time (ms).
@@ -122,7 +122,7 @@ class Stepper:
         missing = shape.rows * shape.segments
         batches = 0
         while True:
-            progress = self.found.get(timeout=_PROGRESS_SECONDS)
+            progress = self.progresses.get(timeout=_PROGRESS_SECONDS)
             # A trigger without anything new makes no micro-batch and does not count.
             if "addBatch" not in progress.durationMs:
                 continue
@@ -230,7 +230,7 @@ def _stepping(
     progress = Progress()
     spark.streams.addListener(progress)
     try:
-        yield Stepper(push, progress.found)
+        yield Stepper(push, progress.progresses)
     finally:
         query.stop()
         spark.streams.removeListener(progress)

@@ -210,7 +210,7 @@ def _passed(progress: Progress, rows: int) -> tuple[float, int]:
     """Wait until so many rows have passed; return the time of the micro-batches, and how many."""
     spent, batches = 0.0, 0
     while rows > 0:
-        progressed = progress.found.get(timeout=_PROGRESS_SECONDS)
+        progressed = progress.progresses.get(timeout=_PROGRESS_SECONDS)
         if "addBatch" in progressed.durationMs:  # a trigger without anything new makes none
             rows -= progressed.numInputRows
             spent += progressed.durationMs["triggerExecution"]

@@ -33,13 +33,13 @@ _PEAK, _RESET = "VmHWM:", "5"  # of /proc/<pid>/status and /proc/<pid>/clear_ref
 
 class _Progress(StreamingQueryListener):
     def __init__(self) -> None:
-        self.found: queue.Queue[Any] = queue.Queue()
+        self.progresses: queue.Queue[Any] = queue.Queue()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         pass
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        self.found.put(event.progress)
+        self.progresses.put(event.progress)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         pass
@@ -175,7 +175,7 @@ class Job:
         row = self._spark.sql("SELECT binary(repeat('v', 100)) AS value, binary('key') AS __key")
         self._write(row, stepped.topic)
         while True:
-            progress = stepped.progress.found.get(timeout=_PROGRESS_SECONDS)
+            progress = stepped.progress.progresses.get(timeout=_PROGRESS_SECONDS)
             if progress.numInputRows:
                 return {"milliseconds": progress.durationMs["triggerExecution"]}
 

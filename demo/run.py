@@ -83,8 +83,8 @@ class Run:
         self._display.describe(f"run {number}: waiting for Spark")
         for event in job.events():
             if event["event"] == "ready":
-                again = "again from its checkpoint" if number > 1 else "its query"
-                self._display.busy(f"run {number}: the job starts {again}")
+                start = "again from its checkpoint" if number > 1 else "its query"
+                self._display.busy(f"run {number}: the job starts {start}")
             elif event["event"] == "batch":
                 self._note_batch(number, event["batch"], event["rows"])
         if kill is None:

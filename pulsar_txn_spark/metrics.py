@@ -375,7 +375,7 @@ SEGMENTS_SCALED = Metric(
 )
 
 METRICS: tuple[Metric, ...] = tuple(
-    found for found in list(globals().values()) if isinstance(found, Metric)
+    metric for metric in list(globals().values()) if isinstance(metric, Metric)
 )
 """All of them, in the order of the documentation."""
 

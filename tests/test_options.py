@@ -146,7 +146,7 @@ def test_options_for_another_use_are_not_the_same() -> None:
 def test_options_are_handed_on_without_those_of_the_endpoint() -> None:
     options = Options({"METRICS.PORT": "0", "metrics.host": "::1", "topic": "t"}, WRITE_BATCH)
     rest = options.without_endpoint()
-    assert rest.given == {"topic": "t"}
+    assert rest.raw == {"topic": "t"}
     assert rest.explicit("metrics.port") is None
     assert rest.explicit("metrics.host") is None
     assert rest.get("topic") == options.get("topic")

@@ -664,7 +664,7 @@ def test_a_foreach_batch_sink_serves_from_the_process_that_makes_it(
     sink = TransactionalSink({"store.path": redis_path, "topic": str(TOPIC), "metrics.port": "0"})
     (server,) = prometheus._servers.values()
     assert "pulsar_txn_store_up" in fetch(server.url)
-    assert "metrics.port" not in sink._options.given, "the tasks' writers would refuse it"
+    assert "metrics.port" not in sink._options.raw, "the tasks' writers would refuse it"
 
 
 def test_a_stream_source_serves_when_it_runs_and_outlives_a_taken_port(

@@ -155,7 +155,7 @@ def _shown(look: Callable[[], Any]) -> str:
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulsar_admin, "_ATTEMPTS", 0)
     monkeypatch.setattr(doctor, "require_java", lambda: None)
-    monkeypatch.setattr(doctor, "look_up", lambda: Lookup("python", "PYSPARK_PYTHON", found=True))
+    monkeypatch.setattr(doctor, "look_up", lambda: Lookup("python", "PYSPARK_PYTHON", visible=True))
 
 
 @settings(

@@ -161,7 +161,7 @@ def _required(check: str, require: Callable[[], None], well: str) -> Finding:
 def _format() -> Finding:
     """Check that Spark finds the format, in the interpreter that it starts."""
     check, lookup = "format('pulsar_txn')", look_up()
-    if lookup.found:
+    if lookup.visible:
         return Finding(check, Level.OK, f"Spark finds it with {lookup.python} ({lookup.chosen_by})")
     return Finding(
         check,
@@ -256,7 +256,7 @@ def _transactions(store: RedisStore) -> Iterator[Finding]:
         )
     else:
         yield Finding("collection of headers", Level.OK, f"at most {backlog} wait")
-    yield _held(store)
+    yield _retained_headers(store)
 
 
 def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
@@ -276,7 +276,7 @@ def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
         yield Finding("stuck participants", Level.OK, well)
 
 
-def _held(store: RedisStore) -> Finding:
+def _retained_headers(store: RedisStore) -> Finding:
     """List headers that a batch pointer retains. They block nobody, so this is no warning."""
     retained = retained_by_pointers(store)
     if not retained:

@@ -46,7 +46,7 @@ class Lookup:
         The interpreter that Spark starts.
     chosen_by : str
         The variable that chose it, or that none did.
-    found : bool
+    visible : bool
         Whether the format exists and can be used.
     problem : str
         Empty if it can be used.
@@ -54,7 +54,7 @@ class Lookup:
 
     python: str
     chosen_by: str
-    found: bool
+    visible: bool
     problem: str = ""
 
 

@@ -84,7 +84,7 @@ def topic_retention(
             "gone to": str(verdict.gone),
             "beyond retention to": str(verdict.expired),
             "needed from": str(verdict.needed),
-            "held by": list(verdict.held_by),
+            "held by": list(verdict.retained_by),
             "will be": "deleted" if verdict.delete else "trimmed" if verdict.does_anything else "",
         }
         for verdict in run.retention().judge(topology, retention)

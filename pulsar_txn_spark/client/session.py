@@ -181,5 +181,5 @@ class Client(Closing):
             txns, opened = list(self._txns), list(self._open)
         for txn in txns:
             txn.close()
-        for one in opened:
-            one.close()
+        for resource in opened:
+            resource.close()

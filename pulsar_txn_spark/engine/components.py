@@ -80,10 +80,10 @@ def runtime(options: Options) -> Runtime:
     """
     key = (os.getpid(), options.store, options.pulsar)
     with _lock:
-        found = _opened.get(key)
-        if found is None:
-            found = _opened[key] = _open(connect(options.store), options)
-    return found
+        existing = _opened.get(key)
+        if existing is None:
+            existing = _opened[key] = _open(connect(options.store), options)
+    return existing
 
 
 def _open(client: Client, options: Options) -> Runtime:

@@ -272,14 +272,14 @@ class _Output:
         """Wait for every receipt, wherever the rows have to go for it."""
         waiting = list(self._open.values())
         while waiting:
-            again: list[pa.RecordBatch] = []
+            unproved: list[pa.RecordBatch] = []
             for opened, error in zip(waiting, self._each(waiting, _flushed), strict=True):
                 # What one error has set in motion may have left the others as well.
                 if error is not None and self._open.get(opened.segment.id) is opened:
-                    again += self._follow_topology(opened.segment, error)
-            for rows in again:
+                    unproved += self._follow_topology(opened.segment, error)
+            for rows in unproved:
                 self.append(rows)
-            waiting = list(self._open.values()) if again else []
+            waiting = list(self._open.values()) if unproved else []
 
     def written(self) -> list[Written]:
         """Return what counts of all writers, those included that were left."""

@@ -34,7 +34,7 @@ _TABLE_PROPERTIES = frozenset(
 """What Spark's ``TableCatalog`` adds to the options of CREATE TABLE."""
 
 
-def _without_table_properties(given: Mapping[str, str]) -> dict[str, str]:
+def _without_table_properties(raw: Mapping[str, str]) -> dict[str, str]:
     """Leave out what ``CREATE TABLE … USING pulsar_txn`` adds to the options.
 
     Spark hands each option over twice there, by its name and behind ``option.``; whatever has no
@@ -42,12 +42,12 @@ def _without_table_properties(given: Mapping[str, str]) -> dict[str, str]:
     """
     doubled = {
         key.removeprefix(_OPTION_PREFIX): value
-        for key, value in given.items()
+        for key, value in raw.items()
         if key.startswith(_OPTION_PREFIX)
     }
     if doubled:
         return doubled
-    return {key: value for key, value in given.items() if key not in _TABLE_PROPERTIES}
+    return {key: value for key, value in raw.items() if key not in _TABLE_PROPERTIES}
 
 
 class Options:
@@ -78,18 +78,18 @@ class Options:
         How to reach Pulsar; None for the embedded log.
     """
 
-    def __init__(self, given: Mapping[str, str], use: Use) -> None:
-        for key, value in given.items():
+    def __init__(self, raw: Mapping[str, str], use: Use) -> None:
+        for key, value in raw.items():
             if value is None:
                 raise OptionError(
                     f"option {key!r} has no value (None): leave it out, or see where the value was "
                     "to come from"
                 )
-        self.given = _without_table_properties(
-            {str(key).lower(): str(value) for key, value in given.items()}
+        self.raw = _without_table_properties(
+            {str(key).lower(): str(value) for key, value in raw.items()}
         )
         self._values: dict[str, Any] = {}
-        for key, text in self.given.items():
+        for key, text in self.raw.items():
             if key.startswith(PASSTHROUGH):
                 continue
             option = BY_KEY.get(key)
@@ -110,7 +110,7 @@ class Options:
                 hidden = is_secret(option.key)
                 shown = "" if hidden else f", found {redacted(text)!r}"
                 raise OptionError(f"option {option.key!r}: expected {error}{shown}") from error
-        self.use = use | Use.SCOPE if SCOPE_OPTION in self.given else use
+        self.use = use | Use.SCOPE if SCOPE_OPTION in self.raw else use
         self._choose_domains(use)
         self._refuse_conflicts()
         self.store = self._store_config()
@@ -119,8 +119,8 @@ class Options:
     @property
     def domains(self) -> Domains:
         """Which domain topics are of, in this configuration."""
-        found: Domains = self.get("domain.overrides")
-        return found
+        overrides: Domains = self.get("domain.overrides")
+        return overrides
 
     def _choose_domains(self, use: Use) -> None:
         """Let namespaces override the domain of names; only a source takes Pulsar's own."""
@@ -142,8 +142,8 @@ class Options:
         for key in ("startingOffsets", "endingOffsets"):
             if key in values:
                 positions = {
-                    str(domains.of(TopicName.of_any_domain(topic))): found
-                    for topic, found in values[key].positions.items()
+                    str(domains.of(TopicName.of_any_domain(topic))): start
+                    for topic, start in values[key].positions.items()
                 }
                 values[key] = Offsets(values[key].word, positions)
 
@@ -164,7 +164,7 @@ class Options:
                 "option 'service.url' is missing: 'admin.url' alone does not say where Pulsar is, "
                 "for example pulsar://localhost:6650"
             )
-        stray = [key for key in self.given if key.startswith(PASSTHROUGH)]
+        stray = [key for key in self.raw if key.startswith(PASSTHROUGH)]
         if stray and "service.url" not in self._values:
             raise OptionError(
                 f"option {stray[0]!r} is for Pulsar, but 'service.url' is not given: give it, or "
@@ -180,8 +180,8 @@ class Options:
             If the table has no such option.
         """
         option = BY_KEY[key.lower()]
-        found = self._values.get(option.key)
-        return option.default_for(self.use) if found is None else found
+        parsed = self._values.get(option.key)
+        return option.default_for(self.use) if parsed is None else parsed
 
     def explicit(self, key: str) -> Any:
         """Return the value that was given, None without one; same error as :meth:`get`."""
@@ -191,7 +191,7 @@ class Options:
         """Return these options without those of the endpoint, to be passed on to tasks."""
         rest = copy.copy(self)
         vars(rest).update(
-            given={key: text for key, text in self.given.items() if key not in _ENDPOINT},
+            raw={key: text for key, text in self.raw.items() if key not in _ENDPOINT},
             _values={key: v for key, v in self._values.items() if key not in _ENDPOINT},
         )
         return rest
@@ -199,7 +199,7 @@ class Options:
     def passthrough(self, kind: str) -> dict[str, str]:
         """Return the ``pulsar.<kind>.*`` options without their prefix."""
         prefix = f"pulsar.{kind}."
-        return {k.removeprefix(prefix): v for k, v in self.given.items() if k.startswith(prefix)}
+        return {k.removeprefix(prefix): v for k, v in self.raw.items() if k.startswith(prefix)}
 
     def _store_config(self) -> StoreConfig:
         return StoreConfig(
@@ -233,15 +233,15 @@ class Options:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Options):
             return NotImplemented
-        return (self.given, self.use) == (other.given, other.use)
+        return (self.raw, self.use) == (other.raw, other.use)
 
     def __hash__(self) -> int:
-        return hash((frozenset(self.given.items()), self.use))
+        return hash((frozenset(self.raw.items()), self.use))
 
     def __repr__(self) -> str:
         shown = {
             key: "***" if key.startswith(PASSTHROUGH) or BY_KEY[key].secret else redacted(value)
-            for key, value in self.given.items()
+            for key, value in self.raw.items()
         }
         return f"Options({shown})"
 

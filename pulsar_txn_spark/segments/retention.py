@@ -163,7 +163,7 @@ class Verdict:
     gone: Position
     expired: Position
     needed: Position
-    held_by: tuple[str, ...] = ()
+    retained_by: tuple[str, ...] = ()
     delete: bool = False
 
     @property

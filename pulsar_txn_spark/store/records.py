@@ -260,7 +260,7 @@ class AckAnswer(CursorAnswer):
     txn: str = ""
     decision: TxnState | None = None
     ranges: int = 0
-    held: tuple[tuple[TxnId, MessagePosition], ...] = ()
+    locked: tuple[tuple[TxnId, MessagePosition], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

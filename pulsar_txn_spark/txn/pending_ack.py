@@ -465,8 +465,8 @@ class MetadataPendingAckStore:
                 where,
                 lambda: self._store.subscriptions.ack_individual(txn, where, chunk, normal=True),
             )
-            ends = {end for _, end in answer.held}
-            if not self._coordinator.help({holder for holder, _ in answer.held}, missing):
+            ends = {end for _, end in answer.locked}
+            if not self._coordinator.help({holder for holder, _ in answer.locked}, missing):
                 break
         return [interval for interval in chunk if interval.end in ends]
 

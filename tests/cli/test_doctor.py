@@ -35,7 +35,7 @@ from tests.support.scenario import SEGMENT, Txn, World
 @pytest.fixture(autouse=True)
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "require_java", lambda: None)
-    monkeypatch.setattr(doctor, "look_up", lambda: Lookup("python", "PYSPARK_PYTHON", found=True))
+    monkeypatch.setattr(doctor, "look_up", lambda: Lookup("python", "PYSPARK_PYTHON", visible=True))
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_the_interpreter_is_the_one_that_sparks_jvm_chooses(
 
 def test_the_look_up_finds_the_format_in_this_interpreter() -> None:
     given = {**os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
-    assert look_up(given) == Lookup(sys.executable, "PYSPARK_DRIVER_PYTHON", found=True)
+    assert look_up(given) == Lookup(sys.executable, "PYSPARK_DRIVER_PYTHON", visible=True)
 
 
 def test_the_look_up_names_the_module_for_which_spark_registers_nothing(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_the_look_up_names_the_module_for_which_spark_registers_nothing(tmp_path
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     given = {**os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
     found = look_up(given)
-    assert not found.found
+    assert not found.visible
     assert "pyspark_broken: RuntimeError: it is broken" in found.problem
 
 
@@ -144,7 +144,7 @@ def test_the_look_up_passes_on_what_the_formats_constructor_says(tmp_path: Path)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     given = {**os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
     found = look_up(given)
-    assert not found.found
+    assert not found.visible
     assert found.problem.startswith("PySpark 4.1.0 is too old: ")
 
 
@@ -172,7 +172,7 @@ def test_an_interpreter_that_does_not_run_is_said_so(tmp_path: Path, content: st
     python.write_text(content)
     python.chmod(0o755)
     found = look_up({"PYSPARK_PYTHON": str(python)})
-    assert not found.found
+    assert not found.visible
     assert found.problem.startswith("it does not run: ")
     assert "there is no nopython" in look_up({"PYSPARK_PYTHON": "nopython", "PATH": "/"}).problem
 

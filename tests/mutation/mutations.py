@@ -1490,7 +1490,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{REDIS}/scripts.py",
             "        reply = self._ask(call)\n"
-            "        if text(reply[1]) == _TagFault.NO_BIRTH:\n"
+            "        if text(reply[1]) == _TagFault.NO_TAG_RECORD:\n"
             "            raise StoreRolledBackError(\n"
             '                f"tag',
             "        reply = []\n        if True:\n            raise StoreRolledBackError(\n"
@@ -2199,7 +2199,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "client: a cumulative acknowledgement takes what another transaction has given back",
+        "client: a cumulative acknowledgement takes what another transaction has raw back",
         "INV-9",
         f"{CLIENT}::test_a_cumulative_acknowledgement_does_not_take_what_a_dead_transaction_gave_back",
         Edit(

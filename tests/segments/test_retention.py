@@ -425,7 +425,7 @@ def test_a_segment_is_kept_while_its_time_is_not_over(run: Runtime) -> None:
     assert sweep(run).deleted == []
     assert of(run).state is SegmentState.SEALED
     verdict = judge(run)[parent.ref.id]
-    assert (verdict.delete, verdict.expired, verdict.held_by) == (False, EARLIEST, ())
+    assert (verdict.delete, verdict.expired, verdict.retained_by) == (False, EARLIEST, ())
 
 
 def judge(run: Runtime) -> dict[str, Verdict]:
@@ -441,7 +441,7 @@ def test_a_segment_that_spark_may_read_once_more_stays(run: Runtime) -> None:
     claim(run)
     acknowledge(run, EARLIEST, at(1))
     assert sweep(run).deleted == []
-    assert judge(run)[of(run).ref.id].held_by == ("subscription sub",)
+    assert judge(run)[of(run).ref.id].retained_by == ("subscription sub",)
     release(run, at(1))
     assert sweep(run).deleted == [of(run).ref.id]
 

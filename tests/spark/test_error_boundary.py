@@ -123,13 +123,13 @@ ADDED = {
 def test_what_create_table_adds_is_no_option() -> None:
     options = Options({**ADDED, "topic": "t"}, Use.READ)
     assert options.get("topic").name == "t"
-    assert not {"provider", "owner", "comment"} & options.given.keys()
+    assert not {"provider", "owner", "comment"} & options.raw.keys()
 
 
 def test_of_a_table_the_options_are_those_that_spark_hands_over_twice() -> None:
     given = {**ADDED, "a": "b", "topic": "t", "option.topic": "t", "option.store.path": "/x"}
     options = Options(given, Use.READ)
-    assert options.given == {"topic": "t", "store.path": "/x"}
+    assert options.raw == {"topic": "t", "store.path": "/x"}
     with pytest.raises(OptionError, match="unknown option 'topik'"):
         Options({**ADDED, "topik": "t", "option.topik": "t"}, Use.READ)
 

@@ -87,7 +87,7 @@ def states(world: World, last: int = 9) -> str:
 def require_sound(world: World) -> None:
     """Whatever happened: the ranges are disjoint, and each holder's own are the same ranges."""
     found = state(world)
-    intervals = [held.interval for held in found.ranges]
+    intervals = [locked.interval for locked in found.ranges]
     assert intervals == sorted(intervals)
     for left, right in pairwise(intervals):
         assert left.end <= right.start, "two ranges overlap"
@@ -102,8 +102,8 @@ def require_sound(world: World) -> None:
         for key in world.client.keys(world.key("pending-ranges:*"))
     }
     pending = {
-        txn: [(interval.start.padded(), interval.end.padded()) for interval in held]
-        for txn, held in found.pending.items()
+        txn: [(interval.start.padded(), interval.end.padded()) for interval in locked]
+        for txn, locked in found.pending.items()
     }
     assert keys == pending
     holders = {key.decode() for key in world.client.hkeys(world.key("pending-acks:sub"))}
@@ -177,11 +177,11 @@ def test_the_scripts_move_as_the_table_says(
 @each_cell
 @pytest.mark.parametrize("held", [singles, cumulated], ids=["held singly", "held cumulatively"])
 def test_a_cumulative_acknowledgement_moves_as_the_table_says(
-    world: World, key: tuple[AckState, AckEvent], number: int, held: Callable[[int], Ask]
+    world: World, key: tuple[AckState, AckEvent], number: int, locked: Callable[[int], Ask]
 ) -> None:
     now(world, *range(1, number))  # nothing is left out before it
     holder = world.open()
-    in_state(world, key[0], holder, number, held(number))
+    in_state(world, key[0], holder, number, locked(number))
     result = happen(world, key[1], holder, number, cumulated(number, number - 1))
     assert (state(world).state_of(message(number)), result) == ACK_TRANSITIONS[key]
     assert states(world)[: number - 1] == "d" * (number - 1)
@@ -219,7 +219,7 @@ class Row(NamedTuple):
     Empty where the second is refused: while the first is open, committed, and aborted.
     """
 
-    held: Ask
+    locked: Ask
     asked: Ask
     together: str
     committed: str
@@ -260,14 +260,14 @@ def ask_for(world: World, row: Row, wanted: str, refusal: str) -> None:
 
 @each_row
 def test_two_transactions_conflict_where_they_want_the_same_message(world: World, row: Row) -> None:
-    row.held(world, world.open())
+    row.locked(world, world.open())
     ask_for(world, row, row.together, "which is open")
 
 
 @each_row
 def test_what_is_committed_is_in_the_way_for_good(world: World, row: Row) -> None:
     holder = world.open()
-    row.held(world, holder)
+    row.locked(world, holder)
     world.commit(holder)
     ask_for(world, row, row.committed, "is acknowledged already")
 
@@ -275,7 +275,7 @@ def test_what_is_committed_is_in_the_way_for_good(world: World, row: Row) -> Non
 @each_row
 def test_what_was_aborted_is_in_nobodys_way(world: World, row: Row) -> None:
     holder = world.open()
-    row.held(world, holder)
+    row.locked(world, holder)
     world.abort(holder)
     ask_for(world, row, row.aborted, "read from the cursor again")
 
@@ -285,7 +285,7 @@ def test_a_dead_holder_is_carried_out_by_whoever_wants_its_messages(
     world: World, committed: bool
 ) -> None:
     row, holder = MATRIX["all over a held one"], world.open()
-    row.held(world, holder)
+    row.locked(world, holder)
     if committed:
         world.decide(holder)
     else:
@@ -297,7 +297,7 @@ def test_a_dead_holder_is_carried_out_by_whoever_wants_its_messages(
 @each_row
 def test_within_one_transaction_acknowledgements_add_up(world: World, row: Row) -> None:
     txn = world.open()
-    row.held(world, txn)
+    row.locked(world, txn)
     before = states(world)
     row.asked(world, txn)
     both = states(world)
@@ -305,7 +305,7 @@ def test_within_one_transaction_acknowledgements_add_up(world: World, row: Row) 
     assert all(new == "a" for old, new in zip(before, both, strict=True) if old == "a")
     # Again is no harm: a lost reply is answered by asking again.
     row.asked(world, txn)
-    row.held(world, txn)
+    row.locked(world, txn)
     assert states(world) == both
     require_sound(world)
     world.commit(txn)

@@ -181,10 +181,10 @@ def test_whoever_brings_more_than_there_is_room_for_waits(
     world: World, log: OpLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     txn = open_in(world, 0)
-    held, write = threading.Event(), world.store.op_log.append_batch
+    locked, write = threading.Event(), world.store.op_log.append_batch
 
     def slow(*args: Any) -> Any:
-        held.wait(SOON_S)
+        locked.wait(SOON_S)
         return write(*args)
 
     monkeypatch.setattr(world.store.op_log, "append_batch", slow)
@@ -193,7 +193,7 @@ def test_whoever_brings_more_than_there_is_room_for_waits(
         submitting = pool.submit(log.submit, txn.id, txn.nonce, {f"{i:02}": b"" for i in range(16)})
         with pytest.raises(TimeoutError):
             submitting.result(0.05)
-        held.set()
+        locked.set()
         log.submit(txn.id, txn.nonce, {"16": b"", "17": b""})
         submitting.result(SOON_S).result(SOON_S)
     assert len(names(world, txn)) == 18

@@ -231,11 +231,11 @@ def test_a_range_is_placed_at_the_cursor_alone(
         world.commit(other)
     elif done == "aborted":
         world.abort(other)
-    held, stood = pending(world), cursor(world).position
+    locked, stood = pending(world), cursor(world).position
     [answer] = world.store.subscriptions.place_acks(txn.id, [ack(*asked)])
     assert answer.code is PLACED[done, asked]
     added = {txn.id.key} if answer.code is Code.OK else set()
-    assert (pending(world), cursor(world).position) == (held | added, stood)
+    assert (pending(world), cursor(world).position) == (locked | added, stood)
 
 
 # --- start = cursor ---------------------------------------------------------------------------

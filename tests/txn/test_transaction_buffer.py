@@ -305,9 +305,9 @@ def test_a_segment_without_transactions_is_read_to_its_end(world: World) -> None
 
 
 def test_each_segment_is_gated_by_its_own_pins(world: World) -> None:
-    done, held = world.open(), world.open()
+    done, locked = world.open(), world.open()
     world.commit(done, world.write(done, "a"), world.write(done, "b", segment=OTHER_SEGMENT))
-    world.write(held, "x", segment=OTHER_SEGMENT)
+    world.write(locked, "x", segment=OTHER_SEGMENT)
     found = world.buffer.readable(
         [SEGMENT, OTHER_SEGMENT], world.log.last_confirmed, [EARLIEST, EARLIEST]
     )

@@ -201,14 +201,14 @@ def test_a_store_that_lost_its_segment_is_not_followed_in_silence(world: World) 
 
 def test_a_watcher_that_nobody_closed_gives_its_connection_back(world: World) -> None:
     in_use = world.client.connection_pool._in_use_connections
-    held = set(in_use)
+    locked = set(in_use)
     watcher = SegmentWatcher(world.store, [SEGMENT], recheck_ms=FOR_EVER_MS)
     watcher.poll()  # which is due at first
     watcher.poll()
-    assert len(in_use - held) == 1
+    assert len(in_use - locked) == 1
     del watcher
     gc.collect()
-    assert in_use <= held
+    assert in_use <= locked
 
 
 def test_many_commits_lose_no_wake_up(world: World) -> None:

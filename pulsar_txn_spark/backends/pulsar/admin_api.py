@@ -471,7 +471,7 @@ class PulsarAdmin:
                 lambda name=name: self._get(  # type: ignore[misc]
                     f"{base}/{name}?applied=true", "read policies of", topic
                 ),
-                lambda found, wanted=wanted: found == wanted,  # type: ignore[misc]
+                lambda current, wanted=wanted: current == wanted,  # type: ignore[misc]
                 f"the policy {what} of {topic} to be {wanted}",
             )
         for kind in _QUOTA_TYPES:
@@ -509,7 +509,7 @@ class PulsarAdmin:
         self._set_policy(topic, f"{_path(topic)}/deduplicationEnabled", True, "deduplication")
         self._await(
             lambda: self._stats(topic).get("deduplicationStatus"),
-            lambda found: found == "Enabled",
+            lambda state: state == "Enabled",
             f"deduplication of {topic} to be Enabled",
         )
 

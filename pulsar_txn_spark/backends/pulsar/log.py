@@ -400,7 +400,10 @@ class PulsarSegmentLog:
             counted = self._count(segment, pieces)
             if counted is not None:
                 return RangeSize(
-                    entries, sum(one for one, _ in counted), sum(two for _, two in counted), True
+                    entries,
+                    sum(messages for messages, _ in counted),
+                    sum(size for _, size in counted),
+                    True,
                 )
         messages = round(entries * self._messages_per_entry(segment, managed_ledger, pieces))
         return RangeSize(entries, messages, round(sum(piece.bytes for piece in pieces)), False)

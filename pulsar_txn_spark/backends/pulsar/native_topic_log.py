@@ -102,15 +102,15 @@ class PulsarTopicLog(PulsarSegmentLog):
         kept, until = self._names.get((tenant, namespace), ([], 0.0))
         if time.monotonic() < until:
             return kept
-        found = set()
+        native_topics = set()
         for full in self._admin.topics(tenant, namespace):
             name = TopicName.of_any_domain(_PARTITION.sub("", full))
             if full not in self._owned:
                 owner = (self._admin.properties(full) or {}).get(SEGMENT_PROPERTY)
                 self._owned[full] = owner is not None
             if not name.name.startswith("__") and not self._owned[full]:
-                found.add(name)
-        names = sorted(found)
+                native_topics.add(name)
+        names = sorted(native_topics)
         self._names[tenant, namespace] = (names, time.monotonic() + _PARTITIONS_SECONDS)
         return names
 

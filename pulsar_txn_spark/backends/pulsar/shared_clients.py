@@ -55,9 +55,9 @@ class SharedClients(Generic[Client]):
                 return
             self._idle[config] = client
             surplus = list(self._idle)[:-_IDLE_CLIENTS]
-            closing = [self._idle.pop(one) for one in surplus]
-        for one in closing:
-            self._close(one)
+            closing = [self._idle.pop(key) for key in surplus]
+        for key in closing:
+            self._close(key)
 
     def close_idle(self) -> None:
         """Close the clients that nobody uses."""

@@ -141,7 +141,7 @@ class BatchTransaction:
         """
         self._lease.require()
         name, number = self._declare(slot)
-        options = dict(self._options.given)
+        options = dict(self._options.raw)
         if topic is not None:
             options["topic"] = str(self._options.domains.segmented(topic))
         options[SCOPE_OPTION] = SlotAttempt(

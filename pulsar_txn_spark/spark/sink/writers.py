@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def sink_options(
-    given: Mapping[str, str], schema: StructType, *, overwrite: bool, use: Use
+    raw: Mapping[str, str], schema: StructType, *, overwrite: bool, use: Use
 ) -> Options:
     """Parse the options of a sink, and check all of a write that is known before the first row.
 
@@ -47,7 +47,7 @@ def sink_options(
     ------
     OptionError, SchemaError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
-    options = Options(given, use)
+    options = Options(raw, use)
     refuse_endpoint(options, "a sink has no process of its own that outlives a micro-batch")
     if overwrite:
         raise OptionError(
@@ -69,9 +69,9 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
     makes another one in the worker that commits, where only the messages tell the attempt.
     """
 
-    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         freeze_loaded_modules("plan or commit")
-        options = sink_options(given, schema, overwrite=overwrite, use=Use.WRITE | Use.STREAM)
+        options = sink_options(raw, schema, overwrite=overwrite, use=Use.WRITE | Use.STREAM)
         self._job = WriteJob(
             options=options,
             nonce=new_nonce(),
@@ -103,8 +103,8 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
 class PulsarTxnWriter(DataSourceArrowWriter):
     """``write.format("pulsar_txn")``: one transaction, or one slot of a BatchTransaction."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        options = sink_options(given, schema, overwrite=overwrite, use=Use.WRITE | Use.BATCH)
+    def __init__(self, raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        options = sink_options(raw, schema, overwrite=overwrite, use=Use.WRITE | Use.BATCH)
         scope = options.get(SCOPE_OPTION)
         self._slot = SlotAttempt.from_option(scope) if scope else None
         rules = sink_rules(options, once=True)

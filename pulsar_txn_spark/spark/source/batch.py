@@ -26,8 +26,8 @@ from pulsar_txn_spark.spark.source.topics import readable_segments, source_optio
 class PulsarTxnReader(DataSourceReader):
     """Reads once what is committed now."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._options = source_options(given, Use.READ | Use.BATCH)
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = source_options(options, Use.READ | Use.BATCH)
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:

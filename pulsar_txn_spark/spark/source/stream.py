@@ -51,10 +51,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     Its driver side is one long-lived process for each query; ``read`` runs in tasks.
     """
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._schema = schema
         # Checked when the query is planned, connected when it runs: planning makes one as well.
-        self._options = source_options(given, _USE)
+        self._options = source_options(options, _USE)
         self._connected: SourcePlanner | None = None
         self._source = secrets.token_hex(8)
         self._source_epoch = 0

@@ -19,20 +19,20 @@ CHANGE_GRACE_PERIOD_S = 10.0
 """How long a source leaves an unfinished split or merge to the process that began it."""
 
 
-def source_options(given: Mapping[str, str], use: Use) -> Options:
+def source_options(raw: Mapping[str, str], use: Use) -> Options:
     """Parse the options of a source, and check them against each other.
 
     Raises
     ------
     OptionError, TransactionDomainError
     """
-    options = Options(given, use)
+    options = Options(raw, use)
     topics = options.get("topics") or [options.get("topic")]
     pattern = options.get("topicsPattern")
     if not any((*topics, pattern)):
         raise OptionError(
             "no topic to read: give the option 'topic', 'topics' or 'topicsPattern', for example "
-            "topic://public/default/flights" + ("" if options.given else NO_OPTIONS)
+            "topic://public/default/flights" + ("" if options.raw else NO_OPTIONS)
         )
     subscription = options.get("subscription")
     starting: Offsets = options.get("startingOffsets")
@@ -63,14 +63,14 @@ def _require_acknowledgeable(subscription: str, topic: str) -> None:
         )
 
 
-def check_source(given: Mapping[str, str]) -> None:
+def check_source(raw: Mapping[str, str]) -> None:
     """Check a source when it is loaded: its options, the connections, the topics.
 
     Raises
     ------
     OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
-    options = source_options(given, Use.READ)
+    options = source_options(raw, Use.READ)
     run = runtime(options)
     for topology in SourceTopics(options, run).topologies().values():
         run.topics.check_access(topology)

@@ -100,14 +100,14 @@ class _Finding:
     """One setting that may lose what was acknowledged."""
 
     setting: str
-    found: str
+    actual: str
     needed: str
     why: str
     remedy: str
 
     @property
     def what(self) -> str:
-        return f"{self.setting} is {self.found!r}, needed is {self.needed!r}: {self.why}"
+        return f"{self.setting} is {self.actual!r}, needed is {self.needed!r}: {self.why}"
 
     def __str__(self) -> str:
         return f"{self.what}. To change it: {self.remedy}"

@@ -56,7 +56,7 @@ _INCLUDED = {
 class _TagFault(StrEnum):
     """What the prelude of a script may find of its tag, instead of running the script."""
 
-    NO_BIRTH = "NO_BIRTH"
+    NO_TAG_RECORD = "NO_BIRTH"
     UNREGISTERED = "UNREGISTERED"
     OTHER_STORE = "OTHER_STORE"
     BEHIND = "BEHIND"
@@ -256,8 +256,12 @@ class Scripts:
 
     def _read_identity(self, wanted: int | None) -> StoreIdentity:
         body, sha = script("store_identity")
-        born_with: list[Arg] = [uuid_module.uuid4().hex, SCHEMA_VERSION, wanted or COORDINATORS]
-        reply = self._send(sha, body, ["{meta}:birth"], born_with)
+        initial_record: list[Arg] = [
+            uuid_module.uuid4().hex,
+            SCHEMA_VERSION,
+            wanted or COORDINATORS,
+        ]
+        reply = self._send(sha, body, ["{meta}:birth"], initial_record)
         uuid, store_epoch, seq, schema, coordinators = (text(value) for value in reply[:5])
         if schema != SCHEMA_VERSION:
             raise StoreError(
@@ -287,7 +291,7 @@ class Scripts:
     ) -> list[Any]:
         """Judge the identity and the history that a reply shows, and return the reply."""
         state, code = _as_seen(reply[0]), text(reply[1])
-        if code == _TagFault.NO_BIRTH:
+        if code == _TagFault.NO_TAG_RECORD:
             if self._is_initialized(call.tag):
                 return self._again_or_lost(call)
             if uninitialized is not None:
@@ -338,7 +342,7 @@ class Scripts:
         Another task may have given birth to it since the first look.
         """
         reply = self._ask(call)
-        if text(reply[1]) == _TagFault.NO_BIRTH:
+        if text(reply[1]) == _TagFault.NO_TAG_RECORD:
             raise StoreRolledBackError(
                 f"tag {{{call.tag}}} is gone, although the metadata store knows that it was there: "
                 "a shard was wiped or keys were deleted or evicted. Nothing was read or written; "
@@ -356,7 +360,7 @@ class Scripts:
     def _tag_state(self, tag: str, state: str) -> str:
         call = Call("tag_state", "meta", ["tags"], [tag, state])
         reply = self._ask(call)
-        if text(reply[1]) == _TagFault.NO_BIRTH:
+        if text(reply[1]) == _TagFault.NO_TAG_RECORD:
             raise StoreRolledBackError(
                 "the metadata store's own identity is gone: the server was wiped while in use. "
                 "Nothing was read or written; restore the store"
