@@ -47,7 +47,7 @@ class Append:
 
     def prepare(self) -> Callable[[], int]:
         """Load and route the rows, and connect."""
-        log, batches = self.place.run.log, routed(self.path, len(self.segments))
+        log, batches = self.place.components.log, routed(self.path, len(self.segments))
 
         def measured() -> int:
             name = f"bench-{secrets.token_hex(6)}"
@@ -73,12 +73,12 @@ class Read:
 
     def prepare(self) -> Callable[[], int]:
         """Connect."""
-        self.place.run.log  # noqa: B018 - opens it
+        self.place.components.log  # noqa: B018 - opens it
         return lambda: sum(batch.num_rows for batch in self.batches())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read, one segment after the other."""
-        log = self.place.run.log
+        log = self.place.components.log
         for segment in self.segments:
             yield from log.read(
                 segment,
@@ -100,7 +100,7 @@ class Pass:
 
     def prepare(self) -> Callable[[], int]:
         """Connect."""
-        log = self.place.run.log
+        log = self.place.components.log
         router = Router(Topology.plan(TopicName.parse("any"), len(self.outputs), "embedded"))
         read = Read(self.place, self.inputs, frozenset({"value", "key"}))
 
@@ -138,7 +138,7 @@ def append_one(
     )
     replies = {}
     for segment in segments:
-        writer = place.run.log.writer(segment, name)
+        writer = place.components.log.writer(segment, name)
         writer.append(row)
         last = writer.flush().last
         writer.close()

@@ -140,18 +140,20 @@ def put(place: Place, topic: str, shape: Shape) -> None:
     them, and no row comes out.
     """
     segments = place.segments(topic)[: shape.segments]
-    run, nonce = place.run, new_nonce()
-    txn = run.coordinator.new_txn(nonce, timeout_ms=DEFAULT_TIMEOUT_MS)
+    components, nonce = place.components, new_nonce()
+    txn = components.coordinator.new_txn(nonce, timeout_ms=DEFAULT_TIMEOUT_MS)
     name = writer_name(txn, 0, "bench")
-    run.buffer.admit(txn, nonce, DEFAULT_TIMEOUT_MS, name, [segment.id for segment in segments])
+    components.buffer.admit(
+        txn, nonce, DEFAULT_TIMEOUT_MS, name, [segment.id for segment in segments]
+    )
     ends = append_one(place, segments, name)
     if not shape.rows:
-        run.coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause="the benchmark says so")
+        components.coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause="the benchmark says so")
         return
     winners = [
         Winner(segment=ref.id, writer=name, last=as_record(end)) for ref, end in ends.items()
     ]
-    run.coordinator.commit(txn, nonce, Outcome(winners=winners))
+    components.coordinator.commit(txn, nonce, Outcome(winners=winners))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pulsar_txn_spark
 from benchmarks.data import SEGMENTS
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -36,9 +36,9 @@ class Place:
     options: dict[str, str]
 
     @property
-    def run(self) -> Runtime:
+    def components(self) -> Components:
         """The library's own components in this process."""
-        return runtime(Options(self.options, Use.CONNECT))
+        return open_components(Options(self.options, Use.CONNECT))
 
     @property
     def service_url(self) -> str:
@@ -71,7 +71,7 @@ class Place:
 
     def segments(self, topic: str) -> tuple[SegmentRef, ...]:
         """Return a topic's segments in the order of their hash ranges."""
-        return tuple(s.ref for s in self.run.topics.require(TopicName.parse(topic)).active)
+        return tuple(s.ref for s in self.components.topics.require(TopicName.parse(topic)).active)
 
     def settle(self) -> None:
         """Wait until the store's server does not rewrite its append-only file."""

@@ -182,17 +182,17 @@ def _job(bench: Bench, place: Place, kind: str) -> tuple[list[float], float]:
 
 def _put(place: Place, topic: str, rows: pa.Table, between: Callable[[], None] | None) -> None:
     """Write rows in one transaction, in two halves."""
-    run, nonce = place.run, new_nonce()
-    txn = run.coordinator.new_txn(nonce, timeout_ms=DEFAULT_TIMEOUT_MS)
+    components, nonce = place.components, new_nonce()
+    txn = components.coordinator.new_txn(nonce, timeout_ms=DEFAULT_TIMEOUT_MS)
     middle = rows.num_rows // 2
     written = []
     for part, half in enumerate((rows.slice(0, middle), rows.slice(middle))):
         if part and between is not None:
             between()
         writers = TopicWriters(
-            run,
+            components,
             lambda generation, part=part: writer_name(txn, part, f"bench{generation}"),  # type: ignore[misc]
-            lambda writer, segments: run.buffer.admit(
+            lambda writer, segments: components.buffer.admit(
                 txn, nonce, DEFAULT_TIMEOUT_MS, writer, segments
             ),
             0,
@@ -203,7 +203,7 @@ def _put(place: Place, topic: str, rows: pa.Table, between: Callable[[], None] |
             written += writers.finish()
         finally:
             writers.close()
-    run.coordinator.commit(txn, nonce, Outcome(winners=winners_of(written)))
+    components.coordinator.commit(txn, nonce, Outcome(winners=winners_of(written)))
 
 
 def _passed(progress: Progress, rows: int) -> tuple[float, int]:

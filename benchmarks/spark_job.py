@@ -180,7 +180,7 @@ class Job:
                 return {"milliseconds": progress.durationMs["triggerExecution"]}
 
     def end_micro_batches(self) -> dict[str, float]:
-        """Stop the stream; without one, no harm."""
+        """Stop the stream; does nothing without one."""
         if self._stepped is not None:
             self._stepped.query.stop()
             self._spark.streams.removeListener(self._stepped.progress)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef, Visible
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -85,19 +85,23 @@ def audit(log: SegmentLog, segment: SegmentRef, visible: Visible) -> Audit:
     )
 
 
-def in_order(run: Runtime, topic: TopicName) -> Iterator[tuple[bytes | None, bytes | None]]:
+def in_order(
+    components: Components, topic: TopicName
+) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Yield key and value of every committed row, so that a key's rows come as they were written.
 
     Parents stand before their children in a topology, and a key's rows lie in one segment at a
     time.
     """
-    for segment in run.topics.require(topic).readable:
+    for segment in components.topics.require(topic).readable:
         ref = segment.ref
-        confirmed = run.log.last_confirmed(ref)
-        [readable] = run.buffer.readable([ref.id], {ref.id: confirmed}.__getitem__, [EARLIEST])
-        for batch in run.log.read(
+        confirmed = components.log.last_confirmed(ref)
+        [readable] = components.buffer.readable(
+            [ref.id], {ref.id: confirmed}.__getitem__, [EARLIEST]
+        )
+        for batch in components.log.read(
             ref,
-            run.log.trimmed_to(ref),
+            components.log.trimmed_to(ref),
             readable.end,
             visible=readable.visibility,
             columns=frozenset({"key", "value"}),

@@ -11,7 +11,7 @@ from demo.audit import Audit, audit, in_order
 from demo.child import Settings
 from demo.proof import Expected, Message, by_key, compare, disordered
 from demo.topics import DELAYS, FLIGHTS, ON_TIME
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -36,7 +36,7 @@ def read_committed(spark: SparkSession, settings: Settings, topic: str) -> Itera
 
 def audit_outputs(settings: Settings) -> Audit:
     """Read all that physically lies in the logs of the output topics."""
-    components = runtime(Options(settings.options, Use.CONNECT))
+    components = open_components(Options(settings.options, Use.CONNECT))
     refs = {
         segment.ref.id: segment.ref
         for topic in _OUTPUTS
@@ -55,7 +55,7 @@ def audit_outputs(settings: Settings) -> Audit:
 
 
 def _read_in_order(settings: Settings, topic: str) -> Iterator[Message]:
-    components = runtime(Options(settings.options, Use.CONNECT))
+    components = open_components(Options(settings.options, Use.CONNECT))
     for key, value in in_order(components, TopicName.parse(topic)):
         yield None if key is None else key.decode(), value
 

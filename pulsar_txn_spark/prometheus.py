@@ -36,7 +36,7 @@ from prometheus_client.registry import Collector
 from pulsar_txn_spark import metrics
 from pulsar_txn_spark.announcement import announce
 from pulsar_txn_spark.closing import Closing
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SegmentLogError
 from pulsar_txn_spark.metrics import METRICS, VALUES, Kind, Label, Metric
 from pulsar_txn_spark.options import Options, Use, default_of
@@ -72,11 +72,11 @@ class StoreMetrics:
 
     Parameters
     ----------
-    run : Runtime
+    components : Components
     """
 
-    def __init__(self, run: Runtime) -> None:
-        self._run = run
+    def __init__(self, components: Components) -> None:
+        self._components = components
         self._lock = threading.Lock()
         self._read_at = float("-inf")
         self._families: list[Family] = []
@@ -90,7 +90,7 @@ class StoreMetrics:
             return list(self._families)
 
     def _read(self) -> list[Family]:
-        cluster = self._run.store.identity.uuid
+        cluster = self._components.store.identity.uuid
         try:
             values, histograms = self._values()
         except PulsarTxnError as error:
@@ -112,7 +112,7 @@ class StoreMetrics:
         return families
 
     def _values(self) -> tuple[Mapping[str, _Samples], Mapping[str, dict[_Labels, _Histogram]]]:
-        store = self._run.store
+        store = self._components.store
         store.flush_counters()
         states = tc_states(store)
         values: dict[str, _Samples] = defaultdict(dict)
@@ -144,7 +144,7 @@ class StoreMetrics:
         refs = self._segments()
         examined = refs[:_EXAMINED_SEGMENTS]
         ids = [ref.id for ref in examined]
-        gates = self._run.store.segments.gates(ids, [NOWHERE] * len(ids)) if ids else []
+        gates = self._components.store.segments.gates(ids, [NOWHERE] * len(ids)) if ids else []
         pairs = list(zip(examined, gates, strict=True))
         written = {ref.topic for ref, gate in pairs if gate.contains_txn}
         values[metrics.TXN_TOPICS.name][()] = len(written)
@@ -164,9 +164,9 @@ class StoreMetrics:
 
     def _segments(self) -> list[SegmentRef]:
         refs: list[SegmentRef] = []
-        for name in self._run.store.meta.list_topics()[:_EXAMINED_TOPICS]:
+        for name in self._components.store.meta.list_topics()[:_EXAMINED_TOPICS]:
             try:
-                topology = self._run.topics.find(TopicName.parse(name))
+                topology = self._components.topics.find(TopicName.parse(name))
             except OptionError:
                 continue  # it lives on another backend than these options reach
             if topology is not None:
@@ -176,9 +176,9 @@ class StoreMetrics:
     def _lag(self, ref: SegmentRef, gate: Gate) -> float:
         if not gate.pins:
             return 0  # readers may read all that there is: no need to ask the log
-        last = self._run.log.last_confirmed(ref)
+        last = self._components.log.last_confirmed(ref)
         bound = gate.pins[0].bound
-        return self._run.log.measure(ref, bound, last).messages if bound < last else 0
+        return self._components.log.measure(ref, bound, last).messages if bound < last else 0
 
 
 # -- from counts to samples ----------------------------------------------------------------------
@@ -309,9 +309,9 @@ class MetricsServer(Closing):
         """Where Prometheus finds it."""
         return f"http://{self.host}:{self.port}/metrics"
 
-    def show(self, run: Runtime) -> None:
-        """Show the metrics of a store; again = no harm."""
-        self._stores.stores.setdefault(run.store.identity.uuid, StoreMetrics(run))
+    def show(self, components: Components) -> None:
+        """Show the metrics of a store. Idempotent."""
+        self._stores.stores.setdefault(components.store.identity.uuid, StoreMetrics(components))
 
     def _close(self) -> None:
         """Stop serving."""
@@ -352,10 +352,10 @@ def serve_metrics(
         If the port cannot be had.
     StoreUnavailableError, StoreUnsafeError, SegmentLogUnavailableError
     """
-    return serve(runtime(Options(options, Use.CONNECT)), port, host)
+    return serve(open_components(Options(options, Use.CONNECT)), port, host)
 
 
-def serve(run: Runtime, port: int, host: str = DEFAULT_HOST) -> MetricsServer:
+def serve(components: Components, port: int, host: str = DEFAULT_HOST) -> MetricsServer:
     """Like :func:`serve_metrics`, for a store that is open."""
     with _servers_lock:
         server = _servers.get(os.getpid())
@@ -368,7 +368,7 @@ def serve(run: Runtime, port: int, host: str = DEFAULT_HOST) -> MetricsServer:
                 port,
                 server.url,
             )
-    server.show(run)
+    server.show(components)
     return server
 
 
@@ -380,11 +380,11 @@ def stop_serving() -> None:
         server.close()
 
 
-def serve_if_asked(options: Options, run: Runtime) -> MetricsServer | None:
+def serve_if_asked(options: Options, components: Components) -> MetricsServer | None:
     """Serve metrics if the option ``metrics.port`` asks for it."""
     port: int | None = options.get("metrics.port")
     if port is None:
         return None
-    server = serve(run, port, options.get("metrics.host"))
+    server = serve(components, port, options.get("metrics.host"))
     announce(f"metrics at {server.url}")
     return server

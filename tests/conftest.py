@@ -14,7 +14,7 @@ import redis
 from hypothesis import settings
 
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.engine import components as runtime
+from pulsar_txn_spark.engine import components as engine_components
 from pulsar_txn_spark.store.redis import connection, server
 from tests.support.scenario import World
 
@@ -83,7 +83,7 @@ def redis_client(redis_path: str) -> redis.Redis:
     client = connection.connect(StoreConfig(path=redis_path))
     assert isinstance(client, redis.Redis)
     client.flushall()
-    runtime._opened.clear()  # what this process knew of a store that is no more
+    engine_components._opened.clear()  # what this process knew of a store that is no more
     return client
 
 

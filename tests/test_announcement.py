@@ -15,7 +15,7 @@ from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
 from pulsar_txn_spark.cli import doctor
 from pulsar_txn_spark.cli.format_lookup import Lookup
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 
@@ -44,7 +44,9 @@ def test_the_url_of_any_free_port_is_named_on_standard_error(
     reader = PulsarTxnStreamReader({**given, "metrics.port": "0"}, StructType())
     try:
         reader.initialOffset()
-        url = prometheus.serve(runtime(Options({"store.path": redis_path}, Use.CONNECT)), 0).url
+        url = prometheus.serve(
+            open_components(Options({"store.path": redis_path}, Use.CONNECT)), 0
+        ).url
         assert f"pulsar_txn: metrics at {url}\n" in capsys.readouterr().err
     finally:
         prometheus.stop_serving()

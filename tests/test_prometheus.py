@@ -17,7 +17,7 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from pulsar_txn_spark import metrics, prometheus, serve_metrics
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import (
     OptionError,
     SegmentNotFoundError,
@@ -44,8 +44,8 @@ OPS = "pulsar_txn_metadata_store"
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
-    return runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def serving() -> Iterator[None]:
     prometheus.stop_serving()
 
 
-def samples(run: Runtime) -> dict[str, float]:
+def samples(run: Components) -> dict[str, float]:
     """Scrape once, and return what was exported: name, and labels but for the cluster's."""
     found: dict[str, float] = {}
     for family in prometheus.StoreMetrics(run).families():
@@ -65,7 +65,7 @@ def samples(run: Runtime) -> dict[str, float]:
     return found
 
 
-def value(run: Runtime, name: str, *labels: str) -> float:
+def value(run: Components, name: str, *labels: str) -> float:
     return samples(run)["|".join([name, *labels])]
 
 
@@ -113,7 +113,7 @@ def test_pip_160_asks_for_these_buckets() -> None:
     assert delay.buckets == (0.001, 0.005, 0.01)
 
 
-def test_every_metric_of_the_table_is_exported_and_nothing_else(run: Runtime) -> None:
+def test_every_metric_of_the_table_is_exported_and_nothing_else(run: Components) -> None:
     run.topics.create(TOPIC, 1)
     families = {f.name: f for f in prometheus.StoreMetrics(run).families()}
     expected = {
@@ -186,7 +186,7 @@ def test_the_dashboard_asks_for_no_metric_and_no_label_that_is_not_exported() ->
 
 
 def test_decisions_are_counted_with_their_result_by_the_step_that_makes_them(
-    run: Runtime, world: World
+    run: Components, world: World
 ) -> None:
     cas = "pulsar_txn_metadata_store_header_cas_total"
     txn = world.open()
@@ -212,7 +212,7 @@ def test_decisions_are_counted_with_their_result_by_the_step_that_makes_them(
     ],
 )
 def test_an_abort_is_counted_by_its_cause(
-    run: Runtime, world: World, by: EndedBy, cause: str
+    run: Components, world: World, by: EndedBy, cause: str
 ) -> None:
     txn = world.open()
     world.expire(txn)
@@ -226,7 +226,7 @@ def test_an_abort_is_counted_by_its_cause(
 
 
 def test_op_records_are_counted_once_and_are_outstanding_until_they_are_collected(
-    run: Runtime, world: World
+    run: Components, world: World
 ) -> None:
     written, outstanding = f"{OPS}_op_writes_total", f"{OPS}_outstanding_op_records"
     txn = world.open()
@@ -243,7 +243,7 @@ def test_op_records_are_counted_once_and_are_outstanding_until_they_are_collecte
 
 
 def test_op_records_that_were_gathered_are_counted_like_any_other(
-    run: Runtime, world: World
+    run: Components, world: World
 ) -> None:
     world.coordinator.ops.configure(OpLogSettings(enabled=True, max_records=4, max_delay_ms=10_000))
     one = world.open()
@@ -266,7 +266,7 @@ def test_op_records_that_were_gathered_are_counted_like_any_other(
     assert found["pulsar_txn_tc_log_records_count_per_entry_sum"] == 4
 
 
-def test_an_aggregated_entry_is_counted_by_what_triggered_it(run: Runtime) -> None:
+def test_an_aggregated_entry_is_counted_by_what_triggered_it(run: Components) -> None:
     counts = metrics.OpLogCounts(run.store.counters)
     for trigger in ("records", "size", "delay", "force"):
         counts.batch_stored(2, trigger, records=51, size=2000, oldest_waited_s=0.004)
@@ -283,7 +283,7 @@ def test_an_aggregated_entry_is_counted_by_what_triggered_it(run: Runtime) -> No
         assert found[name] == 1, "one of each; what was forced has none of these triggers"
 
 
-def test_acknowledgements_of_spark_and_cumulative_ones_are_counted(run: Runtime) -> None:
+def test_acknowledgements_of_spark_and_cumulative_ones_are_counted(run: Components) -> None:
     acks = MetadataPendingAckStore(run.coordinator)
     batch = run.coordinator.new_txn("batch")
     ranges = [
@@ -304,7 +304,7 @@ def test_acknowledgements_of_spark_and_cumulative_ones_are_counted(run: Runtime)
     assert found["pulsar_pending_ack_batched_log_entry_size_bytes_sum"] > 3 * 40
 
 
-def test_the_bounds_of_buckets_are_exact(run: Runtime) -> None:
+def test_the_bounds_of_buckets_are_exact(run: Components) -> None:
     run.store.counters.add({"pulsar_txn_micro_batch_bytes|1.04858e+06": 2})  # as it was once called
     run.store.counters.observe(metrics.BATCH_BYTES, 1_048_576)
     found = samples(run)
@@ -317,7 +317,7 @@ def test_the_bounds_of_buckets_are_exact(run: Runtime) -> None:
     assert found["pulsar_txn_micro_batch_bytes_bucket|1048576"] == 3
 
 
-def test_acknowledgements_are_counted_by_the_steps_that_place_them(run: Runtime) -> None:
+def test_acknowledgements_are_counted_by_the_steps_that_place_them(run: Components) -> None:
     acks = MetadataPendingAckStore(run.coordinator)
     where = SubscriptionRef(SEGMENT, "sub", CLIENT_OWNER)
     acks.claim(where, EARLIEST)
@@ -342,7 +342,7 @@ def test_acknowledgements_are_counted_by_the_steps_that_place_them(run: Runtime)
     assert triggers == {"records": 1, "size": 0, "delay_time": 0}
 
 
-def test_the_time_of_index_queries_is_observed_by_index(run: Runtime, world: World) -> None:
+def test_the_time_of_index_queries_is_observed_by_index(run: Components, world: World) -> None:
     world.store.segments.gates([SEGMENT, OTHER_SEGMENT])
     world.store.subscriptions.read_cursors([SEGMENT], "sub")
     world.store.transactions.list_open(0, deadline_ms=None, limit=1)
@@ -364,7 +364,7 @@ def batch(world: World, number: int, *tasks: TaskWrite, fail: bool = False) -> N
 
 
 def test_what_tasks_and_commit_have_done_is_counted_for_each_committed_batch_once(
-    run: Runtime, world: World
+    run: Components, world: World
 ) -> None:
     counters = Counters()
     counters.count(metrics.TC_LOG_BY_SIZE, "1", amount=7)
@@ -389,7 +389,7 @@ def test_what_tasks_and_commit_have_done_is_counted_for_each_committed_batch_onc
 
 
 def test_a_replay_counts_no_batch_but_keeps_what_its_tasks_have_counted(
-    run: Runtime, world: World
+    run: Components, world: World
 ) -> None:
     batch(world, 0, TaskWrite(partition=0, messages=3))
     again = world.batches.begin(BatchKey("sink", "query", 0), "another nonce")
@@ -404,7 +404,7 @@ def test_a_replay_counts_no_batch_but_keeps_what_its_tasks_have_counted(
 
 
 def test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next(
-    run: Runtime, world: World
+    run: Components, world: World
 ) -> None:
     txn = world.open()
     world.store.counters.count(metrics.ACK_LOG_BY_SIZE, amount=5)
@@ -416,7 +416,7 @@ def test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next(
     assert value(run, metrics.ACK_LOG_BY_SIZE.name) == 5
 
 
-def test_a_delivery_without_a_reply_counts_at_most_once(run: Runtime, world: World) -> None:
+def test_a_delivery_without_a_reply_counts_at_most_once(run: Components, world: World) -> None:
     for loss, expected in ((Loss.REQUEST, 0), (Loss.REPLY, 3)):
         world.lose({"metrics_add": [loss]})
         world.store.counters.count(metrics.ACK_LOG_BY_RECORDS, amount=3)
@@ -427,7 +427,7 @@ def test_a_delivery_without_a_reply_counts_at_most_once(run: Runtime, world: Wor
 
 
 def test_a_malformed_count_does_not_harm_the_decision_that_it_goes_along_with(
-    run: Runtime, world: World
+    run: Components, world: World
 ) -> None:
     txn = world.open()
     field = f"{metrics.COMMITS.name}|{txn.id.tc}"
@@ -436,7 +436,7 @@ def test_a_malformed_count_does_not_harm_the_decision_that_it_goes_along_with(
     assert world.state(txn) is TxnState.COMMITTED
 
 
-def test_counts_of_another_version_are_passed_over(run: Runtime, world: World) -> None:
+def test_counts_of_another_version_are_passed_over(run: Components, world: World) -> None:
     world.open()
     world.client.hset("{tc0}:metrics", "pulsar_of_tomorrow_total|x", "3")
     assert not any("tomorrow" in name for name in samples(run))
@@ -445,7 +445,9 @@ def test_counts_of_another_version_are_passed_over(run: Runtime, world: World) -
 # -- state ---------------------------------------------------------------------------------------
 
 
-def test_open_transactions_and_the_age_of_the_oldest_are_told(run: Runtime, world: World) -> None:
+def test_open_transactions_and_the_age_of_the_oldest_are_told(
+    run: Components, world: World
+) -> None:
     assert value(run, metrics.OPEN.name) == 0
     assert value(run, metrics.OLDEST_OPEN.name) == 0
     old, _ = world.open("nonce-1"), world.open("nonce-2")
@@ -459,7 +461,7 @@ def test_open_transactions_and_the_age_of_the_oldest_are_told(run: Runtime, worl
 
 
 def test_a_header_that_waits_for_a_participant_is_told_until_that_has_materialized(
-    run: Runtime, world: World
+    run: Components, world: World
 ) -> None:
     txn = world.open()
     winner, other = world.write(txn, "a"), world.write(txn, "b", segment=OTHER_SEGMENT)
@@ -483,12 +485,12 @@ def test_a_header_that_waits_for_a_participant_is_told_until_that_has_materializ
     assert found[metrics.DECIDED.name] == 1
 
 
-def segment_of(run: Runtime, number: int = 0) -> SegmentRef:
+def segment_of(run: Components, number: int = 0) -> SegmentRef:
     return run.topics.require(TOPIC).segments[number].ref
 
 
 def test_the_lag_of_max_read_position_is_what_lies_between_the_pin_and_the_end(
-    run: Runtime, world: World, monkeypatch: pytest.MonkeyPatch
+    run: Components, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.topics.create(TOPIC, 2)
     held = segment_of(run)
@@ -511,7 +513,7 @@ def test_the_lag_of_max_read_position_is_what_lies_between_the_pin_and_the_end(
 
 
 def test_a_segment_whose_log_is_gone_does_not_take_the_other_metrics_along(
-    run: Runtime, world: World, monkeypatch: pytest.MonkeyPatch
+    run: Components, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.topics.create(TOPIC, 1)
     world.admit(world.open(), segment=segment_of(run).id)
@@ -525,7 +527,9 @@ def test_a_segment_whose_log_is_gone_does_not_take_the_other_metrics_along(
     assert f"{metrics.LAG.name}|{TOPIC}|{segment_of(run).id}" not in found
 
 
-def test_dropped_writers_and_topics_with_transactions_are_told(run: Runtime, world: World) -> None:
+def test_dropped_writers_and_topics_with_transactions_are_told(
+    run: Components, world: World
+) -> None:
     run.topics.create(TOPIC, 1)
     run.topics.create(TopicName.parse("plain"), 1)
     assert value(run, metrics.TXN_TOPICS.name) == 0
@@ -538,7 +542,7 @@ def test_dropped_writers_and_topics_with_transactions_are_told(run: Runtime, wor
 
 
 def test_no_more_segments_have_samples_than_the_bound_and_those_in_trouble_come_first(
-    run: Runtime, world: World, monkeypatch: pytest.MonkeyPatch
+    run: Components, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prometheus, "SHOWN_SEGMENTS", 2)
     run.topics.create(TOPIC, 5)
@@ -551,7 +555,7 @@ def test_no_more_segments_have_samples_than_the_bound_and_those_in_trouble_come_
 
 
 def test_a_scrape_scans_no_keys_and_its_cost_does_not_grow_with_transactions(
-    run: Runtime, world: World
+    run: Components, world: World
 ) -> None:
     def cost() -> int:
         samples(run)  # tags are born on first use
@@ -598,14 +602,16 @@ def test_a_process_has_one_endpoint_and_shows_every_store_there(
     assert again is first
     assert "metrics.port=1 is not used" in caplog.text
     (up,) = fetch(first.url)["pulsar_txn_store_up"].samples
-    other = prometheus.StoreMetrics(runtime(Options({"store.path": redis_path}, Use.CONNECT)))
+    other = prometheus.StoreMetrics(
+        open_components(Options({"store.path": redis_path}, Use.CONNECT))
+    )
     first._stores.stores["another"] = other
     families = fetch(first.url)
     assert [s.value for s in families["pulsar_txn_store_up"].samples] == [1, 1]
     assert up.labels["cluster"]
 
 
-def test_scrapers_that_come_together_cost_as_much_as_one(run: Runtime) -> None:
+def test_scrapers_that_come_together_cost_as_much_as_one(run: Components) -> None:
     store = prometheus.StoreMetrics(run)
     store.families()
     before = run.store.round_trips
@@ -629,7 +635,7 @@ def test_a_port_that_another_has_is_refused_with_a_way_out(
 
 
 def test_a_store_that_is_down_is_told_and_makes_up_no_figures(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*_: object, **__: object) -> None:
         raise StoreUnavailableError("nobody there")
@@ -656,7 +662,7 @@ def test_a_sink_without_a_lasting_process_refuses_the_option_and_says_where_it_b
 
 
 def test_a_foreach_batch_sink_serves_from_the_process_that_makes_it(
-    redis_path: str, redis_client: redis.Redis, run: Runtime, serving: None
+    redis_path: str, redis_client: redis.Redis, run: Components, serving: None
 ) -> None:
     from pulsar_txn_spark import TransactionalSink  # noqa: PLC0415
 
@@ -668,7 +674,7 @@ def test_a_foreach_batch_sink_serves_from_the_process_that_makes_it(
 
 
 def test_a_stream_source_serves_when_it_runs_and_outlives_a_taken_port(
-    redis_path: str, redis_client: redis.Redis, run: Runtime, serving: None
+    redis_path: str, redis_client: redis.Redis, run: Components, serving: None
 ) -> None:
     from pyspark.sql.types import StructType  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ import pytest
 from integration.support.spark import NO_PANDAS_3, Lab, failure
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.client import Consumer, Message
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import AcknowledgementConflictError, ReceiveTimeoutError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import WHOLE_ENTRY
@@ -93,7 +93,7 @@ def test_on_pulsar_a_client_copies_exactly_once_through_aborts_and_a_split(
     source, target = (f"client-{os.getpid()}-{next(_numbers)}" for _ in range(2))
     for topic in (source, target):
         Admin(options).create_topic(topic, segments=1)
-    run = runtime(Options(options, Use.CONNECT))
+    run = open_components(Options(options, Use.CONNECT))
     with client.connect(options) as service:
         producer, copies = service.producer(source), service.producer(target)
         with service.new_txn() as txn:

@@ -12,7 +12,7 @@ import pytest
 from integration.pulsar.test_log import PREFIX, Api, log_of, reload, rest_path
 from pulsar_txn_spark.backends.pulsar.log import INTERNAL_SUBSCRIPTION, PulsarSegmentLog
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError, SegmentNotFoundError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -119,13 +119,13 @@ def test_nothing_counts_as_gone_before_the_broker_has_removed_it(
 
 
 @pytest.fixture
-def run(pulsar: Broker, embedded: dict[str, str]) -> Runtime:
+def run(pulsar: Broker, embedded: dict[str, str]) -> Components:
     options = {**embedded, "service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
-    return runtime(Options(options, Use.CONNECT))
+    return open_components(Options(options, Use.CONNECT))
 
 
 def test_a_drained_segment_is_deleted_on_the_broker_and_its_children_are_not(
-    run: Runtime, api: Api
+    run: Components, api: Api
 ) -> None:
     topic = TopicName.parse(f"kept-{uuid.uuid4().hex[:8]}")
     run.topics.create(topic, 1)

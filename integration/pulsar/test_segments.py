@@ -10,7 +10,7 @@ import pytest
 import urllib3
 from hypothesis import HealthCheck, Phase, given, settings
 
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.topic_writers import Written
 from pulsar_txn_spark.errors import SegmentSealedError
 from pulsar_txn_spark.options import Options, Use
@@ -37,11 +37,11 @@ def options(
 
 
 @pytest.fixture
-def run(options: dict[str, str]) -> Runtime:
-    return runtime(Options(options, Use.CONNECT))
+def run(options: dict[str, str]) -> Components:
+    return open_components(Options(options, Use.CONNECT))
 
 
-def new_topic(run: Runtime, segments: int) -> TopicName:
+def new_topic(run: Components, segments: int) -> TopicName:
     topic = TopicName.parse(f"changing-{os.getpid()}-{next(_numbers)}")
     run.topics.create(topic, segments)
     return topic
@@ -53,7 +53,7 @@ def write(task: Task, topic: TopicName, rows: Rows) -> list[Written]:
 
 
 def test_in_a_few_histories_each_row_is_read_once_and_each_key_in_order(
-    run: Runtime, options: dict[str, str]
+    run: Components, options: dict[str, str]
 ) -> None:
     # A child is a new topic, which takes the broker a second: few histories, and short ones. What
     # fails is not made smaller, which would take minutes.
@@ -79,7 +79,7 @@ def test_in_a_few_histories_each_row_is_read_once_and_each_key_in_order(
 
 
 def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(
-    run: Runtime, options: dict[str, str]
+    run: Components, options: dict[str, str]
 ) -> None:
     topic = new_topic(run, 1)
     [parent] = run.topics.require(topic).active
@@ -102,7 +102,7 @@ def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(
 
 @pytest.mark.long
 def test_a_topic_is_scaled_by_the_brokers_counters_also_when_they_begin_anew(
-    run: Runtime, pulsar: Broker, monkeypatch: pytest.MonkeyPatch
+    run: Components, pulsar: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(run, 2)
     policy = ScalingPolicy(

@@ -24,7 +24,7 @@ import pytest
 import pulsar_txn_spark
 from integration.support.spark import options_of
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     stop_server(str(tmp_path / "store"))
 
 
-def load(run: Runtime, topic: str) -> Counter[str]:
+def load(run: Components, topic: str) -> Counter[str]:
     """Fill the input with many small entries, so that a micro-batch takes few of them."""
     router = Router(run.topics.require(TopicName.parse(topic)))
     writers = {s.ref: run.log.writer(s.ref, "loader") for s in router.segments}
@@ -75,7 +75,7 @@ def load(run: Runtime, topic: str) -> Counter[str]:
     return expected
 
 
-def read(run: Runtime, topic: str, *, committed: bool = True) -> Counter[str]:
+def read(run: Components, topic: str, *, committed: bool = True) -> Counter[str]:
     """Read an output straight from the log: what a reader sees now, or all that is there."""
     found: Counter[str] = Counter()
     for segment in run.topics.require(TopicName.parse(topic)).segments:
@@ -175,7 +175,7 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
     job = {"options": options, "input": into, "output": out}
     pulsar_txn_spark.Admin(options).create_topic(into, segments=2)
     pulsar_txn_spark.Admin(options).create_topic(out, segments=2)
-    run = runtime(Options(options, Use.CONNECT))
+    run = open_components(Options(options, Use.CONNECT))
     expected = load(run, into)
     # Each worker writes its first record on a coordinator by itself, and learns from the answer
     # that further ones are gathered: both forms are in every run.

@@ -27,7 +27,7 @@ from integration.support.spark import (
     until,
 )
 from pulsar_txn_spark import Admin, steps
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
 KEYS = 11
 
 
-def produce(run: Runtime, topic: str, start: int, stop: int) -> None:
+def produce(run: Components, topic: str, start: int, stop: int) -> None:
     """Write numbered rows of some keys, outside of transactions."""
     values = [f"{n}".encode() for n in range(start, stop)]
     keys = [f"key-{n % KEYS}".encode() for n in range(start, stop)]
@@ -54,7 +54,7 @@ def produce(run: Runtime, topic: str, start: int, stop: int) -> None:
     writers.close()
 
 
-def found_in(run: Runtime, topic: str) -> list[int]:
+def found_in(run: Components, topic: str) -> list[int]:
     """Return the numbers that a reader sees; each key's rows must be in order."""
     by_key: dict[bytes | None, list[int]] = defaultdict(list)
     for key, value in in_order(run, TopicName.parse(topic)):

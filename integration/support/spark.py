@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import pulsar_txn_spark
 from demo.audit import Audit, audit
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -130,7 +130,7 @@ def failure(action: Callable[[], object]) -> str:
 class OpenTxn:
     """A transaction of the test's own."""
 
-    run: Runtime
+    run: Components
     txn: TxnId
     nonce: str
     winner: Winner
@@ -164,9 +164,9 @@ class Lab:
     # -- topics and what lies in them ----------------------------------------------------------
 
     @property
-    def run(self) -> Runtime:
+    def run(self) -> Components:
         """The library's own components in this process."""
-        return runtime(Options(self.options, Use.CONNECT))
+        return open_components(Options(self.options, Use.CONNECT))
 
     def topic(self, segments: int = 1, *, name: str = "t") -> str:
         """Create a topic that no other test has."""

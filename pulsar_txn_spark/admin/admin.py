@@ -11,7 +11,7 @@ from pulsar_txn_spark.admin.properties import (
 )
 from pulsar_txn_spark.admin.reset_target import ResetTarget, ResetTo
 from pulsar_txn_spark.admin.subscriptions import CursorMove, delete, reset
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
@@ -50,8 +50,8 @@ class Admin:
         return f"Admin({self._options!r})"
 
     @property
-    def _run(self) -> Runtime:
-        return runtime(self._options)
+    def _components(self) -> Components:
+        return open_components(self._options)
 
     def _name(self, topic: str) -> TopicName:
         return self._options.domains.segmented(topic)
@@ -88,10 +88,10 @@ class Admin:
             If a limit or the number of segments is wrong.
         """
         retention = Retention.parse(retention_time, retention_size)
-        run = self._run
-        created = run.topics.create(self._name(topic), segments, exist_ok=exist_ok)
+        components = self._components
+        created = components.topics.create(self._name(topic), segments, exist_ok=exist_ok)
         if not retention.forever:
-            change_property(run, created, RETENTION_PROPERTY, retention.serialize())
+            change_property(components, created, RETENTION_PROPERTY, retention.serialize())
         return created
 
     def adopt_topic(self, source: str, topic: str, *, segments: int | None = None) -> Topology:
@@ -134,7 +134,7 @@ class Admin:
                 f"expected a topic of Pulsar's own domain (persistent://tenant/namespace/name) to "
                 f"adopt, found {source!r}"
             )
-        return self._run.topics.adopt(name, self._name(topic), segments)
+        return self._components.topics.adopt(name, self._name(topic), segments)
 
     def find_topic(self, topic: str) -> Topology:
         """Return a topic's segments: their hash ranges, states, parents and children.
@@ -144,11 +144,11 @@ class Admin:
         TopicNotFoundError
             If there is no such topic.
         """
-        return self._run.topics.require(self._name(topic))
+        return self._components.topics.require(self._name(topic))
 
     def list_topics(self) -> list[str]:
         """Return the full names of all segmented topics, sorted."""
-        return self._run.topics.names()
+        return self._components.topics.names()
 
     def delete_topic(self, topic: str) -> None:
         """Delete a segmented topic with all its data. Adopted topics are given back, sealed.
@@ -158,7 +158,7 @@ class Admin:
         TopicNotFoundError
             If there is none.
         """
-        self._run.topics.delete(self._name(topic))
+        self._components.topics.delete(self._name(topic))
 
     # -- segments ------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Admin:
         OptionError
             If there is no such segment, or if it cannot be cut there.
         """
-        changes = self._run.topics.changes
+        changes = self._components.topics.changes
         return changes.split(self._name(topic), segment, at=at, by_load=by_load)
 
     def merge_segments(self, topic: str, segments: Sequence[str]) -> Topology:
@@ -200,7 +200,7 @@ class Admin:
         Parameters, result and errors are those of :meth:`split_segment`. OptionError is also raised
         if the segments are not adjacent in the hash space.
         """
-        return self._run.topics.changes.merge(self._name(topic), segments)
+        return self._components.topics.changes.merge(self._name(topic), segments)
 
     def seal_segment(self, topic: str, segment: str) -> Topology:
         """Seal a segment and continue in a new one over the same hashes.
@@ -208,7 +208,7 @@ class Admin:
         Parameters, result and errors are those of :meth:`split_segment`. A segment whose log was
         terminated by another tool gets its successor in this way, too.
         """
-        return self._run.topics.changes.seal(self._name(topic), segment)
+        return self._components.topics.changes.seal(self._name(topic), segment)
 
     # -- subscriptions -------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Admin:
             If there is no such topic.
         """
         target = ResetTarget.parse(to)
-        return reset(self._run, self._name(topic), subscription, target, dry_run=dry_run)
+        return reset(self._components, self._name(topic), subscription, target, dry_run=dry_run)
 
     def delete_subscription(self, topic: str, subscription: str) -> None:
         """Delete a subscription, so that it retains no data any more.
@@ -270,7 +270,7 @@ class Admin:
         TopicNotFoundError
             If there is no such topic.
         """
-        delete(self._run, self._name(topic), subscription)
+        delete(self._components, self._name(topic), subscription)
 
     # -- retention and scaling -----------------------------------------------------------------
 
@@ -346,8 +346,8 @@ class Admin:
         TopicNotFoundError
             If there is no such topic.
         """
-        run = self._run
-        return read_properties(run, run.topics.require(self._name(topic)))
+        components = self._components
+        return read_properties(components, components.topics.require(self._name(topic)))
 
     def set_topic_property(self, topic: str, name: str, value: str) -> None:
         """Set a property of a topic.
@@ -376,11 +376,11 @@ class Admin:
         return self._change_property(topic, name, None)
 
     def _stored_properties(self, topic: str) -> dict[str, str]:
-        run = self._run
-        topology = run.topics.require(self._name(topic))
-        return run.store.topics.read_properties(str(topology.topic))
+        components = self._components
+        topology = components.topics.require(self._name(topic))
+        return components.store.topics.read_properties(str(topology.topic))
 
     def _change_property(self, topic: str, name: str, value: str | None) -> bool:
-        run = self._run
-        topology = run.topics.require(self._name(topic))
-        return change_property(run, topology, name, value)
+        components = self._components
+        topology = components.topics.require(self._name(topic))
+        return change_property(components, topology, name, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import NotAllowedError
 from pulsar_txn_spark.segments.log import CONTAINS_TXN
 from pulsar_txn_spark.segments.topology import Topology
@@ -15,23 +15,25 @@ SYSTEM_PREFIX = "__"
 """Begins the names of the system's own properties."""
 
 
-def read_properties(run: Runtime, topology: Topology) -> dict[str, str]:
+def read_properties(components: Components, topology: Topology) -> dict[str, str]:
     """Return a topic's properties, with the system's own but without internal ones."""
     ids = [segment.ref.id for segment in topology.segments]
-    gates = run.store.segments.gates(ids, [NOWHERE] * len(ids))
+    gates = components.store.segments.gates(ids, [NOWHERE] * len(ids))
     contains = any(gate.contains_txn for gate in gates)
-    stored = run.store.topics.read_properties(str(topology.topic))
+    stored = components.store.topics.read_properties(str(topology.topic))
     return {name: value for name, value in stored.items() if name not in INTERNAL_PROPERTIES} | {
         CONTAINS_TXN: str(contains).lower(),
     }
 
 
-def change_property(run: Runtime, topology: Topology, name: str, value: str | None) -> bool:
+def change_property(
+    components: Components, topology: Topology, name: str, value: str | None
+) -> bool:
     """Change a property of this very topic, not of another one of its name (INV-12).
 
     Parameters
     ----------
-    run : Runtime
+    components : Components
     topology : Topology
     name : str
     value : str or None
@@ -48,10 +50,12 @@ def change_property(run: Runtime, topology: Topology, name: str, value: str | No
         If the topic was deleted meanwhile.
     """
     topic = str(topology.topic)
-    answer = run.store.topics.change_property(topic, name, value, instance_id=topology.instance_id)
+    answer = components.store.topics.change_property(
+        topic, name, value, instance_id=topology.instance_id
+    )
     if answer.code is not Code.OK:
         # Either there was no such property to remove, or the topic is not there any more.
-        run.topics.lifecycle.reread(topology, f"its property {name!r} was to be changed")
+        components.topics.lifecycle.reread(topology, f"its property {name!r} was to be changed")
     return answer.code is Code.OK
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import OptionError, SegmentNotFoundError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -67,21 +67,21 @@ class ResetTarget:
             return segment.descriptor not in self.positions
         return self.word == "here"
 
-    def of(self, run: Runtime, segment: Segment) -> CursorStart | None:
+    def of(self, components: Components, segment: Segment) -> CursorStart | None:
         """Return where one cursor moves; None = it stays."""
         if self.word == "earliest":
-            return CursorStart(run.log.trimmed_to(segment.ref), may_skip=True)
+            return CursorStart(components.log.trimmed_to(segment.ref), may_skip=True)
         if self.word == "latest":
-            return CursorStart(_committed_end(run, segment.ref), may_skip=True)
+            return CursorStart(_committed_end(components, segment.ref), may_skip=True)
         if self.before_ms is not None:
-            published = run.log.published_before(segment.ref, self.before_ms)
+            published = components.log.published_before(segment.ref, self.before_ms)
             # What is not decided yet lies behind the end, however old it is.
-            end = min(published, _committed_end(run, segment.ref))
-            return CursorStart(max(end, run.log.trimmed_to(segment.ref)), may_skip=True)
+            end = min(published, _committed_end(components, segment.ref))
+            return CursorStart(max(end, components.log.trimmed_to(segment.ref)), may_skip=True)
         named = (self.positions or {}).get(segment.descriptor)
         return None if named is None else CursorStart(named)
 
-    def checked(self, run: Runtime, topology: Topology) -> Self:
+    def checked(self, components: Components, topology: Topology) -> Self:
         """Refuse positions of segments that do not exist, or behind what is committed.
 
         Raises
@@ -97,10 +97,10 @@ class ResetTarget:
             if segment.ref.id not in readable:
                 raise _without_log(topology, segment, readable.keys())
             try:
-                end = _committed_end(run, segment.ref)
-                first = run.log.trimmed_to(segment.ref)
+                end = _committed_end(components, segment.ref)
+                first = components.log.trimmed_to(segment.ref)
             except SegmentNotFoundError:
-                if not is_retired(run, segment):
+                if not is_retired(components, segment):
                     raise
                 raise _without_log(topology, segment, readable.keys() - {segment.ref.id}) from None
             if position > end:
@@ -117,16 +117,16 @@ class ResetTarget:
         return replace(self, positions=positions)
 
 
-def is_retired(run: Runtime, segment: Segment) -> bool:
+def is_retired(components: Components, segment: Segment) -> bool:
     """Tell whether retention has deleted a segment, which then had nothing left to read."""
-    return run.store.segments.retained([segment.ref.id])[0].retired
+    return components.store.segments.retained([segment.ref.id])[0].retired
 
 
-def _committed_end(run: Runtime, segment: SegmentRef) -> Position:
+def _committed_end(components: Components, segment: SegmentRef) -> Position:
     def last_confirmed(_: str) -> Position:
-        return run.log.last_confirmed(segment)
+        return components.log.last_confirmed(segment)
 
-    return run.buffer.get_max_read_position(segment.id, last_confirmed)
+    return components.buffer.get_max_read_position(segment.id, last_confirmed)
 
 
 def _time(text: str) -> datetime:

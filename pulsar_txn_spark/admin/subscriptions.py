@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pulsar_txn_spark.admin.reset_target import ResetTarget, is_retired
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     SegmentNotFoundError,
@@ -46,27 +46,32 @@ class CursorMove:
 
 
 def reset(
-    run: Runtime, topic: TopicName, subscription: str, target: ResetTarget, *, dry_run: bool
+    components: Components,
+    topic: TopicName,
+    subscription: str,
+    target: ResetTarget,
+    *,
+    dry_run: bool,
 ) -> list[CursorMove]:
     """Move a subscription's cursors and release it; see :meth:`Admin.reset_subscription`."""
-    topology = find(run, topic, subscription)
+    topology = find(components, topic, subscription)
     segments = topology.readable
-    target = target.checked(run, topology)
+    target = target.checked(components, topology)
     for segment in segments:  # all of them before the first one moves
-        _settle(run, segment.ref.id, subscription, topology)
+        _settle(components, segment.ref.id, subscription, topology)
         if target.leaves(segment):
-            _refuse_single(run, segment.ref, subscription)
-    number = 0 if dry_run else run.store.meta.next_source_epoch()
+            _refuse_single(components, segment.ref, subscription)
+    number = 0 if dry_run else components.store.meta.next_source_epoch()
     moves = []
     for segment in segments:
-        move = _reset(run, segment, subscription, topology, target, number)
+        move = _reset(components, segment, subscription, topology, target, number)
         if move is not None:
             moves.append(move)
     return moves
 
 
 def _reset(
-    run: Runtime,
+    components: Components,
     segment: Segment,
     subscription: str,
     topology: Topology,
@@ -79,23 +84,25 @@ def _reset(
     """
     id_ = segment.ref.id
     for _ in range(_TRIES):
-        [cursor] = run.store.subscriptions.read_cursors([id_], subscription)
+        [cursor] = components.store.subscriptions.read_cursors([id_], subscription)
         try:
-            start = target.of(run, segment)
+            start = target.of(components, segment)
         except SegmentNotFoundError:
-            if not is_retired(run, segment):
+            if not is_retired(components, segment):
                 raise
             return None
         if cursor is None and start is None:
             return None
         after = MessagePosition.whole(start.position) if start else _acknowledged(cursor)
         if number:
-            answer = run.store.subscriptions.reset_cursor(id_, subscription, start, cursor, number)
+            answer = components.store.subscriptions.reset_cursor(
+                id_, subscription, start, cursor, number
+            )
             if answer.code is Code.PENDING:
-                _settle(run, id_, subscription, topology)
+                _settle(components, id_, subscription, topology)
                 continue
             if answer.code is Code.SINGLE:
-                _refuse_single(run, segment.ref, subscription)
+                _refuse_single(components, segment.ref, subscription)
                 continue
             if answer.code in (Code.DELETED, Code.ABSENT):
                 return None
@@ -105,7 +112,7 @@ def _reset(
             after = answer.position
         before = cursor.acknowledged if cursor else None
         owner = cursor.query if cursor else ""
-        return CursorMove(id_, before, after, owner, _active_ms(run, cursor))
+        return CursorMove(id_, before, after, owner, _active_ms(components, cursor))
     raise AcknowledgementConflictError(
         f"subscription {subscription!r} of segment {id_} moved {_TRIES} times while it was being "
         "reset: its query or consumer runs. Stop it, then reset again"
@@ -117,33 +124,33 @@ def _acknowledged(cursor: Cursor | None) -> MessagePosition:
     return cursor.acknowledged
 
 
-def _active_ms(run: Runtime, cursor: Cursor | None) -> int | None:
+def _active_ms(components: Components, cursor: Cursor | None) -> int | None:
     """Return how long ago a transaction moved a cursor, as long as its header is there."""
     if cursor is None or not cursor.txn or not cursor.query:
         return None
-    header = run.store.transactions.read(TxnId.parse(cursor.txn))
+    header = components.store.transactions.read(TxnId.parse(cursor.txn))
     if header is None or header.finalized_ms is None:
         return None
     return max(0, header.now_ms - header.finalized_ms)
 
 
-def delete(run: Runtime, topic: TopicName, subscription: str) -> None:
+def delete(components: Components, topic: TopicName, subscription: str) -> None:
     """Delete a subscription; see :meth:`Admin.delete_subscription`."""
-    topology = find(run, topic, subscription)
+    topology = find(components, topic, subscription)
     segments = topology.readable
     for segment in segments:
-        _settle(run, segment.ref.id, subscription, topology)
+        _settle(components, segment.ref.id, subscription, topology)
     for segment in segments:
         id_ = segment.ref.id
-        answer = run.store.subscriptions.delete_cursor(id_, subscription)
+        answer = components.store.subscriptions.delete_cursor(id_, subscription)
         for _ in range(_TRIES):
             if answer.code is not Code.PENDING:
                 break
-            _settle(run, id_, subscription, topology)
-            answer = run.store.subscriptions.delete_cursor(id_, subscription)
+            _settle(components, id_, subscription, topology)
+            answer = components.store.subscriptions.delete_cursor(id_, subscription)
 
 
-def find(run: Runtime, topic: TopicName, subscription: str) -> Topology:
+def find(components: Components, topic: TopicName, subscription: str) -> Topology:
     """Return the topic of a subscription that exists.
 
     Raises
@@ -153,11 +160,11 @@ def find(run: Runtime, topic: TopicName, subscription: str) -> Topology:
     TopicNotFoundError
         If there is no such topic.
     """
-    topology = run.topics.require(topic)
+    topology = components.topics.require(topic)
     ids = [segment.ref.id for segment in topology.readable]
-    cursors = run.store.subscriptions.read_cursors(ids, subscription)
+    cursors = components.store.subscriptions.read_cursors(ids, subscription)
     if all(cursor is None for cursor in cursors):
-        known = sorted({name for id_ in ids for name in run.store.subscriptions.names(id_)})
+        known = sorted({name for id_ in ids for name in components.store.subscriptions.names(id_)})
         raise SubscriptionNotFoundError(
             f"topic {topology.topic} has no subscription {subscription!r}; there are: "
             f"{', '.join(known) or 'none'}. A query or a client makes one when it starts"
@@ -168,7 +175,7 @@ def find(run: Runtime, topic: TopicName, subscription: str) -> Topology:
 # -- what is in the way --------------------------------------------------------------------------
 
 
-def _settle(run: Runtime, segment: str, subscription: str, topology: Topology) -> None:
+def _settle(components: Components, segment: str, subscription: str, topology: Topology) -> None:
     """Complete decided transactions and abort expired ones; refuse if one is still open.
 
     Raises
@@ -177,11 +184,11 @@ def _settle(run: Runtime, segment: str, subscription: str, topology: Topology) -
     """
     missing: set[TxnId] = set()
     for _ in range(_TRIES):
-        acks = run.store.subscriptions.read_acks(segment, subscription)
+        acks = components.store.subscriptions.read_acks(segment, subscription)
         if acks is None or not acks.pending:
             return
         holders = [TxnId.parse(key) for key in acks.pending]
-        if not run.coordinator.help(holders, missing):
+        if not components.coordinator.complete_on_behalf(holders, missing):
             raise AcknowledgementConflictError(
                 f"subscription {subscription!r} of {topology.topic} has an acknowledgement pending "
                 f"in transaction {', '.join(map(str, holders))}, which is open: its query or "
@@ -194,9 +201,9 @@ def _settle(run: Runtime, segment: str, subscription: str, topology: Topology) -
     )
 
 
-def _refuse_single(run: Runtime, segment: SegmentRef, subscription: str) -> None:
+def _refuse_single(components: Components, segment: SegmentRef, subscription: str) -> None:
     """Refuse to leave a cursor where it is if single messages behind it are acknowledged."""
-    acks = run.store.subscriptions.read_acks(segment.id, subscription)
+    acks = components.store.subscriptions.read_acks(segment.id, subscription)
     if acks is not None and (acks.deleted or acks.cursor.taken_after[1]):
         raise AcknowledgementConflictError(
             f"subscription {subscription!r} of segment {segment.id}: its cursor stands at "

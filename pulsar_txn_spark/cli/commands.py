@@ -13,7 +13,7 @@ import typer
 
 from pulsar_txn_spark.admin import Admin
 from pulsar_txn_spark.cli.option_sources import gather
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
 
@@ -92,9 +92,9 @@ def admin_of(pairs: Sequence[str]) -> Admin:
     return Admin(options_of(pairs))
 
 
-def components_of(pairs: Sequence[str]) -> Runtime:
+def components_of(pairs: Sequence[str]) -> Components:
     """Return the store, the log and the transaction components with the options of a command."""
-    return runtime(Options(options_of(pairs), Use.CONNECT))
+    return open_components(Options(options_of(pairs), Use.CONNECT))
 
 
 def segmented(pairs: Sequence[str], topic: str) -> TopicName:

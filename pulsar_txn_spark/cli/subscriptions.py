@@ -29,9 +29,11 @@ def subscription_list(
     name: TopicArgument, option: OptionPairs = [], as_json: AsJson = False
 ) -> None:
     """List a topic's subscriptions."""
-    run = components_of(option)
-    topology = run.topics.require(segmented(option, name))
-    names = {s for seg in topology.readable for s in run.store.subscriptions.names(seg.ref.id)}
+    components = components_of(option)
+    topology = components.topics.require(segmented(option, name))
+    names = {
+        s for seg in topology.readable for s in components.store.subscriptions.names(seg.ref.id)
+    }
     rows = [{"subscription": listed} for listed in sorted(names)]
     show(rows, as_json=as_json, title=str(topology.topic), columns=["subscription"])
 
@@ -53,15 +55,17 @@ def subscription_describe(
 def _describe_subscription(
     name: str, subscription_name: str, option: Sequence[str], *, as_json: bool
 ) -> None:
-    run = components_of(option)
-    topology = find(run, segmented(option, name), subscription_name)
+    components = components_of(option)
+    topology = find(components, segmented(option, name), subscription_name)
     refs = [segment.ref for segment in topology.readable]
     rows: list[dict[str, Any]] = []
-    cursors = run.store.subscriptions.read_cursors([ref.id for ref in refs], subscription_name)
+    cursors = components.store.subscriptions.read_cursors(
+        [ref.id for ref in refs], subscription_name
+    )
     for ref, cursor in zip(refs, cursors, strict=True):
-        last = run.log.last_confirmed(ref)
-        waiting = run.log.measure(ref, cursor.position, last) if cursor else None
-        acks = run.store.subscriptions.read_acks(ref.id, subscription_name)
+        last = components.log.last_confirmed(ref)
+        waiting = components.log.measure(ref, cursor.position, last) if cursor else None
+        acks = components.store.subscriptions.read_acks(ref.id, subscription_name)
         rows.append(
             {
                 "segment": ref.id,

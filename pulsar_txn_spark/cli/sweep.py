@@ -66,12 +66,12 @@ def sweep(
         raise OptionError(
             "--metrics-port needs --every SECONDS: a single sweep ends before anybody scrapes it"
         )
-    run = components_of(option)
-    sweeper = run.sweeper(retention_ms)
+    components = components_of(option)
+    sweeper = components.sweeper(retention_ms)
 
     def once() -> None:
         report = None if dry_run else sweeper.sweep()
-        scaled = run.scaler().sweep(dry_run=dry_run) if scale else None
+        scaled = components.scaler().sweep(dry_run=dry_run) if scale else None
         _show_sweep(report, scaled, as_json=as_json, every=every is not None)
 
     if every is None:
@@ -79,7 +79,7 @@ def sweep(
         return
     with _stopped_by_signal() as stop:
         if metrics_port is not None:
-            typer.echo(f"metrics at {serve(run, metrics_port, metrics_host).url}", err=True)
+            typer.echo(f"metrics at {serve(components, metrics_port, metrics_host).url}", err=True)
         try:
             _sweep_until(stop, once, every)
         finally:

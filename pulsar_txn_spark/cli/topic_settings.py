@@ -74,8 +74,8 @@ def topic_retention(
     """
     if time is not None or size is not None:
         admin_of(option).set_retention(name, time=time, size=size)
-    run = components_of(option)
-    topology = run.topics.require(segmented(option, name))
+    components = components_of(option)
+    topology = components.topics.require(segmented(option, name))
     retention = admin_of(option).topic_retention(name)
     rows = [
         {
@@ -87,7 +87,7 @@ def topic_retention(
             "held by": list(verdict.retained_by),
             "will be": "deleted" if verdict.delete else "trimmed" if verdict.does_anything else "",
         }
-        for verdict in run.retention().judge(topology, retention)
+        for verdict in components.retention().judge(topology, retention)
     ]
     if as_json:
         typer.echo(json.dumps({**asdict(retention), "segments": rows}, indent=2))

@@ -19,7 +19,7 @@ from pulsar_txn_spark.cli.commands import (
 )
 from pulsar_txn_spark.cli.lineage import bar, lineage
 from pulsar_txn_spark.cli.output import readable_bytes, show
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError
 from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -59,8 +59,8 @@ def topic_list(option: OptionPairs = [], as_json: AsJson = False) -> None:
     Uncommitted rows count, too. Both are empty if another backend has the log, or if its server
     cannot be reached.
     """
-    run = components_of(option)
-    rows = [_listed(run, name) for name in run.topics.names()]
+    components = components_of(option)
+    rows = [_listed(components, name) for name in components.topics.names()]
     if not as_json:
         rows = [{**row, "bytes": readable_bytes(row["bytes"])} for row in rows]
     show(
@@ -72,21 +72,21 @@ def topic_list(option: OptionPairs = [], as_json: AsJson = False) -> None:
     )
 
 
-def _listed(run: Runtime, name: str) -> dict[str, Any]:
+def _listed(components: Components, name: str) -> dict[str, Any]:
     row: dict[str, Any] = {"topic": name, "segments": None, "rows": None, "bytes": None}
-    topology = run.topics.find(TopicName.parse(name))
+    topology = components.topics.find(TopicName.parse(name))
     if topology is None:
         return row  # deleted meanwhile
     row["segments"] = len(topology.active)
     with contextlib.suppress(PulsarTxnError):
-        sizes = [_size_of(run, segment.ref) for segment in topology.readable]
+        sizes = [_size_of(components, segment.ref) for segment in topology.readable]
         row["rows"] = sum(size.messages for size in sizes)
         row["bytes"] = sum(size.bytes for size in sizes)
     return row
 
 
-def _size_of(run: Runtime, segment: SegmentRef) -> RangeSize:
-    log = run.topics.log_of(segment)
+def _size_of(components: Components, segment: SegmentRef) -> RangeSize:
+    log = components.topics.log_of(segment)
     return log.measure(segment, log.trimmed_to(segment), log.last_confirmed(segment))
 
 
@@ -146,14 +146,14 @@ def _hash(text: str) -> int:
 
 
 def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
-    run = components_of(option)
-    topology = run.topics.require(segmented(option, name))
+    components = components_of(option)
+    topology = components.topics.require(segmented(option, name))
     by_id = topology.by_id
     readable = {segment.ref.id for segment in topology.readable}
     rows = []
     for lines, segment in lineage(topology):
         ref = segment.ref
-        gate = run.store.segments.gates([ref.id], [NOWHERE])[0]
+        gate = components.store.segments.gates([ref.id], [NOWHERE])[0]
         # A planned segment may have no log yet, and a deleted one has none any more.
         has_log = ref.id in readable
         rows.append(
@@ -166,8 +166,8 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
                 "parents": [by_id[parent].descriptor for parent in segment.parents],
                 "children": [by_id[child].descriptor for child in segment.children],
                 "sealed at": str(segment.sealed_at) if segment.sealed_at else None,
-                "trimmed to": str(run.log.trimmed_to(ref)) if has_log else None,
-                "last confirmed": str(run.log.last_confirmed(ref)) if has_log else None,
+                "trimmed to": str(components.log.trimmed_to(ref)) if has_log else None,
+                "last confirmed": str(components.log.last_confirmed(ref)) if has_log else None,
                 "held by": sorted({str(pin.txn) for pin in gate.pins}),
                 "dropped writers": gate.all_dropped,
                 "log": ref.log_name,

@@ -10,7 +10,7 @@ import typer
 
 from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, components_of
 from pulsar_txn_spark.cli.output import iso_time, short_time, show
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import TransactionConflictError, TransactionNotFoundError
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import EndedBy, TxnHeader, TxnId, TxnState
@@ -87,9 +87,9 @@ def txn_abort(
 
     This is idempotent. A committed transaction stays committed, which is an error.
     """
-    run = components_of(option)
-    txn = _header(run, transaction).txn
-    state = run.coordinator.abort(txn, EndedBy.ADMIN, cause="an administrator aborted it")
+    components = components_of(option)
+    txn = _header(components, transaction).txn
+    state = components.coordinator.abort(txn, EndedBy.ADMIN, cause="an administrator aborted it")
     if state is TxnState.COMMITTED:
         raise TransactionConflictError(
             f"transaction {txn} was committed before: it cannot be aborted any more, and all of "
@@ -99,11 +99,11 @@ def txn_abort(
     show(rows, as_json=as_json, title="", columns=["transaction", "state"])
 
 
-def _header(run: Runtime, text: str) -> TxnHeader:
-    txn = read_txn_id(text, run.store.identity.coordinators)
-    header = run.store.transactions.read(txn)
+def _header(components: Components, text: str) -> TxnHeader:
+    txn = read_txn_id(text, components.store.identity.coordinators)
+    header = components.store.transactions.read(txn)
     if header is None:
-        if run.topics.pulsar_knows(txn.tc, txn.counter):
+        if components.topics.pulsar_knows(txn.tc, txn.counter):
             raise pulsars_own(txn)
         raise TransactionNotFoundError(
             f"transaction {txn} has no header: it never existed, or was collected after its "

@@ -14,7 +14,7 @@ from pulsar_txn_spark.client.message import Message, MessageId, Received
 from pulsar_txn_spark.client.reader import SubscriptionReader
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.closing import Closing
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     AlreadyClosedError,
@@ -50,19 +50,19 @@ class Consumer(Closing):
 
     def __init__(
         self,
-        run: Runtime,
+        components: Components,
         topics: Sequence[TopicName],
         subscription: str,
         initial_position: InitialPosition,
         require: Callable[[Transaction | None], None],
         new_txn: Callable[[], Transaction],
     ) -> None:
-        self._run = run
+        self._components = components
         self._subscription = subscription
         self._topics = tuple(map(str, topics))
         self._require = require
         self._new_txn = new_txn
-        self._acks = MetadataPendingAckStore(run.coordinator)
+        self._acks = MetadataPendingAckStore(components.coordinator)
         self._receiving = threading.Lock()  # held by the thread that reads and waits
         self._state = threading.Lock()  # held for moments only: what follows is under it
         self._redelivery_epoch = 0
@@ -77,7 +77,9 @@ class Consumer(Closing):
         self._floors: dict[SubscriptionRef, MessagePosition] = {}
         self._doubtful: set[TxnId] = set()
         latest = initial_position is InitialPosition.LATEST
-        self._reader = SubscriptionReader(run, topics, subscription, latest=latest, consumer=self)
+        self._reader = SubscriptionReader(
+            components, topics, subscription, latest=latest, consumer=self
+        )
         self._origins = self._reader.origins()
 
     @property
@@ -407,9 +409,9 @@ class Consumer(Closing):
             self._doubtful |= dropped
             doubtful = list(self._doubtful)
         for txn in doubtful:
-            header = self._run.store.transactions.read(txn)
+            header = self._components.store.transactions.read(txn)
             undecided = header is not None and header.state is TxnState.OPEN
-            if undecided and not self._run.coordinator.help([txn], set()):
+            if undecided and not self._components.coordinator.complete_on_behalf([txn], set()):
                 continue
             with self._state:
                 self._doubtful.discard(txn)

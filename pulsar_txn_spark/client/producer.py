@@ -11,7 +11,7 @@ from datetime import datetime
 from pulsar_txn_spark.client.message import Row, as_batch
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.closing import Closing
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import AlreadyClosedError, PulsarTxnError
 from pulsar_txn_spark.position import Position
@@ -25,10 +25,13 @@ class Producer(Closing):
     """
 
     def __init__(
-        self, run: Runtime, topic: TopicName, require: Callable[[Transaction | None], None]
+        self,
+        components: Components,
+        topic: TopicName,
+        require: Callable[[Transaction | None], None],
     ) -> None:
-        run.topics.require(topic)
-        self._run = run
+        components.topics.require(topic)
+        self._components = components
         self._topic = topic
         self._require = require
         self._lock = threading.Lock()
@@ -90,7 +93,7 @@ class Producer(Closing):
         if self._writers is None:
             random = secrets.token_hex(6)
             self._writers = TopicWriters(
-                self._run,
+                self._components,
                 lambda generation: f"ptxs-0-{random}r{generation}",
                 None,
                 secrets.randbelow(1 << 16),
@@ -108,7 +111,7 @@ class Producer(Closing):
                 (written_segment.segment.id, written_segment.writer),
             )
             if last is not None and last != self._raised.get(place):
-                self._run.store.segments.raise_high(written_segment.segment.id, last)
+                self._components.store.segments.raise_high(written_segment.segment.id, last)
                 self._raised[place] = last
 
     def flush(self) -> None:

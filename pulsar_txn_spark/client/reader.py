@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pulsar_txn_spark.client.message import Delivery, Message, moment
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     DataLossError,
@@ -77,7 +77,7 @@ class SubscriptionReader:
 
     Parameters
     ----------
-    run : Runtime
+    components : Components
     topics : sequence of TopicName
     subscription : str
     latest : bool
@@ -88,20 +88,20 @@ class SubscriptionReader:
 
     def __init__(
         self,
-        run: Runtime,
+        components: Components,
         topics: Sequence[TopicName],
         subscription: str,
         *,
         latest: bool,
         consumer: object,
     ) -> None:
-        self._run = run
+        self._components = components
         self._topics = topics
         self._subscription = subscription
         self._latest = latest
         self._consumer = consumer
-        self._acks = MetadataPendingAckStore(run.coordinator)
-        self._source_epoch = run.store.meta.next_source_epoch()
+        self._acks = MetadataPendingAckStore(components.coordinator)
+        self._source_epoch = components.store.meta.next_source_epoch()
         self._readings: dict[str, Reading] = {}
         self._seen: set[str] = set()
         self._gone: set[str] = set()
@@ -111,7 +111,7 @@ class SubscriptionReader:
         self._instance_ids: dict[TopicName, str] = {}
         self._round = 0
         self._attach_all()
-        self._watcher = run.watcher()
+        self._watcher = components.watcher()
 
     # -- subscribing ---------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class SubscriptionReader:
                 self._restart(self._readings[id_], state)
 
     def _topology(self, topic: TopicName) -> Topology:
-        topology = self._run.topics.require(topic)
+        topology = self._components.topics.require(topic)
         known = self._instance_ids.setdefault(topic, topology.instance_id)
         if known != topology.instance_id:
             raise DataLossError(
@@ -146,7 +146,7 @@ class SubscriptionReader:
             )
         if topology.unfinished:
             try:
-                return self._run.topics.changes.finish(topology)
+                return self._components.topics.changes.finish(topology)
             except PulsarTxnError as error:
                 # A reader need not have the rights for it; whoever writes will come by.
                 _LOG.warning("a change of %s is not finished yet: %s", topic, error)
@@ -160,7 +160,7 @@ class SubscriptionReader:
         cursors = dict(
             zip(
                 (s.ref.id for s in new),
-                self._run.store.subscriptions.read_cursors(
+                self._components.store.subscriptions.read_cursors(
                     [s.ref.id for s in new], self._subscription
                 ),
                 strict=True,
@@ -184,7 +184,7 @@ class SubscriptionReader:
                 # Retention sees the cursor, or it begins behind what retention has let go.
                 start = CursorStart(starts[segment.ref.id], may_skip=True)
                 planting = {segment.ref.id: start}
-                [answer] = self._run.store.subscriptions.create_cursors(
+                [answer] = self._components.store.subscriptions.create_cursors(
                     self._subscription, planting
                 )
                 if answer.code is Code.DELETED:
@@ -236,7 +236,7 @@ class SubscriptionReader:
                 # It was there when the subscription was made, or its making was cut short.
                 starts[id_] = self._committed_end(segment)
             else:
-                starts[id_] = self._run.log.trimmed_to(segment.ref)
+                starts[id_] = self._components.log.trimmed_to(segment.ref)
         return starts
 
     def _deleted_at(self, topology: Topology, segment: Segment, position: Position) -> None:
@@ -253,9 +253,9 @@ class SubscriptionReader:
 
     def _committed_end(self, segment: Segment) -> Position:
         def last_confirmed(_: str) -> Position:
-            return self._run.log.last_confirmed(segment.ref)
+            return self._components.log.last_confirmed(segment.ref)
 
-        return self._run.buffer.get_max_read_position(segment.ref.id, last_confirmed)
+        return self._components.buffer.get_max_read_position(segment.ref.id, last_confirmed)
 
     # -- back to the cursor --------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class SubscriptionReader:
         try:
             return read()
         except AcknowledgementConflictError:
-            if not self._run.store.segments.retained([where.segment])[0].retired:
+            if not self._components.store.segments.retained([where.segment])[0].retired:
                 raise
         self._gone.add(where.segment)
         self._readings.pop(where.segment, None)
@@ -362,7 +362,7 @@ class SubscriptionReader:
 
     def _require_claims(self) -> None:
         """Raise if a newer consumer is there, or the subscription was reset or deleted."""
-        cursors = self._run.store.subscriptions.read_cursors(
+        cursors = self._components.store.subscriptions.read_cursors(
             list(self._readings), self._subscription
         )
         for reading, cursor in zip(self._readings.values(), cursors, strict=True):
@@ -381,7 +381,7 @@ class SubscriptionReader:
 
     def _was_deleted(self, segment: Segment) -> bool:
         """Tell whether a segment went since the topology was read, and its cursors with it."""
-        topology = self._run.topics.require(TopicName.parse(segment.ref.topic))
+        topology = self._components.topics.require(TopicName.parse(segment.ref.topic))
         segment_now = topology.by_id.get(segment.ref.id)
         return segment_now is not None and segment_now.state is SegmentState.DELETED
 
@@ -426,9 +426,9 @@ class SubscriptionReader:
 
     def _readable(self, due: Sequence[Segment]) -> list[ReadableRange]:
         by_id = {segment.ref.id: segment.ref for segment in due}
-        return self._run.buffer.readable(
+        return self._components.buffer.readable(
             list(by_id),
-            lambda segment_id: self._run.log.last_confirmed(by_id[segment_id]),
+            lambda segment_id: self._components.log.last_confirmed(by_id[segment_id]),
             [self._readings[id_].position for id_ in by_id],
         )
 
@@ -503,7 +503,7 @@ class SubscriptionReader:
         return Read(tuple(messages), tuple(locked)), readable.end, previous
 
     def _rows(self, reading: Reading, readable: ReadableRange) -> Iterator[dict[str, Any]]:
-        for batch in self._run.log.read(
+        for batch in self._components.log.read(
             reading.segment.ref,
             reading.position,
             readable.end,

@@ -12,7 +12,7 @@ from pulsar_txn_spark.client.consumer import Consumer, InitialPosition
 from pulsar_txn_spark.client.producer import Producer
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.closing import Closing
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.errors import AlreadyClosedError, OptionError
 from pulsar_txn_spark.options import LEASE_MS, Options, Use, default_of, subscription_name
@@ -37,7 +37,7 @@ def connect(options: Mapping[str, str] | None = None) -> Client:
     StoreUnavailableError, StoreUnsafeError, SegmentLogUnavailableError
     """
     parsed = Options(options or {}, Use.CONNECT)
-    return Client(runtime(parsed), parsed.domains)
+    return Client(open_components(parsed), parsed.domains)
 
 
 class Client(Closing):
@@ -46,8 +46,8 @@ class Client(Closing):
     Any thread may use it. A forked process needs one of its own.
     """
 
-    def __init__(self, run: Runtime, domains: Domains | None = None) -> None:
-        self._run = run
+    def __init__(self, components: Components, domains: Domains | None = None) -> None:
+        self._components = components
         self._domains = domains or Domains()
         self._pid = os.getpid()
         self._leases = Leases()
@@ -76,7 +76,7 @@ class Client(Closing):
                 f"timeout_ms: expected {LEASE_MS.least} to {LEASE_MS.most}, found {timeout_ms}"
             )
         owner = f"{platform.node()}/{os.getpid()}|client"
-        txn = Transaction(self._run, self._leases, timeout_ms, owner)
+        txn = Transaction(self._components, self._leases, timeout_ms, owner)
         with self._lock:
             self._txns.add(txn)
         return txn
@@ -98,7 +98,7 @@ class Client(Closing):
         OptionError, StoreUnavailableError, AlreadyClosedError
         """
         self._require(None)
-        producer = Producer(self._run, self._domains.segmented(topic), self._require)
+        producer = Producer(self._components, self._domains.segmented(topic), self._require)
         with self._lock:
             self._open.add(producer)
         return producer
@@ -151,7 +151,9 @@ class Client(Closing):
             raise OptionError(
                 f"initial_position: expected one of {words}, found {initial_position!r}"
             ) from error
-        consumer = Consumer(self._run, requested, name, position, self._require, self.new_txn)
+        consumer = Consumer(
+            self._components, requested, name, position, self._require, self.new_txn
+        )
         with self._lock:
             self._open.add(consumer)
         return consumer

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.client.message import Row, as_batch
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written, op_records, winners_of
 from pulsar_txn_spark.errors import (
@@ -55,7 +55,7 @@ class Acknowledger(Protocol):
         ...
 
 
-def _writers(run: Runtime, txn: TxnId, nonce: str, timeout_ms: int) -> TopicWriters:
+def _writers(components: Components, txn: TxnId, nonce: str, timeout_ms: int) -> TopicWriters:
     # A function: with a reference back to it, a dropped transaction would live on for a while.
     random = secrets.token_hex(6)
 
@@ -64,10 +64,10 @@ def _writers(run: Runtime, txn: TxnId, nonce: str, timeout_ms: int) -> TopicWrit
         return writer_name(txn, 0, f"{random}{suffix}")
 
     def admit(writer: str, segments: Sequence[str]) -> None:
-        run.buffer.admit(txn, nonce, timeout_ms, writer, segments)
+        components.buffer.admit(txn, nonce, timeout_ms, writer, segments)
 
     # Rows without a key begin at any segment: else short transactions would all use the first.
-    return TopicWriters(run, name, admit, secrets.randbelow(1 << 16))
+    return TopicWriters(components, name, admit, secrets.randbelow(1 << 16))
 
 
 class Transaction:
@@ -77,11 +77,11 @@ class Transaction:
     leaves it. Any thread may use it, and several may at once.
     """
 
-    def __init__(self, run: Runtime, leases: Leases, timeout_ms: int, owner: str) -> None:
-        self._run = run
+    def __init__(self, components: Components, leases: Leases, timeout_ms: int, owner: str) -> None:
+        self._components = components
         self._leases = leases
         self.timeout_ms = timeout_ms
-        self._acks = MetadataPendingAckStore(run.coordinator)
+        self._acks = MetadataPendingAckStore(components.coordinator)
         self._nonce = secrets.token_hex(8)
         self._lock = threading.RLock()
         self._decided: TxnState | None = None
@@ -95,8 +95,10 @@ class Transaction:
         self._acknowledgers: dict[Acknowledger, None] = {}
         self._written: list[Written] = []
         with steps.at(Step.BEGIN):
-            self._id = run.coordinator.new_txn(self._nonce, timeout_ms=timeout_ms, owner=owner)
-        self._writers = _writers(run, self._id, self._nonce, timeout_ms)
+            self._id = components.coordinator.new_txn(
+                self._nonce, timeout_ms=timeout_ms, owner=owner
+            )
+        self._writers = _writers(components, self._id, self._nonce, timeout_ms)
         # If it is dropped without an end, its lease ends as if its process had died.
         self._dropped = weakref.finalize(self, leases.forgotten, self._writers.close)
         self._dropped.atexit = False
@@ -255,7 +257,7 @@ class Transaction:
                 self._prepare()
             assert self._outcome is not None
             try:
-                self._run.coordinator.commit(self._id, self._nonce, self._outcome)
+                self._components.coordinator.commit(self._id, self._nonce, self._outcome)
             except TransactionAbortedError:
                 self._note(TxnState.ABORTED)
                 raise
@@ -284,7 +286,7 @@ class Transaction:
             ops = op_records(self._written)
             if ops:
                 with steps.at(Step.OP_RECORD):
-                    self._run.coordinator.append_ops(self._id, self._nonce, ops)
+                    self._components.coordinator.append_ops(self._id, self._nonce, ops)
         except PulsarTxnError as error:
             self._failed = error
             self._abort_quietly("its rows could not be flushed")
@@ -295,7 +297,7 @@ class Transaction:
             bytes=sum(written.receipt.bytes for written in self._written),
         )
         touched = {winner.segment for winner in outcome.winners} | self._acknowledged
-        note_segments(outcome, self._run.store, touched)
+        note_segments(outcome, self._components.store, touched)
         self._outcome = outcome
 
     def abort(self) -> None:
@@ -320,7 +322,9 @@ class Transaction:
         if self._failed is None and self._outcome is None:
             self._failed = TransactionConflictError("its abort was begun")
         try:
-            self._run.coordinator.end_txn(self._id, TxnAction.ABORT, nonce=self._nonce, cause=cause)
+            self._components.coordinator.end_txn(
+                self._id, TxnAction.ABORT, nonce=self._nonce, cause=cause
+            )
         except TransactionNotFoundError:
             # Collected after its end. Only a commit of ours could have been another one.
             if self._outcome is not None:
@@ -354,7 +358,7 @@ class Transaction:
                 acknowledger.committed(self._id)
             else:
                 acknowledger.aborted(self._id)
-        self._run.sweeps.trigger()
+        self._components.sweeps.trigger()
 
     def _leave(self) -> None:
         """Follow it no more: its lease ends, and its consumers find out what became of it."""
@@ -374,7 +378,7 @@ class Transaction:
         StoreUnavailableError
         """
         try:
-            return self._run.coordinator.status(self._id)
+            return self._components.coordinator.status(self._id)
         except TransactionNotFoundError:
             if self._decided is None:
                 raise
@@ -384,7 +388,7 @@ class Transaction:
 
     def beat(self) -> None:
         """Extend the lease."""
-        self._run.coordinator.heartbeat(self._id, self._nonce, self.timeout_ms)
+        self._components.coordinator.heartbeat(self._id, self._nonce, self.timeout_ms)
 
     def lost(self, error: PulsarTxnError) -> None:
         """Note that somebody else has ended it."""

@@ -36,7 +36,7 @@ from pulsar_txn_spark.txn.watcher import SegmentWatcher
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class Components:
     """Everything that works on one store and one log, in one process."""
 
     store: RedisStore
@@ -64,11 +64,11 @@ class Runtime:
 
 
 _Key = tuple[int, StoreConfig, PulsarConfig | None]
-_opened: dict[_Key, Runtime] = {}
+_opened: dict[_Key, Components] = {}
 _lock = threading.Lock()
 
 
-def runtime(options: Options) -> Runtime:
+def open_components(options: Options) -> Components:
     """Return the components for these options; opened once per process.
 
     Spark reuses its Python workers for many batches and queries, so the options are the key; a
@@ -86,7 +86,7 @@ def runtime(options: Options) -> Runtime:
     return existing
 
 
-def _open(client: Client, options: Options) -> Runtime:
+def _open(client: Client, options: Options) -> Components:
     store = RedisStore(client, options.store.coordinators)
     # Each backend is imported where it is chosen: a worker does not load the other one's library.
     log: SegmentLog
@@ -106,7 +106,7 @@ def _open(client: Client, options: Options) -> Runtime:
 
 def assemble(
     store: RedisStore, log: SegmentLog, pulsar_topics: PulsarTopics | None = None
-) -> Runtime:
+) -> Components:
     """Return the components that work on a store and a log."""
     coordinator = TransactionCoordinator(store)
 
@@ -115,7 +115,7 @@ def assemble(
             coordinator.abort(txn, EndedBy.ADMIN, cause=cause)
 
     topics = Topics(store, log, pulsar_topics, end)
-    return Runtime(
+    return Components(
         store,
         log,
         topics,

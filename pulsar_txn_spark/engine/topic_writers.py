@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_txn_spark.closing import Closing
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
     SegmentNotFoundError,
@@ -122,7 +122,7 @@ class TopicWriters(Closing):
 
     Parameters
     ----------
-    run : Runtime
+    components : Components
     name : callable
         Returns the task's writer name of a generation: 0, and a higher one after each change.
     admit : callable or None
@@ -132,9 +132,13 @@ class TopicWriters(Closing):
     """
 
     def __init__(
-        self, run: Runtime, name: Callable[[int], str], admit: Admit | None, round_start: int
+        self,
+        components: Components,
+        name: Callable[[int], str],
+        admit: Admit | None,
+        round_start: int,
     ) -> None:
-        self._run = run
+        self._components = components
         self._name = name
         self._admit = admit
         self._round_start = round_start
@@ -149,7 +153,7 @@ class TopicWriters(Closing):
         """
         output = self._outputs.get(topic)
         if output is None:
-            output = _Output(self._run, topic, self._name, self._admit, self._round_start)
+            output = _Output(self._components, topic, self._name, self._admit, self._round_start)
             self._outputs[topic] = output
         output.append(rows)
 
@@ -239,13 +243,13 @@ class _Output:
 
     def __init__(
         self,
-        run: Runtime,
+        components: Components,
         topic: TopicName,
         name: Callable[[int], str],
         admit: Admit | None,
         round_start: int,
     ) -> None:
-        self._run = run
+        self._components = components
         self._topic = topic
         self._name = name
         self._admit = admit
@@ -254,10 +258,10 @@ class _Output:
         self._losses = 0
         self._open: dict[str, _Open] = {}
         self._left: list[Written] = []
-        self._topology = run.topics.require(topic)
+        self._topology = components.topics.require(topic)
         if not self._topology.active:
             # An adoption that was left half done.
-            self._topology = run.topics.changes.finish(self._topology)
+            self._topology = components.topics.changes.finish(self._topology)
         self._router = Router(self._topology, round_start)
 
     # -- writing -----------------------------------------------------------------------------
@@ -333,7 +337,7 @@ class _Output:
                 self._admit(name, [segment.id for segment in new])
             except SegmentSealedError as error:
                 # Deleted since this task has read the topology.
-                active = {s.ref.id for s in self._run.topics.require(self._topic).active}
+                active = {s.ref.id for s in self._components.topics.require(self._topic).active}
                 gone = [segment for segment in new if segment.id not in active]
                 if not gone:
                     raise
@@ -345,7 +349,7 @@ class _Output:
         self, name: str, segment: SegmentRef
     ) -> SegmentSealedError | SegmentNotFoundError | None:
         try:
-            writer = self._run.log.writer(segment, name)
+            writer = self._components.log.writer(segment, name)
         except (SegmentSealedError, SegmentNotFoundError) as error:
             return error
         self._open[segment.id] = _Open(segment, name, writer)
@@ -353,7 +357,7 @@ class _Output:
 
     def _each(self, items: Sequence[_Item], action: Callable[[_Item], _Result]) -> list[_Result]:
         """Do the same for each of them, several at once where each one waits for a server."""
-        at_once = min(len(items), self._run.log.at_once)
+        at_once = min(len(items), self._components.log.at_once)
         if at_once <= 1:
             return [action(item) for item in items]
         with ThreadPoolExecutor(at_once, "pulsar-txn-segment") as pool:
@@ -404,7 +408,7 @@ class _Output:
         return unproved
 
     def _successors(self, segment: SegmentRef, error: Exception) -> Topology:
-        topics = self._run.topics
+        topics = self._components.topics
         # A topic of the same name is not this one's successor: what was written before is gone, and
         # a transaction that went on there would be torn (INV-12).
         topology = topics.lifecycle.reread(self._topology, "this task wrote to it")

@@ -26,7 +26,7 @@ _PARTITION = re.compile(r"-partition-\d+$")
 
 
 class PulsarTopics(SegmentLog, Protocol):
-    """The log of topics of Pulsar's own domain, and which there are."""
+    """The log of native topics, and which there are."""
 
     def topology(self, topic: TopicName) -> Topology:
         """Return a topic's partitions; raises TopicNotFoundError, TransactionDomainError."""
@@ -46,7 +46,7 @@ class PulsarTopics(SegmentLog, Protocol):
 
 
 class Topics:
-    """The catalogue of segmented topics, and the way to those of Pulsar's own domain.
+    """The catalogue of segmented topics, and the way to those of native topics.
 
     Parameters
     ----------
@@ -111,14 +111,14 @@ class Topics:
             self._store.meta.add_topic(str(topology.topic))
 
     def adopt(self, source: TopicName, topic: TopicName, segments: int | None = None) -> Topology:
-        """Make a topic of Pulsar's own domain, with its data, the beginning of a segmented one.
+        """Make a native topic, with its data, the beginning of a segmented one.
 
         1. The topology is written: the partitions are to be the parents of `segments` children.
         2. The topic is listed, and lives.
         3. Whoever finds that carries it out, as any other change: the partitions become segments,
            are sealed, and the children take over (:mod:`~pulsar_txn_spark.segments.changes`).
 
-        Again = it goes on where it was left.
+        An interrupted adoption is continued.
 
         Raises
         ------
@@ -182,7 +182,7 @@ class Topics:
         return topology if topology is not None and topology.state is TopicState.LIVE else None
 
     def log_of(self, segment: SegmentRef) -> SegmentLog:
-        """Return the log that a segment is in: topics of Pulsar's own domain have another one."""
+        """Return the log that a segment is in: native topics have another one."""
         if not segment.in_pulsar_domain:
             return self._log
         return self._require_pulsar(segment.topic)
@@ -269,7 +269,7 @@ class Topics:
         if match is None or compiled is None:
             raise OptionError(
                 f"topicsPattern {pattern!r}: expected {PULSAR_DOMAIN}://tenant/namespace/<regular "
-                "expression>: topics of Pulsar's own domain are looked for in one namespace"
+                "expression>: native topics are looked for in one namespace"
             )
         names = self._require_pulsar(pattern).names(match[1], match[2])
         return [name for name in names if compiled.fullmatch(name.name)]

@@ -147,7 +147,7 @@ class TopologyChanges:
         )
 
     def finish(self, topology: Topology) -> Topology:
-        """Carry out what was planned, whoever has planned it; nothing planned = no harm.
+        """Carry out what was planned, whoever has planned it; does nothing if nothing is planned.
 
         Returns
         -------

@@ -204,7 +204,7 @@ class SegmentLog(Protocol):
     def adopt(self, segment: SegmentRef) -> None:
         """Make a log that is there already the segment's, with all that is in it, to be sealed.
 
-        Again = no harm, also after the seal.
+        Idempotent, also after the seal.
 
         Raises
         ------

@@ -292,7 +292,7 @@ class RetentionSweep:
             topology = None if retention.forever else self._read(name)
             # What one topic does not keep is no reason to trim another one of its name (INV-12).
             if topology is not None and topology.instance_id == life:
-                self._carry_out(topology, retention, settle, report)
+                self._apply(topology, retention, settle, report)
         finally:
             self._store.topics.lease(name, self._owner, 0, instance_id=life)
 
@@ -305,7 +305,7 @@ class RetentionSweep:
                 self._erase(topology, segment)
                 report.deleted.append(segment.ref.id)
 
-    def _carry_out(
+    def _apply(
         self,
         topology: Topology,
         retention: Retention,

@@ -85,7 +85,7 @@ class Scaler:
         if dry_run or not decision.segments:
             return Scaled(name, decision)
         try:
-            self._carry_out(topology, decision)
+            self._apply(topology, decision)
         except (StoreUnavailableError, SegmentLogUnavailableError):
             raise
         except PulsarTxnError as error:
@@ -123,7 +123,7 @@ class Scaler:
             )
         return decision
 
-    def _carry_out(self, topology: Topology, decision: Decision) -> None:
+    def _apply(self, topology: Topology, decision: Decision) -> None:
         changes = self._topics.changes
         # By their ids, which no other topic of this name has (INV-12).
         segments = [topology.segment(name).ref.id for name in decision.segments]

@@ -39,7 +39,7 @@ class TopicName(NamedTuple):
 
     @property
     def segmented(self) -> bool:
-        """Whether it is a segmented topic, and not one of Pulsar's own domain."""
+        """Whether it is a segmented topic, and not a native topic."""
         return self.domain == DOMAIN
 
     def require_segmented(self) -> TopicName:
@@ -156,6 +156,6 @@ class Domains:
         OptionError
             If the text is no topic name.
         TransactionDomainError
-            If the topic is of Pulsar's own domain.
+            If it is a native topic.
         """
         return self.of(TopicName.of_any_domain(text)).require_segmented()

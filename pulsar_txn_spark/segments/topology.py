@@ -66,7 +66,7 @@ class Segment:
     ``change`` names the split, merge or seal that the segment came by, empty for a first one.
     ``erased`` says of a deleted one that nothing of it is left, neither data nor metadata.
 
-    An ``adopted`` one was a partition of a topic of Pulsar's own domain. Keys were spread over
+    An ``adopted`` one was a partition of a native topic. Keys were spread over
     those in another way, so each is taken to own every hash, takes no rows, and all of them are
     the parents of each of the first segments.
     """

@@ -14,7 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -36,10 +36,10 @@ def freeze_loaded_modules(kind: str) -> None:
         gc.freeze()
 
 
-def flush_counters_if_overdue(run: Runtime) -> None:
+def flush_counters_if_overdue(components: Components) -> None:
     """Flush this worker's counters, if no commit has done so for a while."""
-    if run.store.counters.overdue:
-        run.store.flush_counters()
+    if components.store.counters.overdue:
+        components.store.flush_counters()
 
 
 def unique_execution_id(execution_id: str, driver: str) -> str:

@@ -192,7 +192,7 @@ class TransactionStore(Protocol):
 
         Not repeated by itself: no reply is
         :class:`~pulsar_txn_spark.errors.CommitStateUnknownError`. `counts` are added to the metrics
-        if it is decided now; the tally goes along in any case.
+        if it is decided now; the counters go along in any case.
         """
         ...
 
@@ -275,12 +275,14 @@ class OpLogStore(Protocol):
 class StageStore(Protocol):
     """Staged writes of scopes: the tag ``{tc<N>}``."""
 
-    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> StageAnswer:
-        """Make `run` the current run of a slot (``txn_stage.lua``)."""
+    def declare_attempt(self, tc: int, nonce: str, slot: str, attempt_number: int) -> StageAnswer:
+        """Make `attempt_number` the current attempt at a slot (``txn_stage.lua``)."""
         ...
 
-    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> StageAnswer:
-        """Stage the result of a slot's current run (``txn_stage.lua``)."""
+    def stage(
+        self, tc: int, nonce: str, slot: str, attempt_number: int, write: bytes
+    ) -> StageAnswer:
+        """Stage the result of the current attempt at a slot (``txn_stage.lua``)."""
         ...
 
     def read(self, tc: int, nonce: str) -> dict[str, bytes]:
@@ -596,5 +598,5 @@ class MetadataStore(Protocol):
         ...
 
     def flush_counters(self) -> None:
-        """Add the tally to the counts in the store; without a reply what is in it is dropped."""
+        """Add the counters to the counts in the store; without a reply what is in it is dropped."""
         ...

@@ -164,9 +164,9 @@ class TxnAnswer(Answer):
 
 @dataclass(frozen=True, slots=True)
 class StageAnswer(Answer):
-    """Answer of a step on a slot; `run` is its current run: of STALE, None if it has none."""
+    """Answer of a step on a slot, with the current attempt if the answer is STALE."""
 
-    run: int | None = None
+    attempt_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +462,7 @@ class TcState:
         The oldest of them, and when it was created, in milliseconds since the epoch.
     decided : int
         How many decided headers are not collected yet.
-    undone : tuple of (TxnId, int)
+    unmaterialized : tuple of (TxnId, int)
         Those of the oldest decided ones that are not carried out everywhere, and when they were
         decided.
     counts : mapping of str to int

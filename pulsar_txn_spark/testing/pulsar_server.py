@@ -424,7 +424,7 @@ class PulsarServer:
             return
 
     def stop(self) -> None:
-        """Kill the broker and remove its data; again = no harm."""
+        """Kill the broker and remove its data. Idempotent."""
         # Nobody will look at the data any more: an orderly shutdown would only take time.
         self._request("discard")
         self._folder = None

@@ -444,7 +444,7 @@ class TransactionCoordinator:
             ]
         self.store.op_log.forget(header.txn, header.nonce)
 
-    def help(self, txns: Iterable[TxnId], missing: set[TxnId]) -> bool:
+    def complete_on_behalf(self, txns: Iterable[TxnId], missing: set[TxnId]) -> bool:
         """Get transactions that hold somebody up out of the way, where that is allowed.
 
         Parameters
@@ -491,9 +491,9 @@ class TransactionCoordinator:
             helped = True
         return helped
 
-    def help_pins(self, pins: Iterable[Pin], missing: set[TxnId]) -> bool:
+    def complete_pins(self, pins: Iterable[Pin], missing: set[TxnId]) -> bool:
         """Like :meth:`help`, for the transactions of pins."""
-        return self.help((pin.txn for pin in pins), missing)
+        return self.complete_on_behalf((pin.txn for pin in pins), missing)
 
 
 def require_open(txn: TxnId, answer: TxnAnswer) -> None:

@@ -224,7 +224,7 @@ class MetadataPendingAckStore:
                 )
                 require_claimed(ack.subscription, ack.query, claim)
             elif answer.code is Code.PENDING:
-                if not self._coordinator.help(_holders(answer), missing):
+                if not self._coordinator.complete_on_behalf(_holders(answer), missing):
                     raise AcknowledgementConflictError(
                         f"subscription {ack.subscription!r} of segment {ack.segment}: transaction "
                         f"{answer.holder} is open and acknowledges there, so {txn} may not. Two "
@@ -278,7 +278,7 @@ class MetadataPendingAckStore:
                         holder, EndedBy.FENCE, cause="a newer consumer took the subscription over"
                     )
                 except TransactionNotFoundError:
-                    self._coordinator.help([holder], missing)
+                    self._coordinator.complete_on_behalf([holder], missing)
         return state
 
     def acknowledge_individual(
@@ -404,7 +404,7 @@ class MetadataPendingAckStore:
         state = self._read(segment, subscription)
         for _ in range(_HELP_ROUNDS):
             holders = [TxnId.parse(key) for key in state.pending]
-            if not self._coordinator.help(holders, missing):
+            if not self._coordinator.complete_on_behalf(holders, missing):
                 break
             state = self._read(segment, subscription)
         return state
@@ -449,7 +449,7 @@ class MetadataPendingAckStore:
                 return answer
             if answer.code is not Code.PENDING:
                 break
-            if not self._coordinator.help(_holders(answer), missing):
+            if not self._coordinator.complete_on_behalf(_holders(answer), missing):
                 break
         raise _refused_messages(txn, where, answer)
 
@@ -466,7 +466,9 @@ class MetadataPendingAckStore:
                 lambda: self._store.subscriptions.ack_individual(txn, where, chunk, normal=True),
             )
             ends = {end for _, end in answer.locked}
-            if not self._coordinator.help({holder for holder, _ in answer.locked}, missing):
+            if not self._coordinator.complete_on_behalf(
+                {holder for holder, _ in answer.locked}, missing
+            ):
                 break
         return [interval for interval in chunk if interval.end in ends]
 

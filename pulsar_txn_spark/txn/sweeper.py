@@ -118,7 +118,7 @@ class Sweeper:
         How long a decided header stays at least.
     busy_s : float
         How long a sweep goes on while it gets further; it deals with each TC once in any case.
-    chores : sequence of callable
+    maintenance_tasks : sequence of callable
         What is looked after besides, after the transactions.
     """
 
@@ -201,7 +201,7 @@ class Sweeper:
         pending = self._store.transactions.list_unmaterialized(tc, limit=_AT_A_TIME)
         before = report.materialized
         for txn, header in zip(pending, self._store.transactions.read_many(pending), strict=True):
-            self._carry_out(txn, header, report)
+            self._complete(txn, header, report)
         more_pending = len(pending) == _AT_A_TIME and report.materialized > before
         # Sweep step 3: close the segments, so that nobody registers anything below F there again.
         # The script refuses while anything below F is still registered.
@@ -216,8 +216,8 @@ class Sweeper:
         )
         report.waiting += page.waiting
         headers = zip(page.txns, self._store.transactions.read_many(page.txns), strict=True)
-        carried_out = [self._carry_out(txn, header, report) for txn, header in headers]
-        due = [header for header in carried_out if header is not None]
+        completed = [self._complete(txn, header, report) for txn, header in headers]
+        due = [header for header in completed if header is not None]
         segments = {s for header in due for s in Participants.of(header.intents).segments}
         open_ends = {
             segment: why
@@ -242,7 +242,7 @@ class Sweeper:
         # Where nothing could go, the next sweep looks behind: this one would only scan on.
         return more_pending or (page.more and removed > 0)
 
-    def _carry_out(
+    def _complete(
         self, txn: TxnId, header: TxnHeader | None, report: SweepReport
     ) -> TxnHeader | None:
         """Carry a decision out; None if its header is gone, or it cannot be carried out."""
@@ -275,7 +275,7 @@ class Sweeper:
                 break
             # A pin of a transaction below F: it is decided, so helping removes it.
             assert answer.holder is not None
-            self._coordinator.help([answer.holder], missing)
+            self._coordinator.complete_on_behalf([answer.holder], missing)
             answer = self._store.segments.close(segment, tc, below)
         closed = answer.code in (Code.OK, Code.MORE)
         while answer.code is Code.MORE:  # it ends: below `closed` no mark is added any more

@@ -216,7 +216,7 @@ class MetadataTransactionBuffer:
                 for pin in gate.pins
                 if pin.bound < lac
             ]
-            if not blocked or not self._coordinator.help_pins(blocked, missing):
+            if not blocked or not self._coordinator.complete_pins(blocked, missing):
                 break
         return [
             _readable(gate, lac, start)

@@ -15,7 +15,7 @@ the committer dies in between  the event that the decision itself emits on its T
 the owner dies, undecided      nothing at first; the recheck finds the lease over
 events are trimmed             the newest one, which is never trimmed
 the connection is lost         the loss itself
-rows by a stranger's producer  the recheck
+rows by an external producer   the recheck
 a split, a merge, a seal       the event of the step that changes the topology, on the topic's tag:
                                all of its segments are looked at, and then the new ones
 who splits dies in between     the recheck: whoever looks finishes what was planned

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.cli import main
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     OptionError,
@@ -37,8 +37,8 @@ SUB = "sub"
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
-    found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     found.topics.create(TOPIC, 1)
     return found
 
@@ -48,11 +48,11 @@ def options(redis_path: str) -> dict[str, str]:
     return {"store.path": redis_path}
 
 
-def segment(run: Runtime, number: int = 0) -> str:
+def segment(run: Components, number: int = 0) -> str:
     return run.topics.require(TOPIC).segment(str(number)).ref.id
 
 
-def write(run: Runtime, *values: bytes) -> Position:
+def write(run: Components, *values: bytes) -> Position:
     [found] = run.topics.require(TOPIC).active
     writer = run.log.writer(found.ref, "plain")
     for value in values:
@@ -64,13 +64,13 @@ def write(run: Runtime, *values: bytes) -> Position:
     return last
 
 
-def claim(run: Runtime, start: Position = EARLIEST, source: int = 1) -> None:
+def claim(run: Components, start: Position = EARLIEST, source: int = 1) -> None:
     answer = run.store.subscriptions.claim_cursor(segment(run), SUB, "q", source, start)
     assert answer.code is Code.OK
 
 
 def place(
-    run: Runtime, start: Position, end: Position, timeout_ms: int = 60_000
+    run: Components, start: Position, end: Position, timeout_ms: int = 60_000
 ) -> tuple[TxnId, str]:
     """Place a pending acknowledgement of a transaction that stays open."""
     nonce = f"ack-{end}"
@@ -81,7 +81,7 @@ def place(
     return txn, nonce
 
 
-def stands(run: Runtime) -> tuple[Position, str] | None:
+def stands(run: Components) -> tuple[Position, str] | None:
     [cursor] = run.store.subscriptions.read_cursors([segment(run)], SUB)
     return None if cursor is None else (cursor.position, cursor.query)
 
@@ -90,7 +90,7 @@ def at(entry: int) -> Position:
     return Position(1, entry)
 
 
-def delete_beside(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def delete_beside(run: Components, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let retention delete a segment that is read through, behind the next look at its cursors."""
     end = write(run, b"a")
     claim(run, end)
@@ -115,7 +115,7 @@ def delete_beside(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_reset_to_here_keeps_what_is_committed_while_it_runs(
-    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding 6: it read the cursor and wrote it back."""
     write(run, b"a", b"b")
@@ -136,7 +136,7 @@ def test_a_reset_to_here_keeps_what_is_committed_while_it_runs(
 
 @pytest.mark.parametrize("to", ["earliest", "latest"])
 def test_a_reset_that_finds_the_cursor_moved_looks_again(
-    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, to: str
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
     write(run, b"a", b"b")
     claim(run)
@@ -161,7 +161,7 @@ def test_a_reset_that_finds_the_cursor_moved_looks_again(
     "to", ["earliest", "latest", "here", datetime.max.replace(tzinfo=UTC)], ids=str
 )
 def test_a_reset_passes_over_a_segment_that_is_deleted_beside_it(
-    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, to: str | datetime
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, to: str | datetime
 ) -> None:
     """Its subscriptions have read it, and stand in its children: nobody needs what is left."""
     deleted = delete_beside(run, monkeypatch)
@@ -174,7 +174,7 @@ def test_a_reset_passes_over_a_segment_that_is_deleted_beside_it(
 
 
 def test_a_place_in_a_segment_that_is_deleted_meanwhile_is_refused(
-    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted = delete_beside(run, monkeypatch)
     with pytest.raises(OptionError, match="has no log: a subscription stands only in"):
@@ -184,7 +184,7 @@ def test_a_place_in_a_segment_that_is_deleted_meanwhile_is_refused(
 
 @pytest.mark.parametrize("to", ["earliest", "latest", {"0000-ffff-0": EARLIEST}], ids=str)
 def test_a_log_that_is_gone_though_somebody_needs_it_is_an_error_of_the_reset(
-    run: Runtime, options: dict[str, str], to: str | dict[str, Position]
+    run: Components, options: dict[str, str], to: str | dict[str, Position]
 ) -> None:
     write(run, b"a")
     claim(run)
@@ -195,7 +195,7 @@ def test_a_log_that_is_gone_though_somebody_needs_it_is_an_error_of_the_reset(
 
 
 def test_a_query_that_runs_cannot_take_a_subscription_back(
-    run: Runtime, options: dict[str, str]
+    run: Components, options: dict[str, str]
 ) -> None:
     write(run, b"a")
     claim(run, source=7)
@@ -206,7 +206,7 @@ def test_a_query_that_runs_cannot_take_a_subscription_back(
 
 
 def test_a_query_that_goes_on_elsewhere_does_not_take_a_subscription_that_was_moved(
-    run: Runtime, options: dict[str, str]
+    run: Components, options: dict[str, str]
 ) -> None:
     write(run, b"a")
     claim(run)
@@ -227,7 +227,7 @@ BOTH: list[Act] = [
 
 @pytest.mark.parametrize("act", BOTH, ids=["reset", "delete"])
 def test_a_decided_transaction_is_completed_on_behalf_of_its_dead_owner(
-    run: Runtime, options: dict[str, str], act: Act
+    run: Components, options: dict[str, str], act: Act
 ) -> None:
     """Finding 13: both refused for ever, until somebody swept."""
     write(run, b"a")
@@ -242,7 +242,7 @@ def test_a_decided_transaction_is_completed_on_behalf_of_its_dead_owner(
 
 @pytest.mark.parametrize("act", BOTH, ids=["reset", "delete"])
 def test_an_expired_transaction_is_aborted_first(
-    run: Runtime, options: dict[str, str], act: Act
+    run: Components, options: dict[str, str], act: Act
 ) -> None:
     """Finding 13."""
     write(run, b"a")
@@ -257,7 +257,7 @@ def test_an_expired_transaction_is_aborted_first(
 
 @pytest.mark.parametrize("act", BOTH, ids=["reset", "delete"])
 def test_a_living_transaction_is_refused_and_named(
-    run: Runtime, options: dict[str, str], act: Act
+    run: Components, options: dict[str, str], act: Act
 ) -> None:
     write(run, b"a")
     claim(run)
@@ -272,7 +272,7 @@ def test_a_living_transaction_is_refused_and_named(
 
 
 def test_an_unknown_subscription_is_an_error_and_is_not_made(
-    run: Runtime, options: dict[str, str]
+    run: Components, options: dict[str, str]
 ) -> None:
     """Finding 25: a misspelt name was created, and then held data for ever."""
     claim(run)
@@ -285,7 +285,7 @@ def test_an_unknown_subscription_is_an_error_and_is_not_made(
     assert run.store.subscriptions.names(segment(run)) == [SUB]
 
 
-def test_a_subscription_is_reset_to_a_position(run: Runtime, options: dict[str, str]) -> None:
+def test_a_subscription_is_reset_to_a_position(run: Components, options: dict[str, str]) -> None:
     write(run, b"a", b"b", b"c")
     claim(run)
     descriptor = segment(run).rpartition("/")[2]
@@ -298,7 +298,7 @@ def test_a_subscription_is_reset_to_a_position(run: Runtime, options: dict[str, 
 
 
 def test_a_segment_that_is_not_named_stays_where_it_stands(
-    run: Runtime, options: dict[str, str]
+    run: Components, options: dict[str, str]
 ) -> None:
     write(run, b"a", b"b")
     claim(run, at(1))
@@ -321,7 +321,7 @@ def test_a_segment_that_is_not_named_stays_where_it_stands(
     ],
 )
 def test_a_place_that_does_not_exist_is_refused(
-    run: Runtime, options: dict[str, str], to: Any, expected: str
+    run: Components, options: dict[str, str], to: Any, expected: str
 ) -> None:
     write(run, b"a")
     claim(run)
@@ -331,7 +331,7 @@ def test_a_place_that_does_not_exist_is_refused(
 
 
 def test_a_subscription_is_reset_to_a_time(
-    run: Runtime, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(run, b"old")
     _, now_ms = run.store.transactions.lowest_open(0)
@@ -351,7 +351,7 @@ def test_a_subscription_is_reset_to_a_time(
 
 
 def test_what_is_not_decided_yet_is_not_skipped_however_old_it_is(
-    run: Runtime, options: dict[str, str]
+    run: Components, options: dict[str, str]
 ) -> None:
     last = write(run, b"old")
     txn = run.coordinator.new_txn("open", timeout_ms=60_000)
@@ -364,7 +364,7 @@ def test_what_is_not_decided_yet_is_not_skipped_however_old_it_is(
 
 
 def test_a_dry_run_says_what_would_move_and_moves_nothing(
-    run: Runtime, options: dict[str, str]
+    run: Components, options: dict[str, str]
 ) -> None:
     write(run, b"a", b"b")
     claim(run)
@@ -381,7 +381,7 @@ def invoke(options: dict[str, str], *args: str, answer: str = "") -> Any:
     return CliRunner().invoke(main.app, ["subscription", *args, *given], input=answer)
 
 
-def test_a_reset_without_a_place_is_refused(run: Runtime, options: dict[str, str]) -> None:
+def test_a_reset_without_a_place_is_refused(run: Components, options: dict[str, str]) -> None:
     """Finding 25: it rewound to the beginning, unasked."""
     write(run, b"a")
     claim(run, at(0))
@@ -395,7 +395,7 @@ def test_a_reset_without_a_place_is_refused(run: Runtime, options: dict[str, str
     "command", [["reset", NAME, SUB, "--to", "earliest"], ["delete", NAME, SUB]]
 )
 def test_a_reset_and_a_deletion_ask_and_name_the_owner(
-    run: Runtime, options: dict[str, str], command: list[str]
+    run: Components, options: dict[str, str], command: list[str]
 ) -> None:
     write(run, b"a")
     claim(run)
@@ -412,7 +412,7 @@ def test_a_reset_and_a_deletion_ask_and_name_the_owner(
 
 
 def test_a_dry_run_of_the_command_asks_nothing_and_changes_nothing(
-    run: Runtime, options: dict[str, str]
+    run: Components, options: dict[str, str]
 ) -> None:
     write(run, b"a")
     claim(run)
@@ -432,7 +432,7 @@ def test_a_dry_run_of_the_command_asks_nothing_and_changes_nothing(
     ids=["reset", "delete", "describe"],
 )
 def test_an_unknown_name_on_the_command_line_is_an_error(
-    run: Runtime, options: dict[str, str], command: list[str]
+    run: Components, options: dict[str, str], command: list[str]
 ) -> None:
     claim(run)
     result = invoke(options, *command)

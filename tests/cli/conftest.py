@@ -9,7 +9,7 @@ import redis
 
 import pulsar_txn_spark
 from pulsar_txn_spark import client
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 
 
@@ -24,8 +24,8 @@ def topic() -> str:
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
-    return runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pulsar_txn_spark.cli import doctor, main
 from pulsar_txn_spark.cli.doctor import Finding, Level, examine
 from pulsar_txn_spark.cli.format_lookup import Lookup
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import (
     EnvironmentTooOldError,
     OptionError,
@@ -211,7 +211,7 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
             world.batches.begin(BatchKey("a-sink", "a-query", 7), "nonce", rules=late)
     [txn] = [state.oldest_open[0] for state in tc_states(world.store) if state.oldest_open]
     world.expire(txn)
-    sweeper = runtime(Options(given, Use.CONNECT)).sweeper(0)
+    sweeper = open_components(Options(given, Use.CONNECT)).sweeper(0)
     assert str(txn) in str(sweeper.sweep().stuck)
     assert told() == "none", "its attempt may be at it"
     age(txn)
@@ -225,7 +225,7 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
 
 
 def test_a_split_that_is_half_done_is_found_and_a_sweep_mends_it(given: dict[str, str]) -> None:
-    run = runtime(Options(given, Use.CONNECT))
+    run = open_components(Options(given, Use.CONNECT))
     topic = TopicName.parse("halfway")
     topology = run.topics.create(topic, 1)
     planned = run.topics.require(topic).with_planned(topology.active, [0x8000], "dead operator")
@@ -241,7 +241,7 @@ def test_a_segment_with_many_dropped_writers_is_found(
     given: dict[str, str], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "DROPPED_WRITERS", 0)
-    topics = runtime(Options(given, Use.CONNECT)).topics
+    topics = open_components(Options(given, Use.CONNECT)).topics
     segment = topics.create(TopicName.parse("often-failed"), 1).segments[0].ref.id
     txn = world.open()
     world.admit(txn, segment=segment)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.store.records import OpLogSettings
 from tests.support.command_line import call
 
 
-def test_the_gathering_of_operation_records_is_shown_and_changed(option: str, run: Runtime) -> None:
+def test_the_gathering_of_operation_records_is_shown_and_changed(
+    option: str, run: Components
+) -> None:
     shown = call("op-log", "show", "-o", option)
     assert [row["coordinator"] for row in shown] == list(range(run.store.identity.coordinators))
     assert {row["enabled"] for row in shown} == {False}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.records import EndedBy, SubscriptionRef
@@ -14,7 +14,7 @@ from tests.support.command_line import call, screen
 
 
 def test_a_subscription_is_listed_described_and_reset(
-    option: str, topic: str, run: Runtime
+    option: str, topic: str, run: Components
 ) -> None:
     (segment,) = call("topic", "create", topic, "--segments", "1", "-o", option)
     run.store.subscriptions.claim_cursor(segment["segment"], "sub", "a-query", 1, EARLIEST)
@@ -28,7 +28,7 @@ def test_a_subscription_is_listed_described_and_reset(
 
 
 def test_a_subscription_shows_what_is_acknowledged_behind_its_cursor_and_who_holds_what(
-    option: str, topic: str, run: Runtime
+    option: str, topic: str, run: Components
 ) -> None:
     (segment,) = call("topic", "create", topic, "--segments", "1", "-o", option)
     where = SubscriptionRef(segment["segment"], "sub", CLIENT_OWNER)
@@ -52,7 +52,7 @@ def test_a_subscription_shows_what_is_acknowledged_behind_its_cursor_and_who_hol
     assert "and 6 more" in " ".join(shown.output.replace("│", " ").split())
 
 
-def test_a_subscription_is_deleted(option: str, topic: str, run: Runtime) -> None:
+def test_a_subscription_is_deleted(option: str, topic: str, run: Components) -> None:
     (segment,) = call("topic", "create", topic, "--segments", "1", "-o", option)
     run.store.subscriptions.claim_cursor(segment["segment"], "sub", "a-query", 1, EARLIEST)
     deleted = call("subscription", "delete", topic, "sub", "--yes", "-o", option)

@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
 from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.txn.sweeper import Sweeper, SweepReport
 from tests.support.command_line import call, open_txn, screen
 
 
-def test_a_sweep_collects_what_is_decided(option: str, run: Runtime) -> None:
+def test_a_sweep_collects_what_is_decided(option: str, run: Components) -> None:
     txn = open_txn(run)
     call("txn", "abort", str(txn), "-o", option)
     report = call("sweep", "--retention-ms", "0", "-o", option)
@@ -27,7 +27,9 @@ def test_a_sweep_collects_what_is_decided(option: str, run: Runtime) -> None:
     assert run.store.transactions.read(txn) is None
 
 
-def test_sweeps_go_on_with_metrics_until_they_are_told_to_stop(option: str, run: Runtime) -> None:
+def test_sweeps_go_on_with_metrics_until_they_are_told_to_stop(
+    option: str, run: Components
+) -> None:
     txn = open_txn(run)
     run.coordinator.abort(txn, EndedBy.ADMIN, cause="a test")
     code = "from pulsar_txn_spark.cli.main import main; main()"
@@ -77,7 +79,7 @@ def test_a_sweep_that_cannot_reach_the_store_is_tried_again_and_a_wrong_store_en
     assert outcomes == []
 
 
-def test_a_sweep_shows_what_it_has_done_in_words(option: str, run: Runtime) -> None:
+def test_a_sweep_shows_what_it_has_done_in_words(option: str, run: Components) -> None:
     assert screen("sweep", "-o", option) == ["swept: there was nothing to do"]
     txn = open_txn(run)
     run.coordinator.abort(txn, EndedBy.ADMIN, cause="a test")

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -55,7 +55,7 @@ def test_a_wrong_cut_is_one_line(option: str, topic: str) -> None:
 
 def test_a_topic_is_drawn_also_where_a_segment_has_no_log(option: str, topic: str) -> None:
     call("topic", "create", topic, "--segments", "1", "-o", option)
-    run = runtime(Options(dict([option.split("=", 1)]), Use.CONNECT))
+    run = open_components(Options(dict([option.split("=", 1)]), Use.CONNECT))
     topology = run.topics.require(TopicName.parse(topic))
     planned = topology.with_planned(topology.active, [0x8000], "dead operator")
     version = run.store.topics.swap(topic, topology.version, planned.serialize())

@@ -6,13 +6,13 @@ import pytest
 from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import TransactionDomainError
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from tests.support.command_line import call, open_txn
 
 
-def test_an_open_transaction_is_listed_shown_and_aborted(option: str, run: Runtime) -> None:
+def test_an_open_transaction_is_listed_shown_and_aborted(option: str, run: Components) -> None:
     txn = open_txn(run)
     listed = {row["transaction"]: row for row in call("txn", "list", "-o", option)}
     assert listed[str(txn)]["sink"] == "a-sink"
@@ -26,7 +26,10 @@ def test_an_open_transaction_is_listed_shown_and_aborted(option: str, run: Runti
 
 
 def test_an_administrator_who_is_too_late_is_told_so(
-    option: str, run: Runtime, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    option: str,
+    run: Components,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     txn = run.coordinator.new_txn("nonce", timeout_ms=60_000)
     run.coordinator.commit(txn, "nonce", Outcome())
@@ -42,7 +45,7 @@ def test_an_administrator_who_is_too_late_is_told_so(
 
 
 def test_a_transaction_that_only_pulsar_knows_is_one_of_the_other_kind(
-    option: str, run: Runtime, monkeypatch: pytest.MonkeyPatch
+    option: str, run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run.topics, "pulsar_knows", lambda most, least: (most, least) == (0, 77))
     result = CliRunner().invoke(main.app, ["txn", "abort", "(0,77)", "-o", option])

@@ -58,7 +58,7 @@ class Service:
     def __init__(self, path: str) -> None:
         self.path = path
         self.client = client.connect({"store.path": path})
-        self.run = self.client._run
+        self.run = self.client._components
         self._good: Any = self.run.store.scripts.client
         self._numbers = itertools.count()
 
@@ -113,7 +113,7 @@ class Service:
         """Let the lease be over by the store's clock, and somebody find that out."""
         key, tag = txn.id.key, f"{{tc{txn.id.tc}}}"
         self._good.hset(f"{tag}:txn:{key}", "deadline_ms", "1")
-        assert self.run.coordinator.help([txn.id], set())
+        assert self.run.coordinator.complete_on_behalf([txn.id], set())
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from pulsar_txn_spark import Admin, client, steps
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import ReceiveTimeoutError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -52,14 +52,14 @@ def visible(service: client.Client, subscription: str) -> list[bytes]:
     return found
 
 
-def end_leases(run: Runtime) -> None:
+def end_leases(run: Components) -> None:
     """Let the leases of those that were killed be over."""
     for tc in range(run.store.identity.coordinators):
         for txn, _ in run.store.transactions.list_open(tc, deadline_ms=None, limit=100):
             found: object = run.store.scripts.client
             assert isinstance(found, redis.Redis)
             found.hset(f"{{tc{tc}}}:txn:{txn.key}", "deadline_ms", "1")
-            run.coordinator.help([txn], set())
+            run.coordinator.complete_on_behalf([txn], set())
 
 
 @pytest.mark.crash
@@ -67,7 +67,7 @@ def test_a_service_that_dies_at_any_step_copies_every_message_exactly_once(
     redis_path: str, redis_client: redis.Redis, tmp_path: Path, processes: ForkServerContext
 ) -> None:
     options = {"store.path": redis_path}
-    run = runtime(Options(options, Use.CONNECT))
+    run = open_components(Options(options, Use.CONNECT))
     Admin(options).create_topic(INPUT, segments=1)
     Admin(options).create_topic(OUTPUT, segments=2)
     # Each run has to get past its second transaction, and commits one or two.

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import client, steps
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written
 from pulsar_txn_spark.errors import OptionError, ReceiveTimeoutError, TopologyConflictError
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -53,7 +53,7 @@ def record_batch(rows: Sequence[tuple[str, int]]) -> pa.RecordBatch:
 class Task:
     """One task of a transaction of its own."""
 
-    def __init__(self, run: Runtime, nonce: str) -> None:
+    def __init__(self, run: Components, nonce: str) -> None:
         self.run, self.nonce = run, nonce
         self.txn = run.coordinator.new_txn(nonce, timeout_ms=60_000)
         self.names: list[str] = []
@@ -109,7 +109,7 @@ class AnyReader(Protocol):
 class Reader:
     """Reads committed rows in micro-batches; all that it knows is how far it got."""
 
-    def __init__(self, run: Runtime, topic: TopicName) -> None:
+    def __init__(self, run: Components, topic: TopicName) -> None:
         self._run, self._topic = run, topic
         self._at: dict[str, Position] = {}
         self.found: dict[str, list[int]] = defaultdict(list)
@@ -184,7 +184,7 @@ class SourceReader:
         }
         self._reader = PulsarTxnStreamReader(options, StructType())
         self._at: dict[str, Any] = self._reader.initialOffset()
-        self._run = self._reader._planner.run
+        self._run = self._reader._planner.components
         self.found: dict[str, list[int]] = defaultdict(list)
 
     def read(self, most: int | None = None) -> bool:
@@ -390,7 +390,7 @@ def struck_by(fault: Fault | None) -> Iterator[None]:
 class History:
     """One topic, those who write to it, those who change it, and those who read all the time."""
 
-    run: Runtime
+    run: Components
     options: Mapping[str, str]
     topic: TopicName
     committed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))

@@ -16,7 +16,7 @@ import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import TopologyConflictError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.retention import Retention, RetentionSweep
@@ -45,7 +45,7 @@ class Killed(Exception):  # noqa: N818 — not an error of anybody's
 class Query:
     """A streaming query, as Spark runs it: offset log, batch, commit log."""
 
-    def __init__(self, run: Runtime, path: str, name: str) -> None:
+    def __init__(self, run: Components, path: str, name: str) -> None:
         self.run, self.path, self.name = run, path, name
         self.offsets: list[dict[str, Any]] = []
         self.committed = 0  # batches in Spark's commit log
@@ -136,7 +136,7 @@ class Query:
 
 
 class History:
-    def __init__(self, run: Runtime, path: str, seed: int) -> None:
+    def __init__(self, run: Components, path: str, seed: int) -> None:
         self.run, self.random = run, random.Random(seed)
         self.expected: list[Row] = []
         self.number = 0
@@ -275,7 +275,7 @@ def test_whatever_happens_a_subscription_reads_every_row_once_and_nothing_is_kep
 ) -> None:
     # A waiting source looks when something happens, or once a second: here it always looks.
     monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
-    run = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+    run = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     history = History(run, redis_path, seed)
     history.play()
     history.require_everything_once_and_in_order()

@@ -9,7 +9,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, Phase, given, settings
 
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.models.segment_histories import History, Move, moves
@@ -20,12 +20,12 @@ PHASES = tuple(Phase) if os.environ.get("SHRINK") else (Phase.explicit, Phase.ge
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
-    return runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 def test_in_every_history_each_row_is_read_once_and_each_key_in_order(
-    redis_path: str, run: Runtime
+    redis_path: str, run: Components
 ) -> None:
     numbers = itertools.count()
 

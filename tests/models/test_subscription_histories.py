@@ -24,7 +24,7 @@ import redis
 from pulsar_txn_spark import client
 from pulsar_txn_spark.admin import Admin, CursorMove
 from pulsar_txn_spark.client import Consumer
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     ReceiveTimeoutError,
@@ -164,7 +164,7 @@ class History:
     def __init__(self, path: str, seed: int) -> None:
         self.path, self.random = path, random.Random(seed)
         self.options = {"store.path": path}
-        self.run: Runtime = runtime(Options(self.options, Use.CONNECT))
+        self.run: Components = open_components(Options(self.options, Use.CONNECT))
         self.client = client.connect(self.options)
         self.number = 0
         self.committed: set[int] = set()

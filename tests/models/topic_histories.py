@@ -21,7 +21,7 @@ from typing import Any
 
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.engine.components import Runtime, assemble
+from pulsar_txn_spark.engine.components import Components, assemble
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
     DataLossError,
@@ -128,7 +128,7 @@ class TopicScheduler(Scheduler):
         asleep = self.random.random() < NAPS.get(what, 0.0)
         process.speed = self.random.choice([0.003, 0.02, 0.1]) if asleep else 1.0
 
-    def enter(self, process: Process) -> Runtime:
+    def enter(self, process: Process) -> Components:
         client = self.world.client
         store = RedisStore(client)
         gated: Any = GatedClient(process)
@@ -144,7 +144,7 @@ class TopicScheduler(Scheduler):
 class LifeReader(Reader):
     """Reads one life of a topic."""
 
-    def __init__(self, run: Runtime, topic: TopicName) -> None:
+    def __init__(self, run: Components, topic: TopicName) -> None:
         super().__init__(run, topic)
         self.life = run.topics.require(topic)
 
@@ -211,7 +211,7 @@ class TopicHistory:
     def _topic(self) -> TopicName:
         return self.random.choice(TOPICS)
 
-    def _there(self, run: Runtime) -> TopicName:
+    def _there(self, run: Components) -> TopicName:
         """Return a topic that was there a moment ago, or at least was waited for."""
         for _ in range(10):
             topic = self._topic()
@@ -220,7 +220,7 @@ class TopicHistory:
         return topic
 
     def _create(self, process: Process) -> None:
-        run: Runtime = process.world
+        run: Components = process.world
         try:
             created = run.topics.create(
                 self._topic(), self.random.randint(1, 2), exist_ok=self.random.random() < 0.5
@@ -231,7 +231,7 @@ class TopicHistory:
         created.require_tiling()
 
     def _delete(self, process: Process) -> None:
-        run: Runtime = process.world
+        run: Components = process.world
         if self.random.random() < 0.7:
             process.wait("not yet")
             return
@@ -242,7 +242,7 @@ class TopicHistory:
         self.done["deleted"] += 1
 
     def _write(self, process: Process) -> None:
-        run: Runtime = process.world
+        run: Components = process.world
         task = Task(run, f"nonce-{self.random.random()}")
         topics = {self._there(run), self._there(run)}
         try:
@@ -273,7 +273,7 @@ class TopicHistory:
 
     def _write_plainly(self, process: Process) -> None:
         """Write outside of transactions: what is acknowledged is there as long as its topic."""
-        run: Runtime = process.world
+        run: Components = process.world
         name = f"ptxs-0-{self.random.random()}"
         writers = TopicWriters(run, lambda turn: f"{name}r{turn}", None, 0)
         topic = self._there(run)
@@ -293,7 +293,7 @@ class TopicHistory:
             writers.close()
 
     def _change(self, process: Process) -> None:
-        run: Runtime = process.world
+        run: Components = process.world
         changes, topic = run.topics.changes, self._there(run)
         try:
             active = run.topics.require(topic).active
@@ -310,7 +310,7 @@ class TopicHistory:
         self.done["changed"] += 1
 
     def _read(self, process: Process) -> None:
-        run: Runtime = process.world
+        run: Components = process.world
         try:
             reader = LifeReader(run, self._there(run))
         except TopicNotFoundError:
@@ -329,7 +329,7 @@ class TopicHistory:
         self.done["read"] += bool(found)
 
     def _sweep(self, process: Process) -> None:
-        run: Runtime = process.world
+        run: Components = process.world
         sweeper = run.sweeper(0)
         try:
             sweeper.sweep()
@@ -338,7 +338,7 @@ class TopicHistory:
         self.done["swept"] += 1
 
     def _list(self, process: Process) -> None:
-        run: Runtime = process.world
+        run: Components = process.world
         run.topics.names()
         for name in run.topics.matching(".*"):
             run.topics.readable_if_there(name)
@@ -346,7 +346,7 @@ class TopicHistory:
 
     def _keep(self, process: Process) -> None:
         """Say that a topic keeps nothing, which must never be said of another one of its name."""
-        run: Runtime = process.world
+        run: Components = process.world
         try:
             found = run.topics.require(self._topic())
         except TopicNotFoundError:
@@ -363,7 +363,7 @@ class TopicHistory:
 
     def _subscribe(self, process: Process) -> None:
         """Acknowledge, as a query does: also of a topic that is deleted meanwhile."""
-        run: Runtime = process.world
+        run: Components = process.world
         try:
             found = run.topics.require(self._topic())
             for segment in found.readable:

@@ -694,7 +694,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- what the source refuses ------------------------------------------------------------------
     mutation(
-        "offsets may run backwards",
+        "offsets may attempt_number backwards",
         "INV-11",
         f"{SOURCE}::test_offsets_that_run_backwards_are_refused",
         Edit(f"{SOURCE_CODE}/stream.py", "    if backwards:\n", "    if False:\n"),
@@ -705,7 +705,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{SOURCE}::test_an_executor_that_reaches_another_store_reads_nothing",
         Edit(
             f"{SOURCE_CODE}/task.py",
-            "    if run.store.identity.uuid != partition.store_uuid:\n",
+            "    if components.store.identity.uuid != partition.store_uuid:\n",
             "    if False:\n",
         ),
     ),
@@ -874,7 +874,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "committing the run of a slot that user code saw fail",
+        "committing the attempt_number of a slot that user code saw fail",
         "INV-7",
         f"{SCOPES}::test_a_slot_that_ran_well_and_then_failed_does_not_commit",
         Edit(
@@ -892,7 +892,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "staging a run of a slot that is not the current one",
+        "staging a attempt_number of a slot that is not the current one",
         "INV-7",
         f"{SCOPES}::test_a_run_of_a_slot_that_ends_after_the_next_has_begun_is_refused",
         Edit(f"{LUA}/txn_stage.lua", "if current ~= ARGV[6] then", "if false then"),
@@ -2981,7 +2981,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_an_expired_transaction_is_aborted_first",
         Edit(
             "pulsar_txn_spark/admin/subscriptions.py",
-            "        if not run.coordinator.help(holders, missing):\n",
+            "        if not components.coordinator.complete_on_behalf(holders, missing):\n",
             "        if True:\n",
         ),
     ),
@@ -3001,7 +3001,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_consumer_whose_subscription_is_deleted_while_it_takes_over_is_told",
         Edit(
             f"{CLIENT_CODE}/reader.py",
-            "            if not self._run.store.segments.retained([where.segment])[0].retired:\n",
+            "            if not self._components.store.segments."
+            "retained([where.segment])[0].retired:\n",
             "            if False:\n",
         ),
     ),
@@ -3033,7 +3034,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{STARTS}::test_a_committed_batch_is_replayed_although_its_segment_was_deleted",
         Edit(
             f"{SOURCE_CODE}/task.py",
-            "not batch_is_committed(run.store, facts.query, facts.batch)",
+            "not batch_is_committed(components.store, facts.query, facts.batch)",
             "facts.query",
         ),
     ),
@@ -3044,7 +3045,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error",
         Edit(
             f"{SOURCE_CODE}/task.py",
-            "not facts.query or not batch_is_committed(run.store, facts.query, facts.batch)",
+            "not facts.query or not batch_is_committed(components.store, facts.query, facts.batch)",
             "False",
         ),
     ),

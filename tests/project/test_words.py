@@ -13,6 +13,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("pulsar_txn_spark", "demo", "benchmarks", "tools", "examples")
+KEPT = {
+    ("pulsar_txn_spark/cli/doctor.py", "found"),
+    ("demo/run.py", "run"),
+    ("demo/run.py", "_run"),
+}
+"""A field of the JSON that the command line prints; the demo has a class `Run`."""
+
 WORDS = {
     "birth": "tag record",
     "born": "initialized",
@@ -55,7 +62,6 @@ PHRASES = (
     "of Pulsar's own domain",
     "stranger",
     "tally",
-    "undone",
     "witness",
 )
 GENERATED = re.compile(r"_pb2\.pyi?$")
@@ -129,7 +135,9 @@ def bad_names(text: str) -> list[str]:
 
 @pytest.mark.parametrize("file", sources(".py"), ids=lambda file: str(file.relative_to(ROOT)))
 def test_names_are_terms_of_the_field(file: Path) -> None:
-    assert bad_names(file.read_text(encoding="utf-8")) == []
+    kept = {name for place, name in KEPT if place == str(file.relative_to(ROOT))}
+    bad = bad_names(file.read_text(encoding="utf-8"))
+    assert [line for line in bad if line.split(": ")[1] not in kept] == []
 
 
 @pytest.mark.parametrize(

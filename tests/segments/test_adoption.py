@@ -21,7 +21,7 @@ from pulsar_txn_spark.backends.pulsar.log import (
     SEGMENT_PROPERTY,
     PulsarSegmentLog,
 )
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
     OptionError,
@@ -94,8 +94,8 @@ class Partitions:
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Runtime:
-    found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Components:
+    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     monkeypatch.setattr(found.topics, "_pulsar_topics", Partitions(LOGS))
     # The embedded log goes by ids, which are made by the plan: its logs come into being with it.
     plan, create = Topology.plan_adoption, found.log.create
@@ -111,14 +111,14 @@ def run(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPa
     return found
 
 
-def write(run: Runtime, segment: SegmentRef, value: str) -> None:
+def write(run: Components, segment: SegmentRef, value: str) -> None:
     writer = run.log.writer(segment, "somebody")
     writer.append(pa.record_batch([pa.array([value.encode()])], names=["value"]))
     writer.flush()
     writer.close()
 
 
-def read_in_order(run: Runtime) -> list[list[str]]:
+def read_in_order(run: Components) -> list[list[str]]:
     """Return what each micro-batch reads, from the beginning."""
     at: dict[str, Position] = {}
     batches = []
@@ -144,7 +144,7 @@ def read_in_order(run: Runtime) -> list[list[str]]:
     return batches
 
 
-def test_the_data_of_all_partitions_is_read_before_anything_new(run: Runtime) -> None:
+def test_the_data_of_all_partitions_is_read_before_anything_new(run: Components) -> None:
     topology = run.topics.adopt(SOURCE, TOPIC, 2)
     assert [s.state for s in topology.segments] == [SegmentState.SEALED] * 3 + [
         SegmentState.ACTIVE
@@ -154,7 +154,7 @@ def test_the_data_of_all_partitions_is_read_before_anything_new(run: Runtime) ->
     assert str(TOPIC) in run.store.meta.list_topics()
 
 
-def test_as_many_segments_take_over_as_there_were_partitions(run: Runtime) -> None:
+def test_as_many_segments_take_over_as_there_were_partitions(run: Components) -> None:
     assert len(run.topics.adopt(SOURCE, TOPIC).active) == len(LOGS)
 
 
@@ -165,7 +165,7 @@ class DiesError(SegmentLogUnavailableError):
 @pytest.mark.parametrize("step", ["create", "adopt", "seal", "add_topic"])
 @pytest.mark.parametrize("times", [0, 1])
 def test_an_adoption_that_was_left_half_done_is_continued_when_asked_again(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, step: str, times: int
+    run: Components, monkeypatch: pytest.MonkeyPatch, step: str, times: int
 ) -> None:
     holder: Any = run.store.meta if step == "add_topic" else run.log
     real, calls = getattr(holder, step), 0
@@ -193,7 +193,7 @@ def test_an_adoption_that_was_left_half_done_is_continued_when_asked_again(
 
 
 def test_a_writer_that_meets_a_half_done_adoption_finishes_it(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(run.log, "seal", mock.Mock(side_effect=DiesError))
@@ -206,7 +206,7 @@ def test_a_writer_that_meets_a_half_done_adoption_finishes_it(
     assert read_in_order(run) == [["old-0", "old-1", "old-2"], ["new"]]
 
 
-def test_a_topic_that_is_there_adopts_nothing_more(run: Runtime) -> None:
+def test_a_topic_that_is_there_adopts_nothing_more(run: Components) -> None:
     run.topics.create(TOPIC, 2)
     with pytest.raises(TopicExistsError, match=f"has not adopted {SOURCE}"):
         run.topics.adopt(SOURCE, TOPIC)

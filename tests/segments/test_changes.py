@@ -14,7 +14,7 @@ import redis
 
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.cli.lineage import bar, lineage
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import (
     OptionError,
     SegmentNotFoundError,
@@ -35,8 +35,8 @@ KEYS = 7
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
-    found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     found.topics.create(TOPIC, 1)
     return found
 
@@ -53,7 +53,7 @@ def low_and_high() -> tuple[str, str]:
     return low, high
 
 
-def require_whole(run: Runtime, count: int) -> None:
+def require_whole(run: Components, count: int) -> None:
     """Read to the end as micro-batches do, parents before children."""
     reader = Reader(run, TOPIC)
     reader.read_all()
@@ -62,7 +62,7 @@ def require_whole(run: Runtime, count: int) -> None:
         assert own == sorted(own), f"rows of {key} are out of order"
 
 
-def test_a_split_a_merge_and_a_seal_leave_ranges_that_tile(run: Runtime) -> None:
+def test_a_split_a_merge_and_a_seal_leave_ranges_that_tile(run: Components) -> None:
     changes = run.topics.changes
     assert [s.descriptor for s in changes.split(TOPIC, "0").active] == [
         "0000-7fff-1",
@@ -76,13 +76,13 @@ def test_a_split_a_merge_and_a_seal_leave_ranges_that_tile(run: Runtime) -> None
     assert {s.state for s in topology.segments} == {SegmentState.ACTIVE, SegmentState.SEALED}
 
 
-def test_of_two_operators_one_wins_and_the_other_is_told(run: Runtime) -> None:
+def test_of_two_operators_one_wins_and_the_other_is_told(run: Components) -> None:
     run.topics.changes.split(TOPIC, "0")
     with pytest.raises(TopologyConflictError, match="was replaced by"):
         run.topics.changes.split(TOPIC, "0")
 
 
-def test_of_two_operators_at_once_one_wins_and_the_other_is_told(run: Runtime) -> None:
+def test_of_two_operators_at_once_one_wins_and_the_other_is_told(run: Components) -> None:
     start = threading.Barrier(2, timeout=30)
 
     def operate(segment: str, cut: int) -> Topology | TopologyConflictError:
@@ -110,7 +110,7 @@ def test_of_two_operators_at_once_one_wins_and_the_other_is_told(run: Runtime) -
             assert winner in {segment.hash_start for segment in topology.active}
 
 
-def test_who_comes_second_finishes_what_the_first_one_left_half_done(run: Runtime) -> None:
+def test_who_comes_second_finishes_what_the_first_one_left_half_done(run: Components) -> None:
     half_done(run, seal=False)
     with pytest.raises(TopologyConflictError, match="is being replaced by"):
         run.topics.changes.split(TOPIC, "0")
@@ -119,7 +119,7 @@ def test_who_comes_second_finishes_what_the_first_one_left_half_done(run: Runtim
     assert len(topology.active) == 2
 
 
-def test_nothing_is_appended_to_a_parent_once_the_topology_says_sealed(run: Runtime) -> None:
+def test_nothing_is_appended_to_a_parent_once_the_topology_says_sealed(run: Components) -> None:
     [parent] = run.topics.require(TOPIC).active
     writer = run.log.writer(parent.ref, "w")
     topology = run.topics.changes.split(TOPIC, "0")
@@ -129,14 +129,14 @@ def test_nothing_is_appended_to_a_parent_once_the_topology_says_sealed(run: Runt
         writer.flush()
 
 
-def test_segments_that_are_no_neighbours_are_not_merged(run: Runtime) -> None:
+def test_segments_that_are_no_neighbours_are_not_merged(run: Components) -> None:
     run.topics.changes.split(TOPIC, "0")
     run.topics.changes.split(TOPIC, "1")
     with pytest.raises(OptionError, match="not neighbours"):
         run.topics.changes.merge(TOPIC, ["2", "3"])
 
 
-def test_two_plans_of_the_same_children_are_told_apart(run: Runtime) -> None:
+def test_two_plans_of_the_same_children_are_told_apart(run: Components) -> None:
     # Without the change's own id the second one would take the first one's record for its own.
     topology = run.topics.require(TOPIC)
     [parent] = topology.active
@@ -145,7 +145,7 @@ def test_two_plans_of_the_same_children_are_told_apart(run: Runtime) -> None:
     assert run.store.topics.swap(str(TOPIC), topology.version, other) is None
 
 
-def half_done(run: Runtime, *, seal: bool) -> Topology:
+def half_done(run: Components, *, seal: bool) -> Topology:
     topology = run.topics.require(TOPIC)
     [parent] = topology.active
     planned = topology.with_planned([parent], [0x8000], "dead operator")
@@ -214,7 +214,7 @@ def forget(
 @pytest.mark.parametrize("losses", [1, 3])
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, losses: int, after: int, at_once: int
+    run: Components, monkeypatch: pytest.MonkeyPatch, losses: int, after: int, at_once: int
 ) -> None:
     monkeypatch.setattr(EmbeddedSegmentLog, "at_once", at_once)
     run.topics.changes.split(TOPIC, "0")
@@ -231,7 +231,7 @@ def test_rows_whose_receipts_are_lost_go_out_again_under_a_new_name(
 
 @pytest.mark.parametrize("after", [0, 25])
 def test_everything_from_the_first_row_without_a_receipt_on_goes_out_again(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, after: int
+    run: Components, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     forget(monkeypatch, 1, after, Overdue)
     task = Task(run, "n")
@@ -243,7 +243,7 @@ def test_everything_from_the_first_row_without_a_receipt_on_goes_out_again(
 
 
 def test_a_log_that_never_proves_anything_fails_the_task(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget(monkeypatch, 1000, 0)
     task = Task(run, "n")
@@ -253,7 +253,9 @@ def test_a_log_that_never_proves_anything_fails_the_task(
 
 
 @pytest.mark.parametrize("seal", [False, True])
-def test_a_writer_goes_on_whatever_an_operator_has_left_half_done(run: Runtime, seal: bool) -> None:
+def test_a_writer_goes_on_whatever_an_operator_has_left_half_done(
+    run: Components, seal: bool
+) -> None:
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 100))
     half_done(run, seal=seal)
@@ -263,7 +265,7 @@ def test_a_writer_goes_on_whatever_an_operator_has_left_half_done(run: Runtime, 
     assert (run.topics.require(TOPIC).unfinished == ()) is seal
 
 
-def test_a_segment_is_split_twice_and_merged_under_one_writer(run: Runtime) -> None:
+def test_a_segment_is_split_twice_and_merged_under_one_writer(run: Components) -> None:
     task = Task(run, "n")
     changes = run.topics.changes
     task.writers.append(TOPIC, rows(0, 100))
@@ -284,7 +286,7 @@ def test_a_segment_is_split_twice_and_merged_under_one_writer(run: Runtime) -> N
 
 
 def test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch(
-    run: Runtime,
+    run: Components,
 ) -> None:
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 10))
@@ -304,7 +306,7 @@ def test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch(
     require_whole(run, 20)
 
 
-def sealed_empty_in_the_middle(run: Runtime) -> Topology:
+def sealed_empty_in_the_middle(run: Components) -> Topology:
     """Let a key's rows lie in a segment and its grandchildren, with nothing in between."""
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 10))
@@ -319,7 +321,7 @@ def sealed_empty_in_the_middle(run: Runtime) -> Topology:
 
 
 def test_who_stands_at_the_beginning_of_an_empty_sealed_segment_has_not_read_its_parents(
-    run: Runtime,
+    run: Components,
 ) -> None:
     topology = sealed_empty_in_the_middle(run)
     first, end = topology.segment("0"), topology.segment("0").sealed_at
@@ -333,7 +335,7 @@ def test_who_stands_at_the_beginning_of_an_empty_sealed_segment_has_not_read_its
 
 
 def test_who_begins_behind_what_retention_has_removed_has_not_read_the_parents(
-    run: Runtime,
+    run: Components,
 ) -> None:
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 10))
@@ -351,7 +353,7 @@ def test_who_begins_behind_what_retention_has_removed_has_not_read_the_parents(
 
 
 def test_a_deleted_segment_does_not_open_its_children_before_its_parents_are_read(
-    run: Runtime,
+    run: Components,
 ) -> None:
     topology = sealed_empty_in_the_middle(run)
     first, child = topology.segment("0"), topology.segment("1")
@@ -364,7 +366,7 @@ def test_a_deleted_segment_does_not_open_its_children_before_its_parents_are_rea
 
 @pytest.mark.parametrize("kind", [SourceReader, ClientReader])
 def test_a_new_reader_gets_each_key_in_order_behind_segments_that_were_sealed_empty(
-    redis_path: str, run: Runtime, kind: type[SourceReader | ClientReader]
+    redis_path: str, run: Components, kind: type[SourceReader | ClientReader]
 ) -> None:
     sealed_empty_in_the_middle(run)
     reader = kind({"store.path": redis_path}, TOPIC)
@@ -373,7 +375,7 @@ def test_a_new_reader_gets_each_key_in_order_behind_segments_that_were_sealed_em
     assert reader.found == {f"key-{n}": list(range(n, 20, KEYS)) for n in range(KEYS)}
 
 
-def test_a_merge_waits_for_both_parents(run: Runtime) -> None:
+def test_a_merge_waits_for_both_parents(run: Components) -> None:
     topology = run.topics.changes.split(TOPIC, "0")
     for segment in topology.active:
         writer = run.log.writer(segment.ref, "w")
@@ -390,7 +392,7 @@ def test_a_merge_waits_for_both_parents(run: Runtime) -> None:
     assert ReadingOrder.of(topology, at).released == {topology.segment("3").descriptor}
 
 
-def test_a_deleted_segment_is_lost_only_to_those_who_had_not_read_it(run: Runtime) -> None:
+def test_a_deleted_segment_is_lost_only_to_those_who_had_not_read_it(run: Components) -> None:
     parent = run.topics.require(TOPIC).segment("0")
     writer = run.log.writer(parent.ref, "w")
     writer.append(rows(0, 1))
@@ -409,7 +411,7 @@ def test_a_deleted_segment_is_lost_only_to_those_who_had_not_read_it(run: Runtim
 
 
 def test_a_topic_that_was_split_still_counts_as_created_with_its_first_segments(
-    run: Runtime,
+    run: Components,
 ) -> None:
     run.topics.changes.split(TOPIC, "0")
     assert len(run.topics.create(TOPIC, 1, exist_ok=True).active) == 2
@@ -460,7 +462,7 @@ class _ForgetfulLog:
         return _Forgetful(inner, self._meanwhile) if segment.id.endswith("-0") else inner
 
 
-def test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice(run: Runtime) -> None:
+def test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice(run: Components) -> None:
     log = _ForgetfulLog(run.log, lambda: run.topics.changes.split(TOPIC, "0"))
     task = Task(replace(run, log=cast("SegmentLog", log)), "n")
     task.writers.append(TOPIC, rows(0, 100))
@@ -472,7 +474,7 @@ def test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice(run: 
 
 
 def test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent(
-    run: Runtime,
+    run: Components,
 ) -> None:
     low, high = low_and_high()
     run.topics.changes.split(TOPIC, "0")
@@ -486,7 +488,7 @@ def test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent(
 
 
 def test_a_segment_that_was_terminated_past_us_is_an_error_until_it_gets_a_successor(
-    run: Runtime,
+    run: Components,
 ) -> None:
     [parent] = run.topics.require(TOPIC).active
     run.log.seal(parent.ref)
@@ -501,7 +503,7 @@ def test_a_segment_that_was_terminated_past_us_is_an_error_until_it_gets_a_succe
     require_whole(run, 100)
 
 
-def test_a_writer_goes_on_where_its_segment_was_even_deleted_meanwhile(run: Runtime) -> None:
+def test_a_writer_goes_on_where_its_segment_was_even_deleted_meanwhile(run: Components) -> None:
     low, high = low_and_high()
     run.topics.changes.split(TOPIC, "0")
     task = Task(run, "n")
@@ -516,7 +518,7 @@ def test_a_writer_goes_on_where_its_segment_was_even_deleted_meanwhile(run: Runt
     require_whole(run, 2)
 
 
-def test_a_segment_that_was_deleted_past_us_is_an_error(run: Runtime) -> None:
+def test_a_segment_that_was_deleted_past_us_is_an_error(run: Components) -> None:
     [segment] = run.topics.require(TOPIC).active
     run.log.delete(segment.ref)
     task = Task(run, "n")
@@ -525,7 +527,7 @@ def test_a_segment_that_was_deleted_past_us_is_an_error(run: Runtime) -> None:
 
 
 def test_a_writer_that_meets_a_seal_leaves_the_rest_to_an_operator_who_is_alive(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 100))
@@ -542,7 +544,7 @@ def test_a_writer_that_meets_a_seal_leaves_the_rest_to_an_operator_who_is_alive(
 
 
 @pytest.mark.parametrize("seal", [False, True])
-def test_a_sweep_finishes_what_an_operator_has_left_half_done(run: Runtime, seal: bool) -> None:
+def test_a_sweep_finishes_what_an_operator_has_left_half_done(run: Components, seal: bool) -> None:
     half_done(run, seal=seal)
     assert run.sweeper().sweep().changes_finished == 1
     topology = run.topics.require(TOPIC)
@@ -553,7 +555,7 @@ def test_a_sweep_finishes_what_an_operator_has_left_half_done(run: Runtime, seal
 
 
 def test_one_topic_that_cannot_be_finished_does_not_keep_a_sweep_from_the_others(
-    run: Runtime,
+    run: Components,
 ) -> None:
     planned = half_done(run, seal=False)
     run.log.delete(planned.segment("0").ref)  # somebody has deleted it past us
@@ -568,7 +570,7 @@ def test_one_topic_that_cannot_be_finished_does_not_keep_a_sweep_from_the_others
     assert str(TOPIC) in stuck
 
 
-def test_a_drawing_has_each_segment_once_and_below_all_of_its_parents(run: Runtime) -> None:
+def test_a_drawing_has_each_segment_once_and_below_all_of_its_parents(run: Components) -> None:
     changes = run.topics.changes
     changes.split(TOPIC, "0")
     changes.split(TOPIC, "1")

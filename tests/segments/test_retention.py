@@ -11,7 +11,7 @@ import redis
 
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import DataLossError, OptionError, SegmentSealedError
 from pulsar_txn_spark.options import Options, Use
@@ -54,24 +54,24 @@ SUB = "sub"
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
-    found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     found.topics.create(TOPIC, 1)
     return found
 
 
-def keep(run: Runtime, retention: Retention) -> None:
+def keep(run: Components, retention: Retention) -> None:
     run.store.topics.change_property(NAME, "__retention", retention.serialize())
 
 
 NOTHING = Retention(size_bytes=0)
 
 
-def of(run: Runtime, number: int = 0) -> Segment:
+def of(run: Components, number: int = 0) -> Segment:
     return run.topics.require(TOPIC).segment(str(number))
 
 
-def write(run: Runtime, *values: bytes, number: int = 0) -> Position:
+def write(run: Components, *values: bytes, number: int = 0) -> Position:
     """Write an entry for each value, outside of transactions, and return the last position."""
     ref = of(run, number).ref
     writer = run.log.writer(ref, "plain")
@@ -88,22 +88,22 @@ def at(entry: int) -> Position:
     return Position(1, entry)
 
 
-def sweep(run: Runtime) -> RetentionReport:
+def sweep(run: Components) -> RetentionReport:
     report = SweepReport()
     sweeper = run.sweeper(0)
     return run.retention().sweep(lambda segment: sweeper.settle(segment, report))
 
 
-def gone(run: Runtime, number: int = 0) -> Position:
+def gone(run: Components, number: int = 0) -> Position:
     return run.log.trimmed_to(of(run, number).ref)
 
 
-def claim(run: Runtime, start: Position = EARLIEST, number: int = 0, name: str = SUB) -> None:
+def claim(run: Components, start: Position = EARLIEST, number: int = 0, name: str = SUB) -> None:
     answer = run.store.subscriptions.claim_cursor(of(run, number).ref.id, name, "q", 1, start)
     assert answer.code is Code.OK
 
 
-def place(run: Runtime, start: Position, end: Position, number: int = 0) -> tuple[TxnId, str]:
+def place(run: Components, start: Position, end: Position, number: int = 0) -> tuple[TxnId, str]:
     """Place a pending acknowledgement of a transaction that stays open."""
     nonce = f"ack-{number}-{end}"
     txn = run.coordinator.new_txn(nonce, timeout_ms=60_000)
@@ -114,16 +114,16 @@ def place(run: Runtime, start: Position, end: Position, number: int = 0) -> tupl
     return txn, nonce
 
 
-def acknowledge(run: Runtime, start: Position, end: Position, number: int = 0) -> None:
+def acknowledge(run: Components, start: Position, end: Position, number: int = 0) -> None:
     run.coordinator.commit(*place(run, start, end, number), Outcome())
 
 
-def release(run: Runtime, end: Position, number: int = 0) -> None:
+def release(run: Components, end: Position, number: int = 0) -> None:
     """Say that Spark has noted the batch as done."""
     run.store.subscriptions.release_cursors(SUB, "q", {of(run, number).ref.id: end})
 
 
-def read_through(run: Runtime, end: Position, number: int = 0) -> None:
+def read_through(run: Components, end: Position, number: int = 0) -> None:
     claim(run, number=number)
     acknowledge(run, EARLIEST, end, number)
     release(run, end, number)
@@ -155,7 +155,7 @@ def test_a_limit_that_nobody_understands_is_refused(time: str | None, size: str 
         Retention.parse(time, size)
 
 
-def test_the_setting_is_a_topics_own_and_goes_with_it(run: Runtime, redis_path: str) -> None:
+def test_the_setting_is_a_topics_own_and_goes_with_it(run: Components, redis_path: str) -> None:
     options = {"store.path": redis_path}
     admin = Admin(options)
     admin.create_topic("other", segments=1, retention_time="1h")
@@ -174,14 +174,14 @@ def test_the_setting_is_a_topics_own_and_goes_with_it(run: Runtime, redis_path: 
 # -- what goes -----------------------------------------------------------------------------------
 
 
-def test_everything_is_kept_unless_the_user_says_otherwise(run: Runtime) -> None:
+def test_everything_is_kept_unless_the_user_says_otherwise(run: Components) -> None:
     read_through(run, write(run, b"a", b"b"))
     run.topics.changes.split(TOPIC, "0")
     assert sweep(run) == RetentionReport()
     assert gone(run) == EARLIEST
 
 
-def test_rows_go_by_age(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_go_by_age(run: Components, monkeypatch: pytest.MonkeyPatch) -> None:
     write(run, b"a")
     keep(run, Retention(time_ms=3_600_000))
     assert sweep(run).trimmed == []
@@ -191,7 +191,7 @@ def test_rows_go_by_age(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gone(run) == at(0)
 
 
-def test_rows_go_by_size_and_the_youngest_stay(run: Runtime) -> None:
+def test_rows_go_by_size_and_the_youngest_stay(run: Components) -> None:
     write(run, *[b"x" * 1000] * 10)
     one = run.log.measure(of(run).ref, EARLIEST, at(0)).bytes
     keep(run, Retention(size_bytes=3 * one))
@@ -202,7 +202,7 @@ def test_rows_go_by_size_and_the_youngest_stay(run: Runtime) -> None:
     assert gone(run) == at(6), "an entry goes whole, and only if as much is too much"
 
 
-def test_the_oldest_segments_go_first(run: Runtime) -> None:
+def test_the_oldest_segments_go_first(run: Components) -> None:
     write(run, *[b"x" * 1000] * 4)
     one = run.log.measure(of(run).ref, EARLIEST, at(0)).bytes
     run.topics.changes.split(TOPIC, "0")
@@ -219,7 +219,7 @@ def test_the_oldest_segments_go_first(run: Runtime) -> None:
 # -- who holds it --------------------------------------------------------------------------------
 
 
-def test_a_row_stays_until_every_subscription_has_read_it(run: Runtime) -> None:
+def test_a_row_stays_until_every_subscription_has_read_it(run: Components) -> None:
     write(run, b"a", b"b", b"c")
     keep(run, NOTHING)
     claim(run)
@@ -232,7 +232,7 @@ def test_a_row_stays_until_every_subscription_has_read_it(run: Runtime) -> None:
     assert gone(run) == at(1)
 
 
-def test_what_spark_may_read_once_more_stays(run: Runtime) -> None:
+def test_what_spark_may_read_once_more_stays(run: Components) -> None:
     write(run, b"a", b"b", b"c")
     keep(run, NOTHING)
     claim(run)
@@ -250,7 +250,7 @@ def test_what_spark_may_read_once_more_stays(run: Runtime) -> None:
     assert gone(run) == at(1)
 
 
-def test_a_reset_keeps_what_the_query_before_may_read_once_more(run: Runtime) -> None:
+def test_a_reset_keeps_what_the_query_before_may_read_once_more(run: Components) -> None:
     write(run, b"a", b"b", b"c")
     keep(run, NOTHING)
     claim(run)
@@ -270,7 +270,7 @@ def test_a_reset_keeps_what_the_query_before_may_read_once_more(run: Runtime) ->
     assert gone(run) == at(2)
 
 
-def test_a_subscription_that_is_further_is_not_sent_back_to_a_child(run: Runtime) -> None:
+def test_a_subscription_that_is_further_is_not_sent_back_to_a_child(run: Components) -> None:
     end = write(run, b"a")
     run.topics.changes.split(TOPIC, "0")
     write(run, b"from before it began", number=1)
@@ -285,7 +285,7 @@ def test_a_subscription_that_is_further_is_not_sent_back_to_a_child(run: Runtime
     assert run.store.subscriptions.names(of(run, 2).ref.id) == [SUB]
 
 
-def test_a_client_that_acknowledges_messages_never_reads_them_again(run: Runtime) -> None:
+def test_a_client_that_acknowledges_messages_never_reads_them_again(run: Components) -> None:
     segment = of(run).ref.id
     run.store.subscriptions.claim_cursor(segment, SUB, "clients", 0, EARLIEST)
     [cursor] = run.store.subscriptions.read_cursors([segment], SUB)
@@ -299,7 +299,7 @@ def test_a_client_that_acknowledges_messages_never_reads_them_again(run: Runtime
 
 
 def test_a_client_that_was_handed_over_to_a_child_holds_no_more_than_it_has_left(
-    run: Runtime,
+    run: Components,
 ) -> None:
     write(run, b"a")
     run.store.subscriptions.inherit_cursor(of(run).ref.id, SUB, "clients")
@@ -315,7 +315,7 @@ def test_a_client_that_was_handed_over_to_a_child_holds_no_more_than_it_has_left
     assert gone(run) == at(0)
 
 
-def test_a_row_that_is_acknowledged_by_an_open_transaction_stays(run: Runtime) -> None:
+def test_a_row_that_is_acknowledged_by_an_open_transaction_stays(run: Components) -> None:
     write(run, b"a")
     keep(run, NOTHING)
     claim(run)
@@ -328,7 +328,7 @@ def test_a_row_that_is_acknowledged_by_an_open_transaction_stays(run: Runtime) -
     assert gone(run) == at(0)
 
 
-def test_rows_of_an_open_transaction_stay_although_nobody_subscribes(run: Runtime) -> None:
+def test_rows_of_an_open_transaction_stay_although_nobody_subscribes(run: Components) -> None:
     write(run, b"a")
     keep(run, NOTHING)
     task = Task(run, "n")
@@ -342,7 +342,7 @@ def test_rows_of_an_open_transaction_stay_although_nobody_subscribes(run: Runtim
     assert gone(run) == at(2)
 
 
-def test_a_transaction_whose_lease_is_over_holds_nothing(run: Runtime) -> None:
+def test_a_transaction_whose_lease_is_over_holds_nothing(run: Components) -> None:
     keep(run, NOTHING)
     txn = run.coordinator.new_txn("n", timeout_ms=1)
     writer = writer_name(txn, 0, "dead")
@@ -354,7 +354,7 @@ def test_a_transaction_whose_lease_is_over_holds_nothing(run: Runtime) -> None:
     assert gone(run) == at(0)
 
 
-def test_dropped_writers_go_with_their_entries_and_zombies_stay_invisible(run: Runtime) -> None:
+def test_dropped_writers_go_with_their_entries_and_zombies_stay_invisible(run: Components) -> None:
     segment = of(run).ref
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 3))
@@ -375,7 +375,7 @@ def test_dropped_writers_go_with_their_entries_and_zombies_stay_invisible(run: R
     assert values(run) == [b"seen"]
 
 
-def values(run: Runtime, number: int = 0) -> list[bytes]:
+def values(run: Components, number: int = 0) -> list[bytes]:
     """Read what is still there of a segment, as a new subscription does."""
     ref = of(run, number).ref
     start = run.log.trimmed_to(ref)
@@ -389,7 +389,7 @@ def values(run: Runtime, number: int = 0) -> list[bytes]:
 # -- which segments go ---------------------------------------------------------------------------
 
 
-def split_and_read(run: Runtime) -> Segment:
+def split_and_read(run: Components) -> Segment:
     """Write in a transaction, split, and let the subscription read the parent."""
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 3))
@@ -407,7 +407,7 @@ def tag_keys(redis_client: redis.Redis, segment: str) -> list[str]:
 
 
 def test_a_drained_segment_goes_with_all_of_its_metadata(
-    run: Runtime, redis_client: redis.Redis
+    run: Components, redis_client: redis.Redis
 ) -> None:
     parent = split_and_read(run)
     keep(run, NOTHING)
@@ -419,7 +419,7 @@ def test_a_drained_segment_goes_with_all_of_its_metadata(
     assert run.store.segments.gates([parent.ref.id])[0].contains_txn, "PIP-373 remembers it"
 
 
-def test_a_segment_is_kept_while_its_time_is_not_over(run: Runtime) -> None:
+def test_a_segment_is_kept_while_its_time_is_not_over(run: Components) -> None:
     parent = split_and_read(run)
     keep(run, Retention(time_ms=3_600_000))
     assert sweep(run).deleted == []
@@ -428,13 +428,13 @@ def test_a_segment_is_kept_while_its_time_is_not_over(run: Runtime) -> None:
     assert (verdict.delete, verdict.expired, verdict.retained_by) == (False, EARLIEST, ())
 
 
-def judge(run: Runtime) -> dict[str, Verdict]:
+def judge(run: Components) -> dict[str, Verdict]:
     retention = Retention.of(run.store.topics.read_properties(NAME))
     verdicts = run.retention().judge(run.topics.require(TOPIC), retention)
     return {verdict.segment.ref.id: verdict for verdict in verdicts}
 
 
-def test_a_segment_that_spark_may_read_once_more_stays(run: Runtime) -> None:
+def test_a_segment_that_spark_may_read_once_more_stays(run: Components) -> None:
     write(run, b"a", b"b")
     run.topics.changes.split(TOPIC, "0")
     keep(run, NOTHING)
@@ -446,7 +446,7 @@ def test_a_segment_that_spark_may_read_once_more_stays(run: Runtime) -> None:
     assert sweep(run).deleted == [of(run).ref.id]
 
 
-def test_a_segment_with_a_pin_stays(run: Runtime) -> None:
+def test_a_segment_with_a_pin_stays(run: Components) -> None:
     keep(run, NOTHING)
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 10))
@@ -457,7 +457,7 @@ def test_a_segment_with_a_pin_stays(run: Runtime) -> None:
     assert sweep(run).deleted == [of(run).ref.id]
 
 
-def test_a_segment_with_a_pin_is_not_retired(run: Runtime) -> None:
+def test_a_segment_with_a_pin_is_not_retired(run: Components) -> None:
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 1))
     task.writers.finish()
@@ -469,7 +469,7 @@ def test_a_segment_with_a_pin_is_not_retired(run: Runtime) -> None:
     assert (answer.code, answer.holder) == (Code.PENDING, task.txn)
 
 
-def test_a_segment_with_a_pending_acknowledgement_is_not_retired(run: Runtime) -> None:
+def test_a_segment_with_a_pending_acknowledgement_is_not_retired(run: Components) -> None:
     end = write(run, b"a")
     run.topics.changes.split(TOPIC, "0")
     read_through(run, end)
@@ -479,7 +479,7 @@ def test_a_segment_with_a_pending_acknowledgement_is_not_retired(run: Runtime) -
     assert (answer.code, answer.holder) == (Code.PENDING, txn)
 
 
-def test_a_subscription_that_has_not_come_to_the_children_is_known_there(run: Runtime) -> None:
+def test_a_subscription_that_has_not_come_to_the_children_is_known_there(run: Components) -> None:
     split_and_read(run)
     write(run, b"later", number=1)
     keep(run, NOTHING)
@@ -496,7 +496,7 @@ def test_a_subscription_that_has_not_come_to_the_children_is_known_there(run: Ru
     acknowledge(run, EARLIEST, at(0), number=1)
 
 
-def test_of_merged_parents_none_goes_before_all_were_read(run: Runtime) -> None:
+def test_of_merged_parents_none_goes_before_all_were_read(run: Components) -> None:
     run.topics.changes.split(TOPIC, "0")
     for number in (1, 2):
         write(run, b"a", number=number)
@@ -513,7 +513,7 @@ def test_of_merged_parents_none_goes_before_all_were_read(run: Runtime) -> None:
     assert run.store.subscriptions.names(of(run, 3).ref.id) == [SUB]
 
 
-def test_segments_go_from_the_roots_on(run: Runtime) -> None:
+def test_segments_go_from_the_roots_on(run: Components) -> None:
     write(run, b"a")
     run.topics.changes.split(TOPIC, "0")
     run.topics.changes.seal(TOPIC, "1")
@@ -578,7 +578,7 @@ def test_a_subscription_needs_what_it_has_not_left_behind(
 # -- readers -------------------------------------------------------------------------------------
 
 
-def test_a_reader_that_had_read_it_forgets_it_and_one_that_had_not_is_told(run: Runtime) -> None:
+def test_a_reader_that_had_read_it_forgets_it_and_one_that_had_not_is_told(run: Components) -> None:
     parent = split_and_read(run)
     end = parent.sealed_at
     assert end is not None
@@ -596,7 +596,7 @@ def test_a_reader_that_had_read_it_forgets_it_and_one_that_had_not_is_told(run: 
 
 
 def test_a_writer_that_has_slept_through_it_goes_to_the_children(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(run, b"a")
     txn = run.coordinator.new_txn("late", timeout_ms=60_000)
@@ -631,7 +631,7 @@ def test_a_writer_that_has_slept_through_it_goes_to_the_children(
 
 
 def test_nothing_that_comes_late_brings_anything_back(
-    run: Runtime, redis_client: redis.Redis
+    run: Components, redis_client: redis.Redis
 ) -> None:
     parent = split_and_read(run)
     id_ = parent.ref.id
@@ -667,7 +667,7 @@ def test_nothing_that_comes_late_brings_anything_back(
 
 @pytest.mark.parametrize("reads_it", [False, True])
 def test_a_subscription_that_comes_at_the_last_moment_is_seen(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, reads_it: bool
+    run: Components, monkeypatch: pytest.MonkeyPatch, reads_it: bool
 ) -> None:
     end = write(run, b"a")
     run.topics.changes.split(TOPIC, "0")
@@ -735,7 +735,7 @@ class Dying:
         return call
 
 
-def sweep_of(run: Runtime, nth: int, *, after: bool) -> bool:
+def sweep_of(run: Components, nth: int, *, after: bool) -> bool:
     """Sweep as a process that dies at its n-th change; tell whether it came so far."""
     plan = [nth]
     sweeper = RetentionSweep(
@@ -754,7 +754,7 @@ def sweep_of(run: Runtime, nth: int, *, after: bool) -> bool:
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_deletion_that_died_at_any_step_is_finished_by_the_next_sweep(
-    run: Runtime, redis_client: redis.Redis, after: bool
+    run: Components, redis_client: redis.Redis, after: bool
 ) -> None:
     topics = 0
     for nth in range(1, 30):
@@ -782,7 +782,7 @@ def test_a_deletion_that_died_at_any_step_is_finished_by_the_next_sweep(
     assert topics >= 8, "two cursors, four changes of the topology, retire, log, purge"
 
 
-def test_the_metadata_goes_after_the_log(run: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metadata_goes_after_the_log(run: Components, monkeypatch: pytest.MonkeyPatch) -> None:
     split_and_read(run)
     keep(run, NOTHING)
     order: list[str] = []
@@ -804,13 +804,13 @@ def test_the_metadata_goes_after_the_log(run: Runtime, monkeypatch: pytest.Monke
     assert order == ["retire", "delete", "purge"]
 
 
-def test_a_segment_that_was_not_retired_is_not_purged(run: Runtime) -> None:
+def test_a_segment_that_was_not_retired_is_not_purged(run: Components) -> None:
     split_and_read(run)
     assert run.store.segments.purge(of(run).ref.id).code is Code.OPEN
     assert run.store.subscriptions.names(of(run).ref.id) == [SUB]
 
 
-def test_one_process_at_a_time_looks_after_a_topic(run: Runtime) -> None:
+def test_one_process_at_a_time_looks_after_a_topic(run: Components) -> None:
     write(run, b"a")
     keep(run, NOTHING)
     assert run.store.topics.lease(NAME, "somebody else", 60_000).code is Code.OK
@@ -819,7 +819,7 @@ def test_one_process_at_a_time_looks_after_a_topic(run: Runtime) -> None:
     assert sweep(run).trimmed == [of(run).ref.id]
 
 
-def test_a_topic_that_cannot_be_dealt_with_holds_no_other_up(run: Runtime) -> None:
+def test_a_topic_that_cannot_be_dealt_with_holds_no_other_up(run: Components) -> None:
     run.topics.create(TopicName.parse("broken"), 1)
     broken = run.topics.require(TopicName.parse("broken"))
     run.store.topics.change_property(str(broken.topic), "__retention", NOTHING.serialize())

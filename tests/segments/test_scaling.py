@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import Appended
@@ -212,8 +212,8 @@ TOPIC = TopicName.parse("growing")
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Runtime:
-    found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Components:
+    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     found.topics.create(TOPIC, 2)
     policy = ScalingPolicy(enabled=True, rows_per_s=100, min_segments=1)
     found.store.topics.change_property(str(TOPIC), "__scaling", policy.serialize())
@@ -227,13 +227,13 @@ def _add(clock: list[int], seconds: int) -> None:
     clock[0] += seconds * 1000
 
 
-def after(run: Runtime, seconds: int, *, dry_run: bool = False) -> Scaled:
+def after(run: Components, seconds: int, *, dry_run: bool = False) -> Scaled:
     run.store.pass_time(seconds)  # type: ignore[attr-defined]
     [scaled] = run.scaler().sweep(dry_run=dry_run)
     return scaled
 
 
-def write(run: Runtime, keys: Sequence[bytes], number: int) -> None:
+def write(run: Components, keys: Sequence[bytes], number: int) -> None:
     ref = run.topics.require(TOPIC).segment(str(number)).ref
     writer = run.log.writer(ref, "w")
     columns = [pa.array([b"v"] * len(keys)), pa.array(keys, pa.binary())]
@@ -242,12 +242,12 @@ def write(run: Runtime, keys: Sequence[bytes], number: int) -> None:
     writer.close()
 
 
-def shape(run: Runtime) -> list[str]:
+def shape(run: Components) -> list[str]:
     return [s.descriptor for s in run.topics.require(TOPIC).active]
 
 
 def test_a_hot_segment_is_split_where_its_load_is_halved_and_cold_ones_are_merged(
-    run: Runtime,
+    run: Components,
 ) -> None:
     after(run, 0)
     before = shape(run)
@@ -269,7 +269,7 @@ def test_a_hot_segment_is_split_where_its_load_is_halved_and_cold_ones_are_merge
     )
 
 
-def test_a_segment_with_a_single_key_is_not_split(run: Runtime) -> None:
+def test_a_segment_with_a_single_key_is_not_split(run: Components) -> None:
     after(run, 0)
     write(run, [b"the only one"] * 10_000, 0)
     decision = after(run, 61).decision
@@ -279,14 +279,14 @@ def test_a_segment_with_a_single_key_is_not_split(run: Runtime) -> None:
     assert after(run, 60).decision.segments == (), "the last keys are looked at"
 
 
-def test_rows_without_keys_are_shared_out_by_a_split_in_the_middle(run: Runtime) -> None:
+def test_rows_without_keys_are_shared_out_by_a_split_in_the_middle(run: Components) -> None:
     after(run, 0)
     write(run, [None] * 10_000, 0)  # type: ignore[list-item]
     assert after(run, 61).decision.what == "split"
     assert shape(run)[:2] == ["0000-3fff-2", "4000-7fff-3"]
 
 
-def test_one_topic_that_cannot_be_scaled_holds_no_other_up(run: Runtime) -> None:
+def test_one_topic_that_cannot_be_scaled_holds_no_other_up(run: Components) -> None:
     broken = TopicName.parse("a-broken-one")
     topology = run.topics.create(broken, 1)
     policy = ScalingPolicy(enabled=True).serialize()

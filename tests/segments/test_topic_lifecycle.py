@@ -8,7 +8,7 @@ import pytest
 import redis
 
 import pulsar_txn_spark
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
     PulsarTxnError,
@@ -38,13 +38,13 @@ LATE = CursorStart(EARLIEST)
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
-    found = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     found.topics.changes.patience_s = 0.0
     return found
 
 
-def write(run: Runtime, *values: int) -> Task:
+def write(run: Components, *values: int) -> Task:
     """Write rows in a transaction that stays open."""
     task = Task(run, f"nonce-{values[0]}")
     task.writers.append(TOPIC, record_batch([(f"key-{n}", n) for n in values]))
@@ -52,19 +52,19 @@ def write(run: Runtime, *values: int) -> Task:
     return task
 
 
-def commit(run: Runtime, *values: int) -> None:
+def commit(run: Components, *values: int) -> None:
     task = write(run, *values)
     task.commit(task.writers.finish())
 
 
-def visible(run: Runtime) -> list[int]:
+def visible(run: Components) -> list[int]:
     """Return what a new reader finds in the topic that is there now."""
     reader = Reader(run, TOPIC)
     reader.read_all()
     return sorted(value for values in reader.found.values() for value in values)
 
 
-def matching(run: Runtime, redis_path: str) -> list[str]:
+def matching(run: Components, redis_path: str) -> list[str]:
     """Return the topics of a query by a pattern; it has to load."""
     check_source({"store.path": redis_path, "topicsPattern": ".*short-lived.*"})
     return pulsar_txn_spark.Admin({"store.path": redis_path}).list_topics()
@@ -114,7 +114,7 @@ class Mortal:
         return call
 
 
-def mortal(run: Runtime, nth: int, *, after: bool) -> Topics:
+def mortal(run: Components, nth: int, *, after: bool) -> Topics:
     """Return the topics as a process sees them that dies at its n-th change."""
 
     def end(txn: TxnId, cause: str) -> None:
@@ -143,7 +143,7 @@ def once(monkeypatch: pytest.MonkeyPatch, holder: object, name: str, first: Any)
 
 @pytest.mark.parametrize("exist_ok", [False, True])
 def test_a_half_deleted_topic_never_comes_back_under_its_old_segment_ids(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, exist_ok: bool
+    run: Components, monkeypatch: pytest.MonkeyPatch, exist_ok: bool
 ) -> None:
     before = run.topics.create(TOPIC, 2)
     commit(run, 1, 2, 3, 4)
@@ -173,7 +173,7 @@ def test_a_half_deleted_topic_never_comes_back_under_its_old_segment_ids(
 
 
 def test_a_topic_is_out_of_use_before_anything_of_it_goes(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, redis_path: str
+    run: Components, monkeypatch: pytest.MonkeyPatch, redis_path: str
 ) -> None:
     topology = run.topics.create(TOPIC, 1)
     commit(run, 1)
@@ -212,7 +212,7 @@ def test_a_topic_is_out_of_use_before_anything_of_it_goes(
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("by", ["delete", "create", "sweep"])
 def test_a_deletion_that_died_at_any_step_is_finished_by_whoever_comes_by(
-    run: Runtime, redis_client: redis.Redis, redis_path: str, after: bool, by: str
+    run: Components, redis_client: redis.Redis, redis_path: str, after: bool, by: str
 ) -> None:
     passages = 0
     for nth in range(1, 30):
@@ -252,7 +252,7 @@ def test_a_deletion_that_died_at_any_step_is_finished_by_whoever_comes_by(
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("then", ["as before", "other layout", "delete"])
 def test_a_creation_that_died_at_any_step_blocks_nothing(
-    run: Runtime, redis_client: redis.Redis, redis_path: str, after: bool, then: str
+    run: Components, redis_client: redis.Redis, redis_path: str, after: bool, then: str
 ) -> None:
     passages = 0
     for nth in range(1, 30):
@@ -287,7 +287,7 @@ def test_a_creation_that_died_at_any_step_blocks_nothing(
 
 
 def test_of_two_that_create_a_topic_at_once_one_has_created_it(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results: list[Topology] = []
     once(monkeypatch, run.log, "create", lambda: results.append(run.topics.create(TOPIC, 2)))
@@ -299,7 +299,7 @@ def test_of_two_that_create_a_topic_at_once_one_has_created_it(
 
 
 def test_a_creation_whose_topic_is_deleted_meanwhile_leaves_nothing(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis
+    run: Components, monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis
 ) -> None:
     once(monkeypatch, run.log, "create", lambda: run.topics.delete(TOPIC))
     with pytest.raises(TopologyConflictError, match="deleted by somebody else"):
@@ -310,7 +310,7 @@ def test_a_creation_whose_topic_is_deleted_meanwhile_leaves_nothing(
 
 
 def test_a_failed_creation_leaves_nothing_that_blocks_the_next_one(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, redis_path: str
+    run: Components, monkeypatch: pytest.MonkeyPatch, redis_path: str
 ) -> None:
     away = SegmentLogUnavailableError("the admin API does not answer")
 
@@ -337,7 +337,7 @@ def test_a_failed_creation_leaves_nothing_that_blocks_the_next_one(
 
 
 def test_a_deletion_beside_a_creation_leaves_no_ghost_in_the_catalogue(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, redis_path: str
+    run: Components, monkeypatch: pytest.MonkeyPatch, redis_path: str
 ) -> None:
     run.topics.create(TOPIC, 1)
 
@@ -353,7 +353,7 @@ def test_a_deletion_beside_a_creation_leaves_no_ghost_in_the_catalogue(
 
 @pytest.mark.parametrize("call", ["meta.topic_stamp", "meta.remove_topic", "topics.delete"])
 def test_a_slow_deletion_leaves_the_topic_listed_that_was_created_meanwhile(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, redis_path: str, call: str
+    run: Components, monkeypatch: pytest.MonkeyPatch, redis_path: str, call: str
 ) -> None:
     run.topics.create(TOPIC, 1)
 
@@ -369,7 +369,7 @@ def test_a_slow_deletion_leaves_the_topic_listed_that_was_created_meanwhile(
 
 
 def test_a_name_that_is_listed_without_a_topic_disturbs_nobody_and_goes(
-    run: Runtime, redis_path: str
+    run: Components, redis_path: str
 ) -> None:
     run.store.meta.add_topic(NAME)  # a request of a creator that was held up in the network
     check_source({"store.path": redis_path, "topicsPattern": ".*short-lived.*"})
@@ -386,7 +386,7 @@ def test_a_name_that_is_listed_without_a_topic_disturbs_nobody_and_goes(
 
 
 def test_a_name_is_not_cleaned_away_from_a_topic_that_is_created_at_that_moment(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.store.meta.add_topic(NAME)
     once(monkeypatch, run.store.meta, "remove_topic", lambda: run.topics.create(TOPIC, 1))
@@ -397,7 +397,7 @@ def test_a_name_is_not_cleaned_away_from_a_topic_that_is_created_at_that_moment(
 # -- what was planned on one life (finding 2) ------------------------------------------------------
 
 
-def replace_topic(run: Runtime, segments: int = 1) -> Topology:
+def replace_topic(run: Components, segments: int = 1) -> Topology:
     """Delete the topic and create it again, as somebody else does in between; write a row."""
     run.topics.delete(TOPIC)
     created = run.topics.create(TOPIC, segments)
@@ -407,7 +407,7 @@ def replace_topic(run: Runtime, segments: int = 1) -> Topology:
 
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_change_planned_on_a_deleted_topic_does_not_touch_the_next_one(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, nth: int
+    run: Components, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
     run.topics.create(TOPIC, 1)
     commit(run, 1)
@@ -429,7 +429,7 @@ def test_a_change_planned_on_a_deleted_topic_does_not_touch_the_next_one(
 
 
 def test_a_slow_deletion_does_not_delete_the_topic_that_was_created_meanwhile(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.topics.create(TOPIC, 1)
     once(monkeypatch, run.store.topics, "delete", lambda: replace_topic(run))
@@ -437,7 +437,7 @@ def test_a_slow_deletion_does_not_delete_the_topic_that_was_created_meanwhile(
     assert visible(run) == [1000]
 
 
-def test_the_version_of_a_topology_never_comes_twice(run: Runtime) -> None:
+def test_the_version_of_a_topology_never_comes_twice(run: Components) -> None:
     seen: set[int] = set()
     for _ in range(3):
         created = run.topics.require(run.topics.create(TOPIC, 1).topic)
@@ -448,7 +448,7 @@ def test_the_version_of_a_topology_never_comes_twice(run: Runtime) -> None:
 
 
 def test_a_slow_change_makes_no_log_of_a_topic_that_was_deleted(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis
+    run: Components, monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis
 ) -> None:
     topology = run.topics.create(TOPIC, 1)
     planned = topology.with_planned(topology.active, [0x8000], "slow")
@@ -459,7 +459,7 @@ def test_a_slow_change_makes_no_log_of_a_topic_that_was_deleted(
     assert not [key for key in keys(redis_client, "{seg:*") if ":log" in key]
 
 
-def test_a_log_is_never_made_anew_under_a_used_id(run: Runtime) -> None:
+def test_a_log_is_never_made_anew_under_a_used_id(run: Components) -> None:
     [segment] = run.topics.create(TOPIC, 1).segments
     run.topics.delete(TOPIC)
     with pytest.raises(SegmentNotFoundError, match="not made anew"):
@@ -467,7 +467,7 @@ def test_a_log_is_never_made_anew_under_a_used_id(run: Runtime) -> None:
 
 
 def test_a_slow_adoption_gives_back_what_it_took_for_a_deleted_topic(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     laid = Topology.plan_adoption(TOPIC, ["persistent://public/default/old"], 1, "embedded")
     run.log.create(laid.segments[0].ref)
@@ -488,7 +488,7 @@ def test_a_slow_adoption_gives_back_what_it_took_for_a_deleted_topic(
 
 
 def test_a_property_that_was_meant_for_a_deleted_topic_is_not_set_on_the_next_one(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch, redis_path: str
+    run: Components, monkeypatch: pytest.MonkeyPatch, redis_path: str
 ) -> None:
     run.topics.create(TOPIC, 1)
     once(monkeypatch, run.store.topics, "change_property", lambda: replace_topic(run))
@@ -498,7 +498,7 @@ def test_a_property_that_was_meant_for_a_deleted_topic_is_not_set_on_the_next_on
 
 
 def test_the_retention_of_a_deleted_topic_does_not_trim_the_next_one(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.topics.create(TOPIC, 1)
     commit(run, 1)
@@ -528,7 +528,7 @@ def test_the_retention_of_a_deleted_topic_does_not_trim_the_next_one(
 
 
 def test_a_scaling_decision_on_a_deleted_topic_does_not_split_the_next_one(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.topics.create(TOPIC, 1)
     run.store.topics.change_property(NAME, "__scaling", ScalingPolicy().serialize())
@@ -537,14 +537,14 @@ def test_a_scaling_decision_on_a_deleted_topic_does_not_split_the_next_one(
     run.topics.delete(TOPIC)
     run.topics.create(TOPIC, 1)
     with pytest.raises(PulsarTxnError, match="has no segment"):
-        scaler._carry_out(topology, Decision(("0000-ffff-0",), "hot"))
+        scaler._apply(topology, Decision(("0000-ffff-0",), "hot"))
     assert len(run.topics.require(TOPIC).segments) == 1
 
 
 # -- transactions (finding 5) ----------------------------------------------------------------------
 
 
-def test_a_transaction_does_not_go_on_in_another_topic_of_the_same_name(run: Runtime) -> None:
+def test_a_transaction_does_not_go_on_in_another_topic_of_the_same_name(run: Components) -> None:
     run.topics.create(TOPIC, 1)
     task = Task(run, "torn")
     task.writers.append(TOPIC, record_batch([("a", 1), ("b", 2)]))
@@ -565,7 +565,7 @@ def test_a_transaction_does_not_go_on_in_another_topic_of_the_same_name(run: Run
 
 
 def test_rows_without_a_transaction_do_not_go_on_in_another_topic_of_the_same_name(
-    run: Runtime,
+    run: Components,
 ) -> None:
     run.topics.create(TOPIC, 1)
     writers = TopicWriters(run, lambda turn: f"ptxs-0-abcr{turn}", None, 0)
@@ -583,7 +583,9 @@ def test_rows_without_a_transaction_do_not_go_on_in_another_topic_of_the_same_na
     assert visible(run) == []
 
 
-def test_a_commit_does_not_succeed_once_a_topic_that_it_wrote_to_is_deleted(run: Runtime) -> None:
+def test_a_commit_does_not_succeed_once_a_topic_that_it_wrote_to_is_deleted(
+    run: Components,
+) -> None:
     other = TopicName.parse("topic://public/default/other")
     for topic in (TOPIC, other):
         run.topics.create(topic, 1)
@@ -600,7 +602,7 @@ def test_a_commit_does_not_succeed_once_a_topic_that_it_wrote_to_is_deleted(run:
 
 
 def test_what_was_committed_before_its_topic_was_deleted_stays_committed_elsewhere(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = TopicName.parse("topic://public/default/other")
     for topic in (TOPIC, other):
@@ -619,7 +621,7 @@ def test_what_was_committed_before_its_topic_was_deleted_stays_committed_elsewhe
 
 
 def test_whoever_reads_a_topic_that_is_being_deleted_meets_no_pin_without_a_header(
-    run: Runtime, monkeypatch: pytest.MonkeyPatch
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [segment] = run.topics.create(TOPIC, 1).segments
     write(run, 1)
@@ -660,7 +662,7 @@ def test_whoever_reads_a_topic_that_is_being_deleted_meets_no_pin_without_a_head
 
 
 @pytest.fixture
-def used(run: Runtime) -> Runtime:
+def used(run: Components) -> Components:
     """Have a topic with everything that a topic can have."""
     run.topics.create(TOPIC, 2)
     run.store.topics.change_property(NAME, "__retention", Retention(time_ms=1).serialize())
@@ -676,7 +678,7 @@ def used(run: Runtime) -> Runtime:
 
 
 def test_a_deleted_topic_leaves_one_small_record_for_each_segment(
-    used: Runtime, redis_client: redis.Redis
+    used: Components, redis_client: redis.Redis
 ) -> None:
     segments = [s.ref.id for s in used.topics.require(TOPIC).segments]
     used.topics.delete(TOPIC)
@@ -692,7 +694,7 @@ def test_a_deleted_topic_leaves_one_small_record_for_each_segment(
 
 
 def test_nothing_that_comes_late_brings_anything_of_a_deleted_topic_back(
-    used: Runtime, redis_client: redis.Redis
+    used: Components, redis_client: redis.Redis
 ) -> None:
     [*segments] = [s.ref.id for s in used.topics.require(TOPIC).segments]
     used.topics.delete(TOPIC)
@@ -717,7 +719,7 @@ def test_nothing_that_comes_late_brings_anything_of_a_deleted_topic_back(
     assert keys(redis_client, "{seg:*") == before
 
 
-def test_the_headers_of_a_deleted_topics_transactions_are_collected(used: Runtime) -> None:
+def test_the_headers_of_a_deleted_topics_transactions_are_collected(used: Components) -> None:
     used.topics.delete(TOPIC)
     for _ in range(3):
         assert used.sweeper(0).sweep().stuck == ()

@@ -161,7 +161,7 @@ def test_a_heartbeat_gives_an_expired_but_undecided_transaction_its_lease_back(
     assert world.header(txn).expired
     world.coordinator.heartbeat(txn.id, txn.nonce, 60_000)
     assert not world.header(txn).expired
-    assert world.coordinator.help([txn.id], set()) is False
+    assert world.coordinator.complete_on_behalf([txn.id], set()) is False
     assert world.state(txn) is OPEN
 
 

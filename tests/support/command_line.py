@@ -9,7 +9,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.store.records import TxnId
 
 
@@ -23,7 +23,7 @@ def listed(option: str) -> set[str]:
     return {row["topic"] for row in call("topic", "list", "-o", option)}
 
 
-def open_txn(run: Runtime) -> TxnId:
+def open_txn(run: Components) -> TxnId:
     return run.coordinator.new_txn(secrets.token_hex(4), timeout_ms=60_000, sink="a-sink")
 
 

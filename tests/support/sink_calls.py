@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_txn_spark.engine import components as runtime_module
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -30,7 +30,9 @@ class Spark:
 
     def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.options = {"store.path": path, "topic": str(TOPIC)}
-        self.run: Runtime = runtime_module.runtime(Options({"store.path": path}, Use.CONNECT))
+        self.run: Components = runtime_module.open_components(
+            Options({"store.path": path}, Use.CONNECT)
+        )
         self.run.topics.create(TOPIC, 2)
         self.batch, self.execution, self.partition = 0, 0, 0
         monkeypatch.setattr(TaskFacts, "of_task", self._facts)

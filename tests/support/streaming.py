@@ -14,7 +14,7 @@ from unittest import mock
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.source import task as task_module
 from pulsar_txn_spark.spark.source.idle import IdleWatch
@@ -48,7 +48,7 @@ class StreamingQuery:
         Of the source; with an underscore at the end where Python needs it.
     """
 
-    def __init__(self, run: Runtime, path: str, name: str, /, **options: str) -> None:
+    def __init__(self, run: Components, path: str, name: str, /, **options: str) -> None:
         self.run, self.id = run, name
         self.options = {"store.path": path, **options}
         self.offsets: list[dict[str, Any]] = []  # Spark's offset log: the end of each batch

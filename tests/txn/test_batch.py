@@ -779,18 +779,18 @@ def test_a_commit_whose_outcome_is_unknown_is_found_out_by_the_next_attempt(
 
 
 def test_only_the_current_run_of_a_slot_can_be_staged(world: World) -> None:
-    assert world.store.stages.declare_run(0, "n", "slot", 1).code is Code.OK
+    assert world.store.stages.declare_attempt(0, "n", "slot", 1).code is Code.OK
     assert world.store.stages.stage(0, "n", "slot", 1, b"first").code is Code.OK
-    assert world.store.stages.declare_run(0, "n", "slot", 2).code is Code.OK
+    assert world.store.stages.declare_attempt(0, "n", "slot", 2).code is Code.OK
     stale = world.store.stages.stage(0, "n", "slot", 1, b"late")
-    assert (stale.code, stale.run) == (Code.STALE, 2)
+    assert (stale.code, stale.attempt_number) == (Code.STALE, 2)
     assert world.store.stages.stage(0, "n", "slot", 2, b"second").code is Code.OK
     assert world.store.stages.read(0, "n") == {
         "slot": b"2",
         "slot/1": b"first",
         "slot/2": b"second",
     }
-    assert world.store.stages.declare_run(0, "n", "slot", 1).code is Code.STALE
+    assert world.store.stages.declare_attempt(0, "n", "slot", 1).code is Code.STALE
 
 
 def test_a_slot_that_was_never_declared_takes_nothing(world: World) -> None:
@@ -801,7 +801,7 @@ def test_a_slot_that_was_never_declared_takes_nothing(world: World) -> None:
 def test_what_was_staged_goes_with_the_transaction(world: World) -> None:
     attempt = world.batches.begin(KEY, "n1")
     tc = attempt.txn.tc
-    world.store.stages.declare_run(tc, "n1", "slot", 1)
+    world.store.stages.declare_attempt(tc, "n1", "slot", 1)
     world.coordinator.append_ops(attempt.txn, "n1", {"op": b"record"})
     assert world.store.op_log.forget(attempt.txn, "n1").code is Code.OPEN
     world.batches.commit(attempt, [[empty(attempt)]], "run", acknowledge=True)

@@ -10,7 +10,7 @@ import redis
 
 import pulsar_txn_spark
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import (
     NotAllowedError,
     SegmentLogError,
@@ -34,8 +34,8 @@ def options(redis_path: str, redis_client: redis.Redis) -> dict[str, str]:
 
 
 @pytest.fixture
-def run(options: dict[str, str]) -> Runtime:
-    return runtime(Options(options, Use.CONNECT))
+def run(options: dict[str, str]) -> Components:
+    return open_components(Options(options, Use.CONNECT))
 
 
 def contains(world: World, segment: str) -> bool:
@@ -78,7 +78,7 @@ def test_a_reader_of_a_segment_without_the_mark_fetches_no_transaction_state(wor
 
 
 def test_users_read_the_property_and_may_not_change_it(
-    options: dict[str, str], run: Runtime
+    options: dict[str, str], run: Components
 ) -> None:
     admin = pulsar_txn_spark.Admin(options)
     topology = admin.create_topic(TOPIC, segments=2)
@@ -96,7 +96,7 @@ def test_users_read_the_property_and_may_not_change_it(
 
 
 def test_users_have_properties_of_their_own_which_go_with_the_topic(
-    options: dict[str, str], run: Runtime
+    options: dict[str, str], run: Components
 ) -> None:
     admin = pulsar_txn_spark.Admin(options)
     with pytest.raises(TopicNotFoundError):

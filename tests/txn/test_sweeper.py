@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 import pulsar_txn_spark
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import StoreCorruptError, StoreError, TransactionNotFoundError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -507,7 +507,7 @@ def test_a_hundred_thousand_finished_transactions_cost_what_ten_open_ones_cost(
     monkeypatch.setattr(sweeper_module, "_PAGE", 50)
     name, store = "topic://public/default/read", {"store.path": world.path}
     pulsar_txn_spark.Admin(store).create_topic(name, segments=1)
-    topic = runtime(Options(store, Use.CONNECT)).topics.require(TopicName.parse(name))
+    topic = open_components(Options(store, Use.CONNECT)).topics.require(TopicName.parse(name))
     segment = topic.active[0].ref.id
     for tc in range(4):
         world.client.set(f"{{tc{tc}}}:txn-counter", MANY)

@@ -364,7 +364,7 @@ def test_an_owner_that_comes_back_while_a_helper_aborts_keeps_its_transaction(
         return header
 
     monkeypatch.setattr(world.store.transactions, "read", read_then_beat)
-    assert world.coordinator.help([txn.id], set()) is False
+    assert world.coordinator.complete_on_behalf([txn.id], set()) is False
     monkeypatch.undo()
     assert world.state(txn) is TxnState.OPEN
 

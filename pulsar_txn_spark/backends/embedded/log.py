@@ -440,18 +440,18 @@ class EmbeddedSegmentLog:
         self, segment: SegmentRef, start: int, end: int, visible: Visible
     ) -> Iterator[tuple[_Entry, bytes]]:
         """Yield the visible entries of ``(start, end]``, after checking that all of it is there."""
-        run: list[_Entry] = []  # visible neighbours, fetched in one round trip
+        neighbours: list[_Entry] = []  # visible neighbours, fetched in one round trip
         size = 0
         for entry in self._entries(segment, start, end):
             seen = visible(entry.writer, _position(entry.number))
-            if run and (not seen or size + entry.bytes > _FETCH_BYTES):
-                yield from self._fetch(segment, run)
-                run, size = [], 0
+            if neighbours and (not seen or size + entry.bytes > _FETCH_BYTES):
+                yield from self._fetch(segment, neighbours)
+                neighbours, size = [], 0
             if seen:
-                run.append(entry)
+                neighbours.append(entry)
                 size += entry.bytes
-        if run:
-            yield from self._fetch(segment, run)
+        if neighbours:
+            yield from self._fetch(segment, neighbours)
 
     def _entries(self, segment: SegmentRef, start: int, end: int) -> Iterator[_Entry]:
         """Yield the index records of ``(start, end]``, none of which may be missing."""
@@ -479,18 +479,20 @@ class EmbeddedSegmentLog:
                 yield entry
                 expected += 1
 
-    def _fetch(self, segment: SegmentRef, run: Sequence[_Entry]) -> Iterator[tuple[_Entry, bytes]]:
-        first, last = run[0].number, run[-1].number
+    def _fetch(
+        self, segment: SegmentRef, neighbours: Sequence[_Entry]
+    ) -> Iterator[tuple[_Entry, bytes]]:
+        first, last = neighbours[0].number, neighbours[-1].number
         with _server_errors(segment, "read"):
             payloads: Any = self._client.xrange(
                 _log_key(segment), f"{LEDGER}-{first}", f"{LEDGER}-{last}"
             )
-        for entry, (stream_id, fields) in zip(run, payloads, strict=False):
+        for entry, (stream_id, fields) in zip(neighbours, payloads, strict=False):
             if stream_id != b"%d-%d" % (LEDGER, entry.number):
                 break
             yield entry, fields[b"p"]
         else:
-            if len(payloads) == len(run):
+            if len(payloads) == len(neighbours):
                 return
         # Read after the miss: trimming removes and notes in one step.
         trimmed = _number(self.trimmed_to(segment))

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.lease import Lease, Leases
 from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionConflictError
@@ -59,7 +59,7 @@ def transaction_options(options: Mapping[str, str]) -> Options:
     if parsed.get("metrics.port") is not None:
         from pulsar_txn_spark.prometheus import serve_if_asked
 
-        serve_if_asked(parsed, runtime(parsed))
+        serve_if_asked(parsed, open_components(parsed))
     return parsed.without_endpoint()
 
 
@@ -91,10 +91,10 @@ class BatchTransaction:
     ) -> None:
         parsed = options if isinstance(options, Options) else transaction_options(options)
         self._options = parsed
-        self._run: Runtime = runtime(parsed)
+        self._components: Components = open_components(parsed)
         self._batch_id = batch_id
         self._nonce = new_nonce()
-        self._shard = self._run.coordinator.shard(self._nonce)
+        self._shard = self._components.coordinator.shard(self._nonce)
         self._sink_id: str | None = parsed.get("sinkId")
         self._name = name
         self._df = session_of
@@ -114,7 +114,12 @@ class BatchTransaction:
         self._lease = Lease(
             self._timeout_ms,
             partial(
-                _heartbeat, self._run, self._shard, self._nonce, self._timeout_ms, self._declared
+                _heartbeat,
+                self._components,
+                self._shard,
+                self._nonce,
+                self._timeout_ms,
+                self._declared,
             ),
         )
 
@@ -173,7 +178,7 @@ class BatchTransaction:
             number = self._declared.get(name, 0) + 1
             self._declared[name] = number
             self._succeeded.pop(name, None)
-        self._run.store.stages.declare_run(self._shard, self._nonce, name, number)
+        self._components.store.stages.declare_attempt(self._shard, self._nonce, name, number)
         return name, number
 
     # -- ending ------------------------------------------------------------------------------
@@ -202,7 +207,7 @@ class BatchTransaction:
         if not self._declared or self._has_committed_staged:
             return
         try:
-            self._run.store.stages.touch(self._shard, self._nonce, ended=True)
+            self._components.store.stages.touch(self._shard, self._nonce, ended=True)
         except PulsarTxnError as error:
             _LOG.warning("what a scope has staged stays until a sweep finds it: %s", error)
 
@@ -223,7 +228,7 @@ class BatchTransaction:
                 "succeed, and its error was swallowed. Nothing became visible; let the error "
                 "through, or run the same slot again"
             )
-        writes = staged_writes(self._run, self._shard, self._nonce, self._succeeded)
+        writes = staged_writes(self._components, self._shard, self._nonce, self._succeeded)
         first = writes[0]
         attempt = Attempt(
             self._key(first.query), self._nonce, TxnId.parse(first.txn_id), first.replay
@@ -244,7 +249,7 @@ class BatchTransaction:
     def _finish(self, attempt: Attempt, slots: list[list[TaskWrite]], execution_id: str) -> None:
         rule = evidence_rule(self._options, self._checkpoint, attempt.key.query)
         self._transactions().commit(attempt, slots, execution_id, acknowledge=True, rule=rule)
-        self._run.sweeps.trigger()
+        self._components.sweeps.trigger()
         # The last step is Spark's: its commit log. A crash from here on leads to a replay.
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
 
@@ -252,13 +257,15 @@ class BatchTransaction:
         return BatchKey(self._sink_id or f"{query_id}/{self._name}", query_id, self._batch_id)
 
     def _transactions(self) -> BatchTransactions:
-        return BatchTransactions(self._run.coordinator, self._timeout_ms)
+        return BatchTransactions(self._components.coordinator, self._timeout_ms)
 
     def _abort(self, cause: str) -> None:
         try:
-            txn = self._run.store.transactions.of_nonce(self._shard, self._nonce)
+            txn = self._components.store.transactions.of_nonce(self._shard, self._nonce)
             if txn is not None:
-                self._run.coordinator.abort(txn, EndedBy.OWNER, nonce=self._nonce, cause=cause)
+                self._components.coordinator.abort(
+                    txn, EndedBy.OWNER, nonce=self._nonce, cause=cause
+                )
         except PulsarTxnError as error:
             # The user's own error is what matters; the next attempt or the lease ends this one.
             _LOG.warning(
@@ -267,14 +274,14 @@ class BatchTransaction:
 
 
 def _heartbeat(
-    run: Runtime, shard: int, nonce: str, timeout_ms: int, declared: Collection[str]
+    components: Components, shard: int, nonce: str, timeout_ms: int, declared: Collection[str]
 ) -> None:
     """Extend the lease, between writes too: only this process knows that it is alive.
 
     Before a task has begun the transaction, there is only what was staged, if anything.
     """
-    txn = run.store.transactions.of_nonce(shard, nonce)
+    txn = components.store.transactions.of_nonce(shard, nonce)
     if txn is not None:
-        run.coordinator.heartbeat(txn, nonce, timeout_ms)
+        components.coordinator.heartbeat(txn, nonce, timeout_ms)
     elif declared:
-        run.store.stages.touch(shard, nonce)
+        components.store.stages.touch(shard, nonce)

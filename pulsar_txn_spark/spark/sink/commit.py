@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import PulsarTxnError, TransactionConflictError
 from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint, evidence_rule
 from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob
@@ -64,7 +64,7 @@ def commit(job: WriteJob, messages: Messages, *, acknowledge: bool) -> None:
     TransactionConflictError, TransactionAbortedError, StoreUnavailableError
     """
     sent = all_messages(messages)
-    run = runtime(job.options)
+    components = open_components(job.options)
     if any(message.attempt is not None for message in sent):
         attempt = one_attempt(sent)
         tasks = [TaskWrite.FromString(message.record) for message in sent]
@@ -74,7 +74,7 @@ def commit(job: WriteJob, messages: Messages, *, acknowledge: bool) -> None:
             attempt, [tasks], sent[0].execution_id, acknowledge=acknowledge, rule=rule
         )
     # With transactions=false the rows are visible already.
-    run.sweeps.trigger()
+    components.sweeps.trigger()
 
 
 def abort(job: WriteJob, messages: Messages) -> None:
@@ -104,4 +104,6 @@ def _sent(messages: Messages) -> list[TaskCommitMessage]:
 
 
 def _transactions(job: WriteJob) -> BatchTransactions:
-    return BatchTransactions(runtime(job.options).coordinator, job.options.get("txn.timeoutMs"))
+    return BatchTransactions(
+        open_components(job.options).coordinator, job.options.get("txn.timeoutMs")
+    )

@@ -8,7 +8,7 @@ from typing import overload
 
 from pyspark.sql import DataFrame
 
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.spark.error_boundary import plain_call, plain_errors
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction, transaction_options
 
@@ -41,9 +41,9 @@ class TransactionalSink:
         self._options = parsed
         topic = parsed.get("topic")
         self._name = f"foreachBatch/{topic or '*'}"
-        run = runtime(parsed)
+        components = open_components(parsed)
         if topic is not None:
-            run.topics.check_access(run.topics.require(topic))
+            components.topics.check_access(components.topics.require(topic))
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import TransactionConflictError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob
@@ -75,7 +75,10 @@ class SlotAttempt:
 
 
 def stage(
-    run: Runtime, slot: SlotAttempt, attempt: Attempt, messages: Sequence[TaskCommitMessage]
+    components: Components,
+    slot: SlotAttempt,
+    attempt: Attempt,
+    messages: Sequence[TaskCommitMessage],
 ) -> None:
     """Store the result of an attempt at a slot.
 
@@ -91,8 +94,8 @@ def stage(
         query=attempt.key.query,
         run_id=messages[0].execution_id,
     )
-    answer = run.store.stages.stage(
-        run.coordinator.shard(slot.nonce),
+    answer = components.store.stages.stage(
+        components.coordinator.shard(slot.nonce),
         slot.nonce,
         slot.slot,
         slot.number,
@@ -100,19 +103,19 @@ def stage(
     )
     if answer.code is not Code.OK:
         raise TransactionConflictError(
-            f"write {slot.slot!r} of the transaction was run again (run {answer.run}), "
+            f"write {slot.slot!r} of the transaction was run again (run {answer.attempt_number}), "
             f"this was run {slot.number}: its rows are dropped"
         )
 
 
 def staged_writes(
-    run: Runtime, shard: int, nonce: str, attempts: Mapping[str, int]
+    components: Components, shard: int, nonce: str, attempts: Mapping[str, int]
 ) -> list[StagedWrite]:
     """Return the results of attempts at slots, which all have one transaction.
 
     Parameters
     ----------
-    run : Runtime
+    components : Components
     shard : int
     nonce : str
     attempts : mapping of str to int
@@ -122,7 +125,7 @@ def staged_writes(
     ------
     TransactionConflictError
     """
-    records = run.store.stages.read(shard, nonce)
+    records = components.store.stages.read(shard, nonce)
     writes = []
     for slot, number in attempts.items():
         record = records.get(f"{slot}/{number}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.lease import Lease, Leases
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written, op_records, winners_of
 from pulsar_txn_spark.errors import SchemaError, SegmentLogUnavailableError
@@ -44,7 +44,7 @@ def run_write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> TaskComm
     StoreUnavailableError, SegmentLogUnavailableError
     """
     freeze_loaded_modules("write")
-    task = _WriteTask(job, runtime(job.options), TaskFacts.of_task())
+    task = _WriteTask(job, open_components(job.options), TaskFacts.of_task())
     if not job.options.get("transactions"):
         return task.write_without_transaction(batches)
     # Step 1, begin.
@@ -71,20 +71,20 @@ class _WriteTask:
     Parameters
     ----------
     job : WriteJob
-    run : Runtime
+    components : Components
     facts : TaskFacts
     """
 
-    def __init__(self, job: WriteJob, run: Runtime, facts: TaskFacts) -> None:
-        self._job, self._run, self._facts = job, run, facts
+    def __init__(self, job: WriteJob, components: Components, facts: TaskFacts) -> None:
+        self._job, self._components, self._facts = job, components, facts
         self._execution_id = unique_execution_id(facts.execution_id, job.driver)
-        self._round_trips_before = run.store.round_trips
+        self._round_trips_before = components.store.round_trips
         self._random = secrets.token_hex(6)
         self._timeout_ms: int = job.options.get("txn.timeoutMs")
 
     def begin(self) -> Attempt:
         """Begin the transaction of the batch, or join it."""
-        transactions = BatchTransactions(self._run.coordinator, self._timeout_ms)
+        transactions = BatchTransactions(self._components.coordinator, self._timeout_ms)
         owner = f"{self._job.driver}|{self._execution_id}"
         return transactions.begin(
             self._job.key(self._facts), self._job.nonce, owner, self._job.rules
@@ -94,19 +94,19 @@ class _WriteTask:
         self, attempt: Attempt, batches: Iterator[pa.RecordBatch], rows: InputRows
     ) -> list[Written]:
         """Write the rows, and keep the lease of the transaction meanwhile."""
-        coordinator, txn, nonce = self._run.coordinator, attempt.txn, attempt.nonce
+        coordinator, txn, nonce = self._components.coordinator, attempt.txn, attempt.nonce
 
         def name(topology_generation: int) -> str:
             suffix = f"r{topology_generation}" if topology_generation else ""
             return writer_name(txn, self._facts.attempt, f"{self._random}{suffix}")
 
         def admit(writer: str, segments: Sequence[str]) -> None:
-            self._run.buffer.admit(txn, nonce, self._timeout_ms, writer, segments)
+            self._components.buffer.admit(txn, nonce, self._timeout_ms, writer, segments)
 
         heartbeat = partial(coordinator.heartbeat, txn, nonce, self._timeout_ms)
         lease = Lease(self._timeout_ms, heartbeat)
         with Leases().kept(lease):
-            writers = TopicWriters(self._run, name, admit, self._facts.partition)
+            writers = TopicWriters(self._components, name, admit, self._facts.partition)
             # Step 2, intent, to step 4, append.
             written = _append(writers, self._job.options, batches, rows, lease.require)
             # Step 5, op-record.
@@ -122,13 +122,15 @@ class _WriteTask:
         def name(topology_generation: int) -> str:
             return f"ptxs-{self._facts.attempt}-{self._random}r{topology_generation}"
 
-        writers = TopicWriters(self._run, name, None, self._facts.partition)
+        writers = TopicWriters(self._components, name, None, self._facts.partition)
         rows = InputRows(fingerprint=False)
         written = _append(writers, self._job.options, batches, rows, lambda: None)
         for output in written:
             if output.receipt.last is not None:
-                self._run.store.segments.raise_high(output.segment.id, output.receipt.last)
-        flush_counters_if_overdue(self._run)  # no commit follows that could flush the counters
+                self._components.store.segments.raise_high(output.segment.id, output.receipt.last)
+        flush_counters_if_overdue(
+            self._components
+        )  # no commit follows that could flush the counters
         return self.message(None, written, rows)
 
     def message(
@@ -147,7 +149,7 @@ class _WriteTask:
         if attempt is not None:
             if attempt.before:
                 record.before.ParseFromString(attempt.before)
-            store = self._run.store
+            store = self._components.store
             record.round_trips = store.round_trips - self._round_trips_before
             record.counters.update(store.counters.drain())
         return TaskCommitMessage(

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import SCOPE_OPTION, Options, Use, refuse_endpoint
 from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint
@@ -55,9 +55,9 @@ def sink_options(
         )
     topic = options.get("topic")
     check_writable(schema, default_topic=topic is not None)
-    run = runtime(options)
+    components = open_components(options)
     if topic is not None:
-        run.topics.check_access(run.topics.require(topic))
+        components.topics.check_access(components.topics.require(topic))
     return options
 
 
@@ -132,9 +132,9 @@ class PulsarTxnWriter(DataSourceArrowWriter):
             commit(self._job, messages, acknowledge=False)
             return
         sent = all_messages(messages)
-        run = runtime(self._job.options)
-        flush_counters_if_overdue(run)
-        stage(run, self._slot, one_attempt(sent), sent)
+        components = open_components(self._job.options)
+        flush_counters_if_overdue(components)
+        stage(components, self._slot, one_attempt(sent), sent)
 
     def abort(self, messages: Messages) -> None:
         """Abort the write's transaction; a BatchTransaction aborts its own."""

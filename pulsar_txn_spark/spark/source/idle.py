@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.store.records import TxnId
@@ -25,11 +25,11 @@ class IdleWatch:
 
     Parameters
     ----------
-    run : Runtime
+    components : Components
     """
 
-    def __init__(self, run: Runtime) -> None:
-        self._run = run
+    def __init__(self, components: Components) -> None:
+        self._components = components
         self._watcher: SegmentWatcher | None = None
         self._nothing_beyond: Mapping[str, Any] | None = None
 
@@ -71,7 +71,7 @@ class IdleWatch:
             self.close()
             return
         if self._watcher is None:
-            self._watcher = self._run.watcher()
+            self._watcher = self._components.watcher()
         self._watcher.follow([segment.id for segment in segments], list(topics))
 
     def after_poll(

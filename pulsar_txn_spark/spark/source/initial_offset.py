@@ -106,7 +106,9 @@ def _create_cursors(
             for key, segment in segments.items()
         }
         mark = str(InitialCursor.at(start_of(start.offsets), topology))
-        answers = planner.run.store.subscriptions.create_cursors(planner.subscription, wanted, mark)
+        answers = planner.components.store.subscriptions.create_cursors(
+            planner.subscription, wanted, mark
+        )
         for (key, segment), answer in zip(segments.items(), answers, strict=True):
             if answer.code is Code.OK:
                 assert answer.position is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
@@ -60,10 +60,10 @@ class SourcePlanner:
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.subscription: str = options.get("subscription") or ""
-        self.run: Runtime = runtime(options)
+        self.components: Components = open_components(options)
         self._columns = needed_columns(schema)
         self._fail_on_data_loss: bool = options.get("failOnDataLoss")
-        self._topics = SourceTopics(options, self.run)
+        self._topics = SourceTopics(options, self.components)
         self.topologies()  # a topic that is not there is an error now, not in the first batch
 
     def topologies(self) -> dict[str, Topology]:
@@ -72,7 +72,7 @@ class SourcePlanner:
 
     def log_of(self, segment: SegmentRef) -> SegmentLog:
         """Return the log that a segment is in."""
-        return self.run.topics.log_of(segment)
+        return self.components.topics.log_of(segment)
 
     # -- offsets -----------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class SourcePlanner:
         keep_deleted: bool = False,
     ) -> SourceOffset:
         """Make an offset; a deleted segment that its children replace stays with `keep_deleted`."""
-        store = self.run.store
+        store = self.components.store
         topics = {}
         for name, topology in topologies.items():
             segments = {}
@@ -109,7 +109,7 @@ class SourcePlanner:
         StoreRolledBackError, DataLossError
         """
         offset = SourceOffset.from_json(tree)
-        store = self.run.store
+        store = self.components.store
         offset.require_store(store.identity)
         offset.require_topics(topologies)
         last_seen = {}
@@ -126,7 +126,7 @@ class SourcePlanner:
         if not self.subscription:
             return {}
         ids = [segment.id for segment in segments.values()]
-        cursors = self.run.store.subscriptions.read_cursors(ids, self.subscription)
+        cursors = self.components.store.subscriptions.read_cursors(ids, self.subscription)
         return dict(zip(segments, cursors, strict=True))
 
     # -- how far may be read -----------------------------------------------------------------
@@ -189,11 +189,11 @@ class SourcePlanner:
             # One request serves all segments, and each answer is used once: the next poll of a
             # segment sends a new request.
             if segment_id not in confirmed:
-                positions = self.run.log.last_confirmed_of_each(list(by_id.values()))
+                positions = self.components.log.last_confirmed_of_each(list(by_id.values()))
                 confirmed.update(zip(by_id, positions, strict=True))
             return confirmed.pop(segment_id)
 
-        ranges = self.run.buffer.readable(
+        ranges = self.components.buffer.readable(
             [ref.id for ref in segments.values()],
             last_confirmed,
             [starts.get(key, EARLIEST) for key in segments],
@@ -300,7 +300,7 @@ class SourcePlanner:
                 visibility=visibilities.get(key, Visibility()),
                 columns=self._columns,
                 fail_on_data_loss=self._fail_on_data_loss,
-                store_uuid=self.run.store.identity.uuid,
+                store_uuid=self.components.store.identity.uuid,
                 plan=plan,
                 starts=cursors,
                 lost=losses.get(key, ""),
@@ -341,7 +341,7 @@ class SourcePlanner:
             return visibilities
         ids = [segments[key].id for key in gated]
         # Every transaction up to these ends is decided: a writer that was dropped stays dropped.
-        gates = self.run.store.segments.gates(ids, [ranges[key] for key in gated])
+        gates = self.components.store.segments.gates(ids, [ranges[key] for key in gated])
         for key, gate in zip(gated, gates, strict=True):
             visibilities[key] = Visibility(gate.dropped, gate.floor)
         return visibilities

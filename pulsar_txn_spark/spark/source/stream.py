@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.announcement import announce
-from pulsar_txn_spark.engine.components import Runtime
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import DataLossError, OptionError
 from pulsar_txn_spark.options import Use
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -69,10 +69,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _planner(self) -> SourcePlanner:
         if self._connected is None:
             self._connected = SourcePlanner(self._options, self._schema)
-            run = self._connected.run
-            self._source_epoch = run.store.meta.next_source_epoch()
-            self._idle = IdleWatch(run)
-            self._serve_metrics(run)
+            components = self._connected.components
+            self._source_epoch = components.store.meta.next_source_epoch()
+            self._idle = IdleWatch(components)
+            self._serve_metrics(components)
             self._announce_transport()
         return self._connected
 
@@ -85,7 +85,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             chosen, why = choose_and_say(config)
             announce(f"transport {chosen}: {why}")
 
-    def _serve_metrics(self, run: Runtime) -> None:
+    def _serve_metrics(self, components: Components) -> None:
         """Open the metrics endpoint in this process, which lives as long as the query.
 
         A port that is in use does not fail the query: after a restart the process of the previous
@@ -96,7 +96,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         from pulsar_txn_spark.prometheus import serve_if_asked
 
         try:
-            serve_if_asked(self._options, run)
+            serve_if_asked(self._options, components)
         except OptionError as error:
             _LOG.warning("%s. It is tried again after the next micro-batch", error)
             return
@@ -229,9 +229,9 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.AFTER)
         planner = self._planner
-        run, subscription = planner.run, planner.subscription
-        run.sweeps.trigger()
-        self._serve_metrics(run)
+        components, subscription = planner.components, planner.subscription
+        components.sweeps.trigger()
+        self._serve_metrics(components)
         if not subscription:
             return
         topologies = planner.topologies()
@@ -246,10 +246,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             behind[segments[key].id] = last_moved(cursor, cursors.values()), target
         if behind:
             timeout_ms: int = self._options.get("txn.timeoutMs")
-            progress = ReadProgress(run.coordinator, timeout_ms)
+            progress = ReadProgress(components.coordinator, timeout_ms)
             progress.catch_up(subscription, self._source_epoch, behind)
         for query, positions in _released(topologies, ends, cursors).items():
-            run.store.subscriptions.release_cursors(subscription, query, positions)
+            components.store.subscriptions.release_cursors(subscription, query, positions)
 
 
 def _ranges(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import MessagePosition, Position
@@ -42,20 +42,20 @@ def read_partition(
     DataLossError, AcknowledgementConflictError, StoreUnavailableError, SegmentLogUnavailableError
     """
     freeze_loaded_modules("read")
-    run = runtime(options)
-    if run.store.identity.uuid != partition.store_uuid:
+    components = open_components(options)
+    if components.store.identity.uuid != partition.store_uuid:
         raise DataLossError(
-            f"this executor reaches metadata store {run.store.identity.uuid}, the driver "
+            f"this executor reaches metadata store {components.store.identity.uuid}, the driver "
             f"{partition.store_uuid}: give store.url a server that all of them reach"
         )
     if partition.plan is not None:
         facts = TaskFacts.of_task()
-        _require_not_lost(run, partition, facts)
-        _register(run, options, partition, facts)
+        _require_not_lost(components, partition, facts)
+        _register(components, options, partition, facts)
     if partition.deleted:
         return iter(())
     segment, start = partition.segment, partition.start
-    log = run.topics.log_of(segment)
+    log = components.topics.log_of(segment)
     if not partition.fail_on_data_loss or partition.lost:
         start = max(start, min(log.trimmed_to(segment), partition.end))
     batches = log.read(
@@ -70,7 +70,9 @@ def read_partition(
     return to_spark_batches(batches, schema, arrow_schema, segment.topic, partition_index(segment))
 
 
-def _require_not_lost(run: Runtime, partition: SegmentPartition, facts: TaskFacts) -> None:
+def _require_not_lost(
+    components: Components, partition: SegmentPartition, facts: TaskFacts
+) -> None:
     """Raise for data that is gone, unless its batch is committed, so that nothing was lost.
 
     Spark repeats a batch that is not in its commit log. A committed one is read once more as far as
@@ -82,7 +84,7 @@ def _require_not_lost(run: Runtime, partition: SegmentPartition, facts: TaskFact
     """
     if not partition.lost or not partition.fail_on_data_loss:
         return
-    if not facts.query or not batch_is_committed(run.store, facts.query, facts.batch):
+    if not facts.query or not batch_is_committed(components.store, facts.query, facts.batch):
         raise data_loss_error(partition.lost)
     _LOG.warning(
         "%s; but batch %d is committed, and its sinks write nothing now. If the query keeps state "
@@ -93,7 +95,7 @@ def _require_not_lost(run: Runtime, partition: SegmentPartition, facts: TaskFact
 
 
 def _register(
-    run: Runtime, options: Options, partition: SegmentPartition, facts: TaskFacts
+    components: Components, options: Options, partition: SegmentPartition, facts: TaskFacts
 ) -> None:
     """Register what the micro-batch reads, so that the sink's transaction acknowledges it."""
     plan = partition.plan
@@ -101,16 +103,20 @@ def _register(
     if not facts.query or facts.batch < 0:
         return  # a thread of the user's: the source's commit(end) acknowledges what was read
     if plan.subscription:
-        _claim(run, options, partition, plan, facts.query)
+        _claim(components, options, partition, plan, facts.query)
     registered = replace(plan, run_id=unique_execution_id(facts.execution_id, plan.run_id))
-    run.store.queries.register_plan(
+    components.store.queries.register_plan(
         facts.query, str(facts.batch), plan.source, registered.serialize()
     )
-    flush_counters_if_overdue(run)
+    flush_counters_if_overdue(components)
 
 
 def _claim(
-    run: Runtime, options: Options, partition: SegmentPartition, plan: ReadPlan, query: str
+    components: Components,
+    options: Options,
+    partition: SegmentPartition,
+    plan: ReadPlan,
+    query: str,
 ) -> None:
     """Claim the subscription for the query where a task reads; at first, everywhere (INV-13).
 
@@ -126,7 +132,7 @@ def _claim(
     start = next(r.start for r in plan.ranges if r.segment == own)
 
     def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[CursorAnswer]:
-        answers = run.store.subscriptions.claim_cursors(
+        answers = components.store.subscriptions.claim_cursors(
             plan.subscription, query, plan.source_epoch, starts, asks_only=asks_only
         )
         for segment, answer in zip(starts, answers, strict=True):
@@ -144,9 +150,9 @@ def _claim(
     assert answer.position is not None
     if answer.position < MessagePosition.whole(start):
         # Spark's commit log covers what lies between the cursor and the start.
-        cursors = run.store.subscriptions.read_cursors(
+        cursors = components.store.subscriptions.read_cursors(
             [own, *dict(partition.starts)], plan.subscription
         )
         behind = [last_moved(cursor, cursors) for cursor in cursors[:1] if cursor is not None]
         timeout_ms: int = options.get("txn.timeoutMs")
-        ReadProgress(run.coordinator, timeout_ms).require_recorded(plan.subscription, behind)
+        ReadProgress(components.coordinator, timeout_ms).require_recorded(plan.subscription, behind)

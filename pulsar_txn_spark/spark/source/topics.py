@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionDomainError
 from pulsar_txn_spark.options import NO_OPTIONS, Offsets, Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -71,9 +71,9 @@ def check_source(raw: Mapping[str, str]) -> None:
     OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
     options = source_options(raw, Use.READ)
-    run = runtime(options)
-    for topology in SourceTopics(options, run).topologies().values():
-        run.topics.check_access(topology)
+    components = open_components(options)
+    for topology in SourceTopics(options, components).topologies().values():
+        components.topics.check_access(topology)
 
 
 class SourceTopics:
@@ -82,12 +82,12 @@ class SourceTopics:
     Parameters
     ----------
     options : Options
-    run : Runtime
+    components : Components
     """
 
-    def __init__(self, options: Options, run: Runtime) -> None:
+    def __init__(self, options: Options, components: Components) -> None:
         self._options = options
-        self._topics = run.topics
+        self._topics = components.topics
         self._has_warned = False
         self._unfinished: dict[str, dict[str, float]] = {}  # topic -> change -> first seen
 

@@ -96,7 +96,7 @@ class Call:
         self.args = list(args)
         self.step = step
         self.seen: Sequence[Seen] = ()  # the states that were compared when it was sent
-        self.registered = False  # whether {meta} is known to say that the tag was born
+        self.registered = False  # whether {meta} is known to say that the tag was initialized
 
     @property
     def all_keys(self) -> list[str]:
@@ -171,7 +171,7 @@ class Scripts:
         known[state.history] = max(state.seq, known.get(state.history, 0))
 
     def run(self, call: Call, uninitialized: list[Any] | None = None) -> list[Any]:
-        """Run one call; a tag that was never used is born now, or `unborn` is the reply."""
+        """Run one call; a tag that was never used is initialized now, or `unborn` is the reply."""
         reply = self._ask(call)
         if call.step is not None and steps.reply_is_lost(call.step):
             reply = self._ask(call)
@@ -300,7 +300,7 @@ class Scripts:
             call.registered = True
             return self.run(call)
         if code == _TagFault.UNREGISTERED:
-            # Whoever made the tag died before {meta} said so: lost now, it would be born again.
+            # Its creator died before {meta} said so: if lost now, it would be initialized again.
             if call.tag != "meta":
                 self._tag_state(call.tag, "born")
             call.registered = True

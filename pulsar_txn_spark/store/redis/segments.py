@@ -58,14 +58,14 @@ class RedisSegmentStore:
         self._scripts = scripts
 
     def prepare(self, segments: Sequence[str]) -> None:
-        """Give birth to the tags of segments, all of them in four round trips."""
+        """Initialize the tags of segments, all of them in four round trips."""
         tags = [f"seg:{segment}" for segment in segments]
 
         def marked(state: str) -> list[Call]:
             return [Call("tag_state", "meta", ["tags"], [tag, state]) for tag in tags]
 
         before = [text(reply[2]) for reply in self._scripts.run_all(marked("creating"))]
-        # One that was born and is gone is lost: whoever uses it says so.
+        # One that was initialized and is gone is lost: whoever uses it says so.
         tags = [tag for tag, state in zip(tags, before, strict=True) if state != "born"]
         births = [Call("birth", tag, [], []) for tag in tags]
         self._scripts.run_all(births)

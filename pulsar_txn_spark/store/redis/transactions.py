@@ -302,13 +302,15 @@ class RedisStageStore:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def declare_run(self, tc: int, nonce: str, slot: str, run: int) -> StageAnswer:
-        """Make `run` the current run of a slot (``txn_stage.lua``)."""
-        return self._stage(tc, nonce, ["declare", slot, run, "", nonce])
+    def declare_attempt(self, tc: int, nonce: str, slot: str, attempt_number: int) -> StageAnswer:
+        """Make `attempt_number` the current attempt at a slot (``txn_stage.lua``)."""
+        return self._stage(tc, nonce, ["declare", slot, attempt_number, "", nonce])
 
-    def stage(self, tc: int, nonce: str, slot: str, run: int, write: bytes) -> StageAnswer:
-        """Stage the result of a slot's current run (``txn_stage.lua``)."""
-        return self._stage(tc, nonce, ["stage", slot, run, write, nonce])
+    def stage(
+        self, tc: int, nonce: str, slot: str, attempt_number: int, write: bytes
+    ) -> StageAnswer:
+        """Stage the result of the current attempt at a slot (``txn_stage.lua``)."""
+        return self._stage(tc, nonce, ["stage", slot, attempt_number, write, nonce])
 
     def _stage(self, tc: int, nonce: str, args: list[Arg]) -> StageAnswer:
         call = Call("txn_stage", f"tc{tc}", [f"stage:{nonce}", "idx:stages"], args)

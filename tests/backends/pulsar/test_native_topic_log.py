@@ -20,7 +20,7 @@ from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin,
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import SEGMENT_PROPERTY, PulsarSegmentLog, _Holes
 from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import (
     DataLossError,
     OptionError,
@@ -342,7 +342,7 @@ def test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours(given: dict[s
 def test_without_pulsar_there_are_no_such_topics(
     redis_path: str, redis_client: redis.Redis
 ) -> None:
-    run = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+    run = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     with pytest.raises(OptionError, match=r"give service\.url"):
         run.topics.readable(TOPIC)
 
@@ -353,7 +353,7 @@ class Reading:
     def __init__(
         self, path: str, log: PulsarTopicLog, options: Mapping[str, str] | None = None
     ) -> None:
-        run = runtime(Options({"store.path": path}, Use.CONNECT))
+        run = open_components(Options({"store.path": path}, Use.CONNECT))
         run.topics._pulsar_topics = log
         given = {"store.path": path, "topic": NAME, "startingOffsets": "earliest"}
         self.run = run
@@ -454,7 +454,7 @@ def test_the_id_of_a_message_in_chunks_says_where_it_begins() -> None:
 def test_the_name_of_a_scalable_topic_of_pulsars_own_is_refused_before_anything_is_made(
     redis_path: str, redis_client: redis.Redis, log: PulsarTopicLog, admin: Admin
 ) -> None:
-    run = runtime(Options({"store.path": redis_path}, Use.CONNECT))
+    run = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     topics = Topics(run.store, run.log, log)
     taken, free = TopicName.parse("taken"), TopicName.parse("free")
     admin.scalable.add(taken.name)

@@ -369,7 +369,7 @@ def test_what_a_scope_has_staged_goes_with_it_whatever_its_end(spark: Spark) -> 
 def test_what_a_dead_scope_has_staged_is_swept_after_a_day(spark: Spark) -> None:
     store = spark.run.store
     for nonce in ("dead", "alive", "begun"):
-        store.stages.declare_run(1, nonce, "slot", 1)
+        store.stages.declare_attempt(1, nonce, "slot", 1)
     store.transactions.create(
         tc=1, nonce="begun", owner="", sink="", query="", batch="", timeout_ms=60_000, intents=[]
     )

@@ -57,8 +57,8 @@ class Job:
         return TaskFacts(query, self.batch, run, 0, next(self.attempts))
 
     @property
-    def run(self) -> runtime_module.Runtime:
-        return runtime_module.runtime(Options({"store.path": self.path}, Use.CONNECT))
+    def run(self) -> runtime_module.Components:
+        return runtime_module.open_components(Options({"store.path": self.path}, Use.CONNECT))
 
     def feed(self, *values: str) -> None:
         """Write to the input, as a batch outside of any stream."""

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 import pulsar_txn_spark
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -35,7 +35,7 @@ class Source:
     def __init__(self, path: str) -> None:
         options = {"store.path": path, "topic": TOPIC, "startingOffsets": "earliest"}
         pulsar_txn_spark.Admin({"store.path": path}).create_topic(TOPIC, segments=2)
-        self.run: Runtime = runtime(Options({"store.path": path}, Use.CONNECT))
+        self.run: Components = open_components(Options({"store.path": path}, Use.CONNECT))
         self.reader = PulsarTxnStreamReader(options, StructType())
         self.start: dict[str, Any] = self.reader.initialOffset()
 

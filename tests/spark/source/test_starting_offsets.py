@@ -11,7 +11,7 @@ import redis
 
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import AcknowledgementConflictError, DataLossError, OptionError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
@@ -29,12 +29,12 @@ NOTHING = Retention(size_bytes=0).serialize()
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Runtime:
-    return runtime(Options({"store.path": redis_path}, Use.CONNECT))
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 @pytest.fixture
-def query(run: Runtime, redis_path: str) -> Callable[..., StreamingQuery]:
+def query(run: Components, redis_path: str) -> Callable[..., StreamingQuery]:
     def make(name: str, /, **options: str) -> StreamingQuery:
         return StreamingQuery(run, redis_path, name, **options)
 
@@ -44,7 +44,7 @@ def query(run: Runtime, redis_path: str) -> Callable[..., StreamingQuery]:
 Make = Callable[..., StreamingQuery]
 
 
-def create(run: Runtime, topic: TopicName, segments: int = 1) -> None:
+def create(run: Components, topic: TopicName, segments: int = 1) -> None:
     run.topics.create(topic, segments)
     run.store.topics.change_property(str(topic), "__retention", NOTHING)
 
@@ -53,13 +53,13 @@ def batch(values: Sequence[int]) -> pa.RecordBatch:
     return record_batch([(f"key-{value % 7}", value) for value in values])
 
 
-def write(run: Runtime, topic: TopicName, *values: int) -> None:
+def write(run: Components, topic: TopicName, *values: int) -> None:
     task = Task(run, f"write-{topic}-{values[0]}")
     task.writers.append(topic, batch(values))
     task.commit(task.writers.finish())
 
 
-def sweep(run: Runtime) -> list[str]:
+def sweep(run: Components) -> list[str]:
     sweeper, report = run.sweeper(0), SweepReport()
     done = run.retention().sweep(lambda segment: sweeper.settle(segment, report))
     assert done.failed == {}
@@ -70,7 +70,7 @@ def sweep(run: Runtime) -> list[str]:
 
 
 def test_rows_stay_in_a_topic_that_the_query_reads_and_of_which_no_task_has_read_yet(
-    run: Runtime, query: Make
+    run: Components, query: Make
 ) -> None:
     """Finding 7: rows only in the first topic so far, then in the second while it is away."""
     create(run, A)
@@ -87,7 +87,7 @@ def test_rows_stay_in_a_topic_that_the_query_reads_and_of_which_no_task_has_read
 
 
 def test_rows_stay_from_the_query_s_start_on_although_it_has_read_nothing(
-    run: Runtime, query: Make
+    run: Components, query: Make
 ) -> None:
     """Finding 7, in one topic: the first batch is empty."""
     create(run, A)
@@ -103,7 +103,7 @@ def test_rows_stay_from_the_query_s_start_on_although_it_has_read_nothing(
 
 @pytest.mark.parametrize("start", ["latest", None])
 def test_a_reset_to_here_stays_where_the_query_began_although_it_has_read_nothing(
-    run: Runtime, query: Make, redis_path: str, start: str | None
+    run: Components, query: Make, redis_path: str, start: str | None
 ) -> None:
     """Finding 8: the successor of a query that began at the end read all old rows."""
     create(run, A)
@@ -120,7 +120,7 @@ def test_a_reset_to_here_stays_where_the_query_began_although_it_has_read_nothin
 
 
 def test_of_several_segments_those_that_were_never_read_are_reset_where_the_query_began(
-    run: Runtime, query: Make, redis_path: str
+    run: Components, query: Make, redis_path: str
 ) -> None:
     """Finding 8: only one of the two topics has been read."""
     for topic, value in ((A, 1), (B, 2)):
@@ -141,7 +141,7 @@ def test_of_several_segments_those_that_were_never_read_are_reset_where_the_quer
 
 
 def test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_further_on(
-    run: Runtime, query: Make
+    run: Components, query: Make
 ) -> None:
     """Finding 10: every batch then failed with "leaves a gap"."""
     create(run, A)
@@ -175,7 +175,7 @@ class Crash(Exception):  # noqa: N818 — not an error of anybody's
 @pytest.mark.parametrize("start", ["earliest", "latest", None])
 @pytest.mark.parametrize("planted", [0, 1, 2])
 def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
-    run: Runtime,
+    run: Components,
     query: Make,
     monkeypatch: pytest.MonkeyPatch,
     planted: int,
@@ -218,7 +218,7 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
 @pytest.mark.parametrize("start", ["earliest", "latest", None])
 @pytest.mark.parametrize("dies", ["planned", "read", "decided"])
 def test_a_first_batch_that_is_repeated_reads_the_same_once_more(
-    run: Runtime, query: Make, start: str | None, dies: str
+    run: Components, query: Make, start: str | None, dies: str
 ) -> None:
     """Spark asks anew where the query starts when it repeats the first batch."""
     create(run, A, segments=2)
@@ -239,7 +239,7 @@ def test_a_first_batch_that_is_repeated_reads_the_same_once_more(
     assert sorted(reader.values) == expected
 
 
-def test_a_query_starts_at_the_end_that_it_has_seen_first(run: Runtime, query: Make) -> None:
+def test_a_query_starts_at_the_end_that_it_has_seen_first(run: Components, query: Make) -> None:
     """Spark asks twice where the first batch starts: it must not run backwards."""
     create(run, A)
     reader = query("q", topic=str(A), startingOffsets="latest")
@@ -252,7 +252,7 @@ def test_a_query_starts_at_the_end_that_it_has_seen_first(run: Runtime, query: M
 
 @pytest.mark.parametrize("dies", ["planned", "read", "decided"])
 def test_a_first_batch_without_a_subscription_is_repeated_from_where_it_began(
-    run: Runtime, query: Make, dies: str
+    run: Components, query: Make, dies: str
 ) -> None:
     create(run, A)
     write(run, A, 1)
@@ -266,7 +266,7 @@ def test_a_first_batch_without_a_subscription_is_repeated_from_where_it_began(
 
 @pytest.mark.parametrize("seen_first", ["retention", "query"])
 def test_of_a_trim_and_a_query_s_start_one_sees_the_other(
-    run: Runtime, query: Make, monkeypatch: pytest.MonkeyPatch, seen_first: str
+    run: Components, query: Make, monkeypatch: pytest.MonkeyPatch, seen_first: str
 ) -> None:
     create(run, A)
     write(run, A, 1, 2)
@@ -293,7 +293,7 @@ def test_of_a_trim_and_a_query_s_start_one_sees_the_other(
 
 
 def test_a_child_that_comes_while_the_query_starts_is_held_too(
-    run: Runtime, query: Make, monkeypatch: pytest.MonkeyPatch
+    run: Components, query: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(run, A)
     write(run, A, 1)
@@ -323,7 +323,7 @@ def test_a_child_that_comes_while_the_query_starts_is_held_too(
 
 
 def test_a_query_that_starts_where_a_segment_is_being_deleted_begins_behind_it(
-    run: Runtime, query: Make
+    run: Components, query: Make
 ) -> None:
     create(run, A)
     write(run, A, 1)
@@ -342,7 +342,7 @@ def test_a_query_that_starts_where_a_segment_is_being_deleted_begins_behind_it(
 
 
 def test_a_subscription_that_another_start_has_made_is_not_taken_over_in_silence(
-    run: Runtime, query: Make
+    run: Components, query: Make
 ) -> None:
     create(run, A)
     write(run, A, 1)
@@ -353,7 +353,7 @@ def test_a_subscription_that_another_start_has_made_is_not_taken_over_in_silence
 
 
 def test_a_query_that_claims_while_it_is_reset_keeps_nothing_from_its_successor(
-    run: Runtime, query: Make, redis_path: str, monkeypatch: pytest.MonkeyPatch
+    run: Components, query: Make, redis_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(run, A)
     write(run, A, 1)
@@ -381,7 +381,7 @@ def test_a_query_that_claims_while_it_is_reset_keeps_nothing_from_its_successor(
 
 
 def test_a_query_that_was_reset_does_not_go_on_where_its_segment_was_deleted(
-    run: Runtime, query: Make, redis_path: str
+    run: Components, query: Make, redis_path: str
 ) -> None:
     create(run, A)
     write(run, A, 1)
@@ -404,7 +404,7 @@ def test_a_query_that_was_reset_does_not_go_on_where_its_segment_was_deleted(
 
 @pytest.mark.parametrize("to, left", [("earliest", [1, 2]), ("here", [2])])
 def test_a_query_that_was_reset_keeps_nothing_from_its_successor(
-    run: Runtime, query: Make, redis_path: str, to: str, left: list[int]
+    run: Components, query: Make, redis_path: str, to: str, left: list[int]
 ) -> None:
     """Also not the child, which it is the first one to claim."""
     create(run, A)
@@ -422,7 +422,9 @@ def test_a_query_that_was_reset_keeps_nothing_from_its_successor(
     assert successor.values == left
 
 
-def test_the_first_task_takes_the_subscription_in_every_segment(run: Runtime, query: Make) -> None:
+def test_the_first_task_takes_the_subscription_in_every_segment(
+    run: Components, query: Make
+) -> None:
     create(run, A)
     create(run, B)
     reader = query("q", topics=f"{A},{B}", subscription="s", startingOffsets="earliest")
@@ -435,7 +437,7 @@ def test_the_first_task_takes_the_subscription_in_every_segment(run: Runtime, qu
 
 
 def test_a_query_of_an_earlier_release_gets_its_missing_cursors_with_its_first_task(
-    run: Runtime, query: Make, redis_client: redis.Redis
+    run: Components, query: Make, redis_client: redis.Redis
 ) -> None:
     create(run, A)
     create(run, B)
@@ -458,14 +460,14 @@ def test_a_query_of_an_earlier_release_gets_its_missing_cursors_with_its_first_t
 
 
 @pytest.fixture
-def reader(run: Runtime, query: Make) -> StreamingQuery:
+def reader(run: Components, query: Make) -> StreamingQuery:
     """A query over two segments."""
     create(run, A, segments=2)
     return query("q", topic=str(A), startingOffsets="earliest")
 
 
 def replay_over_a_deleted_segment(
-    run: Runtime, reader: StreamingQuery, dies: str, *, first: bool = False
+    run: Components, reader: StreamingQuery, dies: str, *, first: bool = False
 ) -> None:
     """Let a batch over two segments be repeated after one of them was deleted."""
     if not first:
@@ -481,7 +483,7 @@ def replay_over_a_deleted_segment(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_committed_batch_is_replayed_although_its_segment_was_deleted(
-    run: Runtime, reader: StreamingQuery, *, first: bool
+    run: Components, reader: StreamingQuery, *, first: bool
 ) -> None:
     """Finding 11: nothing was lost, and yet the query could not go on."""
     replay_over_a_deleted_segment(run, reader, "decided", first=first)
@@ -491,7 +493,7 @@ def test_a_committed_batch_is_replayed_although_its_segment_was_deleted(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_the_advice_of_the_data_loss_error_leads_on(
-    run: Runtime, reader: StreamingQuery, *, first: bool
+    run: Components, reader: StreamingQuery, *, first: bool
 ) -> None:
     """Finding 11: failOnDataLoss=false ended in a conflict for ever."""
     replay_over_a_deleted_segment(run, reader, "decided", first=first)
@@ -503,7 +505,7 @@ def test_the_advice_of_the_data_loss_error_leads_on(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_committed_batch_is_replayed_although_its_rows_were_trimmed(
-    run: Runtime, reader: StreamingQuery, *, first: bool
+    run: Components, reader: StreamingQuery, *, first: bool
 ) -> None:
     """Finding 11, in segments that take rows."""
     if not first:
@@ -519,7 +521,7 @@ def test_a_committed_batch_is_replayed_although_its_rows_were_trimmed(
 
 @pytest.mark.parametrize("dies", ["planned", "read"])
 def test_a_batch_that_was_not_committed_and_has_lost_its_rows_is_an_error(
-    run: Runtime, reader: StreamingQuery, dies: str
+    run: Components, reader: StreamingQuery, dies: str
 ) -> None:
     replay_over_a_deleted_segment(run, reader, dies)
     with pytest.raises(DataLossError, match="deleted"):
@@ -532,7 +534,7 @@ def test_a_batch_that_was_not_committed_and_has_lost_its_rows_is_an_error(
 
 
 def test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error(
-    run: Runtime, reader: StreamingQuery
+    run: Components, reader: StreamingQuery
 ) -> None:
     # A second sink of the query has written the batch before, and would write this one.
     run.store.queries.register_sink("q", "another", 0, "attempt")

@@ -10,7 +10,7 @@ import pytest
 import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pulsar_txn_spark.engine.components import Runtime, runtime
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -27,7 +27,7 @@ class Source:
 
     def __init__(self, path: str) -> None:
         self._given = {"store.path": path, "topic": str(TOPIC), "startingOffsets": "earliest"}
-        self.run: Runtime = runtime(Options({"store.path": path}, Use.CONNECT))
+        self.run: Components = open_components(Options({"store.path": path}, Use.CONNECT))
         self.run.topics.create(TOPIC, 1)
         self.segment: SegmentRef = self.run.topics.require(TOPIC).active[0].ref
 

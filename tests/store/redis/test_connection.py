@@ -26,7 +26,7 @@ import pulsar_txn_spark
 from pulsar_txn_spark import client
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import (
     EnvironmentTooOldError,
     OptionError,
@@ -585,7 +585,7 @@ def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(
         with pytest.raises(ReceiveTimeoutError):
             check.receive(0)
     assert sorted(int(message.value or b"") for message in found) == list(range(20))
-    run = runtime(Options(given, Use.CONNECT))
+    run = open_components(Options(given, Use.CONNECT))
     states = [state for state in tc_states(run.store) if state.decided]
     assert states, "the transactions were of some coordinator"
     report = run.sweeper(retention_ms=0).sweep()
@@ -601,7 +601,7 @@ def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(
 
 
 def topology_of(given: Mapping[str, str], topic: str) -> Topology:
-    return runtime(Options(given, Use.CONNECT)).topics.require(TopicName.parse(topic))
+    return open_components(Options(given, Use.CONNECT)).topics.require(TopicName.parse(topic))
 
 
 def check_log(log: EmbeddedSegmentLog, segment: SegmentRef) -> None:

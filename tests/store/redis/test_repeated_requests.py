@@ -268,7 +268,7 @@ STEPS: Mapping[str, list[Step]] = {
     "txn_read": [lambda w, t: w.header(t).intents],
     "txn_remove": [lambda w, _: w.store.transactions.remove(materialized(w))],
     "txn_stage": [
-        lambda w, t: w.store.stages.declare_run(t.tc, NONCE, "slot", 2),
+        lambda w, t: w.store.stages.declare_attempt(t.tc, NONCE, "slot", 2),
         lambda w, t: w.store.stages.stage(t.tc, NONCE, "slot", 1, b"write"),
     ],
     "txn_staged": [lambda w, t: w.store.stages.read(t.tc, NONCE)],
@@ -316,7 +316,7 @@ def prepare(world: World) -> TxnId:
     swap(world, PointerRead("", b"", b""), b"pointer")
     for batch in range(9):
         world.store.queries.register_plan("q", str(batch), "source", b"old plan")
-    world.store.stages.declare_run(txn.tc, NONCE, "slot", 1)
+    world.store.stages.declare_attempt(txn.tc, NONCE, "slot", 1)
     world.store.segments.raise_high("quiet", P1)
     world.store.segments.close("closed", txn.tc, txn.counter)
     world.store.subscriptions.claim_cursor("sealed", "read", "q", 1, EARLIEST)

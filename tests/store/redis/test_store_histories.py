@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 import pulsar_txn_spark
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -328,7 +328,7 @@ def test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by(
     pulsar_txn_spark.Admin({"store.path": redis_path}).create_topic(topic)
     given = {"store.path": redis_path, "topic": topic, "startingOffsets": "earliest"}
     options = Options({"store.path": redis_path}, Use.CONNECT)
-    run = runtime(options)
+    run = open_components(options)
     segment = run.topics.require(Options(given, Use.READ).get("topic")).active[0].ref.id
     run.store.segments.raise_high(segment, Position(1, 0))
     backup = snapshot(redis_client, f"seg:{segment}")
@@ -340,7 +340,7 @@ def test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by(
     new_replication_id(redis_client)
     pulsar_txn_spark.engine.components._opened.clear()
     for number in range(pushed):
-        runtime(options).store.segments.raise_high(segment, Position(2, number))
+        open_components(options).store.segments.raise_high(segment, Position(2, number))
     pulsar_txn_spark.engine.components._opened.clear()
     with pytest.raises(StoreRolledBackError):
         PulsarTxnStreamReader(given, StructType()).latestOffset(offset, ReadAllAvailable())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from pulsar_txn_spark.engine.components import runtime
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import (
     OptionError,
     StoreError,
@@ -83,7 +83,7 @@ def test_another_number_of_coordinators_is_refused_with_both_numbers(
         RedisStore(redis_client, other)
     options = Options({"store.path": world.path, "store.coordinators": str(other)}, Use.CONNECT)
     with pytest.raises(OptionError, match=r"store\.coordinators"):
-        runtime(options)
+        open_components(options)
     assert world.another_process().store.identity == world.store.identity
 
 

@@ -250,7 +250,7 @@ class Connection:
             self._waiters.pop(number, None)
 
     def tell(self, make: Callable[[int], BaseCommand]) -> None:
-        """Send a command whose answer nobody waits for; no harm if the connection is lost."""
+        """Send a command whose answer nobody waits for. A lost connection is no error."""
         with contextlib.suppress(RefusedError):
             self.post([encode_command(make(next(self._requests)))])
 

@@ -6,7 +6,7 @@
 --    {seq, 'CLOSED'}                the segment was deleted, or takes nothing of so old a transaction
 --    {seq, 'RESOLVED', decision}    the transaction was materialized here: it can place nothing more
 --    {seq, 'UNCLAIMED'} | {seq, 'OWNED', query id}    the subscription is somebody else's
---    {seq, 'FENCED', incarnation}   a newer source or consumer has taken the subscription over
+--    {seq, 'FENCED', source epoch}   a newer source or consumer has taken the subscription over
 -- Returns such an answer, or nil and the cursor's fields: {query, generation, position, source, sink,
 -- batch, txn}.
 local function refusal(incarnation)

@@ -11,8 +11,8 @@
 --   {seq, 'BEHIND'}                   the tag is older than what the caller has seen
 --   {seq, 'OVERTAKEN', seq seen, its history, last seq of it here | ''}
 --                                     what the caller has seen is not in this tag's past (INV-14)
---   {seq, 'UNREGISTERED'}             {meta} may not know that the tag was born: it could be lost
---                                     and born again. Register it, and ask again with '+'
+--   {seq, 'UNREGISTERED'}             {meta} may not know that the tag was initialized: it could be lost
+--                                     and initialized again. Register it, and ask again with '+'
 local birth = redis.call('HMGET', KEYS[1], 'uuid', 'epoch', 'seq', 'retired', 'registered', 'server',
   'history')
 if not birth[1] then

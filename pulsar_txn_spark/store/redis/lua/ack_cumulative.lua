@@ -4,7 +4,7 @@
 -- what that one gave back (INV-9). At most 512 intervals at once; asking again goes on.
 -- KEYS     as in ack_individual.lua
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] owner of the subscription
--- ARGV[8]  incarnation of the consumer, ARGV[9] start, ARGV[10] end
+-- ARGV[8]  source epoch of the consumer, ARGV[9] start, ARGV[10] end
 -- -> {seq, 'OK'} | {seq, 'MORE'}
 --    {seq, 'PENDING', TxnId, end}        another transaction holds something up to there
 --    {seq, 'DELETED', end}               all of it is acknowledged for good

@@ -6,8 +6,8 @@
 -- KEYS[6]  {seg:<id>}:ack-ranges:<subscription>
 -- KEYS[7]  {seg:<id>}:pending-ranges:<subscription>:<TxnId>
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] owner of the subscription
--- ARGV[8]  incarnation of the consumer
--- ARGV[9]  'txn', or 'normal': what is acknowledged already is left alone, and is no conflict
+-- ARGV[8]  source epoch of the consumer
+-- ARGV[9]  'txn', or 'normal': what is acknowledged already stays unchanged, and is no conflict
 -- ARGV[10] how many ranges the subscription may have
 -- ARGV[11], ARGV[12], ...  pairs of start and end: ascending, not overlapping
 -- -> {seq, 'OK', TxnId, end...}          'normal': what others hold, so that it was dropped

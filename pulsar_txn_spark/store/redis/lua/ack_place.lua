@@ -4,7 +4,7 @@
 -- KEYS[3]  {seg:<id>}:pending-acks:<subscription>  hash TxnId -> JSON {generation, start, last, sink, batch}
 -- KEYS[4]  {seg:<id>}:closed, KEYS[5] {seg:<id>}:resolved
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] query id
--- ARGV[8]  start, ARGV[9] last, ARGV[10] sink, ARGV[11] batch id, ARGV[12] incarnation of the source
+-- ARGV[8]  start, ARGV[9] last, ARGV[10] sink, ARGV[11] batch id, ARGV[12] source epoch
 -- -> {seq, 'OK'}
 --    {seq, 'PENDING', TxnId}                          another transaction holds the cursor
 --    {seq, 'CURSOR', position, sink, batch, TxnId}    start is not where the cursor stands

@@ -7,11 +7,11 @@
 --          and the number that the next segment of the topic would get then
 --          moved: '1' from an administrator's putting it elsewhere to the next claim
 -- KEYS[3]  {seg:<id>}:subscriptions          set of names
--- ARGV[4]  query id, ARGV[5] incarnation of the source, ARGV[6] position to start at, ARGV[7] name
+-- ARGV[4]  query id, ARGV[5] source epoch, ARGV[6] position to start at, ARGV[7] name
 -- ARGV[8]  '1' if the caller goes on at that position and nowhere else
 -- ARGV[9]  '1' to tell only what the answer would be, and change nothing
 -- -> {seq, 'OK', position, generation, '1' if this changed anything or ''}
---    {seq, 'OWNED', query id} | {seq, 'FENCED', incarnation}
+--    {seq, 'OWNED', query id} | {seq, 'FENCED', source epoch}
 --    {seq, 'CHANGED', position}  it was reset since this source started, or it was put elsewhere
 --    {seq, 'DELETED'} as well if the segment was deleted
 if retired then

@@ -1,5 +1,5 @@
 -- Carry a decision out in one segment, in one step: drop what the writers lost, remove their pins,
--- apply or drop the pending acks, raise high-position (INV-3, INV-9). Again = no harm.
+-- apply or drop the pending acks, raise high-position (INV-3, INV-9). Idempotent.
 -- KEYS[2]  {seg:<id>}:pins, KEYS[3] {seg:<id>}:pin-order, KEYS[4] {seg:<id>}:dropped
 -- KEYS[5]  {seg:<id>}:closed, KEYS[6] {seg:<id>}:resolved, KEYS[7] {seg:<id>}:state
 -- KEYS[8]  {seg:<id>}:events (stream)

@@ -1,4 +1,4 @@
--- Register that a tag is about to be born ('creating') or has been ('born').
+-- Register that a tag is about to be initialized ('creating') or has been ('born').
 -- KEYS[2]  {meta}:tags  hash tag -> state
 -- ARGV[4]  tag, ARGV[5] 'creating' | 'born' | '' (only read)
 -- -> {seq, 'OK', state before}

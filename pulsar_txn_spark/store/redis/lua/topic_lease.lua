@@ -1,10 +1,10 @@
 -- Let one process at a time look after a topic: two that trim the same log at once would get in each
 -- other's way. No safety of the metadata hangs on it.
 -- KEYS[2]  {topic:<name>}:topology, KEYS[3] {topic:<name>}:properties
--- ARGV[4]  who asks, ARGV[5] for how many ms, ARGV[6] incarnation of the topic that is meant ('' = any)
+-- ARGV[4]  who asks, ARGV[5] for how many ms, ARGV[6] instance id of the topic that is meant ('' = any)
 -- -> {seq, 'OK'} | {seq, 'OWNED', by whom}
 --    {seq, 'ABSENT'} (no such topic, or it is being deleted)
---    {seq, 'CONFLICT', incarnation} (it was deleted and created again)
+--    {seq, 'CONFLICT', instance id} (it was deleted and created again)
 local topic = redis.call('HMGET', KEYS[2], 'version', 'incarnation', 'deleting')
 if not topic[1] or topic[3] then
   return {seq, 'ABSENT'}

@@ -2,11 +2,11 @@
 -- topic is deleted and created again (INV-12): the absence of a topic has a version as well, which the
 -- birth record keeps. So a version that was read in one life of a topic never matches in another one,
 -- and a creation that was held up in the network until its topic was deleted does not bring it back.
--- KEYS[2]  {topic:<name>}:topology  hash {version, record, incarnation, deleting}
+-- KEYS[2]  {topic:<name>}:topology  hash {version, record, 'incarnation', deleting}
 -- KEYS[3]  {topic:<name>}:properties, to delete with it
 -- KEYS[4]  {topic:<name>}:events (stream)
 -- ARGV[4]  expected version ('0' = never was there), ARGV[5] new record ('' = delete)
--- ARGV[6]  incarnation of the topic ('' = as it is)
+-- ARGV[6]  instance id of the topic ('' = as it is)
 -- ARGV[7]  '1' = from here on the topic is being deleted: nothing may be set on it any more
 -- -> {seq, 'OK', version} | {seq, 'CONFLICT', version, record ('' if absent)}
 --    {seq, 'ALREADY', version} (it is deleted)

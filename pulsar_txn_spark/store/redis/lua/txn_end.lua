@@ -17,7 +17,7 @@ local header = redis.call('HMGET', KEYS[2], 'state', 'nonce', 'deadline_ms', 'ou
 if not header[1] then
   return {seq, 'ABSENT'}
 end
--- Before the state: a stranger learns nothing of a decided transaction by claiming to be its owner.
+-- Before the state: another process learns nothing of a decided transaction by claiming to be its owner.
 if ARGV[7] == 'nonce' and header[2] ~= ARGV[8] then
   return {seq, 'FENCED'}
 end
