@@ -175,7 +175,7 @@ def test_the_scripts_move_as_the_table_says(
 
 @each_message
 @each_cell
-@pytest.mark.parametrize("held", [singles, cumulated], ids=["held singly", "held cumulatively"])
+@pytest.mark.parametrize("locked", [singles, cumulated], ids=["held singly", "held cumulatively"])
 def test_a_cumulative_acknowledgement_moves_as_the_table_says(
     world: World, key: tuple[AckState, AckEvent], number: int, locked: Callable[[int], Ask]
 ) -> None:

@@ -275,7 +275,7 @@ _REFUSED: dict[Code, _Fields] = {
 """What a refusal says behind its code, as fields of the answer."""
 _OF_MESSAGES: dict[Code, _Fields] = {
     Code.OK: lambda rest: {
-        "held": tuple(zip(map(TxnId.parse, rest[::2]), _positions(rest[1::2]), strict=True))
+        "locked": tuple(zip(map(TxnId.parse, rest[::2]), _positions(rest[1::2]), strict=True))
     },
     Code.PENDING: lambda rest: {
         "holder": TxnId.parse(rest[0]),
