@@ -87,7 +87,7 @@ class Mortal:
 
     CHANGES = frozenset(
         {
-            *("swap", "add_topic", "remove_topic", "prepare", "shut", "purge"),
+            *("swap", "add_topic", "remove_topic", "prepare", "fence", "purge"),
             *("create", "delete", "seal", "adopt"),
         }
     )
@@ -318,7 +318,7 @@ def test_a_failed_creation_leaves_nothing_that_blocks_the_next_one(
         raise away
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(run.log), "reach", fail)
+        patch.setattr(type(run.log), "check_access", fail)
         patch.setattr(type(run.log), "create", fail)
         patch.setattr(type(run.log), "delete", fail)
         with pytest.raises(SegmentLogUnavailableError):
@@ -612,7 +612,7 @@ def test_what_was_committed_before_its_topic_was_deleted_stays_committed_elsewhe
         task.writers.append(topic, record_batch([("a", 1)]))
     written = task.writers.finish()
     # Decided after the deletion has begun, before it gets to this transaction: commit first.
-    once(monkeypatch, run.store.segments, "shut", lambda: task.commit(written))
+    once(monkeypatch, run.store.segments, "fence", lambda: task.commit(written))
     run.topics.delete(TOPIC)
     reader = Reader(run, other)
     reader.read_all()
