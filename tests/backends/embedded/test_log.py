@@ -559,11 +559,15 @@ def test_a_lost_connection_fails_the_writer_for_good(
     writer = log.writer(SEGMENT, "w")
     writer.append(rows(b"a"))
     writer.flush()
-    writer.append(rows(b"b" * 600_000))  # in flight
-    connection: Any = log._lanes.by_pool[redis_client.connection_pool]._live()
-    connection._sock.shutdown(socket.SHUT_RDWR)
-    with pytest.raises(SegmentLogUnavailableError):
-        writer.flush()
+    redis_client.client_pause(60_000, all=False)  # else its reply might be there already
+    try:
+        writer.append(rows(b"b" * 600_000))  # in flight
+        connection: Any = log._lanes.by_pool[redis_client.connection_pool]._live()
+        connection._sock.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(SegmentLogUnavailableError):
+            writer.flush()
+    finally:
+        redis_client.client_unpause()
     with pytest.raises(SegmentLogError, match="new name"):
         writer.flush()
     assert writer.acknowledged().entries == 1
