@@ -37,7 +37,7 @@ class Delivery:
     ----------
     consumer : object
         Who has read it.
-    epoch : int
+    redelivery_epoch : int
         Counts the consumer's ways back to the cursor.
     where : SubscriptionRef
     interval : AckInterval

@@ -134,7 +134,7 @@ class Leases:
         except (TransactionAbortedError, TransactionNotFoundError) as error:
             self.let_go(leased)
             leased.lost(error)
-        except PulsarTxnError:
+        except Exception:  # noqa: BLE001 - one owner's error must not end the leases of all others
             # Its owner has ended it in this moment, or meets the same error and reports it.
             self.let_go(leased)
         finally:

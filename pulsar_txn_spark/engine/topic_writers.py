@@ -127,7 +127,7 @@ class TopicWriters(Closing):
         Returns the task's writer name of a generation: 0, and a higher one after each change.
     admit : callable or None
         None without transactions.
-    turn : int
+    round_start : int
         Where the round of rows without a key begins.
     """
 

@@ -57,7 +57,7 @@ class Options:
 
     Parameters
     ----------
-    given : mapping of str to str
+    raw : mapping of str to str
         Keys in any case.
     use : Use
         What they are for.
@@ -69,7 +69,7 @@ class Options:
 
     Attributes
     ----------
-    given : mapping of str to str
+    raw : mapping of str to str
         The texts, by keys in lower case.
     use : Use
     store : StoreConfig

@@ -52,7 +52,7 @@ class TopologyChanges:
     ----------
     store : MetadataStore
     log : SegmentLog
-    lives : TopicLives
+    lifecycle : TopicLifecycle
     require : callable
         Reads a topic's topology; raises TopicNotFoundError.
     """

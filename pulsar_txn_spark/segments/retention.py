@@ -153,7 +153,7 @@ class Verdict:
         Up to where the user does not want to keep it.
     needed : Position
         From where on somebody needs it.
-    held_by : tuple of str
+    retained_by : tuple of str
         Who that is, where it is that which keeps data beyond its retention.
     delete : bool
         Whether the whole segment may go.
@@ -194,7 +194,7 @@ def needs(
     Parameters
     ----------
     topology : Topology
-    holds : mapping of str to SegmentHolds
+    retained : mapping of str to RetainedPositions
         By segment id.
 
     Returns

@@ -545,7 +545,7 @@ class Router:
     Parameters
     ----------
     topology : Topology
-    turn : int
+    round_start : int
         Where the round of rows without a key begins; tasks begin at different segments.
     """
 

@@ -141,7 +141,7 @@ class SubscriptionState:
     ----------
     cursor : MessagePosition
         Everything up to here is DELETED.
-    generation : int
+    cursor_version : int
         Rises with every reset of the subscription.
     ranges : tuple of HeldRange
         What is acknowledged behind the cursor: disjoint, ascending.

@@ -249,7 +249,7 @@ class AckAnswer(CursorAnswer):
         How the transaction was decided: of RESOLVED.
     ranges : int
         How many ranges the subscription has: of FULL.
-    held : tuple of (TxnId, MessagePosition)
+    locked : tuple of (TxnId, MessagePosition)
         Transactions in the way of a normal acknowledgement, and the ends of what was left out: OK.
     """
 

@@ -62,7 +62,7 @@ class Owner:
         self.timeout_ms = timeout_ms
         self.beats = 0
         self.heard: list[PulsarTxnError] = []
-        self.error: PulsarTxnError | None = None
+        self.error: Exception | None = None
 
     def beat(self) -> None:
         self.beats += 1
@@ -152,6 +152,16 @@ def test_what_the_owner_meets_itself_ends_the_heartbeat_without_a_loss(
     owner.error = FencedError("a newer attempt has begun")
     clock.pass_by(0.25, thread_ends=thread_of(leases))
     assert (owner.beats, owner.heard) == (1, [])
+
+
+def test_an_error_of_one_heartbeat_ends_no_other(leases: Leases, clock: ManualClock) -> None:
+    broken, sound = Owner(), Owner(2_000)
+    broken.error = ValueError("not an error of this package")
+    leases.keep(broken)
+    leases.keep(sound)
+    clock.pass_by(0.25)
+    clock.pass_by(0.25)
+    assert (broken.beats, sound.beats, broken.heard) == (1, 1, [])
 
 
 def test_the_thread_ends_with_the_last_lease_and_begins_again_with_the_next(

@@ -128,9 +128,8 @@ class _WriteTask:
         for output in written:
             if output.receipt.last is not None:
                 self._components.store.segments.raise_high(output.segment.id, output.receipt.last)
-        flush_counters_if_overdue(
-            self._components
-        )  # no commit follows that could flush the counters
+        # No commit follows that could flush the counters.
+        flush_counters_if_overdue(self._components)
         return self.message(None, written, rows)
 
     def message(

@@ -37,11 +37,9 @@ from pulsar_txn_spark.store.redis.connection import MAX_CLIENTS, takes_no_more
 SCHEMA_VERSION = "1"
 COORDINATORS = 4
 """TC shards of a new store: four drivers rarely meet, and closing a segment stays cheap."""
-_LOST_REPLY_TRIES = (
-    4  # a step is repeated so often after a lost reply before the store is called away
-)
+_LOST_REPLY_TRIES = 4  # a step is sent so often without a reply before the store is called away
 _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
-_CALLS_AT_ONCE = 100  # the same, of scripts that the server runs without a break in between
+_CALLS_AT_ONCE = 100  # scripts of one round trip: the server runs them without a break
 _INCLUDED = {
     "birth": (),
     "store_identity": (),
@@ -171,7 +169,7 @@ class Scripts:
         known[state.history] = max(state.seq, known.get(state.history, 0))
 
     def run(self, call: Call, uninitialized: list[Any] | None = None) -> list[Any]:
-        """Run one call; a tag that was never used is initialized now, or `unborn` is the reply."""
+        """Run one call. A new tag is initialized, unless `uninitialized` is given as the reply."""
         reply = self._ask(call)
         if call.step is not None and steps.reply_is_lost(call.step):
             reply = self._ask(call)
@@ -339,7 +337,7 @@ class Scripts:
     def _again_or_lost(self, call: Call) -> list[Any]:
         """Look again for a tag that is known to have been there by now, and fail if it is not.
 
-        Another task may have given birth to it since the first look.
+        Another task may have initialized it since the first look.
         """
         reply = self._ask(call)
         if text(reply[1]) == _TagFault.NO_TAG_RECORD:
