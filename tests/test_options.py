@@ -476,3 +476,12 @@ def test_two_names_that_an_override_makes_one_are_refused() -> None:
     given = {"domain.overrides": "public/default=topic", "topics": f"{PULSARS},t"}
     with pytest.raises(OptionError, match="each topic once"):
         Options(given, READ)
+
+
+def test_columns_on_request_are_named_in_any_case_and_each_once() -> None:
+    given = {"topic": "t", "metadata.columns": " __POSITION, __segment "}
+    assert Options(given, READ).get("metadata.columns") == ("__position", "__segment")
+    assert Options({"topic": "t"}, READ_BATCH).get("metadata.columns") == ()
+    for wrong in ("", "value", "__segment,__segment", "__offset"):
+        with pytest.raises(OptionError, match=r"metadata.columns.*__topicPartition"):
+            Options({"topic": "t", "metadata.columns": wrong}, READ)

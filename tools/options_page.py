@@ -73,7 +73,7 @@ def _cell(text: str) -> str:
 
 def default_text(value: object) -> str:
     """Return a default as a user would write it; nothing for one that is no value."""
-    if value is None or value == Domains():
+    if value in (None, ()) or value == Domains():
         return ""
     if isinstance(value, Offsets):
         return value.word

@@ -22,7 +22,12 @@ from pulsar_txn_spark.config import PulsarConfig, as_pairs
 from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.spark.rows import READ_SCHEMA, needed_columns, to_spark_batches
+from pulsar_txn_spark.spark.rows import (
+    READ_SCHEMA,
+    RowOrigin,
+    needed_columns,
+    to_spark_batches,
+)
 from pulsar_txn_spark.testing.pulsar_server import Broker, find_java, resolve_classpath
 from tests.contract.segment_log import Row, as_rows, read
 
@@ -217,7 +222,10 @@ def test_javas_client_seeks_to_the_ids_of_messages_in_chunks(
     )
     [rows] = found.combine_chunks().to_batches()
     [shown] = to_spark_batches(
-        iter([rows]), StructType([ID_FIELD]), pa.schema([("__messageId", pa.binary())]), "t"
+        iter([rows]),
+        StructType([ID_FIELD]),
+        pa.schema([("__messageId", pa.binary())]),
+        RowOrigin("t"),
     )
     ids = [base64.b64encode(one.as_py()).decode() for one in shown.column(0)]
     output = run_java("Seek", pulsar.service_url, segment.log_name, *ids)

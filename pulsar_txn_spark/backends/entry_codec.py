@@ -88,11 +88,15 @@ def present(
     ledger: int,
     entry: int,
     publish_time_ms: int,
+    producer_name: str,
+    sequence_id: int | None = None,
 ) -> pa.RecordBatch:
     """Return an entry's rows with the asked-for columns, in ``READ_SCHEMA``'s order."""
     count = rows.num_rows
-    constants = {
+    constants: dict[str, int | str | None] = {
         "publish_time_ms": publish_time_ms,
+        "producer_name": producer_name,
+        "sequence_id": sequence_id,
         "ledger": ledger,
         "entry": entry,
         "batch_size": count,

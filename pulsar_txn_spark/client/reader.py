@@ -28,7 +28,9 @@ from pulsar_txn_spark.txn.transaction_buffer import ReadableRange
 _LOG = logging.getLogger(__name__)
 _MESSAGES_AHEAD = 1_000  # so many messages, or bytes, are read ahead of the application
 _BYTES_AHEAD = 4 * 1024 * 1024
-_COLUMNS = frozenset(READ_SCHEMA.names) - {"first_ledger", "first_entry"}
+_COLUMNS = frozenset(READ_SCHEMA.names) - {
+    *("first_ledger", "first_entry", "producer_name", "sequence_id")
+}
 _TRIES = 64  # each lost race means that somebody changed the topic
 
 

@@ -12,10 +12,16 @@ from pulsar_txn_spark.options.table import (
     documented,
     is_secret,
 )
-from pulsar_txn_spark.options.values import LEASE_MS, Offsets, subscription_name
+from pulsar_txn_spark.options.values import (
+    LEASE_MS,
+    METADATA_COLUMNS,
+    Offsets,
+    subscription_name,
+)
 
 __all__ = [
     "LEASE_MS",
+    "METADATA_COLUMNS",
     "NO_OPTIONS",
     "OPTIONS",
     "SCOPE_OPTION",

@@ -22,6 +22,7 @@ from pulsar_txn_spark.options.values import (
     parse_admin_address,
     parse_boolean,
     parse_folder,
+    parse_metadata_columns,
     parse_sink_id,
     parse_size,
     parse_store_url,
@@ -310,6 +311,14 @@ OPTIONS: tuple[Option, ...] = (
         "Split long ranges so that about this many tasks read. Without it, one task reads a "
         "segment; with it, two tasks may read (and write on) rows of one key in the same "
         "micro-batch, so that their order is no longer kept.",
+    ),
+    Option(
+        "metadata.columns",
+        parse_metadata_columns,
+        (),
+        READ_ANY,
+        "Columns to add to those of the source, with commas: `__segment`, `__position`, "
+        "`__sequenceId`, `__producerName`, `__topicPartition`.",
     ),
     Option(
         "failOnDataLoss",

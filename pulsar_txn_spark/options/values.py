@@ -181,6 +181,25 @@ def _position(value: object) -> Position:
     return Position.parse(value)
 
 
+METADATA_COLUMNS = (
+    "__segment",
+    "__position",
+    "__sequenceId",
+    "__producerName",
+    "__topicPartition",
+)
+"""Columns of a source that are there on request."""
+
+
+def parse_metadata_columns(value: str) -> tuple[str, ...]:
+    """Read names of columns with commas between them, each once, in any case."""
+    known = {name.lower(): name for name in METADATA_COLUMNS}
+    names = [part.strip().lower() for part in value.split(",") if part.strip()]
+    if not names or not known.keys() >= set(names) or len(set(names)) != len(names):
+        raise ValueError(f"some of {', '.join(METADATA_COLUMNS)}, with commas, each once")
+    return tuple(known[name] for name in names)
+
+
 _SUBSCRIPTION = re.compile(r"[^|/\s{}]{1,200}")
 
 

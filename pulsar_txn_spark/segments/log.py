@@ -38,13 +38,16 @@ READ_SCHEMA = pa.schema(
         pa.field("batch_size", pa.int32(), nullable=False),
         pa.field("first_ledger", pa.int64()),
         pa.field("first_entry", pa.int64()),
+        pa.field("producer_name", pa.string(), nullable=False),
+        pa.field("sequence_id", pa.int64()),
     ]
 )
 """Columns of a row batch on its way out; a reader gives those asked for, in this order.
 
 ``batch_index`` is -1 and ``batch_size`` 0 for a message that is not part of a batch entry. A
 message in several chunks stands where its last chunk does; ``first_ledger`` and ``first_entry`` say
-where its first one is, and are null for all others.
+where its first one is, and are null for all others. ``sequence_id`` is the number that the producer
+gave the message. It is null in the embedded log, and through ``pulsar-client``, which hides it.
 """
 
 Visible = Callable[[str, Position], bool]

@@ -33,11 +33,11 @@ class PulsarTxnDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of the source, after its options were checked."""
-        from pulsar_txn_spark.spark.rows import READ_SCHEMA
+        from pulsar_txn_spark.spark.rows import schema_of
         from pulsar_txn_spark.spark.source.topics import check_source
 
-        check_source(self.options)
-        return READ_SCHEMA
+        options = check_source(self.options)
+        return schema_of(options.get("metadata.columns"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""

@@ -5,7 +5,8 @@ Column names follow the pulsar-spark connector, so that moving over is a change 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     DataType,
+    IntegerType,
     LongType,
     MapType,
     StringType,
@@ -24,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from pulsar_txn_spark.errors import SchemaError
+from pulsar_txn_spark.options import METADATA_COLUMNS
 from pulsar_txn_spark.segments.log import checked_event_times, checked_properties
 
 VALUE = "value"
@@ -33,6 +36,7 @@ MESSAGE_ID = "__messageId"
 PUBLISH_TIME = "__publishTime"
 EVENT_TIME = "__eventTime"
 PROPERTIES = "__messageProperties"
+SEGMENT, POSITION, SEQUENCE_ID, PRODUCER_NAME, TOPIC_PARTITION = METADATA_COLUMNS
 
 READ_SCHEMA = StructType(
     [
@@ -46,6 +50,24 @@ READ_SCHEMA = StructType(
     ]
 )
 """What a source yields: value and metadata, as the columns of the pulsar-spark connector."""
+
+POSITION_TYPE = StructType(
+    [
+        StructField("ledger", LongType()),
+        StructField("entry", LongType()),
+        StructField("batchIndex", IntegerType()),
+    ]
+)
+"""A message's position: it orders as the messages of a segment do."""
+
+_ON_REQUEST: dict[str, DataType] = {
+    SEGMENT: StringType(),
+    POSITION: POSITION_TYPE,
+    SEQUENCE_ID: LongType(),
+    PRODUCER_NAME: StringType(),
+    TOPIC_PARTITION: StringType(),
+}
+"""Columns that a source yields where the option `metadata.columns` asks for them."""
 
 _WRITABLE: dict[str, tuple[type[DataType], ...]] = {
     VALUE: (StringType, BinaryType),
@@ -65,6 +87,11 @@ _NEEDED = {
     PUBLISH_TIME: frozenset({"publish_time_ms"}),
     EVENT_TIME: frozenset({"event_time_ms"}),
     PROPERTIES: frozenset({"properties"}),
+    SEGMENT: frozenset[str](),
+    POSITION: frozenset({"ledger", "entry", "batch_index"}),
+    SEQUENCE_ID: frozenset({"sequence_id"}),
+    PRODUCER_NAME: frozenset({"producer_name"}),
+    TOPIC_PARTITION: frozenset[str](),
 }
 
 
@@ -153,6 +180,12 @@ def _milliseconds(array: pa.Array) -> pa.Array:
 # -- reading -----------------------------------------------------------------------------------
 
 
+def schema_of(metadata_columns: Sequence[str]) -> StructType:
+    """Return the source's columns, with those of the option `metadata.columns` at the end."""
+    more = [StructField(name, _ON_REQUEST[name]) for name in metadata_columns]
+    return StructType([*READ_SCHEMA.fields, *more])
+
+
 def check_readable(schema: StructType) -> None:
     """Refuse a schema that is no selection of the source's own columns.
 
@@ -160,7 +193,7 @@ def check_readable(schema: StructType) -> None:
     ------
     SchemaError
     """
-    own = {field.name: field.dataType for field in READ_SCHEMA.fields}
+    own = {field.name: field.dataType for field in READ_SCHEMA.fields} | _ON_REQUEST
     for field in schema.fields:
         if own.get(field.name) != field.dataType:
             wanted = ", ".join(f"{name} {kind.simpleString()}" for name, kind in own.items())
@@ -178,42 +211,73 @@ def needed_columns(schema: StructType) -> frozenset[str]:
     return needed or frozenset({"batch_index"})
 
 
+@dataclass(frozen=True, slots=True)
+class RowOrigin:
+    """Where rows come from, which no row says itself.
+
+    Parameters
+    ----------
+    topic : str
+        Full name.
+    partition : int
+        That of a partitioned native topic, -1 elsewhere.
+    segment : str
+        The segment's descriptor, as it stands in offsets.
+    log : str
+        Name of the log: a topic of Pulsar's, or the id of an embedded segment.
+    """
+
+    topic: str
+    partition: int = -1
+    segment: str = ""
+    log: str = ""
+
+
 def to_spark_batches(
     batches: Iterator[pa.RecordBatch],
     schema: StructType,
     arrow_schema: pa.Schema,
-    topic: str,
-    partition: int = -1,
+    origin: RowOrigin,
 ) -> Iterator[pa.RecordBatch]:
-    """Turn row batches of the segment log into batches of the source's schema.
-
-    `partition` is that of a partitioned native topic, -1 elsewhere.
-    """
+    """Turn row batches of the segment log into batches of the source's schema."""
     for batch in batches:
         arrays = [
-            _column(field.name, batch, topic, partition).cast(arrow_schema.field(field.name).type)
+            _column(field.name, batch, origin).cast(arrow_schema.field(field.name).type)
             for field in schema.fields
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
 
 
-def _column(name: str, batch: pa.RecordBatch, topic: str, partition: int) -> pa.Array:
-    if name == TOPIC:
-        return pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
+def _column(name: str, batch: pa.RecordBatch, origin: RowOrigin) -> pa.Array:
+    constant = {TOPIC: origin.topic, SEGMENT: origin.segment, TOPIC_PARTITION: origin.log}.get(name)
+    if constant is not None:
+        return pa.repeat(pa.scalar(constant, pa.string()), batch.num_rows)
     if name == MESSAGE_ID:
         return message_ids(
             *(
                 batch.column(column).to_numpy(zero_copy_only=False)
                 for column in ("ledger", "entry", "batch_index", "batch_size")
             ),
-            partition=partition,
+            partition=origin.partition,
             firsts=_first_chunks(batch),
         )
+    if name == POSITION:
+        parts = [batch.column(part) for part in ("ledger", "entry", "batch_index")]
+        return pa.StructArray.from_arrays(parts, POSITION_TYPE.fieldNames())
     if name == PUBLISH_TIME:
         return _timestamps(batch.column("publish_time_ms"))
     if name == EVENT_TIME:
         return _timestamps(batch.column("event_time_ms"))
-    return batch.column({VALUE: "value", KEY: "key", PROPERTIES: "properties"}[name])
+    return batch.column(_AS_IT_IS[name])
+
+
+_AS_IT_IS = {
+    VALUE: "value",
+    KEY: "key",
+    PROPERTIES: "properties",
+    SEQUENCE_ID: "sequence_id",
+    PRODUCER_NAME: "producer_name",
+}
 
 
 def _timestamps(milliseconds: pa.Array) -> pa.Array:

@@ -307,6 +307,13 @@ class SegmentLogContract:
                 assert row["batch_index"] == -1
         assert all(row["publish_time_ms"] > 1_600_000_000_000 for row in found)
 
+    def test_each_row_names_its_writer(self, harness: Harness) -> None:
+        segment, log = harness.segment(), harness.log
+        write(log, segment, "v", numbered(0, 2))
+        write(log, segment, "w", numbered(2, 5))
+        found = read(log, segment, columns=frozenset({"value", "producer_name"}))
+        assert [row["producer_name"] for row in found] == ["v", "v", "w", "w", "w"]
+
     def test_no_batch_holds_more_rows_than_asked_for(self, harness: Harness) -> None:
         segment = harness.segment()
         write(harness.log, segment, "w", numbered(0, 10), numbered(10, 13))

@@ -422,6 +422,7 @@ class EmbeddedSegmentLog:
                 ledger=LEDGER,
                 entry=entry.number,
                 publish_time_ms=entry.publish_time_ms,
+                producer_name=entry.writer,
             )
             # A large entry passes without being copied, small ones are joined.
             if gathered and (rows.num_rows >= _FEW_ROWS or count + rows.num_rows > max_rows):

@@ -28,7 +28,7 @@ from pulsar_txn_spark.spark.source.offsets import (
     TopicOffset,
 )
 from pulsar_txn_spark.spark.source.partition import SegmentPartition
-from pulsar_txn_spark.spark.source.topics import SourceTopics
+from pulsar_txn_spark.spark.source.topics import SourceTopics, require_sequence_ids
 from pulsar_txn_spark.store.records import Cursor, Seen
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
 from pulsar_txn_spark.txn.transaction_buffer import ReadableRange, Visibility
@@ -54,7 +54,7 @@ class SourcePlanner:
 
     Raises
     ------
-    TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
+    OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -62,6 +62,7 @@ class SourcePlanner:
         self.subscription: str = options.get("subscription") or ""
         self.components: Components = open_components(options)
         self._columns = needed_columns(schema)
+        require_sequence_ids(options, schema.names)
         self._fail_on_data_loss: bool = options.get("failOnDataLoss")
         self._topics = SourceTopics(options, self.components)
         self.topologies()  # a topic that is not there is an error now, not in the first batch

@@ -20,7 +20,7 @@ from pulsar_txn_spark.spark.context import (
     freeze_loaded_modules,
     unique_execution_id,
 )
-from pulsar_txn_spark.spark.rows import to_spark_batches
+from pulsar_txn_spark.spark.rows import RowOrigin, to_spark_batches
 from pulsar_txn_spark.spark.source.data_loss import data_loss_error
 from pulsar_txn_spark.spark.source.partition import SegmentPartition, partition_index
 from pulsar_txn_spark.store.records import Code, CursorAnswer
@@ -67,7 +67,13 @@ def read_partition(
         max_rows=_MAX_ROWS,
     )
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    return to_spark_batches(batches, schema, arrow_schema, segment.topic, partition_index(segment))
+    origin = RowOrigin(
+        segment.topic,
+        partition_index(segment),
+        segment.id.rpartition("/")[2],
+        segment.log_name if options.pulsar else segment.id,
+    )
+    return to_spark_batches(batches, schema, arrow_schema, origin)
 
 
 def _require_not_lost(

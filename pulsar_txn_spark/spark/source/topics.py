@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionDomainError
@@ -12,6 +12,7 @@ from pulsar_txn_spark.options import NO_OPTIONS, Offsets, Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
 from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.spark.rows import SEQUENCE_ID
 from pulsar_txn_spark.spark.source.offsets import SegmentKey
 
 _LOG = logging.getLogger(__name__)
@@ -63,7 +64,27 @@ def _require_acknowledgeable(subscription: str, topic: str) -> None:
         )
 
 
-def check_source(raw: Mapping[str, str]) -> None:
+def require_sequence_ids(options: Options, columns: Collection[str]) -> None:
+    """Refuse a column of sequence ids where the transport would only show nulls.
+
+    Raises
+    ------
+    OptionError
+    """
+    if SEQUENCE_ID not in columns or options.pulsar is None:
+        return
+    from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
+
+    chosen, why = choose_and_say(options.pulsar)
+    if chosen == "client":
+        raise OptionError(
+            f"the column {SEQUENCE_ID} needs the transport 'wire', as pulsar-client does not show "
+            f"sequence ids; here the transport is 'client': {why}. Leave the column out, or set "
+            "transport=wire"
+        )
+
+
+def check_source(raw: Mapping[str, str]) -> Options:
     """Check a source when it is loaded: its options, the connections, the topics.
 
     Raises
@@ -71,9 +92,11 @@ def check_source(raw: Mapping[str, str]) -> None:
     OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
     options = source_options(raw, Use.READ)
+    require_sequence_ids(options, options.get("metadata.columns"))
     components = open_components(options)
     for topology in SourceTopics(options, components).topologies().values():
         components.topics.check_access(topology)
+    return options
 
 
 class SourceTopics:

@@ -92,6 +92,10 @@ _EXTRACT: Mapping[str, Callable[[_Messages, Position, int], Iterable[Any]]] = {
     "batch_size": lambda messages, _position, size: [size] * len(messages),
     "first_ledger": lambda messages, _position, size: _first_chunks(messages, size, 0),
     "first_entry": lambda messages, _position, size: _first_chunks(messages, size, 1),
+    "producer_name": lambda messages, _position, _size: (
+        [messages[0].producer_name()] * len(messages)
+    ),
+    "sequence_id": lambda messages, _position, _size: [None] * len(messages),
 }
 """Column of READ_SCHEMA -> its values from one entry's messages, position and batch size."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ _KEY, _SIZE_TAG, _EVENT_TIME, _BASE64, _NULL = b"\x12", b"\x18", b"\x28", b"\x30
 _KEY_TAG, _PAYLOAD_TAG = _KEY[0], _SIZE_TAG[0]
 _SEQUENCE_TAG = 0x40
 _VARINT_BYTES = 10
+_HALF = 1 << 63
 _ONE_BYTE, _TWO_BYTES = 1 << 7, 1 << 14  # varints below take a single byte, or two
 
 
@@ -294,8 +296,32 @@ def _only_sequence_ids(raw: Any, starts: Sizes, ends: Sizes) -> bool:
     return True
 
 
-def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
-    rows = []
+def sequence_ids(payload: bytes, messages: int) -> list[int | None]:
+    """Return each message's own sequence id; None where only the entry has one.
+
+    Parameters
+    ----------
+    payload : bytes
+        A batch that :func:`decode` accepts.
+    messages : int
+    """
+    rows = (row for row, _ in _each(payload, messages))
+    return [signed(row.sequence_id) if row.HasField("sequence_id") else None for row in rows]
+
+
+def signed(number: int) -> int:
+    """Return an unsigned 64-bit number as Java's clients show it, and as Arrow takes it."""
+    return (number + _HALF) % (2 * _HALF) - _HALF
+
+
+def _each(payload: bytes, messages: int) -> Iterator[tuple[SingleMessageMetadata, bytes]]:
+    """Yield each message's metadata and content.
+
+    Raises
+    ------
+    IndexError
+        If the payload is not exactly that many messages.
+    """
     at = 0
     for _ in range(messages):
         size = int.from_bytes(payload[at : at + 4])
@@ -305,7 +331,15 @@ def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
         at = start + row.payload_size
         if row.payload_size < 0 or at > len(payload):
             raise IndexError
-        value = None if row.null_value else payload[start:at]
+        yield row, payload[start:at]
+    if at != len(payload):
+        raise IndexError
+
+
+def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
+    rows = []
+    for row, content in _each(payload, messages):
+        value = None if row.null_value else content
         key: bytes | None = None
         if row.HasField("partition_key") and not row.null_partition_key:
             key = row.partition_key.encode()
@@ -314,8 +348,6 @@ def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
         # A name may be there twice: the last one counts, as for Pulsar's Java client.
         pairs = list({pair.key: pair.value for pair in row.properties}.items()) or None
         rows.append((value, key, row.event_time or None, pairs))
-    if at != len(payload):
-        raise IndexError
     columns = list(zip(*rows, strict=True)) or [()] * len(ROW_SCHEMA)
     arrays = [
         pa.array(list(column), field.type)

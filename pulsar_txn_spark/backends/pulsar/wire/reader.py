@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pulsar_txn_spark.backends import entry_codec
 from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
@@ -405,14 +406,20 @@ class EntryRows:
         whole = self._assembled(entry)
         if whole is None:
             return
-        rows = _decode(whole)
+        payload, messages = _unpacked(whole)
+        rows = batch.decode(payload, messages)
+        assert set(rows.schema.names) <= set(ROW_SCHEMA.names)
         shown = entry_codec.present(
             rows,
             self._columns,
             ledger=entry.position.ledger,
             entry=entry.position.entry,
             publish_time_ms=entry.metadata.publish_time,
+            producer_name=entry.producer_name,
+            sequence_id=batch.signed(entry.metadata.sequence_id),
         )
+        if "sequence_id" in self._columns:
+            shown = _with_own_sequence_ids(shown, batch.sequence_ids(payload, messages))
         if not entry.metadata.HasField("num_messages_in_batch"):
             shown = _with(shown, batch_index=-1, batch_size=0)
         if whole.first is not None:
@@ -486,11 +493,12 @@ class EntryRows:
             reach *= _LOOK_BACK
 
 
-def _decode(entry: WireEntry) -> pa.RecordBatch:
+def _unpacked(entry: WireEntry) -> tuple[bytes, int]:
+    """Return an entry's messages in the form of a batch, and how many they are."""
     metadata = entry.metadata
     payload = decompress(entry.payload, metadata.compression, metadata.uncompressed_size)
     if metadata.HasField("num_messages_in_batch"):
-        return batch.decode(payload, metadata.num_messages_in_batch)
+        return payload, metadata.num_messages_in_batch
     # A single message has in the entry's metadata what is in each row's elsewhere.
     row = SingleMessageMetadata(
         properties=metadata.properties,
@@ -503,9 +511,14 @@ def _decode(entry: WireEntry) -> pa.RecordBatch:
     if metadata.HasField("partition_key"):
         row.partition_key = metadata.partition_key
     header = row.SerializeToString()
-    rows = batch.decode(b"".join((len(header).to_bytes(4), header, payload)), 1)
-    assert set(rows.schema.names) <= set(ROW_SCHEMA.names)
-    return rows
+    return b"".join((len(header).to_bytes(4), header, payload)), 1
+
+
+def _with_own_sequence_ids(rows: pa.RecordBatch, own: list[int | None]) -> pa.RecordBatch:
+    """Replace an entry's sequence id by those of its messages, where they have one."""
+    at = rows.schema.get_field_index("sequence_id")
+    field = rows.schema.field(at)
+    return rows.set_column(at, field, pc.coalesce(pa.array(own, field.type), rows.column(at)))
 
 
 def _with(rows: pa.RecordBatch, **constants: int) -> pa.RecordBatch:

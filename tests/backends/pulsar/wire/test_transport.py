@@ -59,7 +59,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import READ_SCHEMA, Receipt, SegmentRef
-from pulsar_txn_spark.spark.rows import needed_columns, to_spark_batches
+from pulsar_txn_spark.spark.rows import RowOrigin, needed_columns, to_spark_batches
 from tests.support.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar, Peer
 
 SEGMENT = SegmentRef("s1", "topic://public/default/t", "persistent://public/default/s1")
@@ -493,7 +493,8 @@ def put(broker: FakePulsar, metadata: MessageMetadata, payload: bytes) -> None:
 
 
 def metadata(**fields: Any) -> MessageMetadata:
-    return MessageMetadata(producer_name="java", sequence_id=0, publish_time=5, **fields)
+    given: dict[str, Any] = {"producer_name": "java", "sequence_id": 0, "publish_time": 5}
+    return MessageMetadata(**given | fields)
 
 
 def test_messages_of_every_shape_that_is_no_batch_are_read(
@@ -513,6 +514,23 @@ def test_messages_of_every_shape_that_is_no_batch_are_read(
     ]
     assert found[3]["properties"] == [("a", "b")]
     assert {(row["batch_index"], row["batch_size"]) for row in found} == {(-1, 0)}
+
+
+def test_a_message_has_its_own_sequence_id_or_that_of_its_entry(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    own = [
+        SingleMessageMetadata(payload_size=1, sequence_id=number).SerializeToString()
+        for number in (7, 2**64 - 1)  # Java's -1
+    ]
+    without = SingleMessageMetadata(payload_size=1).SerializeToString()
+    payload = b"".join(len(row).to_bytes(4) + row + b"v" for row in (*own, without))
+    put(broker, metadata(num_messages_in_batch=3, sequence_id=5), payload)
+    put(broker, metadata(sequence_id=9), b"alone")
+    for columns in ({"sequence_id"}, {"sequence_id", "value", "producer_name"}):
+        found = read(client, columns=frozenset(columns))
+        assert [row["sequence_id"] for row in found] == [7, -1, 5, 9]
+    assert {row["producer_name"] for row in found} == {"java"}
 
 
 def test_of_a_property_that_is_there_twice_the_last_value_counts(
@@ -582,7 +600,7 @@ def message_ids_of(client: WireClient) -> list[bytes]:
         pa.schema([READ_SCHEMA.field(name) for name in sorted(needed_columns(schema))]),
     )
     as_arrow = pa.schema({"__messageId": pa.binary()})
-    [found] = to_spark_batches(iter([rows]), schema, as_arrow, SEGMENT.topic)
+    [found] = to_spark_batches(iter([rows]), schema, as_arrow, RowOrigin(SEGMENT.topic))
     ids: list[bytes] = found.column("__messageId").to_pylist()
     return ids
 
