@@ -89,6 +89,10 @@ bench: export PEER_PYTHON := $(CURDIR)/$(VENV)/peer/bin/python
 bench: java $(VENV)/dev.stamp $(if $(PEER_JAR),$(VENV)/peer.stamp)  ## throughput and latency, both backends, and the transaction layer by itself
 	$(PY) -m benchmarks $(ARGS)
 
+.PHONY: bench-revisions
+bench-revisions: java $(VENV)/dev.stamp  ## this folder beside the revision BASE, in pairs
+	$(PY) -m benchmarks.revisions $(BASE) $(ARGS)
+
 .PHONY: bench-coordination
 bench-coordination: $(VENV)/dev.stamp  ## the transaction layer by itself, without Spark
 	$(PY) -m benchmarks --part coordinator --part visibility --part op_log --part gates \

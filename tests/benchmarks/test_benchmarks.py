@@ -20,6 +20,7 @@ from benchmarks.own_spark import OwnSpark
 from benchmarks.peer import SIDE as JVM
 from benchmarks.peer import PeerError
 from benchmarks.processes import Crew
+from benchmarks.revisions import Compared, Figures, compare_pairs, read_figures
 from benchmarks.throughput import Bench
 
 
@@ -219,3 +220,24 @@ def test_the_log_alone_changes_values_as_the_job_does() -> None:
     values = pa.array([b"abc", b"d", b"", None])
 
     assert bare_log.turned(values).to_pylist() == [b"bca", b"d", b"", None]
+
+
+def test_revisions_are_compared_pair_by_pair_where_every_run_has_a_figure() -> None:
+    def measured(sink: float, **others: float) -> Figures:
+        return {
+            ("sink", "exactly-once"): ("rows/s", sink),
+            **{(case, "null"): ("ms", figure) for case, figure in others.items()},
+        }
+
+    pairs = [(measured(100), measured(110, look=1)), (measured(200), measured(180, look=1))]
+
+    assert compare_pairs(pairs) == [
+        Compared("sink", "exactly-once", "rows/s", base=150, head=145, ratios=(1.1, 0.9))
+    ]
+
+
+def test_figures_of_a_revision_are_the_medians_that_it_has_written(tmp_path: Path) -> None:
+    target = tmp_path / "bench.json"
+    write_json(target, compare("case", {"a": Series("ms", 9, [4, 5, 9])}, {}))
+
+    assert read_figures(target)["case", "a"] == ("ms", 5)
