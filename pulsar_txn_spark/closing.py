@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+
+from pulsar_txn_spark.backports import Self
 
 
 class Closing(ABC):

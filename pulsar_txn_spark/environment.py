@@ -15,7 +15,7 @@ from pulsar_txn_spark.errors import EnvironmentTooOldError
 FORMAT = "pulsar_txn"
 """The name of the data source: ``spark.readStream.format(FORMAT)``."""
 
-LEAST_PYTHON = (3, 11)
+LEAST_PYTHON = (3, 10)
 LEAST_PYSPARK = (4, 2)  # the first with latestOffset(start, limit) and AvailableNow
 LEAST_JAVA = 17  # what Spark 4 is compiled for
 

@@ -15,7 +15,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+
+from pulsar_txn_spark.backports import StrEnum
 
 
 class Kind(StrEnum):

@@ -194,7 +194,8 @@ def _by_metric(states: Sequence[TcState]) -> Mapping[str, dict[_Labels, int]]:
             if metric is None:
                 continue  # counted by another version of this package
             own = (str(tc),) if metric.by_script else ()
-            by_metric[name][*own, *labels] += amount
+            labelled = (*own, *labels)
+            by_metric[name][labelled] += amount
     return by_metric
 
 

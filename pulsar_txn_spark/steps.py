@@ -12,8 +12,9 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
+
+from pulsar_txn_spark.backports import StrEnum
 
 
 class Step(StrEnum):

@@ -6,8 +6,8 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Self
 
+from pulsar_txn_spark.backports import Self, time_from_iso
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import OptionError, SegmentNotFoundError
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -131,7 +131,7 @@ def _committed_end(components: Components, segment: SegmentRef) -> Position:
 
 def _time(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text)
+        return time_from_iso(text)
     except ValueError:
         raise OptionError(
             "where to reset a subscription: expected 'earliest', 'latest', 'here', a time such as "

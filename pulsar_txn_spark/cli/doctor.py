@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 
 import typer
@@ -15,6 +14,7 @@ import typer
 import pulsar_txn_spark
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
+from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, options_of
 from pulsar_txn_spark.cli.format_lookup import look_up
 from pulsar_txn_spark.cli.output import show

@@ -10,11 +10,11 @@ import difflib
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pulsar_txn_spark.backends.pulsar.passthrough import PASS_THROUGH
+from pulsar_txn_spark.backports import tomllib
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Use, documented, is_secret
 

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
+from pulsar_txn_spark.backports import UTC
 from pulsar_txn_spark.cli.command_names import in_commands
 from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, components_of
 from pulsar_txn_spark.cli.output import show

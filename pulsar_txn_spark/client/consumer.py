@@ -7,8 +7,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
 
+from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.client.claims import Claims
 from pulsar_txn_spark.client.message import Message, MessageId, Received
 from pulsar_txn_spark.client.reader import SubscriptionReader

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pulsar_txn_spark.backports import UTC
 from pulsar_txn_spark.errors import SchemaError
 from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.segments.log import ROW_SCHEMA

@@ -8,9 +8,10 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from pulsar_txn_spark import steps
+from pulsar_txn_spark.backports import Self, add_note
 from pulsar_txn_spark.client.message import Row, as_batch
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.lease import Leases
@@ -213,7 +214,7 @@ class Transaction:
             self._failed = self._conflict = error
             failed = self._abort_quietly("an acknowledgement conflicted with another one")
             if failed is not None:
-                error.add_note(f"transaction {self._id} was not aborted: {failed}")
+                add_note(error, f"transaction {self._id} was not aborted: {failed}")
             raise
         except PulsarTxnError as error:
             self._failed = error
@@ -426,4 +427,4 @@ class Transaction:
                 return
             failed = self._abort_quietly("an exception left its block")
             if failed is not None:
-                error.add_note(f"transaction {self._id} was not aborted: {failed}")
+                add_note(error, f"transaction {self._id} was not aborted: {failed}")

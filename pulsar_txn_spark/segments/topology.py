@@ -13,7 +13,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 
 import mmh3
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.errors import OptionError, StoreCorruptError, TopologyConflictError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef

@@ -11,10 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
+from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.position import MessagePosition
 
 

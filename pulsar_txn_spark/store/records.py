@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
+from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 

@@ -33,8 +33,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Self
 
+from pulsar_txn_spark.backports import Self
 from pulsar_txn_spark.errors import EnvironmentTooOldError, PulsarTxnError
 
 DEFAULT_VERSION = "4.0.7"

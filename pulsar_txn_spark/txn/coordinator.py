@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 
 from pulsar_txn_spark import steps
+from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.errors import (
     CommitStateUnknownError,
     FencedError,

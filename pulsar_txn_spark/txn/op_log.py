@@ -32,12 +32,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
 from pulsar_txn_spark import steps
+from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.errors import PulsarTxnError, StoreCorruptError, TransactionError
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import BatchedOpRecords, OpReference
@@ -148,7 +148,7 @@ def _payload(txn: TxnId, value: bytes) -> bytes:
     if value[: len(_PREFIX)] == _PREFIX:
         return value[len(_PREFIX) :]
     if value.startswith(MAGIC):
-        version = int.from_bytes(value[len(MAGIC) : len(_PREFIX)])
+        version = int.from_bytes(value[len(MAGIC) : len(_PREFIX)], "big")
         raise _corrupt(
             txn, f"format version {version}, expected 1: use the version that wrote them"
         )

@@ -179,7 +179,7 @@ def test_the_wheel_states_its_licence_and_the_python_it_needs(
     wheel: Path, metadata: email.message.Message
 ) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["Requires-Python"] == ">=3.10"
     names = zipfile.ZipFile(wheel).namelist()
     for licence in ("LICENSE", "NOTICE"):
         assert any(name.endswith(f"licenses/{licence}") for name in names)

@@ -11,7 +11,6 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
@@ -25,6 +24,7 @@ from pulsar_txn_spark.backends.pulsar.passthrough import (
     parse_passthrough,
 )
 from pulsar_txn_spark.backends.pulsar.tls import TlsSettings
+from pulsar_txn_spark.backports import time_from_iso
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     OptionError,
@@ -387,7 +387,7 @@ class PulsarAdmin:
             chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
             messages=int(headers.get(_BATCH_COUNT_HEADER, "1")),
             bytes=int(size),
-            published_ms=(round(datetime.fromisoformat(text).timestamp() * 1000) if text else None),
+            published_ms=(round(time_from_iso(text).timestamp() * 1000) if text else None),
         )
 
     def producers(self, topic: str) -> list[str]:

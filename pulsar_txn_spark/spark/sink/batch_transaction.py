@@ -11,12 +11,13 @@ import threading
 from collections.abc import Collection, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from pulsar_txn_spark import steps
+from pulsar_txn_spark.backports import Self
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.lease import Lease, Leases
 from pulsar_txn_spark.environment import FORMAT

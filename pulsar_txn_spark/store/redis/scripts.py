@@ -8,7 +8,6 @@ import time
 import uuid as uuid_module
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -19,6 +18,7 @@ from redis.exceptions import NoScriptError, RedisClusterException, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark import metrics, steps
+from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.errors import (
     OptionError,
     StoreError,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from typing import cast
 
@@ -10,6 +9,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.errors import StoreUnavailableError
 from pulsar_txn_spark.store.redis.server import (
     Answer,
@@ -21,7 +21,7 @@ from pulsar_txn_spark.store.redis.server import (
 _TIMEOUT_S = 10.0  # INFO waits for a write's fsync, which a busy disk delays by seconds
 
 
-class ServerState(enum.StrEnum):
+class ServerState(StrEnum):
     """Whether there is an embedded server on a folder, and whether it can be used."""
 
     RUNNING = "running"

@@ -324,7 +324,7 @@ def _each(payload: bytes, messages: int) -> Iterator[tuple[SingleMessageMetadata
     """
     at = 0
     for _ in range(messages):
-        size = int.from_bytes(payload[at : at + 4])
+        size = int.from_bytes(payload[at : at + 4], "big")
         row = SingleMessageMetadata()
         row.ParseFromString(payload[at + 4 : at + 4 + size])
         start = at + 4 + size

@@ -511,7 +511,7 @@ def _unpacked(entry: WireEntry) -> tuple[bytes, int]:
     if metadata.HasField("partition_key"):
         row.partition_key = metadata.partition_key
     header = row.SerializeToString()
-    return b"".join((len(header).to_bytes(4), header, payload)), 1
+    return b"".join((len(header).to_bytes(4, "big"), header, payload)), 1
 
 
 def _with_own_sequence_ids(rows: pa.RecordBatch, own: list[int | None]) -> pa.RecordBatch:
