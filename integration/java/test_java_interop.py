@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None or shutil.which("openssl") is None,
     reason="there is no 'mvn' on the PATH to fetch Pulsar's client with, or no 'openssl'",
 )
-SHIM = Path(__file__).parents[2] / "jvm_shim"
+PROGRAMS = Path(__file__).parent
 TOPICS = ("batched", "keybatched", "single", "chunked", "transactions", "encrypted")
 FOREIGN = "foreign"
 """Of Pulsar's own domain; the others are segments."""
@@ -66,7 +66,7 @@ def decoded(text: str) -> bytes | None:
 def run_java(program: str, *arguments: str) -> str:
     """Run a program of the tests with Pulsar's client; Java compiles a single file by itself."""
     done = subprocess.run(
-        [find_java(), "-cp", resolve_classpath(), str(SHIM / f"{program}.java"), *arguments],
+        [find_java(), "-cp", resolve_classpath(), str(PROGRAMS / f"{program}.java"), *arguments],
         capture_output=True,
         timeout=240,
         check=False,

@@ -78,7 +78,7 @@ class NativeTransactions:
     """A producer with Pulsar's own transactions, in a JVM that ends with this object."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
-        program = Path(__file__).parents[2] / "jvm_shim" / "NativeTransactions.java"
+        program = Path(__file__).parents[1] / "java" / "NativeTransactions.java"
         command = [find_java(), "-Xmx128m", "-cp", resolve_classpath(), str(program)]
         self._jvm = subprocess.Popen(
             [*command, broker.service_url, topic],
