@@ -60,6 +60,10 @@ crash: java $(VENV)/dev.stamp  ## the crash suite alone: a kill at every protoco
 long: java $(VENV)/dev.stamp  ## what make test leaves out, such as the demo on Pulsar under splits
 	$(BRIEF_SPARKS) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m long $(ARGS)
 
+.PHONY: shim
+shim: java $(VENV)/dev.stamp  ## the jar by which a Pulsar broker gates segments, and its tests (Maven)
+	$(PY) -m pulsar_txn_spark.testing.broker_jar
+
 .PHONY: mutants
 mutants: $(VENV)/dev.stamp  ## take each safeguard out, in a copy, and see its test fail
 	$(PY) -m tests.mutation $(ARGS)

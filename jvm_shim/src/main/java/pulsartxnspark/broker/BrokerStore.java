@@ -1,0 +1,16 @@
+package pulsartxnspark.broker;
+
+import java.util.concurrent.ScheduledExecutorService;
+import pulsartxnspark.store.EventFollower;
+import pulsartxnspark.store.SegmentStore;
+
+/**
+ * What the buffers of a broker share.
+ *
+ * @param segments the metadata store
+ * @param events who follows its events; null where nobody does
+ * @param threads for whatever waits for the store
+ * @param pollIntervalMs how often transactions in the way are looked at without an event
+ */
+record BrokerStore(
+    SegmentStore segments, EventFollower events, ScheduledExecutorService threads, long pollIntervalMs) {}

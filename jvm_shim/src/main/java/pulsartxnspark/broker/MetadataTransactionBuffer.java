@@ -1,0 +1,576 @@
+package pulsartxnspark.broker;
+
+import io.netty.buffer.ByteBuf;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.LongAdder;
+import org.apache.bookkeeper.mledger.Position;
+import org.apache.bookkeeper.mledger.PositionFactory;
+import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
+import org.apache.pulsar.broker.service.BrokerServiceException.ServiceUnitNotReadyException;
+import org.apache.pulsar.broker.transaction.buffer.AbortedTxnProcessor;
+import org.apache.pulsar.broker.transaction.buffer.TransactionBuffer;
+import org.apache.pulsar.broker.transaction.buffer.TransactionBufferReader;
+import org.apache.pulsar.broker.transaction.buffer.TransactionMeta;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.common.api.proto.MessageMetadata;
+import org.apache.pulsar.common.policies.data.TransactionBufferStats;
+import org.apache.pulsar.common.policies.data.TransactionInBufferStats;
+import org.apache.pulsar.common.protocol.Commands;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import pulsartxnspark.store.Fate;
+import pulsartxnspark.store.Gate;
+import pulsartxnspark.store.LogPosition;
+import pulsartxnspark.store.SegmentStore.Query;
+import pulsartxnspark.store.StoreUnavailableException;
+import pulsartxnspark.store.WriterId;
+import pulsartxnspark.store.WriterId.TxnBits;
+
+/**
+ * The transaction buffer of a gated segment: no consumer gets past an entry whose transaction is
+ * undecided, and none gets an entry that lost. What is decided stands in the metadata store; nothing
+ * is written into the topic. {@code docs/broker.md} has the states and the table of failures.
+ */
+public final class MetadataTransactionBuffer implements TransactionBuffer {
+  /** Stands in the statistics where Pulsar's own buffer names the type of its snapshots. */
+  public static final String KIND = "pulsar_txn_spark";
+
+  private static final Logger log = LoggerFactory.getLogger(MetadataTransactionBuffer.class);
+  private static final long FIRST_PAUSE_MS = 100; // before the store is asked again; doubled
+  private static final long LONGEST_PAUSE_MS = 5_000;
+
+  private enum State {
+    Recovering,
+    Ready,
+    Closed
+  }
+
+  /** Keeps consumers behind a position until one writer's fate is known. */
+  private static final class Hold {
+    final WriterId writer;
+    final Position bound;
+    final Deque<Append> waiting = new ArrayDeque<>();
+    LogPosition pinnedAt; // null until the store has shown the pin: nothing is appended before
+
+    Hold(WriterId writer, Position bound, LogPosition pinnedAt) {
+      this.writer = writer;
+      this.bound = bound;
+      this.pinnedAt = pinnedAt;
+    }
+  }
+
+  /** An entry that waits; it has been retained. */
+  private record Append(
+      TxnID txn, WriterId writer, ByteBuf entry, int messages, CompletableFuture<Position> done) {}
+
+  private final SegmentLog topic;
+  private final String segment;
+  private final String storeUuid;
+  private final BrokerStore store;
+  private final Runnable look = this::look;
+  private final CompletableFuture<Void> recovered = new CompletableFuture<>();
+  private final LongAdder committed = new LongAdder();
+  private final LongAdder aborted = new LongAdder();
+  private final Future<?> polling;
+
+  // Read without the lock, for each entry that is dispatched. A writer is put there before the
+  // maximum moves past its entries.
+  private final Map<TxnBits, LogPosition> dropped = new ConcurrentHashMap<>();
+  private volatile Map<Integer, Long> floor = Map.of();
+  private volatile Position maxReadPosition = PositionFactory.EARLIEST;
+  private volatile State state = State.Recovering;
+
+  // Guarded by this.
+  private final Map<TxnBits, Hold> holds = new LinkedHashMap<>();
+  private final Deque<Append> waiting = new ArrayDeque<>(); // for the end of the recovery
+  private boolean looking;
+  private boolean lookAgain;
+  private String complaint;
+  private long recoverStartMs;
+  private long recoverEndMs;
+
+  /**
+   * Makes a buffer, which recovers by a thread of the store's.
+   *
+   * @param topic what it belongs to
+   * @param segment its id
+   * @param storeUuid the metadata store that its transactions are in
+   * @param store what it asks
+   */
+  MetadataTransactionBuffer(SegmentLog topic, String segment, String storeUuid, BrokerStore store) {
+    this.topic = topic;
+    this.segment = segment;
+    this.storeUuid = storeUuid;
+    this.store = store;
+    this.recoverStartMs = System.currentTimeMillis();
+    // Before the gate is read: what comes between the two is looked at again.
+    if (store.events() != null) {
+      store.events().follow(segment, look);
+    }
+    store.threads().execute(() -> recover(FIRST_PAUSE_MS));
+    this.polling =
+        store
+            .threads()
+            .scheduleWithFixedDelay(
+                look, store.pollIntervalMs(), store.pollIntervalMs(), TimeUnit.MILLISECONDS);
+  }
+
+  // --- recovery -----------------------------------------------------------------------------------
+
+  private void recover(long pauseMs) {
+    if (state != State.Recovering) {
+      return;
+    }
+    try {
+      store.segments().requireIdentity(storeUuid);
+      // INV-4: the LAC first. The ledger is this broker's alone since it was opened.
+      Position confirmed = topic.lastConfirmed();
+      begin(confirmed, store.segments().gate(segment));
+    } catch (RuntimeException error) {
+      complain("is recovering and shows nothing to consumers", error);
+      store
+          .threads()
+          .schedule(
+              () -> recover(Math.min(2 * pauseMs, LONGEST_PAUSE_MS)), pauseMs, TimeUnit.MILLISECONDS);
+    }
+  }
+
+  private void begin(Position confirmed, Gate gate) {
+    Map<TxnBits, Hold> found = new LinkedHashMap<>();
+    for (Gate.Pin pin : gate.pins()) {
+      WriterId writer =
+          WriterId.ofName(pin.writer())
+              .orElseThrow(
+                  () -> new IllegalStateException("a pin of " + pin.writer() + ", not of a writer"));
+      found.put(writer.bits(), new Hold(writer, position(pin.bound()), pin.bound()));
+    }
+    List<Append> due;
+    synchronized (this) {
+      if (state != State.Recovering) {
+        return;
+      }
+      // No entry of ours carries the bits of a name that is not a writer's.
+      gate.dropped()
+          .forEach((name, to) -> WriterId.ofName(name).ifPresent(one -> dropped.put(one.bits(), to)));
+      floor = gate.floor();
+      holds.putAll(found);
+      Position lowest = lowestHold().orElse(confirmed);
+      complaint = null;
+      recoverEndMs = System.currentTimeMillis();
+      state = State.Ready;
+      moveTo(lowest.compareTo(confirmed) < 0 ? lowest : confirmed);
+      due = List.copyOf(waiting);
+      waiting.clear();
+      due.forEach(this::appendInOrder);
+      advance(); // what was appended meanwhile
+    }
+    recovered.complete(null);
+  }
+
+  @Override
+  public CompletableFuture<Void> checkIfTBRecoverCompletely() {
+    return recovered;
+  }
+
+  // --- admission ----------------------------------------------------------------------------------
+
+  @Override
+  public CompletableFuture<Position> appendBufferToTxn(TxnID txn, long sequenceId, ByteBuf entry) {
+    CompletableFuture<Position> done = new CompletableFuture<>();
+    // Its index is left as it is.
+    MessageMetadata metadata = Commands.peekMessageMetadata(entry, KIND, -1);
+    String refusal = refusal(txn, metadata);
+    if (refusal != null) {
+      done.completeExceptionally(notAllowed(txn, refusal));
+      return done;
+    }
+    WriterId writer = WriterId.ofName(metadata.getProducerName()).orElseThrow();
+    int messages = metadata.hasNumMessagesInBatch() ? metadata.getNumMessagesInBatch() : 1;
+    entry.retain(); // until it was appended or refused
+    Append append = new Append(txn, writer, entry, messages, done);
+    synchronized (this) {
+      if (state == State.Recovering) {
+        waiting.add(append);
+      } else {
+        appendInOrder(append);
+      }
+    }
+    return done;
+  }
+
+  /** Says why the bits of an entry are not those of its writer, null if they are. */
+  private static String refusal(TxnID txn, MessageMetadata metadata) {
+    TxnBits bits = new TxnBits(txn.getMostSigBits(), txn.getLeastSigBits());
+    if (!bits.isOwn()) {
+      return "a transaction of Pulsar's own cannot write to a gated segment";
+    }
+    if (metadata == null || !metadata.hasTxnidMostBits() || !metadata.hasTxnidLeastBits()) {
+      return "the entry's metadata has no transaction bits: every consumer would see it";
+    }
+    TxnBits stored = new TxnBits(metadata.getTxnidMostBits(), metadata.getTxnidLeastBits());
+    Optional<WriterId> writer = WriterId.ofName(metadata.getProducerName());
+    if (!stored.equals(bits) || writer.isEmpty() || !writer.get().bits().equals(bits)) {
+      return "the transaction bits are not those of the producer " + metadata.getProducerName();
+    }
+    return null;
+  }
+
+  /** Holds consumers, then appends; called with the lock. */
+  private void appendInOrder(Append append) {
+    if (state == State.Closed) {
+      refuse(append, new ServiceUnitNotReadyException("the topic is being closed"));
+      return;
+    }
+    TxnBits bits = append.writer().bits();
+    Hold hold = holds.get(bits);
+    if (hold == null) {
+      // INV-2: before the append. Between a ledger's change and the callback the LAC has moved.
+      Hold fresh = new Hold(append.writer(), topic.lastConfirmed(), null);
+      holds.put(bits, fresh);
+      fresh.waiting.add(append);
+      long deadlineMs = System.currentTimeMillis() + LONGEST_PAUSE_MS;
+      store.threads().execute(() -> admit(fresh, deadlineMs));
+    } else if (hold.pinnedAt == null) {
+      hold.waiting.add(append);
+    } else {
+      appendNow(append);
+    }
+  }
+
+  private void appendNow(Append append) {
+    try {
+      topic.append(
+          append.entry(),
+          append.messages(),
+          new SegmentLog.Appended() {
+            @Override
+            public void succeeded(Position position) {
+              topic.forgetLastDispatchable();
+              append.done().complete(position);
+            }
+
+            @Override
+            public void failed(Exception error) {
+              // It may be in the log: the hold stays until the writer's fate is known.
+              append.done().completeExceptionally(error);
+            }
+          });
+    } finally {
+      append.entry().release();
+    }
+  }
+
+  private void admit(Hold hold, long deadlineMs) {
+    Fate fate;
+    try {
+      fate = store.segments().fates(segment, List.of(new Query(hold.writer, null))).get(0);
+    } catch (StoreUnavailableException error) {
+      if (System.currentTimeMillis() < deadlineMs) {
+        store
+            .threads()
+            .schedule(() -> admit(hold, deadlineMs), FIRST_PAUSE_MS, TimeUnit.MILLISECONDS);
+      } else {
+        turnAway(hold, error.getMessage());
+      }
+      return;
+    } catch (RuntimeException error) {
+      turnAway(hold, String.valueOf(error.getMessage()));
+      return;
+    }
+    if (!(fate instanceof Fate.Pinned pinned)) {
+      turnAway(
+          hold,
+          "writer "
+              + hold.writer.name()
+              + " has no pin in segment "
+              + segment
+              + ": its transaction is decided, or it was never admitted");
+      return;
+    }
+    synchronized (this) {
+      if (state == State.Closed) {
+        return; // closing has refused whatever waited
+      }
+      hold.pinnedAt = pinned.bound();
+      hold.waiting.forEach(this::appendNow);
+      hold.waiting.clear();
+    }
+  }
+
+  /** Refuses a writer of which nothing was appended. */
+  private void turnAway(Hold hold, String why) {
+    List<Append> refused;
+    synchronized (this) {
+      holds.remove(hold.writer.bits(), hold);
+      refused = List.copyOf(hold.waiting);
+      hold.waiting.clear();
+      advance();
+    }
+    refused.forEach(one -> refuse(one, notAllowed(one.txn(), why)));
+  }
+
+  private static void refuse(Append append, Exception error) {
+    append.entry().release();
+    append.done().completeExceptionally(error);
+  }
+
+  /** The one error upon which the broker does not close the topic's producers. */
+  private static NotAllowedException notAllowed(TxnID txn, String why) {
+    return new NotAllowedException("pulsar_txn_spark: transaction " + txn + " is refused: " + why);
+  }
+
+  // --- visibility ---------------------------------------------------------------------------------
+
+  /** Looks at the fates of the writers that hold consumers, by a thread of the store's. */
+  private synchronized void look() {
+    if (state != State.Ready || holds.isEmpty()) {
+      return;
+    }
+    lookAgain = true;
+    if (!looking) {
+      looking = true;
+      store.threads().execute(this::settle);
+    }
+  }
+
+  private void settle() {
+    try {
+      for (List<Hold> asked = nextLook(); !asked.isEmpty(); asked = nextLook()) {
+        List<Query> queries = asked.stream().map(one -> new Query(one.writer, one.pinnedAt)).toList();
+        carryOut(asked, store.segments().fates(segment, queries));
+      }
+    } catch (RuntimeException error) {
+      // Fail closed through the maximum only: what is filtered once cannot be taken back.
+      complain("does not learn which transactions are decided, and shows nothing new", error);
+      stopLooking();
+    }
+  }
+
+  private synchronized void stopLooking() {
+    looking = false;
+  }
+
+  /** Gives the writers to ask for; none ends the look. */
+  private synchronized List<Hold> nextLook() {
+    List<Hold> asked = List.of();
+    if (state == State.Ready && lookAgain) {
+      asked = holds.values().stream().filter(one -> one.pinnedAt != null).toList();
+    }
+    lookAgain = false;
+    looking = !asked.isEmpty();
+    return asked;
+  }
+
+  private synchronized void carryOut(List<Hold> asked, List<Fate> fates) {
+    complaint = null;
+    Set<List<Long>> won = new HashSet<>();
+    Set<List<Long>> lost = new HashSet<>();
+    for (int i = 0; i < asked.size(); i++) {
+      Hold hold = asked.get(i);
+      TxnBits bits = hold.writer.bits();
+      List<Long> txn = List.of((long) hold.writer.tc(), hold.writer.counter());
+      if (fates.get(i) instanceof Fate.Dropped drop) {
+        dropped.put(bits, drop.keptTo());
+        lost.add(txn);
+        holds.remove(bits, hold);
+      } else if (fates.get(i) instanceof Fate.Won) {
+        won.add(txn);
+        holds.remove(bits, hold);
+      }
+    }
+    lost.removeAll(won);
+    committed.add(won.size());
+    aborted.add(lost.size());
+    advance();
+  }
+
+  private Optional<Position> lowestHold() {
+    return holds.values().stream().map(one -> one.bound).min(Position::compareTo);
+  }
+
+  /** Moves the maximum as far as the holds allow; called with the lock. */
+  private void advance() {
+    if (state == State.Ready) {
+      moveTo(lowestHold().orElseGet(topic::lastConfirmed));
+    }
+  }
+
+  private void moveTo(Position position) {
+    Position before = maxReadPosition;
+    if (before.compareTo(position) < 0) {
+      maxReadPosition = position;
+      topic.moved(before, position);
+    }
+  }
+
+  @Override
+  public boolean isTxnAborted(TxnID txn, Position position) {
+    TxnBits bits = new TxnBits(txn.getMostSigBits(), txn.getLeastSigBits());
+    if (!bits.isOwn()) {
+      return false;
+    }
+    LogPosition keptTo = dropped.get(bits);
+    if (keptTo != null) {
+      return position == null
+          || new LogPosition(position.getLedgerId(), position.getEntryId()).compareTo(keptTo) > 0;
+    }
+    return bits.least() < floor.getOrDefault(bits.tc(), 0L);
+  }
+
+  @Override
+  public void syncMaxReadPositionForNormalPublish(Position position, boolean isMarkerMessage) {
+    synchronized (this) {
+      if (state == State.Ready && holds.isEmpty()) {
+        // Whoever had a transactional entry before this one in the log would have a hold.
+        moveTo(topic.lastConfirmed());
+      }
+    }
+    topic.forgetLastDispatchable();
+  }
+
+  @Override
+  public Position getMaxReadPosition() {
+    return maxReadPosition;
+  }
+
+  // --- the end, and what others ask ---------------------------------------------------------------
+
+  @Override
+  public CompletableFuture<Void> closeAsync() {
+    List<Append> refused = new ArrayList<>();
+    synchronized (this) {
+      state = State.Closed;
+      refused.addAll(waiting);
+      waiting.clear();
+      for (Hold hold : holds.values()) {
+        refused.addAll(hold.waiting);
+        hold.waiting.clear();
+      }
+    }
+    polling.cancel(false);
+    if (store.events() != null) {
+      store.events().leave(segment, look);
+    }
+    ServiceUnitNotReadyException closed =
+        new ServiceUnitNotReadyException("the topic is being closed");
+    refused.forEach(one -> refuse(one, closed));
+    recovered.completeExceptionally(closed);
+    return CompletableFuture.completedFuture(null);
+  }
+
+  private synchronized void complain(String what, RuntimeException error) {
+    String now = String.valueOf(error.getMessage());
+    if (!now.equals(complaint)) {
+      complaint = now;
+      log.warn("{}: the gated segment {} {}: {}", topic.name(), segment, what, now);
+    }
+  }
+
+  @Override
+  public TransactionBufferStats getStats(boolean lowWaterMarks, boolean segmentStats) {
+    TransactionBufferStats stats = new TransactionBufferStats();
+    stats.snapshotType = KIND;
+    stats.state = state.name();
+    stats.maxReadPosition = maxReadPosition.toString();
+    stats.ongoingTxnSize = getOngoingTxnCount();
+    stats.totalAbortedTransactions = dropped.size();
+    synchronized (this) {
+      stats.recoverStartTime = recoverStartMs;
+      stats.recoverEndTime = recoverEndMs;
+    }
+    if (lowWaterMarks) {
+      stats.lowWaterMarks = new HashMap<>(); // of Pulsar's own transactions
+    }
+    return stats;
+  }
+
+  @Override
+  public TransactionBufferStats getStats(boolean lowWaterMarks) {
+    return getStats(lowWaterMarks, false);
+  }
+
+  @Override
+  public TransactionInBufferStats getTransactionInBufferStats(TxnID txn) {
+    TransactionInBufferStats stats = new TransactionInBufferStats();
+    stats.aborted = isTxnAborted(txn, null);
+    synchronized (this) {
+      Hold hold = holds.get(new TxnBits(txn.getMostSigBits(), txn.getLeastSigBits()));
+      stats.startPosition = hold == null ? null : hold.bound.toString();
+    }
+    return stats;
+  }
+
+  @Override
+  public synchronized long getOngoingTxnCount() {
+    return holds.values().stream()
+        .map(one -> List.of((long) one.writer.tc(), one.writer.counter()))
+        .distinct()
+        .count();
+  }
+
+  @Override
+  public long getAbortedTxnCount() {
+    return aborted.sum();
+  }
+
+  @Override
+  public long getCommittedTxnCount() {
+    return committed.sum();
+  }
+
+  /** There are no snapshots: the decisions stand in the metadata store. */
+  @Override
+  public AbortedTxnProcessor.SnapshotType getSnapshotType() {
+    return null;
+  }
+
+  @Override
+  public CompletableFuture<Void> clearSnapshot() {
+    return CompletableFuture.completedFuture(null);
+  }
+
+  /** A transaction of Pulsar's own has written nothing here, so that there is nothing to end. */
+  @Override
+  public CompletableFuture<Void> commitTxn(TxnID txn, long lowWaterMark) {
+    return CompletableFuture.completedFuture(null);
+  }
+
+  /** A transaction of Pulsar's own has written nothing here, so that there is nothing to end. */
+  @Override
+  public CompletableFuture<Void> abortTxn(TxnID txn, long lowWaterMark) {
+    return CompletableFuture.completedFuture(null);
+  }
+
+  @Override
+  public CompletableFuture<Void> purgeTxns(List<Long> dataLedgers) {
+    return CompletableFuture.completedFuture(null);
+  }
+
+  @Override
+  public CompletableFuture<TransactionMeta> getTransactionMeta(TxnID txn) {
+    return CompletableFuture.completedFuture(null);
+  }
+
+  @Override
+  public CompletableFuture<TransactionBufferReader> openTransactionBufferReader(
+      TxnID txn, long startSequenceId) {
+    return CompletableFuture.failedFuture(notAllowed(txn, "its entries are read from the topic"));
+  }
+
+  private static Position position(LogPosition bound) {
+    return PositionFactory.create(bound.ledger(), bound.entry());
+  }
+}

@@ -1,0 +1,140 @@
+package pulsartxnspark.broker;
+
+import java.io.IOException;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.pulsar.broker.service.Topic;
+import org.apache.pulsar.broker.service.persistent.PersistentTopic;
+import org.apache.pulsar.broker.transaction.buffer.TransactionBuffer;
+import org.apache.pulsar.broker.transaction.buffer.TransactionBufferProvider;
+import org.apache.pulsar.broker.transaction.buffer.impl.TopicTransactionBufferProvider;
+import pulsartxnspark.store.EventFollower;
+import pulsartxnspark.store.RedisConnections;
+import pulsartxnspark.store.RedisSegmentStore;
+import pulsartxnspark.store.Scripts;
+import pulsartxnspark.store.StoreSettings;
+
+/**
+ * Gives gated segments a {@link MetadataTransactionBuffer}, and every other topic the buffer that it
+ * would have without this plug-in. Named in a broker's {@code transactionBufferProviderClassName}.
+ */
+public final class MetadataTransactionBufferProvider implements TransactionBufferProvider {
+  /** Topic property with the segment's id. */
+  public static final String SEGMENT_PROPERTY = "pulsar_txn_spark.segment";
+
+  /** Topic property that says who gates the segment. */
+  public static final String GATE_PROPERTY = "pulsar_txn_spark.gate";
+
+  /** Topic property with the uuid of the segment's metadata store. */
+  public static final String STORE_PROPERTY = "pulsar_txn_spark.store";
+
+  private static final String GATED_BY_BROKER = "broker";
+  private static final String PREFIX = "pulsarTxnSpark";
+  private static final int THREADS = 4; // each waits for the store most of its time
+
+  private TransactionBufferProvider others;
+  private BrokerStore store;
+
+  /** Made by the broker, through reflection. */
+  public MetadataTransactionBufferProvider() {}
+
+  @Override
+  public TransactionBuffer newTransactionBuffer(Topic topic) {
+    PersistentTopic persistent = (PersistentTopic) topic;
+    Properties settings =
+        persistent.getBrokerService().getPulsar().getConfiguration().getProperties();
+    Map<String, String> marks = persistent.getManagedLedger().getProperties();
+    String segment = marks.get(SEGMENT_PROPERTY);
+    if (segment == null || !GATED_BY_BROKER.equals(marks.get(GATE_PROPERTY))) {
+      return others(settings).newTransactionBuffer(topic);
+    }
+    String uuid = marks.getOrDefault(STORE_PROPERTY, "");
+    return new MetadataTransactionBuffer(
+        new PersistentTopicLog(persistent), segment, uuid, store(settings));
+  }
+
+  private synchronized TransactionBufferProvider others(Properties settings) {
+    if (others == null) {
+      String name =
+          setting(
+              settings,
+              "DelegateProviderClassName",
+              TopicTransactionBufferProvider.class.getName());
+      try {
+        others = TransactionBufferProvider.newProvider(name);
+      } catch (IOException error) {
+        throw new IllegalArgumentException(
+            PREFIX + "DelegateProviderClassName: there is no provider " + name, error);
+      }
+    }
+    return others;
+  }
+
+  /** The first gated segment connects; a broker without any never asks the store for anything. */
+  private synchronized BrokerStore store(Properties settings) {
+    if (store == null) {
+      RedisConnections connections = new RedisConnections(storeSettings(settings));
+      ScheduledThreadPoolExecutor threads = new ScheduledThreadPoolExecutor(THREADS, daemons());
+      threads.setRemoveOnCancelPolicy(true);
+      store =
+          new BrokerStore(
+              new RedisSegmentStore(new Scripts(connections)),
+              new EventFollower(connections),
+              threads,
+              positive(settings, "PollIntervalMs", 1_000));
+    }
+    return store;
+  }
+
+  /**
+   * Reads the settings of a broker.
+   *
+   * @param settings as they are in broker.conf
+   * @return where the metadata store is
+   * @throws IllegalArgumentException if one is missing or malformed
+   */
+  static StoreSettings storeSettings(Properties settings) {
+    String url = setting(settings, "StoreUrl", "");
+    if (url.isEmpty()) {
+      throw new IllegalArgumentException(
+          PREFIX + "StoreUrl is not set: expected the metadata store's URL in broker.conf");
+    }
+    return StoreSettings.of(
+        url,
+        setting(settings, "StoreUsername", ""),
+        setting(settings, "StorePassword", ""),
+        setting(settings, "StoreTlsCaFile", ""),
+        positive(settings, "StoreTimeoutMs", 5_000));
+  }
+
+  private static String setting(Properties settings, String name, String otherwise) {
+    String value = settings.getProperty(PREFIX + name, "").trim();
+    return value.isEmpty() ? otherwise : value;
+  }
+
+  private static int positive(Properties settings, String name, int otherwise) {
+    String value = setting(settings, name, Integer.toString(otherwise));
+    try {
+      int number = Integer.parseInt(value);
+      if (number > 0) {
+        return number;
+      }
+    } catch (NumberFormatException error) {
+      // Said below.
+    }
+    throw new IllegalArgumentException(
+        PREFIX + name + ": expected a positive number, found '" + value + "'");
+  }
+
+  private static ThreadFactory daemons() {
+    AtomicInteger number = new AtomicInteger();
+    return task -> {
+      Thread thread = new Thread(task, "pulsar-txn-spark-" + number.getAndIncrement());
+      thread.setDaemon(true);
+      return thread;
+    };
+  }
+}

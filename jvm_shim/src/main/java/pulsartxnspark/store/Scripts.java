@@ -1,0 +1,240 @@
+package pulsartxnspark.store;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import redis.clients.jedis.exceptions.JedisNoScriptException;
+
+/**
+ * Runs the store's Lua scripts, and remembers which state of each tag was seen: the same texts, and the
+ * same checks of identity, epoch and history, as in {@code pulsar_txn_spark/store/redis/scripts.py}.
+ *
+ * <p>It never makes a store or a tag: what is missing there was never written, or is lost.
+ */
+public final class Scripts {
+  private static final String SCHEMA_VERSION = "1";
+  private static final String REGISTERED = "+";
+  private static final String BORN = "born";
+  private static final Map<String, List<String>> INCLUDED =
+      Map.of("seg_materialize", List.of("_prelude", "_ranges"));
+  private static final List<String> PRELUDE = List.of("_prelude");
+  private static final Map<String, Script> LOADED = new ConcurrentHashMap<>();
+
+  private final RedisConnections connections;
+  private final Map<String, Map<String, Long>> seen = new HashMap<>();
+  private Identity identity;
+
+  /**
+   * Makes a runner; asks nothing yet.
+   *
+   * @param connections to the store
+   */
+  public Scripts(RedisConnections connections) {
+    this.connections = connections;
+  }
+
+  /**
+   * What tells one store from another.
+   *
+   * @param uuid of the store
+   * @param epoch of the store
+   */
+  public record Identity(String uuid, String epoch) {}
+
+  /**
+   * One script call on one tag.
+   *
+   * @param script its name
+   * @param tag whose keys it touches
+   * @param keys after the tag's own record, without the tag
+   * @param args after identity and states
+   */
+  public record Call(String script, String tag, List<String> keys, List<String> args) {}
+
+  private record Script(String text, String sha1) {}
+
+  private record State(long seq, String history) {
+    static State of(Object value) {
+      String text = String.valueOf(value);
+      int blank = text.indexOf(' ');
+      return blank < 0
+          ? new State(Long.parseLong(text), "")
+          : new State(Long.parseLong(text.substring(0, blank)), text.substring(blank + 1));
+    }
+  }
+
+  /**
+   * Reads the store's identity; the first answer counts from then on.
+   *
+   * @return uuid and epoch
+   * @throws StoreException if there is none, or no answer
+   */
+  public synchronized Identity identity() {
+    if (identity == null) {
+      List<String> record =
+          connections.with(jedis -> jedis.hmget("{meta}:birth", "uuid", "epoch", "schema"));
+      if (record.get(0) == null) {
+        throw new StoreRolledBackException(
+            "the metadata store has no identity: it is empty or was wiped. Nothing was read; let"
+                + " pulsarTxnSparkStoreUrl name the store of the topics, or restore it");
+      }
+      if (!SCHEMA_VERSION.equals(record.get(2))) {
+        throw new StoreRolledBackException(
+            "the metadata store has schema version "
+                + record.get(2)
+                + ", expected "
+                + SCHEMA_VERSION
+                + ": use the jar of the version of pulsar_txn_spark that made the store");
+      }
+      identity = new Identity(record.get(0), record.get(1));
+    }
+    return identity;
+  }
+
+  /**
+   * Runs a script.
+   *
+   * @param call what to run
+   * @return its reply, or null if nothing was ever written under the tag
+   * @throws StoreException if no answer came, or the tag is lost, another store's or too old
+   */
+  public List<Object> run(Call call) {
+    return run(call, false);
+  }
+
+  private List<Object> run(Call call, boolean registered) {
+    Identity own = identity();
+    Map<String, Long> compared = seenOf(call.tag());
+    List<Object> reply = ask(call, own, compared, registered);
+    switch (String.valueOf(reply.get(1))) {
+      case "NO_BIRTH" -> {
+        if (compared.isEmpty() && !BORN.equals(tagState(call.tag(), ""))) {
+          return null;
+        }
+        // It may have been initialized between the two looks.
+        reply = ask(call, own, seenOf(call.tag()), registered);
+        if ("NO_BIRTH".equals(reply.get(1))) {
+          throw new StoreRolledBackException(
+              "tag {"
+                  + call.tag()
+                  + "} is gone, although the metadata store knows that it was there: keys were"
+                  + " deleted or evicted. Nothing was read; restore the store");
+        }
+        return run(call, registered);
+      }
+      case "UNREGISTERED" -> {
+        if (registered) {
+          throw new IllegalStateException("tag {" + call.tag() + "} does not take its registration");
+        }
+        tagState(call.tag(), BORN);
+        return run(call, true);
+      }
+      case "OTHER_STORE" -> throw new StoreRolledBackException(
+          "tag {"
+              + call.tag()
+              + "} belongs to store "
+              + reply.get(2)
+              + " epoch "
+              + reply.get(3)
+              + ", expected "
+              + own.uuid()
+              + " epoch "
+              + own.epoch()
+              + ": part of the metadata store was replaced. Nothing was read; restore the store");
+      case "BEHIND", "OVERTAKEN" -> throw new StoreRolledBackException(
+          "tag {"
+              + call.tag()
+              + "} is at step "
+              + State.of(reply.get(0)).seq()
+              + ", and a state that was seen before ("
+              + compared
+              + ") is not in its past: the metadata store lost acknowledged writes. Nothing was"
+              + " read; restore the newest state of the store");
+      default -> {
+        note(call.tag(), compared, State.of(reply.get(0)));
+        return reply;
+      }
+    }
+  }
+
+  private String tagState(String tag, String state) {
+    Call call = new Call("tag_state", "meta", List.of("tags"), List.of(tag, state));
+    Identity own = identity();
+    List<Object> reply = ask(call, own, seenOf("meta"), true);
+    if (!"OK".equals(reply.get(1))) {
+      throw new StoreRolledBackException(
+          "the metadata store's own record does not answer as expected ("
+              + reply.get(1)
+              + "): it was wiped, replaced or rolled back while in use. Nothing was read; restore"
+              + " the store");
+    }
+    note("meta", Map.of(), State.of(reply.get(0)));
+    return String.valueOf(reply.get(2));
+  }
+
+  private List<Object> ask(Call call, Identity own, Map<String, Long> states, boolean registered) {
+    Script script = LOADED.computeIfAbsent(call.script(), Scripts::load);
+    String prefix = "{" + call.tag() + "}:";
+    List<String> keys = new ArrayList<>(List.of(prefix + "birth"));
+    call.keys().forEach(key -> keys.add(prefix + key));
+    List<String> known = new ArrayList<>(registered ? List.of(REGISTERED) : List.of());
+    states.forEach((history, seq) -> known.add(seq + " " + (history.isEmpty() ? "-" : history)));
+    List<String> args = new ArrayList<>(List.of(own.uuid(), own.epoch(), String.join(" ", known)));
+    args.addAll(call.args());
+    return connections.with(
+        jedis -> {
+          Object reply;
+          try {
+            reply = jedis.evalsha(script.sha1(), keys, args);
+          } catch (JedisNoScriptException unknown) {
+            reply = jedis.eval(script.text(), keys, args);
+          }
+          return new ArrayList<>((List<?>) reply);
+        });
+  }
+
+  private synchronized Map<String, Long> seenOf(String tag) {
+    return Map.copyOf(seen.getOrDefault(tag, Map.of()));
+  }
+
+  /** The state that a reply shows contains all that were compared for it. */
+  private synchronized void note(String tag, Map<String, Long> compared, State state) {
+    Map<String, Long> known = seen.computeIfAbsent(tag, of -> new HashMap<>());
+    compared.forEach((history, seq) -> known.remove(history, seq)); // unless another thread has seen more since
+    known.merge(state.history(), state.seq(), Math::max);
+  }
+
+  private static Script load(String name) {
+    StringBuilder text = new StringBuilder();
+    for (String part : INCLUDED.getOrDefault(name, PRELUDE)) {
+      text.append(resource(part));
+    }
+    text.append(resource(name));
+    try {
+      MessageDigest sha1 = MessageDigest.getInstance("SHA-1");
+      byte[] digest = sha1.digest(text.toString().getBytes(StandardCharsets.UTF_8));
+      return new Script(text.toString(), HexFormat.of().formatHex(digest));
+    } catch (NoSuchAlgorithmException error) {
+      throw new IllegalStateException("every Java has SHA-1", error);
+    }
+  }
+
+  private static String resource(String name) {
+    try (InputStream file = Scripts.class.getResourceAsStream("/pulsartxnspark/lua/" + name + ".lua")) {
+      if (file == null) {
+        throw new IllegalStateException("the jar has no script " + name);
+      }
+      return new String(file.readAllBytes(), StandardCharsets.UTF_8);
+    } catch (IOException error) {
+      throw new IllegalStateException("the jar cannot be read", error);
+    }
+  }
+}

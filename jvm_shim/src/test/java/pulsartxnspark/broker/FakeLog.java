@@ -1,0 +1,70 @@
+package pulsartxnspark.broker;
+
+import io.netty.buffer.ByteBuf;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.bookkeeper.mledger.Position;
+import org.apache.bookkeeper.mledger.PositionFactory;
+
+/** A topic's log in memory, whose acknowledgements the test gives. */
+final class FakeLog implements SegmentLog {
+  /** An append that was not acknowledged yet. */
+  record Sent(ByteBuf entry, int messages, Appended done) {}
+
+  final List<Sent> sent = new ArrayList<>();
+  int forgotten;
+  private Position last = PositionFactory.create(1, -1);
+
+  @Override
+  public String name() {
+    return "persistent://public/default/fake";
+  }
+
+  @Override
+  public synchronized Position lastConfirmed() {
+    return last;
+  }
+
+  @Override
+  public synchronized void append(ByteBuf entry, int messages, Appended done) {
+    sent.add(new Sent(entry.copy(), messages, done));
+  }
+
+  synchronized int appends() {
+    return sent.size();
+  }
+
+  synchronized int forgotten() {
+    return forgotten;
+  }
+
+  @Override
+  public void moved(Position before, Position now) {
+    if (now.compareTo(before) <= 0) {
+      throw new AssertionError("the maximum moved back from " + before + " to " + now);
+    }
+  }
+
+  @Override
+  public synchronized void forgetLastDispatchable() {
+    forgotten++;
+  }
+
+  /** Lets an entry into the log, as a ledger's change does it: the LAC first, its callback not yet. */
+  synchronized Position store() {
+    last = PositionFactory.create(last.getLedgerId(), last.getEntryId() + 1);
+    return last;
+  }
+
+  /** Lets an append into the log, and acknowledges it. */
+  Position acknowledge(int number) {
+    Position position;
+    Sent one;
+    synchronized (this) {
+      position = store();
+      one = sent.get(number);
+    }
+    one.done().succeeded(position);
+    return position;
+  }
+}

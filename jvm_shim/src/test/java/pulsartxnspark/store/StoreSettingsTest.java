@@ -1,0 +1,51 @@
+package pulsartxnspark.store;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import org.junit.jupiter.api.Test;
+
+class StoreSettingsTest {
+  private static StoreSettings of(String url) {
+    return StoreSettings.of(url, "", "", "", 1_000);
+  }
+
+  @Test
+  void aUrlHasTheFormOfTheOptionOfSparksJobs() {
+    StoreSettings settings = of("rediss://ada:s%20e@store:7000/2");
+    assertEquals("store", settings.host());
+    assertEquals(7000, settings.port());
+    assertEquals(2, settings.database());
+    assertEquals("ada", settings.username());
+    assertEquals("s e", settings.password());
+    assertTrue(settings.tls());
+    assertEquals(6379, of("redis://store").port());
+    assertNull(of("redis://store").password());
+  }
+
+  @Test
+  void settingsOfTheirOwnStandInForThoseOfTheUrl() {
+    StoreSettings settings = StoreSettings.of("redis://a:b@store", "ada", "other", null, 1_000);
+    assertEquals("ada", settings.username());
+    assertEquals("other", settings.password());
+  }
+
+  @Test
+  void aBadSettingIsNamedWithoutItsSecrets() {
+    for (String url : new String[] {"http://u:secret@h", "redis+cluster://u:secret@h", "redis://", "secret words",
+        "redis://u:secret@h/x"}) {
+      String message = assertThrows(IllegalArgumentException.class, () -> of(url)).getMessage();
+      assertTrue(message.contains("pulsarTxnSparkStoreUrl"), message);
+      assertFalse(message.contains("secret"), message);
+    }
+    assertThrows(
+        IllegalArgumentException.class, () -> StoreSettings.of("rediss://h", "", "", "/none", 1_000));
+    assertThrows(
+        IllegalArgumentException.class, () -> StoreSettings.of("redis://h", "", "", "/none", 1_000));
+    assertThrows(IllegalArgumentException.class, () -> StoreSettings.of("redis://h", "", "", "", 0));
+    assertFalse(of("redis://u:secret@h").toString().contains("secret"));
+  }
+}

