@@ -36,6 +36,7 @@ from pathlib import Path
 
 from pulsar_txn_spark.backports import Self
 from pulsar_txn_spark.errors import EnvironmentTooOldError, PulsarTxnError
+from pulsar_txn_spark.watchdog import Ending, OwnedServer
 
 DEFAULT_VERSION = "4.0.7"
 """The LTS release that the tests run against."""
@@ -47,7 +48,6 @@ CACHE_VARIABLE = "PULSAR_TXN_SPARK_CACHE"
 _HOST = "127.0.0.1"
 _STARTUP_SECONDS = 120.0  # about 10 s on two idle cores; the rest is for a busy machine
 _RESOLVE_SECONDS = 1800.0  # a first download of 235 MB over a slow line
-_STOP_SECONDS = 45.0  # above the supervisor's own bound on an orderly shutdown
 _REQUEST_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 _LOG_TAIL_LINES = 40
@@ -370,7 +370,7 @@ class PulsarServer:
         self._settings = dict(settings or {})
         self._token = token
         self._startup_timeout_s = startup_timeout_s
-        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._server: OwnedServer | None = None
         self._folder: Path | None = None
         self._ports: list[int] = []
         self._command: list[str] = []
@@ -426,7 +426,7 @@ class PulsarServer:
     def stop(self) -> None:
         """Kill the broker and remove its data. Idempotent."""
         # Nobody will look at the data any more: an orderly shutdown would only take time.
-        self._request("discard")
+        self._end(Ending.DISCARD)
         self._folder = None
 
     def restart(self, *, crash: bool = False) -> None:
@@ -442,7 +442,7 @@ class PulsarServer:
 
     def pause(self, *, crash: bool = False) -> None:
         """Stop the broker but keep its data, for :meth:`resume`."""
-        self._request("crash" if crash else "pause")
+        self._end(Ending.CRASH if crash else Ending.PAUSE)
 
     def resume(self) -> None:
         """Start the broker again on the data and the ports that it had."""
@@ -486,45 +486,23 @@ class PulsarServer:
         self._command = [java, f"@{self._folder / 'java.args'}"]
 
     def _launch(self) -> None:
-        if self._folder is None or self._supervisor is not None:
+        if self._folder is None or self._server is not None:
             raise PulsarServerError("the server is not in a state in which it can be started")
-        supervisor = Path(__file__).with_name("supervisor.py")
-        command = [sys.executable, "-I", str(supervisor), str(self._folder), *self._command]
-        with self.log_path.open("ab") as log:
-            self._supervisor = subprocess.Popen(  # noqa: S603 - our own file and java
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self._folder,
-                # Ctrl-C in a terminal is for the tests: they stop the server.
-                start_new_session=True,
-            )
+        self._server = OwnedServer(self._command, self._folder, self.log_path)
 
-    def _request(self, request: str) -> None:
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is None:
-            if self._folder is not None and request == "discard":
-                shutil.rmtree(self._folder, ignore_errors=True)
-            return
-        assert supervisor.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it ended by itself
-            supervisor.stdin.write(f"{request}\n".encode())
-            supervisor.stdin.close()
-        try:
-            supervisor.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            supervisor.kill()  # the broker dies with it
-            supervisor.wait()
-        if request == "discard" and self._folder is not None:
+    def _end(self, ending: Ending) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.end(ending)
+        elif self._folder is not None and not ending.keeps_folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + self._startup_timeout_s
         last = "no answer yet"
         while time.monotonic() < deadline:
-            assert self._supervisor is not None
-            code = self._supervisor.poll()
+            assert self._server is not None
+            code = self._server.exit_code()
             if code is not None:
                 raise PulsarServerError(
                     f"the Pulsar broker ended while it was starting (exit code {code})"

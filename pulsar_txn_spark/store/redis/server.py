@@ -22,10 +22,10 @@ import shutil
 import socket
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from pulsar_txn_spark import watchdog
 from pulsar_txn_spark.errors import OptionError, StoreUnavailableError
 
 HOME_VARIABLE = "PULSAR_TXN_SPARK_HOME"
@@ -315,8 +315,11 @@ def _launch(folder: Path, address: str, lock: int) -> None:
     binary = find_server_binary()
     _prepare_socket_folder(folder, address)
     pid_file = folder / "redis.pid"
-    pid_file.unlink(missing_ok=True)  # the watcher must not take a dead server's pid
+    pid_file.unlink(missing_ok=True)  # the watchdog must not take a dead server's pid
     config = _write_config(folder, address, pid_file)
+    owner = os.environ.get(OWNER_VARIABLE)
+    if owner:
+        watchdog.attach(int(owner), pid_file)  # before there is a server that nobody watches
     try:
         # A session of its own from the first moment on: killing the starter's group must not
         # kill the server. The only descriptor that it inherits is the lock.
@@ -342,29 +345,6 @@ def _launch(folder: Path, address: str, lock: int) -> None:
             f"The embedded server {binary} refused its configuration {config} (exit code "
             f"{launched.returncode}). It said: {said}"
         )
-    owner = os.environ.get(OWNER_VARIABLE)
-    if owner:
-        _start_watcher(int(owner), pid_file)
-
-
-def _start_watcher(owner: int, pid_file: Path) -> None:
-    # A shell in between, so that the watcher is no child of this process: nobody would reap it.
-    subprocess.run(  # noqa: S603 - our own file
-        [  # noqa: S607 - sh is where the system has it
-            "sh",
-            "-c",
-            '"$@" </dev/null >/dev/null 2>&1 &',
-            "sh",
-            sys.executable,
-            "-I",
-            "-S",
-            str(Path(__file__).with_name("server_watchdog.py")),
-            str(owner),
-            str(pid_file),
-        ],
-        start_new_session=True,
-        check=True,
-    )
 
 
 def _write_config(folder: Path, address: str, pid_file: Path) -> Path:

@@ -23,7 +23,7 @@ import redis
 from redis.exceptions import RedisError
 
 import pulsar_txn_spark
-from pulsar_txn_spark import client
+from pulsar_txn_spark import client, watchdog
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.engine.components import open_components
@@ -39,7 +39,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.store.redis import connection, durability, server, server_watchdog
+from pulsar_txn_spark.store.redis import connection, durability, server
 from pulsar_txn_spark.store.redis.connection import connect, verify
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
 from pulsar_txn_spark.store.redis.store import RedisStore
@@ -85,9 +85,9 @@ def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
         lines += [f"port {port}", "bind 127.0.0.1", f"dir {folder}", f"pidfile {pid_file}"]
         lines += ["daemonize yes", f"logfile {folder}/log"]
         (folder / "redis.conf").write_text("\n".join(lines))
+        watchdog.attach(os.getpid(), pid_file)
         subprocess.run([server.find_server_binary(), str(folder / "redis.conf")], check=True)
-        server._start_watcher(os.getpid(), pid_file)
-        pid = server_watchdog.read_pid(pid_file)  # written once the port is bound
+        pid = watchdog.read_pid(pid_file)  # written once the port is bound
         assert pid is not None, (folder / "log").read_text()
         started.append(pid)
         return port

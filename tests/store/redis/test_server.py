@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from pulsar_txn_spark import watchdog
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, StoreUnavailableError
-from pulsar_txn_spark.store.redis import connection, server, server_watchdog
+from pulsar_txn_spark.store.redis import connection, server
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,9 +56,9 @@ def client_of(folder: str) -> redis.Redis:
     return client
 
 
-def starter(folder: str, then: str = "") -> subprocess.Popen[bytes]:
+def starter(folder: str, *, first: str = "", then: str = "") -> subprocess.Popen[bytes]:
     code = (
-        "import sys\n"
+        f"import sys\n{first}"
         "from pulsar_txn_spark.store.redis.server import ensure_server\n"
         f"print(ensure_server({folder!r}), flush=True)\n{then}"
     )
@@ -217,13 +218,35 @@ def test_a_server_ends_with_the_process_that_owns_it(
     wait_until_gone(pid)
 
 
-def test_a_watcher_ends_with_its_server(folder: str) -> None:
-    server.ensure_server(folder)
-    watcher = threading.Thread(target=server_watchdog.watch, args=(os.getpid(), pid_of(folder)))
-    watcher.start()
-    server.stop_server(folder)
-    watcher.join(timeout=30)
-    assert not watcher.is_alive()
+def test_a_server_ends_with_its_owner_when_the_owners_whole_process_group_is_killed(
+    folder: str,
+) -> None:
+    own = f"import os\nos.environ[{server.OWNER_VARIABLE!r}] = str(os.getpid())\n"
+    owner = starter(folder, first=own, then="sys.stdin.read()")
+    assert owner.stdout is not None
+    owner.stdout.readline()
+    pid = pid_of(folder)
+    os.killpg(owner.pid, signal.SIGKILL)
+    owner.communicate()
+    wait_until_gone(pid)
+
+
+def test_the_watchdog_is_started_before_the_server(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who starts them may be killed in between.
+    monkeypatch.setenv(server.OWNER_VARIABLE, str(os.getpid()))
+    watched: list[tuple[int, Path]] = []
+
+    def attach(owner: int, pid_file: Path) -> None:
+        watched.append((owner, pid_file))
+        raise InterruptedError
+
+    monkeypatch.setattr(watchdog, "attach", attach)
+    with pytest.raises(InterruptedError):
+        server.ensure_server(folder)
+    assert watched == [(os.getpid(), Path(folder) / "redis.pid")]
+    assert server.examine_server(folder) == (False, server.Answer.ABSENT)
 
 
 def test_a_folder_too_long_for_a_socket_gets_a_short_one_that_all_agree_on(tmp_path: Path) -> None:
