@@ -485,3 +485,69 @@ def test_columns_on_request_are_named_in_any_case_and_each_once() -> None:
     for wrong in ("", "value", "__segment,__segment", "__offset"):
         with pytest.raises(OptionError, match=r"metadata.columns.*__topicPartition"):
             Options({"topic": "t", "metadata.columns": wrong}, READ)
+
+
+# --- times ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("1767225600000", 1_767_225_600_000),
+        ("0", 0),
+        (" 2026-01-01T00:00:00Z ", 1_767_225_600_000),
+        ("2026-01-01T01:00:00.5+01:00", 1_767_225_600_500),
+    ],
+)
+def test_a_time_is_milliseconds_or_iso_8601_with_a_zone(text: str, expected: int) -> None:
+    assert Options({"topic": "t", "startingTimestamp": text}, READ).get("startingTimestamp") == (
+        expected
+    )
+    by_topic = json.dumps({"t": text.strip(), PULSARS: {"t-partition-0": expected}})
+    given = {"topic": "t", "endingOffsetsByTimestamp": by_topic}
+    times = Options(given, READ_BATCH).get("endingOffsetsByTimestamp")
+    assert times.of("topic://public/default/t", "0000-ffff-0") == expected
+    assert times.of(PULSARS, "t-partition-0") == expected
+    assert times.of(PULSARS, "t-partition-1") is None
+    assert times.of("topic://public/default/u", "0000-ffff-0") is None
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("2026-01-01T00:00:00", "without a zone it means another moment"),
+        ("1767225600", "looks like seconds"),
+        ("yesterday", "milliseconds since 1970"),
+        ("-1", "milliseconds since 1970"),
+    ],
+)
+def test_a_time_that_is_none_is_refused(text: str, why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        Options({"topic": "t", "startingTimestamp": text}, READ)
+    for tree in ({"t": text}, {"t": {"0000-ffff-0": text}}):
+        given = {"topic": "t", "startingOffsetsByTimestamp": json.dumps(tree)}
+        with pytest.raises(OptionError, match=why):
+            Options(given, READ)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"t": null}', '{"t": [1]}'])
+def test_times_that_are_no_mapping_by_topic_are_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"startingOffsetsByTimestamp.*JSON like"):
+        Options({"topic": "t", "startingOffsetsByTimestamp": text}, READ)
+
+
+def test_a_start_is_said_by_one_option() -> None:
+    time, times = {"startingTimestamp": "0"}, {"startingOffsetsByTimestamp": '{"t": 0}'}
+    for two in (time | times, time | {"startingOffsets": "latest"}):
+        with pytest.raises(OptionError, match="may not be given together"):
+            Options({"topic": "t"} | two, READ)
+
+
+def test_times_follow_the_domain_of_their_namespace() -> None:
+    given = {
+        "topic": PULSARS,
+        "domain.overrides": "public/default=topic",
+        "startingOffsetsByTimestamp": json.dumps({PULSARS: 0}),
+    }
+    times = Options(given, READ).get("startingOffsetsByTimestamp")
+    assert list(times.by_topic) == ["topic://public/default/t"]

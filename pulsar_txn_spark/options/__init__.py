@@ -16,6 +16,8 @@ from pulsar_txn_spark.options.values import (
     LEASE_MS,
     METADATA_COLUMNS,
     Offsets,
+    Times,
+    parse_time_ms,
     subscription_name,
 )
 
@@ -29,10 +31,12 @@ __all__ = [
     "Offsets",
     "Option",
     "Options",
+    "Times",
     "Use",
     "default_of",
     "documented",
     "is_secret",
+    "parse_time_ms",
     "refuse_endpoint",
     "subscription_name",
 ]

@@ -18,7 +18,7 @@ from pulsar_txn_spark.options.table import (
     is_secret,
     purpose,
 )
-from pulsar_txn_spark.options.values import Offsets
+from pulsar_txn_spark.options.values import Offsets, Times
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.topic_name import Domains, TopicName
 
@@ -146,6 +146,12 @@ class Options:
                     for topic, start in values[key].positions.items()
                 }
                 values[key] = Offsets(values[key].word, positions)
+        for key in ("startingOffsetsByTimestamp", "endingOffsetsByTimestamp"):
+            if key in values:
+                by_topic = values[key].by_topic.items()
+                values[key] = Times(
+                    by_topic={str(domains.of(TopicName.of_any_domain(t))): at for t, at in by_topic}
+                )
 
     def _refuse_conflicts(self) -> None:
         for key in self._values:

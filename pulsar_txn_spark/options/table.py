@@ -27,6 +27,8 @@ from pulsar_txn_spark.options.values import (
     parse_size,
     parse_store_url,
     parse_text,
+    parse_time_ms,
+    parse_times,
     parse_topic,
     parse_topics,
     subscription_name,
@@ -283,11 +285,53 @@ OPTIONS: tuple[Option, ...] = (
         "Where a new query starts: `earliest`, `latest`, `subscription` (at its cursor), or JSON.",
     ),
     Option(
+        "startingTimestamp",
+        parse_time_ms,
+        None,
+        READ_ANY,
+        "A new query starts in each segment at the first message that was published at or after "
+        "this time: milliseconds since 1970, or ISO 8601 with a zone.",
+        conflicts=("startingOffsets", "startingOffsetsByTimestamp"),
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        parse_times,
+        None,
+        READ_ANY,
+        "The same by topic, or by topic and segment, as JSON.",
+        conflicts=("startingOffsets",),
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        one_of("error", "latest"),
+        "error",
+        READ_ANY,
+        "What happens where no message was published at or after the time: `error` stops the "
+        "query, `latest` starts behind what is committed.",
+    ),
+    Option(
         "endingOffsets",
         offsets_or("latest"),
         Offsets("latest"),
         Use.READ | Use.BATCH,
         "Where a batch read ends: `latest` or JSON.",
+    ),
+    Option(
+        "endingTimestamp",
+        parse_time_ms,
+        None,
+        Use.READ | Use.BATCH,
+        "A batch read ends in each segment before the first message that was published at or "
+        "after this time: milliseconds since 1970, or ISO 8601 with a zone.",
+        conflicts=("endingOffsets", "endingOffsetsByTimestamp"),
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        parse_times,
+        None,
+        Use.READ | Use.BATCH,
+        "The same by topic, or by topic and segment, as JSON.",
+        conflicts=("endingOffsets",),
     ),
     Option(
         "maxMessagesPerTrigger",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from pulsar_txn_spark.backends.pulsar.passthrough import parse_admin_url
+from pulsar_txn_spark.backports import time_from_iso
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -136,8 +137,35 @@ def parse_topics(value: str) -> list[TopicName]:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """Publish times, in milliseconds since 1970, by topic and segment.
+
+    Parameters
+    ----------
+    everywhere : int or None
+        For all segments of all topics.
+    by_topic : mapping of str to int or mapping
+        By a topic's full name: one time for all of its segments, or one for each segment.
+    """
+
+    everywhere: int | None = None
+    by_topic: Mapping[str, int | Mapping[str, int]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.everywhere is not None or bool(self.by_topic)
+
+    def of(self, topic: str, descriptor: str) -> int | None:
+        """Return the time for a segment, None if none is given."""
+        own = self.by_topic.get(topic, self.everywhere)
+        if not isinstance(own, Mapping):
+            return own
+        named = {name.rpartition("/")[2]: time_ms for name, time_ms in own.items()}
+        return named.get(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where to start or end: a word, or positions by topic and segment.
+    """Where to start or end: a word, or positions or publish times by topic and segment.
 
     ``positions`` maps a topic's full name to a mapping of segment id (or its descriptor, the part
     behind the last slash) to a position; a segment that is not named takes `word`.
@@ -145,6 +173,7 @@ class Offsets:
 
     word: str
     positions: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
+    times: Times = field(default_factory=Times)
 
 
 def offsets_or(*words: str) -> Callable[[str], Offsets]:
@@ -179,6 +208,58 @@ def _position(value: object) -> Position:
     if not isinstance(value, str):
         raise ValueError(f"expected a position as text 'ledger:entry', found {value!r}")  # noqa: TRY004 — one error type for every malformed option
     return Position.parse(value)
+
+
+_TIME = (
+    "milliseconds since 1970, such as 1767225600000, or ISO 8601 with a zone, such as "
+    "2026-01-01T00:00:00Z"
+)
+_LEAST_MS = 10**11  # in 1973; smaller numbers are seconds, which mean 1970 as milliseconds
+
+
+def parse_time_ms(value: str) -> int:
+    """Read a time: milliseconds since 1970, or ISO 8601 with a zone.
+
+    Raises
+    ------
+    ValueError
+        Saying what was expected.
+    """
+    text = value.strip()
+    if re.fullmatch(r"\d{1,16}", text):
+        if 0 < int(text) < _LEAST_MS:
+            raise ValueError(f"{_TIME} (this number looks like seconds)")
+        return int(text)
+    try:
+        at = time_from_iso(text)
+    except ValueError:
+        raise ValueError(_TIME) from None
+    if at.tzinfo is None:
+        raise ValueError(f"{_TIME} (without a zone it means another moment elsewhere)")
+    return round(at.timestamp() * 1000)
+
+
+def parse_times(value: str) -> Times:
+    """Read publish times by topic, and perhaps segment, as JSON."""
+    expected = (
+        'JSON like {"topic://tenant/namespace/name": time} or {"topic://tenant/namespace/name": '
+        f'{{"<segment>": time}}}}, each time as {_TIME}'
+    )
+    try:
+        tree = json.loads(value)
+        by_topic = {
+            str(TopicName.of_any_domain(topic)): (
+                {segment: parse_time_ms(str(each)) for segment, each in time.items()}
+                if isinstance(time, dict)
+                else parse_time_ms(str(time))
+            )
+            for topic, time in tree.items()
+        }
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{expected} ({error})") from error
+    if not by_topic:
+        raise ValueError(expected)
+    return Times(by_topic=by_topic)
 
 
 METADATA_COLUMNS = (

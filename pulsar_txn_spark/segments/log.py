@@ -288,6 +288,15 @@ class SegmentLog(Protocol):
         """
         ...
 
+    def position_at(self, segment: SegmentRef, time_ms: int) -> Position | None:
+        """Return the position before the first entry that was published at or after `time_ms`.
+
+        None if there is no such entry. It is found in the log alone, whatever is committed. The
+        entry is certainly the first one where publish times are out of order by no more than
+        :data:`~pulsar_txn_spark.segments.publish_times.CLOCK_SKEW_MS`.
+        """
+        ...
+
     def appended(self, segment: SegmentRef) -> Appended:
         """Count what was ever appended, or since the log was loaded: the count may begin anew."""
         ...

@@ -203,6 +203,27 @@ class SegmentLogContract:
         assert log.published_before(segment, published[0]) == EARLIEST
         assert log.published_before(segment, published[1]) in (EARLIEST, first)
 
+    def test_the_position_at_a_time_lies_before_the_first_entry_since_then(
+        self, harness: Harness
+    ) -> None:
+        segment, log = harness.segment(), harness.log
+        assert log.position_at(segment, 0) is None
+        for number in range(6):
+            write(log, segment, f"writer {number % 2}", numbered(number, number + 1))
+        entries = [
+            (Position(row["ledger"], row["entry"]), row["publish_time_ms"])
+            for row in read(log, segment)
+        ]
+        times = {published for _, published in entries}
+        for time_ms in {0} | times | {published + 1 for published in times}:
+            first = next((n for n, (_, at) in enumerate(entries) if at >= time_ms), None)
+            found = log.position_at(segment, time_ms)
+            if first is None:
+                assert found is None
+            else:
+                assert found == (entries[first - 1][0] if first else EARLIEST)
+        assert log.position_at(segment, max(times) + 1) is None
+
     def test_what_was_appended_is_counted(self, harness: Harness) -> None:
         segment, log = harness.segment(), harness.log
         assert log.appended(segment) == Appended(0, 0)

@@ -56,6 +56,7 @@ TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
 CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
+TIMES = "tests/spark/source/test_time_offsets.py"
 LEASE = "tests/engine/test_lease.py"
 ADMINS = "tests/admin/test_subscriptions.py"
 STRETCHES = "tests/models/test_subscription_histories.py"
@@ -3096,5 +3097,75 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{SWEEPS}::"
         "test_a_broker_that_answers_with_an_older_last_position_makes_no_committed_row_invisible",
         Edit(f"{LUA}/seg_floor.lua", "  if high and high > last then", "  if false then"),
+    ),
+    # --- positions at a time ---------------------------------------------------------------------
+    mutation(
+        "a search for a time takes clocks to be in order",
+        "no message since the time is skipped",
+        "tests/segments/test_publish_times.py"
+        "::test_times_that_are_out_of_order_by_less_than_the_skew_hide_no_entry",
+        Edit(
+            f"{SEGMENTS}/publish_times.py",
+            "max(search(boundary, time_ms - CLOCK_SKEW_MS), boundary - SCANNED_ENTRIES)",
+            "boundary",
+        ),
+    ),
+    mutation(
+        "a query starts in a child by the clock of its producer",
+        "INV-10",
+        f"{TIMES}::"
+        "test_behind_a_younger_parent_a_child_is_read_from_its_beginning_whatever_its_clock_says",
+        Edit(
+            f"{SOURCE_CODE}/time_offsets.py",
+            "            is_later = any(parent in reached for parent in segment.parents)\n",
+            "            is_later = False\n",
+        ),
+    ),
+    mutation(
+        "a parent that is older than the time is read nevertheless",
+        "a position at a time is the first message since then",
+        f"{TIMES}::"
+        "test_a_parent_that_is_older_counts_as_read_and_a_younger_one_comes_before_its_child",
+        Edit(
+            f"{SOURCE_CODE}/time_offsets.py",
+            "            position = segment.sealed_at  # all of it is older: it counts as read\n",
+            "            position = EARLIEST\n",
+        ),
+    ),
+    mutation(
+        "a time after every message starts at the latest position, whatever the strategy",
+        "a wrong option is refused",
+        f"{TIMES}::test_a_time_after_every_message_is_an_error_or_the_latest_position",
+        Edit(
+            f"{SOURCE_CODE}/time_offsets.py",
+            "    if unmatched and planner",
+            "    if not unmatched and planner",
+        ),
+    ),
+    mutation(
+        "the latest position is asked for after the search for a time",
+        "no message since the time is skipped",
+        f"{TIMES}::test_a_message_that_comes_during_the_search_is_not_skipped",
+        Edit(
+            f"{SOURCE_CODE}/time_offsets.py",
+            "    ends = latest()  # first: what comes after the search must not be skipped\n",
+            "",
+        ),
+        Edit(
+            f"{SOURCE_CODE}/time_offsets.py",
+            "            position = ends[key]\n",
+            "            position = latest()[key]\n",
+        ),
+    ),
+    mutation(
+        "a batch up to a time leaves out what an open transaction holds back",
+        "batch reads whose times meet read each row once",
+        f"{TIMES}::"
+        "test_a_batch_read_up_to_a_time_is_refused_while_a_transaction_from_before_it_is_open",
+        Edit(
+            f"{SOURCE_CODE}/time_offsets.py",
+            "        if is_blocked:\n",
+            "        if False:\n",
+        ),
     ),
 )

@@ -56,6 +56,7 @@ from pulsar_txn_spark.segments.log import (
     SegmentWriter,
     Visible,
 )
+from pulsar_txn_spark.segments.publish_times import CLOCK_SKEW_MS, SCANNED_ENTRIES
 from pulsar_txn_spark.store.redis.connection import Client, exchange
 
 LEDGER = 1
@@ -331,11 +332,38 @@ class EmbeddedSegmentLog:
 
     def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
         """Return the last position that was published before `time_ms` by the server's clock."""
+        return _position(self._published_before(segment, time_ms))
+
+    def _published_before(self, segment: SegmentRef, time_ms: int) -> int:
         keys = [_state_key(segment), _index_key(segment)]
         number = self._run("published", segment, keys, time_ms)
         if number is None:
             raise _not_found(segment)
-        return _position(int(number))
+        return int(number)
+
+    def position_at(self, segment: SegmentRef, time_ms: int) -> Position | None:
+        """Return the position before the first entry at or after a time; see the Protocol.
+
+        Times are those of the server's clock, which rise as long as nobody sets it back.
+        """
+        keys = [_state_key(segment), _index_key(segment)]
+        while True:  # again only if retention has removed what was there meanwhile
+            boundary = self._published_before(segment, time_ms)
+            earlier = self._published_before(segment, time_ms - CLOCK_SKEW_MS)
+            read_to = min(boundary, max(earlier, boundary - SCANNED_ENTRIES))
+            while read_to <= boundary:
+                reply = self._run("scan", segment, keys, read_to + 1, boundary + 1, _SCAN_ENTRIES)
+                if not reply:
+                    raise _not_found(segment)
+                _, trimmed, records = reply
+                for entry in map(_Entry.parse, records):
+                    if entry.publish_time_ms >= time_ms:
+                        return _position(entry.number - 1)
+                    read_to = entry.number
+                if not records:
+                    break
+            if trimmed <= boundary:
+                return None
 
     def appended(self, segment: SegmentRef) -> Appended:
         """Return what was ever appended."""

@@ -8,17 +8,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.options import Offsets, Use, refuse_endpoint
+from pulsar_txn_spark.options import Use, refuse_endpoint
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.spark.error_boundary import plain_errors
 from pulsar_txn_spark.spark.source.offset_options import (
+    ending_offsets,
     is_named,
     require_readable,
     resolve_positions,
+    starting_offsets,
 )
 from pulsar_txn_spark.spark.source.partition import SegmentPartition
 from pulsar_txn_spark.spark.source.planner import SourcePlanner
 from pulsar_txn_spark.spark.source.task import read_partition
+from pulsar_txn_spark.spark.source.time_offsets import ending_positions, starting_positions
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
 
 
@@ -35,10 +38,11 @@ class PulsarTxnReader(DataSourceReader):
         options = self._options
         planner = SourcePlanner(options, self._schema)
         refuse_endpoint(options, "a batch read ends too soon to be scraped")
-        segments = readable_segments(planner.topologies())
-        starting: Offsets = options.get("startingOffsets")
-        ending: Offsets = options.get("endingOffsets")
-        latest = {key: readable.end for key, readable in planner.readable(segments).items()}
+        topologies = planner.topologies()
+        segments = readable_segments(topologies)
+        starting, ending = starting_offsets(options), ending_offsets(options)
+        readable = planner.readable(segments)
+        latest = {key: item.end for key, item in readable.items()}
         from_start = starting.word == "earliest" or bool(starting.positions)
         starts = resolve_positions(
             starting, segments, lambda key: EARLIEST if from_start else latest[key]
@@ -46,6 +50,9 @@ class PulsarTxnReader(DataSourceReader):
         ends = resolve_positions(ending, segments, lambda key: latest[key])
         require_readable("startingOffsets", starting, starts, latest)
         require_readable("endingOffsets", ending, ends, latest)
+        starts |= starting_positions(planner, starting.times, topologies, lambda: latest)
+        if ending.times:
+            ends |= ending_positions(planner, ending.times, topologies, readable, segments)
         for key, segment in segments.items():
             if not is_named(starting, key):
                 starts[key] = max(starts[key], planner.log_of(segment).trimmed_to(segment))

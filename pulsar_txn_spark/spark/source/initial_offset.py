@@ -17,6 +17,7 @@ from pulsar_txn_spark.spark.source.starting_offsets import (
     resolve_start,
     start_of,
 )
+from pulsar_txn_spark.spark.source.time_offsets import starting_positions
 from pulsar_txn_spark.spark.source.topics import readable_segments
 from pulsar_txn_spark.store.records import Code, CursorStart
 
@@ -38,7 +39,7 @@ def initial_offset(planner: SourcePlanner) -> SourceOffset:
         topologies = planner.topologies()
         segments = readable_segments(topologies)
         start = resolve_start(planner.options, topologies, planner.cursors(segments))
-        positions = _positions(planner, start, segments)
+        positions = _positions(planner, start, topologies, segments)
         if not subscription or not start.creates_cursors:
             return planner.offset(topologies, positions, keep_deleted=bool(start.known))
         created = _create_cursors(planner, topologies, start, positions)
@@ -56,7 +57,10 @@ def initial_offset(planner: SourcePlanner) -> SourceOffset:
 
 
 def _positions(
-    planner: SourcePlanner, start: SubscriptionStart, segments: Mapping[SegmentKey, SegmentRef]
+    planner: SourcePlanner,
+    start: SubscriptionStart,
+    topologies: Mapping[str, Topology],
+    segments: Mapping[SegmentKey, SegmentRef],
 ) -> dict[SegmentKey, Position]:
     """Return where the query starts in each segment."""
     offsets = start.offsets
@@ -72,6 +76,10 @@ def _positions(
     positions = resolve_positions(offsets, segments, default)
     if offsets.positions:
         require_readable("startingOffsets", offsets, positions, _latest(planner, segments))
+    if offsets.times and any(key not in start.known for key in segments):
+        positions |= starting_positions(
+            planner, offsets.times, topologies, lambda: latest or _latest(planner, segments)
+        )
     return positions | {key: at for key, at in start.known.items() if key in segments}
 
 

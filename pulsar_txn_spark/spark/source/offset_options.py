@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.options import Offsets
+from pulsar_txn_spark.options import Offsets, Options, Times
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.spark.source.offsets import SegmentKey
+
+
+def starting_offsets(options: Options) -> Offsets:
+    """Return where a new query starts, by whichever option says it."""
+    offsets: Offsets = options.get("startingOffsets")
+    return replace(offsets, times=_times(options, "starting"))
+
+
+def explicit_starting_offsets(options: Options) -> Offsets | None:
+    """Return where a new query starts, None if no option says it."""
+    offsets = starting_offsets(options)
+    return offsets if offsets.times else options.explicit("startingOffsets")
+
+
+def ending_offsets(options: Options) -> Offsets:
+    """Return where a batch read ends, by whichever option says it."""
+    offsets: Offsets = options.get("endingOffsets")
+    return replace(offsets, times=_times(options, "ending"))
+
+
+def _times(options: Options, side: str) -> Times:
+    time_ms: int | None = options.explicit(f"{side}Timestamp")
+    if time_ms is not None:
+        return Times(time_ms)
+    times: Times | None = options.explicit(f"{side}OffsetsByTimestamp")
+    return times or Times()
 
 
 def is_named(offsets: Offsets, key: SegmentKey) -> bool:

@@ -36,11 +36,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.options import Offsets, Options
+from pulsar_txn_spark.options import Offsets, Options, Times
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
+from pulsar_txn_spark.spark.source.offset_options import (
+    explicit_starting_offsets,
+    starting_offsets,
+)
 from pulsar_txn_spark.spark.source.offsets import SegmentKey
 from pulsar_txn_spark.store.records import Cursor
+
+_AT_TIME = "time "
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class InitialCursor:
     Parameters
     ----------
     start : str
-        ``earliest``, ``latest``, ``subscription``, or a digest of the positions that were named.
+        ``earliest``, ``latest``, ``subscription``, a time, or a digest of what was named.
     next_segment : int
         Segments of the topic with this number and higher ones could not be read at the start.
     """
@@ -76,14 +82,22 @@ class InitialCursor:
 
 def start_of(offsets: Offsets) -> str:
     """Name a start; the names of two equal starts are equal."""
-    if not offsets.positions:
-        return offsets.word
+    if offsets.times.everywhere is not None:
+        return f"{_AT_TIME}{offsets.times.everywhere}"
+    if offsets.times:
+        return "times " + _digest(offsets.times.by_topic)
+    if offsets.positions:
+        return "positions " + _digest(offsets.positions)
+    return offsets.word
+
+
+def _digest(by_topic: Mapping[str, object]) -> str:
     named = sorted(
-        f"{topic} {name.rpartition('/')[2]} {position}"
-        for topic, by_segment in offsets.positions.items()
-        for name, position in by_segment.items()
+        f"{topic} {name.rpartition('/')[2]} {where}".replace("  ", " ")
+        for topic, own in by_topic.items()
+        for name, where in (own.items() if isinstance(own, Mapping) else [("", own)])
     )
-    return "positions " + hashlib.sha256("\n".join(named).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(named).encode()).hexdigest()[:16]
 
 
 def number_of(segment: Segment) -> int:
@@ -131,11 +145,11 @@ def resolve_start(
     OptionError
         If the options name another start than the subscription has.
     """
-    offsets: Offsets | None = options.explicit("startingOffsets")
+    offsets = explicit_starting_offsets(options)
     subscription = options.get("subscription")
     existing = {key: cursor for key, cursor in cursors.items() if cursor is not None}
     if not existing:
-        return SubscriptionStart(options.get("startingOffsets"), {}, creates_cursors=True)
+        return SubscriptionStart(starting_offsets(options), {}, creates_cursors=True)
     if any(not cursor.query and not cursor.query_start for cursor in existing.values()):
         if offsets is not None and offsets.word != "subscription":
             raise _other_start_error(subscription, "says where to go on")
@@ -157,10 +171,13 @@ def _continued(
     }
     starts = {cursor.start for cursor in initial.values()}
     if offsets is None:
-        # Without the option, a start that was a word is taken from the cursors. Positions are not
-        # in them: a query that named some has to name them again.
+        # Without the option, a start that was a word or one time is taken from the cursors. What
+        # was named is not in them: a query that named positions or times has to name them again.
         words = sorted(starts & {"earliest", "latest", "subscription"})
         offsets = Offsets(words[0] if words else "subscription", {})
+        at = [start.removeprefix(_AT_TIME) for start in sorted(starts) if _AT_TIME in start]
+        if at:
+            offsets = Offsets("latest", times=Times(int(at[0])))
     if not owned and starts != {start_of(offsets)}:
         raise _other_start_error(
             subscription, f"was begun by a query with another start ({', '.join(sorted(starts))})"

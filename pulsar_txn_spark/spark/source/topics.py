@@ -8,11 +8,12 @@ from collections.abc import Collection, Mapping
 
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionDomainError
-from pulsar_txn_spark.options import NO_OPTIONS, Offsets, Options, Use
+from pulsar_txn_spark.options import NO_OPTIONS, Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.rows import SEQUENCE_ID
+from pulsar_txn_spark.spark.source.offset_options import starting_offsets
 from pulsar_txn_spark.spark.source.offsets import SegmentKey
 
 _LOG = logging.getLogger(__name__)
@@ -36,7 +37,13 @@ def source_options(raw: Mapping[str, str], use: Use) -> Options:
             "topic://public/default/flights" + ("" if options.raw else NO_OPTIONS)
         )
     subscription = options.get("subscription")
-    starting: Offsets = options.get("startingOffsets")
+    starting = starting_offsets(options)
+    strategy = "startingOffsetsByTimestampStrategy"
+    if options.explicit(strategy) is not None and not starting.times:
+        raise OptionError(
+            f"option {strategy!r} means nothing here: it is for 'startingTimestamp' and "
+            "'startingOffsetsByTimestamp'"
+        )
     if starting.word == "subscription" and not subscription:
         raise OptionError(
             "startingOffsets='subscription' needs the option 'subscription', which is for streams: "

@@ -165,3 +165,19 @@ def test_a_ledger_is_as_old_as_its_last_entry(
 def test_a_ledger_that_does_not_say_when_it_was_written_is_kept(admin: FakeAdmin) -> None:
     admin.published = {3: 100}
     assert open_log(admin).published_before(SEGMENT, 9999) == Position(3, 1)
+
+
+@pytest.mark.parametrize(
+    "time_ms, expected",
+    [
+        (0, EARLIEST),
+        (100, EARLIEST),
+        (101, Position(3, 1)),
+        (300, Position(5, 1)),
+        (9999, None),
+    ],
+)
+def test_the_position_at_a_time_lies_before_the_first_entry_since_then(
+    admin: FakeAdmin, time_ms: int, expected: Position | None
+) -> None:
+    assert open_log(admin).position_at(SEGMENT, time_ms) == expected
