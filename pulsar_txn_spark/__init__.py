@@ -1,7 +1,7 @@
 """Exactly-once Spark Structured Streaming on segmented topics of Apache Pulsar.
 
-``readStream.format("pulsar_txn")`` and ``writeStream.format("pulsar_txn")`` need no import.
-This module has the names that a job needs besides.
+``readStream.format("pulsar_txn")`` and ``writeStream.format("pulsar_txn")`` need no import where
+the package is installed. This module has the names that a job needs besides.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pulsar_txn_spark.errors import PulsarTxnError
 if TYPE_CHECKING:
     from pulsar_txn_spark.admin import Admin, Retention, ScalingPolicy
     from pulsar_txn_spark.prometheus import serve_metrics
+    from pulsar_txn_spark.spark.registration import register
     from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
     from pulsar_txn_spark.spark.sink.foreach_batch import TransactionalSink, transactional
 
 __version__ = "0.1.0.dev0"
 
-_SINK = "spark.sink"
+_SPARK = "spark"
+_SINK = f"{_SPARK}.sink"
 
 __all__ = [
     "Admin",
@@ -32,6 +34,7 @@ __all__ = [
     "TransactionalSink",
     "__version__",
     "errors",
+    "register",
     "serve_metrics",
     "transactional",
 ]
@@ -44,6 +47,7 @@ _MODULES = {
     "BatchTransaction": f"{_SINK}.batch_transaction",
     "TransactionalSink": f"{_SINK}.foreach_batch",
     "transactional": f"{_SINK}.foreach_batch",
+    "register": f"{_SPARK}.registration",
 }
 """Name -> the module that it comes from, which is imported at its first use."""
 
@@ -54,7 +58,7 @@ def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if module.startswith(_SINK):
+    if module.startswith(f"{_SPARK}."):
         # An older PySpark has not even the names that the module imports.
         require_python_and_pyspark()
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
