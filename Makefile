@@ -102,6 +102,14 @@ bench-coordination: $(VENV)/dev.stamp  ## the transaction layer by itself, witho
 	$(PY) -m benchmarks --part coordinator --part visibility --part op_log --part gates \
 	    --part store_memory $(ARGS)
 
+.PHONY: dist
+dist: java $(VENV)/dist.stamp  ## what a release consists of: wheel, sdist, py-files zip, packed environment
+	$(PY) tools/dist.py $(ARGS)
+
+.PHONY: docs
+docs: $(VENV)/docs.stamp  ## the documentation with the API reference, as pages in dist/site
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict --site-dir dist/site $(ARGS)
+
 .PHONY: proto
 proto: $(VENV)/dev.stamp  ## generate the protobuf code again
 	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTO)

@@ -80,7 +80,10 @@ def _place(folder: Path, options: dict[str, str]) -> Place:
 
 @contextmanager
 def local_spark() -> Iterator[SparkSession]:
-    """Start a local Spark on this interpreter, and stop it at the end."""
+    """Start a Spark on this interpreter, and stop it at the end.
+
+    It is a local one, unless spark-submit has been told which master to use.
+    """
     # Spark looks for data sources with this program, else with the first python3 on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the client's example needs no Spark
@@ -90,7 +93,9 @@ def local_spark() -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",  # 200 by default: too many for a few rows
         "spark.ui.showConsoleProgress": "false",
     }
-    builder = SparkSession.builder.master("local[2]").appName(Path(sys.argv[0]).name)
+    builder = SparkSession.builder.appName(Path(sys.argv[0]).name)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # which spark-submit sets
+        builder = builder.master("local[2]")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -7,6 +7,8 @@ the package is installed. This module has the names that a job needs besides.
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from pulsar_txn_spark import errors
@@ -14,13 +16,12 @@ from pulsar_txn_spark.environment import require_python_and_pyspark
 from pulsar_txn_spark.errors import PulsarTxnError
 
 if TYPE_CHECKING:
+    __version__: str
     from pulsar_txn_spark.admin import Admin, Retention, ScalingPolicy
     from pulsar_txn_spark.prometheus import serve_metrics
     from pulsar_txn_spark.spark.registration import register
     from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
     from pulsar_txn_spark.spark.sink.foreach_batch import TransactionalSink, transactional
-
-__version__ = "0.1.0.dev0"
 
 _SPARK = "spark"
 _SINK = f"{_SPARK}.sink"
@@ -55,6 +56,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     # Everything is loaded at its first use: a topic can be created without PySpark. The process in
     # which Spark looks for data sources, in each session, needs no store and no Arrow.
+    if name == "__version__":
+        return _own_version()
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -62,6 +65,13 @@ def __getattr__(name: str) -> Any:
         # An older PySpark has not even the names that the module imports.
         require_python_and_pyspark()
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
+
+def _own_version() -> str:
+    try:
+        return _version("pulsar-txn-spark")
+    except PackageNotFoundError:
+        return "0+unknown"  # a copy of the folder, without what pip or `make dist` adds
 
 
 def __dir__() -> list[str]:

@@ -59,15 +59,15 @@ FOREVER = "forever"
 class Retention:
     """How long a topic keeps what no subscription needs any more.
 
+    With neither, everything stays. With both, a row goes as soon as it is beyond one of them.
+    Subscriptions that need more than that get it.
+
     Parameters
     ----------
     time_ms : int or None
         Rows that were published longer ago go; None = no limit.
     size_bytes : int or None
         So many bytes of the topic stay, the youngest ones; None = no limit.
-
-    With neither, everything stays. With both, a row goes as soon as it is beyond one of them.
-    Subscriptions that need more than that get it.
 
     Raises
     ------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import email.message
+import hashlib
 import re
 import shutil
 import subprocess
@@ -16,8 +17,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-
-import pulsar_txn_spark
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pulsar_txn_spark"
@@ -34,7 +33,8 @@ SOURCES = (
     "NOTICE",
     "pyspark_pulsar_txn.py",
 )
-FOR_A_CLONE = {"demo", "benchmarks", "examples", "integration", "tests", "tools"}
+FOR_A_CLONE = {"demo", "benchmarks", "deploy", "examples", "integration", "tests", "tools"}
+NO_GIT_VERSION = "0.1.0.dev0"
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,22 @@ def metadata(wheel: Path) -> email.message.Message:
     archive = zipfile.ZipFile(wheel)
     [name] = [name for name in archive.namelist() if name.endswith("/METADATA")]
     return email.message_from_bytes(archive.read(name))
+
+
+@pytest.fixture(scope="module")
+def tagged(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build sdist and wheel of a repository at its tag, with all that a clone has."""
+    clone, out = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("dist")
+    shutil.copytree(source, clone, dirs_exist_ok=True)
+    shutil.copytree(PACKAGE / "testing", clone / PACKAGE.name / "testing", dirs_exist_ok=True)
+    shutil.copy(ROOT / ".gitignore", clone)
+    git = ("git", "-c", "user.name=a test", "-c", "user.email=test@example.org")
+    succeed(*git, "init", "--quiet", cwd=clone)
+    succeed(*git, "add", "--all", cwd=clone)
+    succeed(*git, "commit", "--quiet", "--no-verify", "--message", "a release", cwd=clone)
+    succeed(*git, "tag", "v1.2.3", cwd=clone)
+    succeed(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, clone, cwd=clone)
+    return out
 
 
 def is_for_a_clone(path: Path) -> bool:
@@ -173,6 +189,33 @@ def test_the_sdist_holds_what_the_wheel_is_built_from_and_no_more(unpacked_sdist
     made = {"PKG-INFO", "pulsar_txn_spark.egg-info"}
     assert {path.name for path in unpacked_sdist.iterdir()} - made == {*SOURCES, PACKAGE.name}
     assert not (unpacked_sdist / PACKAGE.name / "testing").exists()
+
+
+def test_a_release_has_the_version_of_its_tag(tagged: Path) -> None:
+    assert {path.name for path in tagged.iterdir()} == {
+        "pulsar_txn_spark-1.2.3.tar.gz",
+        "pulsar_txn_spark-1.2.3-py3-none-any.whl",
+    }
+
+
+def test_the_sdist_of_a_repository_holds_no_more_than_that_of_a_copy(tagged: Path) -> None:
+    [sdist] = tagged.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {Path(name).parts[1:] for name in archive.getnames()}
+    made = {"PKG-INFO", "pulsar_txn_spark.egg-info"}
+    assert {parts[0] for parts in names if parts} - made == {*SOURCES, PACKAGE.name}
+    assert not [parts for parts in names if "testing" in parts]
+
+
+def test_a_copy_without_git_builds_a_development_version(metadata: email.message.Message) -> None:
+    assert metadata["Version"] == NO_GIT_VERSION
+
+
+def test_a_copy_that_is_not_installed_says_that_it_knows_no_version(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("*.pyc"))
+    code = "import pulsar_txn_spark; print(pulsar_txn_spark.__version__)"
+    python = (sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = ['.']; {code}")
+    assert succeed(*python, cwd=tmp_path) == "0+unknown\n"
 
 
 def test_the_wheel_states_its_licence_and_the_python_it_needs(
@@ -268,7 +311,45 @@ for name, module in sys.modules.items():
 
 def test_the_command_of_an_installed_wheel_says_its_version(site: Path, tmp_path: Path) -> None:
     shown = alone(site, site / "bin" / "pulsar-txn", "--version", cwd=tmp_path)
-    assert shown == f"pulsar-txn {pulsar_txn_spark.__version__}\n"
+    assert shown == f"pulsar-txn {NO_GIT_VERSION}\n"
+
+
+# -- what a release consists of --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that `make dist` fills, without what needs a package index."""
+    out = tmp_path_factory.mktemp("release")
+    (out / "pulsar_txn_spark-0.0.1-py3-none-any.whl").touch()  # of an earlier run
+    succeed(sys.executable, ROOT / "tools" / "dist.py", "--no-environment", "--out", out)
+    return out
+
+
+def test_a_release_is_a_wheel_an_sdist_and_a_zip_with_their_checksums(release: Path) -> None:
+    kinds = {path.name.partition("-")[2].lstrip("0123456789.") for path in release.iterdir()}
+    assert {kind.rpartition(".")[2] for kind in kinds if kind} == {"gz", "whl", "zip"}
+    lines = (release / "SHA256SUMS").read_text().splitlines()
+    listed = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert listed.keys() == {path.name for path in release.iterdir()} - {"SHA256SUMS"}
+    for name, digest in listed.items():
+        assert hashlib.sha256((release / name).read_bytes()).hexdigest() == digest
+
+
+def test_the_zip_for_py_files_is_importable_and_knows_its_version(
+    release: Path, tmp_path: Path
+) -> None:
+    [archive] = release.glob("*-py-files.zip")
+    code = """
+import pyspark_pulsar_txn, pulsar_txn_spark.store.redis.scripts
+print(pulsar_txn_spark.__file__, pulsar_txn_spark.__version__)
+"""
+    shown = succeed(
+        sys.executable, "-I", "-c", f"import sys; sys.path[:0] = [{str(archive)!r}]{code}"
+    )
+    module, version = shown.split()
+    assert module.startswith(f"{archive}/")
+    assert archive.name == f"pulsar_txn_spark-{version}-py-files.zip"
 
 
 # -- what a clone has besides ----------------------------------------------------------------------
@@ -288,13 +369,15 @@ def test_a_dependency_group_is_read_with_the_groups_that_it_includes() -> None:
 
 def test_an_unknown_dependency_group_is_refused_with_those_that_there_are() -> None:
     run = subprocess.run(
-        [sys.executable, ROOT / "tools" / "dependency_group.py", "docs"],
+        [sys.executable, ROOT / "tools" / "dependency_group.py", "sales"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 1
-    assert run.stderr == "there is no dependency group 'docs'; there are: demo, dev\n"
+    assert run.stderr == (
+        "there is no dependency group 'sales'; there are: demo, dist, docs, dev\n"
+    )
 
 
 def test_make_help_names_each_target_that_is_for_people() -> None:
