@@ -10,6 +10,7 @@ from pulsar_txn_spark.errors import (
     OptionError,
     PulsarTxnError,
     SegmentLogUnavailableError,
+    SegmentNotFoundError,
     StoreUnavailableError,
     TopicExistsError,
     TopicNotFoundError,
@@ -175,7 +176,10 @@ class Topics:
     def readable_if_there(self, topic: TopicName) -> Topology | None:
         """Like :meth:`readable`, but None where a name was listed and there is no such topic."""
         if not topic.segmented:
-            return self.readable(topic)
+            try:
+                return self.readable(topic)
+            except (TopicNotFoundError, SegmentNotFoundError):
+                return None  # deleted since it was listed
         topology = self.lifecycle.read(topic)
         if topology is None:
             self.lifecycle.unlist(str(topic))

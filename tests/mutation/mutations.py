@@ -57,6 +57,7 @@ CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
 TIMES = "tests/spark/source/test_time_offsets.py"
+PATTERNS = "tests/spark/source/test_topics_pattern.py"
 LEASE = "tests/engine/test_lease.py"
 ADMINS = "tests/admin/test_subscriptions.py"
 STRETCHES = "tests/models/test_subscription_histories.py"
@@ -3166,6 +3167,38 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SOURCE_CODE}/time_offsets.py",
             "        if is_blocked:\n",
             "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a topic that comes while the query runs is read from its latest message",
+        "a new topic is read from its beginning",
+        f"{PATTERNS}::test_a_new_topic_is_read_from_its_first_message",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "        starts = {key: positions.get(key, EARLIEST) for key in ends}\n",
+            "        starts = {key: positions.get(key, end) for key, end in ends.items()}\n"
+            "        positions = {**starts, **positions}\n",
+        ),
+    ),
+    mutation(
+        "a deleted topic is skipped in silence",
+        "INV-11",
+        f"{PATTERNS}::test_a_deleted_topic_is_a_loss_that_stops_the_query",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "            self._skip_topic(deletion)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "a topic that was created again is read on behind the old one's position",
+        "INV-12",
+        f"{PATTERNS}::test_without_fail_on_data_loss_"
+        "a_deleted_topic_is_skipped_and_a_new_one_of_its_name_is_read",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "        offset = offset.without(deletions)\n",
+            "",
         ),
     ),
 )

@@ -18,8 +18,8 @@ when it repeats the first batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pulsar_txn_spark.errors import DataLossError, StoreRolledBackError
@@ -59,34 +59,36 @@ class TopicOffset:
     instance_id: str
     segments: Mapping[str, SegmentOffset] = field(default_factory=dict)
 
-    def require_topology(self, name: str, topology: Topology) -> None:
-        """Fail closed if the topic was created again since, or has lost a segment.
+    def deletion(self, name: str, topology: Topology) -> str | None:
+        """Say that the topic was deleted and created again since, None if it was not.
 
         Raises
         ------
         DataLossError
+            If the topology lacks a segment that was read.
         """
         if topology.instance_id != self.instance_id:
-            raise DataLossError(
+            return (
                 f"topic {name} was deleted and created again since the checkpoint was written "
                 f"(instance {self.instance_id}, now {topology.instance_id}): what was not "
-                "read then is gone. Start with a new checkpoint"
+                "read then is gone"
             )
         known = dict.fromkeys(segment.descriptor for segment in topology.segments)
         for descriptor in self.segments:
             if descriptor in known:
                 continue
             if not topology.topic.segmented:
-                raise DataLossError(
+                return (
                     f"the checkpoint has read {descriptor} of {name}, which has "
                     f"{', '.join(known)} now: it was deleted and created again, and what was "
-                    "not read then is gone. Start with a new checkpoint"
+                    "not read then is gone"
                 )
             raise DataLossError(
                 f"the checkpoint has read segment {descriptor} of {name}, which is not in "
                 "its topology: the metadata store is older than the checkpoint. Restore "
                 "the store"
             )
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,21 +189,28 @@ class SourceOffset:
                 "was started with, or start with a new checkpoint"
             )
 
-    def require_topics(self, topologies: Mapping[str, Topology]) -> None:
-        """Fail closed if the offset was made with other topics than those that are read.
+    def deletions(self, topologies: Mapping[str, Topology]) -> dict[str, str]:
+        """Say which topics of the offset are gone, or were created again since, by name.
 
         Raises
         ------
         DataLossError
-            If a topic or a segment of the offset is not there, or was created again since.
+            If a topology lacks a segment that was read.
         """
+        gone: dict[str, str] = {}
         for name, topic in self.topics.items():
             topology = topologies.get(name)
             if topology is None:
-                raise DataLossError(
+                gone[name] = (
                     f"the checkpoint has read topic {name}, which these options do not read "
-                    f"({', '.join(topologies) or 'none'}): the checkpoint belongs to another "
-                    "query, or the topic was deleted. Use the checkpoint's own options, or a new "
-                    "checkpoint"
+                    f"({', '.join(topologies) or 'none'}): the topic was deleted, or the "
+                    "checkpoint belongs to another query"
                 )
-            topic.require_topology(name, topology)
+            elif (deletion := topic.deletion(name, topology)) is not None:
+                gone[name] = deletion
+        return gone
+
+    def without(self, names: Collection[str]) -> SourceOffset:
+        """Return the offset without some topics."""
+        topics = {name: topic for name, topic in self.topics.items() if name not in names}
+        return replace(self, topics=topics)

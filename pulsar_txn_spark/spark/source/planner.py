@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
@@ -64,6 +65,7 @@ class SourcePlanner:
         self._columns = needed_columns(schema)
         require_sequence_ids(options, schema.names)
         self._fail_on_data_loss: bool = options.get("failOnDataLoss")
+        self._skipped: set[str] = set()
         self._topics = SourceTopics(options, self.components)
         self.topologies()  # a topic that is not there is an error now, not in the first batch
 
@@ -105,6 +107,9 @@ class SourcePlanner:
     ) -> SourceOffset:
         """Read an offset of the checkpoint, and refuse one that belongs elsewhere.
 
+        Topics that are gone are left out if `failOnDataLoss` is false. One that was created again
+        is a new one, and read from its beginning.
+
         Raises
         ------
         StoreRolledBackError, DataLossError
@@ -112,7 +117,10 @@ class SourcePlanner:
         offset = SourceOffset.from_json(tree)
         store = self.components.store
         offset.require_store(store.identity)
-        offset.require_topics(topologies)
+        deletions = offset.deletions(topologies)
+        for deletion in deletions.values():
+            self._skip_topic(deletion)
+        offset = offset.without(deletions)
         last_seen = {}
         for name, topic in offset.topics.items():
             ids = {segment.descriptor: segment.ref.id for segment in topologies[name].segments}
@@ -121,6 +129,24 @@ class SourcePlanner:
                     last_seen[f"seg:{ids[descriptor]}"] = Seen(item.seq, item.history)
         store.raise_last_seen(last_seen)
         return offset
+
+    def _skip_topic(self, deletion: str) -> None:
+        """Raise for a topic that was deleted, or say once that it is skipped.
+
+        Raises
+        ------
+        DataLossError
+            Unless failOnDataLoss is false.
+        """
+        if self._fail_on_data_loss:
+            raise DataLossError(
+                f"{deletion}. Nothing was skipped: use the checkpoint's own options, set "
+                "failOnDataLoss=false to go on with the topics that are there, or start with a "
+                "new checkpoint"
+            )
+        if deletion not in self._skipped:
+            self._skipped.add(deletion)
+            _LOG.warning(SKIPPED, deletion)
 
     def cursors(self, segments: Segments) -> dict[SegmentKey, Cursor | None]:
         """Return the subscription's cursor in each segment; nothing without a subscription."""

@@ -1,0 +1,130 @@
+"""Topics that come and go while a query with a pattern runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.topic_name import TopicName
+from tests.models.segment_histories import Task, record_batch
+from tests.support.streaming import Killed, StreamingQuery
+
+A, B, OTHER = (TopicName.parse(name) for name in ("flights-a", "flights-b", "other"))
+PATTERN = {"topicsPattern": "public/default/flights-.*"}
+Make = Callable[..., StreamingQuery]
+
+
+@pytest.fixture
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
+
+
+@pytest.fixture
+def query(run: Components, redis_path: str) -> Make:
+    def make(name: str, /, **options: str) -> StreamingQuery:
+        return StreamingQuery(run, redis_path, name, **PATTERN, **options)
+
+    return make
+
+
+def write(run: Components, topic: TopicName, *values: int) -> None:
+    task = Task(run, f"write-{topic}-{values[0]}")
+    task.writers.append(topic, record_batch([("k", value) for value in values]))
+    task.commit(task.writers.finish())
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+@pytest.mark.parametrize("subscription", [{}, {"subscription": "s"}])
+def test_a_new_topic_is_read_from_its_first_message(
+    run: Components, query: Make, start: str, subscription: dict[str, str]
+) -> None:
+    run.topics.create(A, 1)
+    write(run, A, 1)
+    reader = query("q", startingOffsets=start, **subscription)
+    reader.run_all()
+    for topic, value in ((B, 2), (OTHER, 3)):
+        run.topics.create(topic, 2)
+        write(run, topic, value)
+    reader.run_all()
+    reader.restart()
+    write(run, A, 4)
+    write(run, B, 5)
+    reader.run_all()
+    assert sorted(reader.values) == ([1] if start == "earliest" else []) + [2, 4, 5]
+
+
+def test_a_query_that_begins_without_a_topic_reads_those_that_come(
+    run: Components, query: Make
+) -> None:
+    reader = query("q")
+    reader.run_all()
+    run.topics.create(A, 1)
+    write(run, A, 1)
+    reader.run_all()
+    assert reader.values == [1]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_deleted_topic_is_a_loss_that_stops_the_query(
+    run: Components, query: Make, again: bool
+) -> None:
+    run.topics.create(A, 1)
+    run.topics.create(B, 1)
+    write(run, A, 1)
+    reader = query("q", startingOffsets="earliest")
+    reader.run_all()
+    run.topics.delete(A)
+    if again:
+        run.topics.create(A, 1)
+    write(run, B, 2)
+    with pytest.raises(DataLossError, match=r"deleted.*set failOnDataLoss=false to go on"):
+        reader.run_all()
+    assert reader.values == [1]
+
+
+def test_without_fail_on_data_loss_a_deleted_topic_is_skipped_and_a_new_one_of_its_name_is_read(
+    run: Components, query: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.topics.create(A, 1)
+    run.topics.create(B, 1)
+    write(run, A, 1)
+    reader = query("q", startingOffsets="earliest", failOnDataLoss="false")
+    reader.run_all()
+    run.topics.delete(A)
+    write(run, B, 2)
+    with caplog.at_level(logging.WARNING):
+        reader.run_all()
+        reader.run_all()
+    [warning] = [r.getMessage() for r in caplog.records if "has read topic" in r.getMessage()]
+    assert "skipped, as failOnDataLoss is false" in warning
+    assert str(A) not in reader.offsets[-1]["topics"]
+    run.topics.create(A, 2)
+    write(run, A, 3)
+    reader.run_all()
+    run.topics.delete(A)
+    run.topics.create(A, 1)
+    write(run, A, 4)
+    reader.run_all()
+    assert reader.values == [1, 2, 3, 4]
+
+
+def test_of_a_planned_batch_the_rows_of_a_deleted_topic_are_skipped(
+    run: Components, query: Make
+) -> None:
+    run.topics.create(A, 1)
+    run.topics.create(B, 1)
+    reader = query("q", startingOffsets="earliest", failOnDataLoss="false")
+    reader.run_all()
+    write(run, A, 1)
+    write(run, B, 2)
+    with pytest.raises(Killed):
+        reader.trigger(dies="planned")
+    run.topics.delete(A)
+    reader.run_all()
+    assert reader.values == [2]
