@@ -48,7 +48,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 PID_FILE_TIMEOUT_S = 40.0  # above the 30 s that a daemon may take to start
@@ -112,9 +112,17 @@ class OwnedServer:
         The server's working directory and data. It is removed with the server.
     log : Path
         Where the output of the server goes, appended.
+    environment : Mapping[str, str], optional
+        Its environment; by default that of this process.
     """
 
-    def __init__(self, command: Iterable[str], folder: Path, log: Path) -> None:
+    def __init__(
+        self,
+        command: Iterable[str],
+        folder: Path,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
         with log.open("ab") as output:
             self._watchdog = subprocess.Popen(  # noqa: S603 - our own file and the caller's server
@@ -123,6 +131,7 @@ class OwnedServer:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
+                env=environment,
                 # Ctrl-C in a terminal is for the owner: it stops the server.
                 start_new_session=True,
             )

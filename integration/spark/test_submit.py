@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -13,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from integration.support.spark import NO_PANDAS_3, Lab
-from pulsar_txn_spark.testing.spark_cluster import SparkCluster
+from integration.support.spark import NO_PANDAS_3, Lab, until
+from pulsar_txn_spark.testing.spark_cluster import SparkCluster, spark_home
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
 
@@ -144,3 +146,63 @@ def test_in_client_mode_driver_and_executors_take_the_package_from_py_files(
         assert interpreter == str(python)
         assert module.startswith(f"{cluster.folder}/worker-")  # the copy that the executor has
         assert f"/{package.name}/" in module
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+def test_a_local_master_takes_the_package_from_py_files(
+    task: Task, package: Path, python: Path, tmp_path: Path, master: str
+) -> None:
+    program = str(spark_home() / "bin" / "spark-submit")
+    command = [program, "--master", master, "--py-files", str(package), *QUIET]
+    command += ["--conf", "spark.driver.host=127.0.0.1", str(JOB), task.settings(register=True)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **pythons(python), "SPARK_HOME": str(spark_home())},
+    )
+    found = expect_success(process)
+    task.expect_every_row_once()
+    assert {package.name in module for _, module in found["tasks"]} == {True}
+
+
+@pytest.mark.long
+def test_without_registration_a_package_from_py_files_is_not_found(
+    cluster: SparkCluster, task: Task, package: Path, tmp_path: Path
+) -> None:
+    arguments = ["--py-files", str(package), *QUIET, str(JOB), task.settings()]
+    with cluster.submit(*arguments, cwd=tmp_path) as process:
+        output, _ = process.communicate(timeout=SUBMIT_SECONDS)
+    assert process.returncode != 0
+    assert "DATA_SOURCE_NOT_FOUND" in output
+
+
+@pytest.mark.long
+def test_a_driver_in_the_cluster_that_is_killed_starts_again_and_every_row_comes_out_once(
+    cluster: SparkCluster, task: Task, package: Path, tmp_path: Path
+) -> None:
+    [core] = (spark_home() / "jars").glob("spark-core_*.jar")
+    arguments = [
+        *("--deploy-mode", "cluster", "--supervise"),
+        *("--files", str(package), "--py-files", str(package), *QUIET),
+        *("--class", "org.apache.spark.deploy.PythonRunner"),
+        *(core.as_uri(), str(JOB), str(package)),
+        task.settings(register=True, per_trigger=1),
+    ]
+    with cluster.submit(*arguments, cwd=tmp_path) as process:
+        output, _ = process.communicate(timeout=SUBMIT_SECONDS)
+    assert process.returncode == 0, output[-4000:]
+    [driver] = [known["id"] for known in cluster.state()["activedrivers"]]
+    until(lambda: len(task.lab.visible(task.out)) >= 2)
+    said = cluster.driver_folder(driver) / "stdout"
+    first = reports(said.read_text())["jvm"]
+    os.kill(first, signal.SIGKILL)
+    assert len(task.lab.visible(task.out)) < len(ROWS)
+    until(lambda: cluster.driver_state(driver) == "FINISHED")
+    found = reports(said.read_text())
+    assert found["jvm"] != first
+    assert {package.name in module for _, module in found["tasks"]} == {True}
+    task.expect_every_row_once()

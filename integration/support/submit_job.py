@@ -18,11 +18,12 @@ TASKS = 2
 
 def place(_: object) -> tuple[str, str]:
     """Return interpreter and package of the process that runs this."""
-    import sys  # noqa: PLC0415 - in the task
+    import os.path  # noqa: PLC0415 - in the task
+    import sys  # noqa: PLC0415
 
     import pulsar_txn_spark  # noqa: PLC0415
 
-    return sys.executable, str(pulsar_txn_spark.__file__)
+    return sys.executable, os.path.abspath(str(pulsar_txn_spark.__file__))  # noqa: PTH100
 
 
 def report(**facts: object) -> None:

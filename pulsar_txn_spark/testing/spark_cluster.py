@@ -24,9 +24,9 @@ from typing import Any
 from pulsar_txn_spark.backports import Self
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.testing.pulsar_server import free_ports
+from pulsar_txn_spark.watchdog import Ending, OwnedServer
 
 _STARTUP_SECONDS = 120.0  # about 5 s on two idle cores; the rest is for a busy machine
-_STOP_SECONDS = 45.0  # above the supervisor's own bound on an orderly shutdown
 _REQUEST_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _PORT_ATTEMPTS = 3  # somebody may take a free port between our look and the master's bind
@@ -113,7 +113,7 @@ class SparkCluster:
         self._cores, self._memory_mb = cores, memory_mb
         self._variables = dict(environment or {})
         self._ports = (0, 0)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._servers: dict[str, OwnedServer] = {}
         self._folder: Path | None = None
 
     @property
@@ -163,10 +163,8 @@ class SparkCluster:
     def stop(self) -> None:
         """Stop all processes, executors and drivers too, and remove the folder. Idempotent."""
         # Workers that are asked to end take their executors and drivers with them.
-        for name in self._processes:
-            self._ask(name, "pause")
-        for name in list(self._processes):
-            self._await_end(name)
+        for name in sorted(self._servers, reverse=True):
+            self._servers.pop(name).end(Ending.PAUSE)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -181,9 +179,7 @@ class SparkCluster:
 
     def kill_worker(self, number: int) -> None:
         """Kill a worker with SIGKILL; its executors and drivers end when they notice it."""
-        name = f"worker-{number}"
-        self._ask(name, "crash")
-        self._await_end(name)
+        self._servers.pop(f"worker-{number}").end(Ending.CRASH)
 
     def wait_for_workers(self, count: int) -> None:
         """Wait until exactly so many workers are registered with the master.
@@ -195,14 +191,14 @@ class SparkCluster:
         """
         deadline = time.monotonic() + _STARTUP_SECONDS
         while not self._has_workers(count):
-            for name, process in self._processes.items():
-                if process.poll() is not None:
+            for name, server in self._servers.items():
+                if server.exit_code() is not None:
                     raise SparkClusterError(
-                        f"{name} of the Spark cluster ended with exit code {process.returncode}, "
+                        f"{name} of the Spark cluster ended with exit code {server.exit_code()}, "
                         f"expected it to run; the end of its log:\n{self._log_tail(name)}"
                     )
             if time.monotonic() > deadline:
-                logs = "\n".join(map(self._log_tail, self._processes))
+                logs = "\n".join(map(self._log_tail, self._servers))
                 raise SparkClusterError(
                     f"expected {count} registered workers within {_STARTUP_SECONDS:.0f} s, found "
                     f"{self.state() or 'no answer of the master'}; the ends of the logs:\n{logs}"
@@ -312,38 +308,15 @@ class SparkCluster:
         }
 
     def _launch(self, name: str, host: Host, main_class: str, options: Sequence[str]) -> None:
-        if name in self._processes:
+        if name in self._servers:
             raise SparkClusterError(f"{name} of the Spark cluster runs already")
-        (self.folder / name).mkdir(exist_ok=True)
-        supervisor = Path(__file__).with_name("supervisor.py")
         program = str(spark_home() / "bin" / "spark-class")
-        command = [*host.prefix, program, f"org.apache.spark.deploy.{main_class}", *options]
-        with self._log(name).open("ab") as log:
-            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own file and Spark's
-                [sys.executable, "-I", str(supervisor), str(self.folder), *command],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder / name,
-                env=self._environment(host),
-                # Ctrl-C in a terminal is for whoever has started the cluster, who stops it.
-                start_new_session=True,
-            )
-
-    def _ask(self, name: str, request: str) -> None:
-        pipe = self._processes[name].stdin
-        assert pipe is not None
-        with contextlib.suppress(BrokenPipeError):  # it ended by itself
-            pipe.write(f"{request}\n".encode())
-            pipe.close()
-
-    def _await_end(self, name: str) -> None:
-        supervisor = self._processes.pop(name)
-        try:
-            supervisor.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            supervisor.kill()  # what it supervises dies with it
-            supervisor.wait()
+        self._servers[name] = OwnedServer(
+            [*host.prefix, program, f"org.apache.spark.deploy.{main_class}", *options],
+            self.folder,
+            self._log(name),
+            self._environment(host),
+        )
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
