@@ -39,11 +39,12 @@ def main(folder: Path) -> None:
         Path(__file__).read_text(),
     ]
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
-    archive, options = folder / f"spark-classes-{key}.jsa", folder / f"spark-options-{key}"
-    if not options.exists():
+    archive = folder.resolve() / f"spark-classes-{key}.jsa"
+    options = folder / f"spark-options-{key}"
+    if not options.exists() or (str(archive) in options.read_text() and not archive.exists()):
         for old in [*folder.glob("spark-classes-*"), *folder.glob("spark-options-*")]:
             old.unlink()
-        options.write_text(f"{SHORT_LIVED} {_made(archive.resolve())}".strip())
+        options.write_text(f"{SHORT_LIVED} {_made(archive)}".strip())
     # What the user has set comes last, so that it holds.
     print(options.read_text(), os.environ.get("SPARK_SUBMIT_OPTS", ""))
 
@@ -52,12 +53,12 @@ def _made(archive: Path) -> str:
     """Make the archive; return the options that use it, or none."""
     print("Keeping the classes that Spark loads, to start it in half the time", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder, "classes.jsa")
+        dumped = Path(folder, "classes.jsa")
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_SUBMIT_OPTS": f'{SHORT_LIVED} {QUIET} "-XX:ArchiveClassesAtExit={archive}"',
+            "SPARK_SUBMIT_OPTS": f'{SHORT_LIVED} {QUIET} "-XX:ArchiveClassesAtExit={dumped}"',
         }
         try:
             ran = subprocess.run(
@@ -71,10 +72,10 @@ def _made(archive: Path) -> str:
         except subprocess.TimeoutExpired:
             reason = f"it took more than {TIMEOUT_S} s"
         else:
-            if ran.returncode == 0 and archive.exists():
+            if ran.returncode == 0 and dumped.exists():
                 # A rename, which is all or nothing, works within one file system only.
                 part = archive.with_suffix(".part")
-                part.write_bytes(archive.read_bytes())
+                part.write_bytes(dumped.read_bytes())
                 part.rename(archive)
                 return f'{QUIET} "-XX:SharedArchiveFile={archive}"'
             log = archive.with_suffix(".log")
