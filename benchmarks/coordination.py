@@ -185,7 +185,7 @@ def _latencies(bench: StoreBench, *, crash: bool) -> list[float]:
         # The log is this number: what a reader may see is all that is asked for here.
         last = Position(1, number)
         here.send(number)
-        here.recv()  # the reader has looked, is held by the pin, and waits
+        here.recv()  # the reader has polled, is blocked by the pin, and waits
         time.sleep(_PAUSE_S)
         outcome = Outcome(winners=[Winner(segment=segment, writer=writer, last=as_record(last))])
         if crash:

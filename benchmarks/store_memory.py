@@ -66,7 +66,7 @@ class _Measured:
 
     def run(self) -> dict[str, float]:
         measured = {}
-        self.end(self.open(), commit=True)  # births, scripts, first entries of the shared keys
+        self.end(self.open(), commit=True)  # tag records, scripts, first entries of the shared keys
         self.collect()
         keys, used = self.keys(), self.used()
         opened = [self.open() for _ in range(_COUNT)]

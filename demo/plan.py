@@ -90,7 +90,7 @@ KILLS = (
         leaves_aborted=False,
     ),
 )
-"""In the order in which they are carried out, each in a run of its own."""
+"""In the order in which they happen, each in a run of its own."""
 
 _TASK_STEPS = {Step.APPEND: 12, Step.PIN: 12}
 _BATCH_NTH = 3

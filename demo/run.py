@@ -25,7 +25,7 @@ class Run:
     settings : Settings
     display : Display
     kills : sequence of Kill
-        To be carried out, each in a run of the job of its own.
+        To be done, each in a run of the job of its own.
     """
 
     def __init__(self, settings: Settings, display: Display, kills: Sequence[Kill]) -> None:

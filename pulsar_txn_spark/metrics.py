@@ -143,8 +143,8 @@ OUTSTANDING_OPS = Metric(
     "pulsar_txn_metadata_store_outstanding_op_records",
     Kind.GAUGE,
     "Operation records that are not collected yet. They go when every segment of their "
-    "transaction has carried its decision out.",
-    "Rises and rises: decisions are not carried out; see `pulsar_txn_stuck_participants`.",
+    "transaction has materialized its decision.",
+    "Rises and rises: decisions stay pending; see `pulsar_txn_stuck_participants`.",
     _TC,
     by_script=True,
     source="PIP-471",
@@ -282,21 +282,21 @@ DECIDED = Metric(
     Kind.GAUGE,
     "Decided transactions whose header is not collected yet (60 s after the decision at least).",
     "Rises and rises: no sweep runs (`pulsar-txn sweep --every 30`), or an old open transaction "
-    "holds the younger ones of its coordinator up.",
+    "retains the younger ones of its coordinator.",
     _TC,
 )
 STUCK = Metric(
     "pulsar_txn_stuck_participants",
     Kind.GAUGE,
-    "Segments that have not carried out a decision more than 60 s after it: its header waits for "
-    "them. Looked for behind the 20 oldest decisions of each coordinator that are not carried out "
-    "everywhere; at most 100 are told.",
-    "`pulsar-txn doctor` names them; `pulsar-txn sweep` carries the decisions out or says why not.",
+    "Segments that have not materialized a decision more than 60 s after it: its header waits for "
+    "them. Of each coordinator the 20 oldest pending decisions are examined; at most 100 segments "
+    "are counted.",
+    "`pulsar-txn doctor` names them; `pulsar-txn sweep` materializes decisions, or says why not.",
 )
 OLDEST_UNMATERIALIZED = Metric(
     "pulsar_txn_oldest_unmaterialized_decision_age_seconds",
     Kind.GAUGE,
-    "How long ago the oldest decision was made that is not carried out everywhere; 0 if none is.",
+    "Age of the oldest decision that is pending at a participant; 0 if none is.",
     "The same as for `pulsar_txn_stuck_participants`.",
     _TC,
 )
@@ -319,7 +319,7 @@ DROPPED = Metric(
 LEFT_OUT = Metric(
     "pulsar_txn_segments_left_out",
     Kind.GAUGE,
-    "Segments that have no samples of their own, because only 100 have: those that hold readers up "
+    "Segments that have no samples of their own, because only 100 have: those that block readers "
     "first, then by name. Topics beyond the first 500 by name are not looked at.",
     "Not a fault. An alert on a single segment has to know that it may be left out.",
 )
@@ -343,7 +343,7 @@ BATCH_ROUND_TRIPS = Metric(
     Kind.HISTOGRAM,
     "Round trips to the metadata store that a committed micro-batch took, to the decision and with "
     "it: those of the writing tasks that counted, and of the commit. Not in it: planning and "
-    "reading of the source, tasks that failed, carrying the decision out.",
+    "reading of the source, tasks that failed, materializing the decision.",
     "Grows with tasks and segments: fewer partitions.",
     buckets=(5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0),
 )

@@ -7,7 +7,7 @@ or the option ``metrics.port`` of a source or a foreachBatch sink), or beside th
 
 A scrape costs one request for each coordinator, one that delivers this process's counts, one for
 the catalogue of topics, one for each topic, one for the gates of all segments (on a cluster one
-each), and more only where readers are held up or something is wrong. Nothing scans keys. Answers
+each), and more only where readers are blocked or something is wrong. Nothing scans keys. Answers
 are kept for a few seconds, so that several scrapers cost as much as one.
 """
 
@@ -148,7 +148,7 @@ class StoreMetrics:
         pairs = list(zip(examined, gates, strict=True))
         written = {ref.topic for ref, gate in pairs if gate.contains_txn}
         values[metrics.TXN_TOPICS.name][()] = len(written)
-        # Those that hold readers up first: what is left out is where nothing is wrong.
+        # Those that block readers first: what is left out is where nothing is wrong.
         ranked = sorted(
             pairs,
             key=lambda pair: (not pair[1].pins, not pair[1].all_dropped, pair[0].id),

@@ -43,12 +43,12 @@ def connections_in_use() -> set[redis.Connection]:
 @pytest.fixture(autouse=True)
 def _connections_are_given_back(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that keeps a connection, which others would count as theirs."""
-    failed, held = request.session.testsfailed, connections_in_use()
+    failed, before = request.session.testsfailed, connections_in_use()
     yield
     if request.session.testsfailed > failed:
         return  # its traceback holds whatever it had opened
     deadline = time.monotonic() + GIVEN_BACK_WITHIN_S
-    while not connections_in_use() <= held:
+    while not connections_in_use() <= before:
         assert time.monotonic() < deadline, "the test keeps connections to the metadata store"
         gc.collect()
         time.sleep(0.01)

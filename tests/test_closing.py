@@ -47,7 +47,7 @@ def test_what_was_closed_in_its_block_is_not_closed_again() -> None:
 @pytest.mark.parametrize(
     "kind", [Client, Producer, Consumer, TopicWriters, SegmentWatcher, MetricsServer]
 )
-def test_what_holds_connections_is_closed_in_this_one_way(kind: type) -> None:
+def test_what_owns_connections_is_closed_in_this_one_way(kind: type) -> None:
     assert issubclass(kind, Closing)
     for name in ("__enter__", "__exit__"):
         assert getattr(kind, name) is getattr(Closing, name)

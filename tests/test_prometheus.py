@@ -193,7 +193,7 @@ def test_decisions_are_counted_with_their_result_by_the_step_that_makes_them(
     world.commit(txn, world.write(txn, "a"))
     world.abort(txn)  # too late
     other = world.open()
-    world.store.transactions.end(other.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "a stranger")
+    world.store.transactions.end(other.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "another owner")
     world.store.transactions.end(other.id, TxnState.ABORTED, b"", EndedBy.EXPIRED)
     world.store.transactions.end(TxnId(0, 4711), TxnState.ABORTED, b"", EndedBy.FENCE)
     world.store.flush_counters()
@@ -408,7 +408,7 @@ def test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next(
 ) -> None:
     txn = world.open()
     world.store.counters.count(metrics.ACK_LOG_BY_SIZE, amount=5)
-    world.store.transactions.end(txn.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "a stranger")
+    world.store.transactions.end(txn.id, TxnState.COMMITTED, b"", EndedBy.OWNER, "another owner")
     assert value(run, metrics.ACK_LOG_BY_SIZE.name) == 0
     world.commit(txn)
     assert value(run, metrics.ACK_LOG_BY_SIZE.name) == 5
@@ -493,9 +493,9 @@ def test_the_lag_of_max_read_position_is_what_lies_between_the_pin_and_the_end(
     run: Components, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.topics.create(TOPIC, 2)
-    held = segment_of(run)
+    blocked = segment_of(run)
     txn = world.open()
-    world.admit(txn, segment=held.id)
+    world.admit(txn, segment=blocked.id)
     asked: list[tuple[Position, Position]] = []
 
     def measure(_: object, ref: SegmentRef, start: Position, end: Position) -> RangeSize:
@@ -507,7 +507,7 @@ def test_the_lag_of_max_read_position_is_what_lies_between_the_pin_and_the_end(
     monkeypatch.setattr(log, "measure", measure)
     found = samples(run)
     lag = metrics.LAG.name
-    assert found[f"{lag}|{TOPIC}|{held.id}"] == 17
+    assert found[f"{lag}|{TOPIC}|{blocked.id}"] == 17
     assert found[f"{lag}|{TOPIC}|{segment_of(run, 1).id}"] == 0
     assert asked == [(EARLIEST, Position(1, 5))], "a segment without pins costs no request"
 
@@ -558,7 +558,7 @@ def test_a_scrape_scans_no_keys_and_its_cost_does_not_grow_with_transactions(
     run: Components, world: World
 ) -> None:
     def cost() -> int:
-        samples(run)  # tags are born on first use
+        samples(run)  # tags are initialized on first use
         before = run.store.round_trips
         samples(run)
         return run.store.round_trips - before

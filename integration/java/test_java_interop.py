@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(
 PROGRAMS = Path(__file__).parent
 TOPICS = ("batched", "keybatched", "single", "chunked", "transactions", "encrypted")
 FOREIGN = "foreign"
-"""Of Pulsar's own domain; the others are segments."""
+"""Native topics; the others are segments."""
 SOON_S = 20.0  # with one question after another that is never answered, it took minutes
 ROW_COLUMNS = frozenset({"value", "key", "event_time_ms", "properties"})
 ID_FIELD = READ_SCHEMA["__messageId"]
@@ -121,7 +121,7 @@ def log(pulsar: Broker, request: pytest.FixtureRequest) -> Iterator[PulsarSegmen
 
 @pytest.fixture
 def foreign(log: PulsarSegmentLog) -> Iterator[PulsarTopicLog]:
-    """Return what reads topics of Pulsar's own domain, by the same transport."""
+    """Return what reads native topics, by the same transport."""
     found = PulsarTopicLog(log._config)
     yield found
     found.close()

@@ -1,4 +1,4 @@
-"""Topics of Pulsar's own domain on a real broker: read beside its own transactions, and adopted."""
+"""Native topics on a real broker: read beside its own transactions, and adopted."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_partitioned_topic_is_read_as_any_other(lab: Lab, plain: Plain) -> Non
     assert drain() == ["a", "b", "c", "d", *(f"new-{key}" for key in "pqrstuvw")]
 
 
-def test_pulsars_own_transactions_hold_readers_and_show_what_was_committed(
+def test_pulsars_own_transactions_block_readers_and_show_what_was_committed(
     lab: Lab, plain: Plain, pulsar: Broker
 ) -> None:
     topic, out = plain.topic(), lab.topic()

@@ -120,9 +120,9 @@ def test_of_two_attempts_that_run_side_by_side_one_counts(lab: Lab, driver: Driv
     found = [[int(part) for part in value.split("-")[:2]] for value in lab.visible(out)]
     assert sorted(number for _, number in found) == list(range(600))
     assert len({attempt for attempt, number in found if number < 300}) == 1
-    held = lab.physical(out)
-    assert held.rows - held.aborted_rows == 600
-    assert held.aborted_rows > 0
+    stored = lab.physical(out)
+    assert stored.rows - stored.aborted_rows == 600
+    assert stored.aborted_rows > 0
 
 
 def test_a_stage_that_is_run_again_with_other_rows_counts_once(lab: Lab, driver: Driver) -> None:

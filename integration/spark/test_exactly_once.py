@@ -135,9 +135,9 @@ def replay(job: Job, writer: Callable[[Job], Any], sides: list[str]) -> None:
         new = [value.rstrip("x") for value in new]
         assert lab.rows(topic)[: len(before[topic])] == before[topic]
         assert new == (["390=1="] if job.stateful else ["400"])
-        held = lab.physical(topic)
-        assert held.rows == len(before[topic]) + 1, "a replay that writes is not a replay"
-        assert held.aborted_rows == 0
+        stored = lab.physical(topic)
+        assert stored.rows == len(before[topic]) + 1, "a replay that writes is not a replay"
+        assert stored.aborted_rows == 0
 
 
 ONE, BOTH = ["main"], ["main", "side"]
@@ -224,10 +224,10 @@ def test_a_task_that_published_and_failed_is_retried_and_only_the_retry_counts(l
         ended(query)
     found = [value.split("-")[:2] for value in lab.visible(out)]
     assert sorted(found) == sorted(["1", number] for number in numbers)
-    held = lab.physical(out)
-    assert held.rows - held.aborted_rows == len(numbers)
-    assert held.aborted_rows > 0
-    assert len(held.aborted_writers) == 1
+    stored = lab.physical(out)
+    assert stored.rows - stored.aborted_rows == len(numbers)
+    assert stored.aborted_rows > 0
+    assert len(stored.aborted_writers) == 1
 
 
 def test_a_poisoned_row_makes_its_batch_invisible_until_it_is_fixed(lab: Lab) -> None:

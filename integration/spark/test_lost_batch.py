@@ -1,4 +1,4 @@
-"""What a sink knows, held against Spark's own checkpoint (INV-11)."""
+"""What a sink knows, compared with Spark's own checkpoint (INV-11)."""
 
 from __future__ import annotations
 

@@ -78,16 +78,16 @@ def test_a_source_shows_what_the_tasks_and_the_commits_of_its_query_have_done(la
     assert found["pulsar_broker_using_txn_topics_count"] == 1
 
 
-def test_an_endpoint_of_the_driver_shows_who_holds_readers_up(lab: Lab) -> None:
+def test_an_endpoint_of_the_driver_shows_who_blocks_readers(lab: Lab) -> None:
     topic = lab.topic()
     start = before(lab)
-    held = lab.open_txn(topic, "x", "y")
+    blocking = lab.open_txn(topic, "x", "y")
     server = serve_metrics(lab.options)
     try:
         found = since(start, scrape(server.port))
         assert found["pulsar_txn_open_transactions"] == 1
         assert found["pulsar_txn_max_read_position_lag_messages"] == 2
-        held.abort()
+        blocking.abort()
         until(lambda: since(start, scrape(server.port))["pulsar_txn_aborts_total"] == 1)
         found = since(start, scrape(server.port))
         assert found["pulsar_txn_max_read_position_lag_messages"] == 0

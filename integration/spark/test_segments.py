@@ -153,7 +153,7 @@ def test_the_end_of_a_transaction_on_sealed_segments_appends_nothing_and_does_no
     assert (
         run.log.last_confirmed(parent.ref) == end == run.topics.require(name).segment("0").sealed_at
     )
-    # Its end is carried out in full: nobody waits for a sealed segment.
+    # Its end is materialized in full: nobody waits for a sealed segment.
     for txn in (winner.txn, loser.txn):
         header = run.store.transactions.read(txn)
         assert header is not None

@@ -246,7 +246,7 @@ def test_a_reader_sees_nothing_of_an_open_transaction_and_never_of_an_aborted_on
     assert lab.physical(source).aborted_rows == 1
 
 
-def test_a_transaction_whose_driver_is_dead_holds_readers_up_no_longer_than_its_lease(
+def test_a_transaction_whose_driver_is_dead_blocks_readers_no_longer_than_its_lease(
     lab: Lab,
 ) -> None:
     source, out = lab.topic(), lab.topic()

@@ -131,7 +131,7 @@ class Admin:
         name = TopicName.of_any_domain(source)
         if name.segmented:
             raise OptionError(
-                f"expected a topic of Pulsar's own domain (persistent://tenant/namespace/name) to "
+                f"expected a native topic (persistent://tenant/namespace/name) to "
                 f"adopt, found {source!r}"
             )
         return self._components.topics.adopt(name, self._name(topic), segments)

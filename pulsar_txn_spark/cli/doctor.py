@@ -265,14 +265,14 @@ def _stuck(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
         yield Finding(
             "stuck participants",
             Level.ERROR,
-            f"segment {participant.segment} has not carried out the decision of transaction "
+            f"segment {participant.segment} has not materialized the decision of transaction "
             f"{participant.txn}, made {_duration(participant.decided_ms_ago)} ago: its header "
             "waits for it, and readers may",
-            "pulsar-txn sweep (it carries the decision out, or its error says why it cannot)",
+            "pulsar-txn sweep (it materializes the decision, or its error says why it cannot)",
         )
     if not stuck:
         seconds = STUCK_AFTER_MS // 1000
-        well = f"every decision older than {seconds} s is carried out everywhere"
+        well = f"every decision older than {seconds} s is materialized everywhere"
         yield Finding("stuck participants", Level.OK, well)
 
 

@@ -47,7 +47,7 @@ def subscription_describe(
     """Show a subscription's owner, and its cursor and backlog in each segment.
 
     Acknowledged ranges lie behind the cursor, after messages that are not acknowledged. Pending
-    acknowledgements of transactions are shown as held.
+    acknowledgements of open transactions are shown as held.
     """
     _describe_subscription(name, subscription_name, option, as_json=as_json)
 

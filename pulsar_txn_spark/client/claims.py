@@ -8,7 +8,7 @@ from pulsar_txn_spark.store.records import TxnId
 
 
 class Claims:
-    """What is held in one segment; a value of one consumer, guarded by its lock.
+    """What is claimed in one segment; a value of one consumer, guarded by its lock.
 
     A cumulative acknowledgement must not take what another transaction has acknowledged: that one
     may have been aborted meanwhile without anybody here knowing it, and then its messages have to
@@ -32,7 +32,7 @@ class Claims:
         self._intervals.pop(txn, None)
 
     def contains(self, message: MessagePosition) -> bool:
-        """Tell whether a message is held."""
+        """Tell whether a message is claimed."""
         return any(
             interval.start < message <= interval.end
             for locked in self._intervals.values()

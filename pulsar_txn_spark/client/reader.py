@@ -297,7 +297,7 @@ class SubscriptionReader:
         return {reading.where: reading.state.cursor for reading in self._readings.values()}
 
     def deliverable(self, where: SubscriptionRef, message: MessagePosition) -> bool:
-        """Tell whether a message is neither acknowledged nor held."""
+        """Tell whether a message is neither acknowledged nor claimed."""
         return self._acks.replay(where.segment, self._subscription).deliverable(message)
 
     # -- reading -------------------------------------------------------------------------------

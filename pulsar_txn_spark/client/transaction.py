@@ -237,7 +237,7 @@ class Transaction:
         """Let everything that was sent and acknowledged count, at once.
 
         1. everything that was sent is flushed; 2. operation records; 3. one compare-and-set names
-        the writers that count: from there on all of it is visible; 4. it is carried out. To commit
+        the writers that count: from there on all of it is visible; 4. it is materialized. To commit
         what is committed already is no error.
 
         Raises

@@ -51,7 +51,7 @@ class Components:
         return _sweeper(self.topics, self.log, self.coordinator, retention_ms)
 
     def retention(self) -> RetentionSweep:
-        """Return what carries the retention of topics out."""
+        """Return what applies the retention of topics."""
         return _retention(self.log, self.coordinator)
 
     def scaler(self) -> Scaler:

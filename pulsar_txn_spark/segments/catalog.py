@@ -115,8 +115,8 @@ class Topics:
         """Make a native topic, with its data, the beginning of a segmented one.
 
         1. The topology is written: the partitions are to be the parents of `segments` children.
-        2. The topic is listed, and lives.
-        3. Whoever finds that carries it out, as any other change: the partitions become segments,
+        2. The topic is listed, and exists.
+        3. Whoever reads that finishes it, as any other change: the partitions become segments,
            are sealed, and the children take over (:mod:`~pulsar_txn_spark.segments.changes`).
 
         An interrupted adoption is continued.

@@ -147,7 +147,7 @@ class TopologyChanges:
         )
 
     def finish(self, topology: Topology) -> Topology:
-        """Carry out what was planned, whoever has planned it; does nothing if nothing is planned.
+        """Finish what was planned, whoever has planned it; does nothing if nothing is planned.
 
         Returns
         -------

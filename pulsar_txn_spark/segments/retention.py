@@ -1,7 +1,7 @@
 """Retention: what nobody needs any more, and the user does not want to keep, goes.
 
 Two things have to come together. A row is *needed* while a subscription may ask for it (once more:
-Spark replays its last batch), or while an open transaction holds readers up in front of it. And it
+Spark replays its last batch), or while an open transaction blocks readers in front of it. And it
 is *kept* for as long as the topic's retention says. By default that is for ever.
 
 A segment that takes rows is trimmed from its beginning. One that was sealed, that every
@@ -47,7 +47,7 @@ RETENTION_PROPERTY = "__retention"
 """System property of a topic with its retention."""
 
 LEASE_MS = 60_000
-"""How long a process that dies while it looks after a topic keeps others off."""
+"""How long a process that dies while it maintains a topic keeps others off."""
 
 _TRIES = 64  # each lost race means that another change of the same topic got on
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -226,7 +226,7 @@ def drained(segment: Segment, needed: Mapping[str, Position | None]) -> bool:
 
 
 class RetentionSweep:
-    """Carries the retention of all topics out.
+    """Applies the retention of all topics.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ class RetentionSweep:
         self._owner = owner
 
     def sweep(self, settle: Callable[[str], None]) -> RetentionReport:
-        """Look after all topics.
+        """Maintain all topics.
 
         Parameters
         ----------
@@ -331,7 +331,7 @@ class RetentionSweep:
     def judge(self, topology: Topology, retention: Retention) -> list[Verdict]:
         """Tell what may go of each segment, in the topology's order; changes nothing.
 
-        (But a transaction that holds readers up and is over is carried out, as by any reader.)
+        (But a transaction that blocks readers and is over is completed, as by any reader.)
         """
         segments = topology.readable
         refs = [segment.ref for segment in segments]

@@ -1,4 +1,4 @@
-"""Carries the scaling policies of topics out; :mod:`~pulsar_txn_spark.segments.scaling` decides."""
+"""Applies the scaling policies of topics; :mod:`~pulsar_txn_spark.segments.scaling` decides."""
 
 from __future__ import annotations
 

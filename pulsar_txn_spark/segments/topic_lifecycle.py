@@ -59,7 +59,7 @@ EndTransaction = Callable[[TxnId, str], None]
 
 
 class TopicLifecycle:
-    """Begins and ends the lives of topics.
+    """Creates and deletes topics.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The topology of a segmented topic: segments, their hash ranges, parents and children.
 
-It is a value, and a change to it is a function from one value to the next; who carries changes out,
+It is a value, and a change to it is a function from one value to the next; who makes changes,
 and in which order, is in :mod:`pulsar_txn_spark.segments.changes`.
 
 The hash space has 16 bit. A key belongs to the segment that owns its Murmur3 hash; rows without

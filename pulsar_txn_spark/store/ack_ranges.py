@@ -24,7 +24,7 @@ class AckState(StrEnum):
     PENDING = "PENDING"
     """Not acknowledged: delivered, or to be delivered."""
     PENDING_ACK = "PENDING_ACK"
-    """Acknowledged in a transaction that is not carried out yet: not to be delivered again."""
+    """Acknowledged in a transaction that is still pending: not to be delivered again."""
     DELETED = "DELETED"
     """Acknowledged for good."""
 

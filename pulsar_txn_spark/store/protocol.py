@@ -54,7 +54,7 @@ from pulsar_txn_spark.store.records import (
 class EventFeed(Protocol):
     """Follows the `events` streams of tags. One thread waits; any thread may wake it.
 
-    An event says "look again", and no more: streams are bounded, so that whoever is slow misses
+    An event says "read the state", and no more: streams are bounded, so that whoever is slow misses
     some. The newest one is never trimmed, so nobody misses that there was one.
     """
 
@@ -213,7 +213,7 @@ class TransactionStore(Protocol):
         ...
 
     def list_unmaterialized(self, tc: int, *, limit: int) -> list[TxnId]:
-        """List decided transactions that are not carried out everywhere, oldest decision first."""
+        """List decided transactions that are pending at a participant, oldest decision first."""
         ...
 
     def list_due(
@@ -230,7 +230,7 @@ class TransactionStore(Protocol):
         ...
 
     def tc_state(self, tc: int, *, limit: int) -> TcState:
-        """Tell how a TC is doing, with the `limit` oldest decisions that are not carried out."""
+        """Tell how a TC is doing, with the `limit` oldest decisions that are pending."""
         ...
 
     def remove(self, txn: TxnId) -> Answer:
@@ -338,7 +338,7 @@ class SegmentStore(Protocol):
     def materialize(
         self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
     ) -> list[Answer]:
-        """Carry a decision out, in one step for each segment (``seg_materialize.lua``).
+        """Materialize a decision, in one step for each segment (``seg_materialize.lua``).
 
         MORE asks for the same again: a transaction that acknowledged very many single messages.
         """

@@ -463,7 +463,7 @@ class TcState:
     decided : int
         How many decided headers are not collected yet.
     unmaterialized : tuple of (TxnId, int)
-        Those of the oldest decided ones that are not carried out everywhere, and when they were
+        Those of the oldest decided ones that are pending at a participant, and when they were
         decided.
     counts : mapping of str to int
         What was counted here (see :mod:`pulsar_txn_spark.metrics`).

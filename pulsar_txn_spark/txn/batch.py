@@ -8,9 +8,9 @@ the process dies               what is there, and who repairs it
 before the header              nothing
 header, no pointer             an orphan that nothing names; its lease ends it
 pointer, before the decision   OPEN under a retired nonce: the next attempt aborts it (INV-8);
-                               readers are held until then or until the lease is over
-decision, not carried out      whoever is held carries it out; the next attempt does it at once
-carried out, not in Spark's    the replay finds COMMITTED, writes nothing and compares what it
+                               readers are blocked until then or until the lease is over
+decision, still pending        whoever is blocked materializes it; the next attempt does it at once
+materialized, not in Spark's   the replay finds COMMITTED, writes nothing and compares what it
 commit log                     read with what the header says was read (INV-7)
 =============================  =================================================================
 
@@ -664,9 +664,9 @@ def _require_whole(attempt: Attempt, tasks: Sequence[TaskWrite]) -> None:
             f"transaction {attempt.txn}: expected one result for each partition, found partitions "
             f"{partitions}: the batch is not whole, nothing was committed"
         )
-    strangers = sorted({task.txn_id for task in tasks} - {attempt.txn.key})
-    if strangers:
+    others = sorted({task.txn_id for task in tasks} - {attempt.txn.key})
+    if others:
         raise TransactionConflictError(
-            f"transaction {attempt.txn}: tasks wrote in other transactions as well ({strangers}): "
+            f"transaction {attempt.txn}: tasks wrote in other transactions as well ({others}): "
             "nothing was committed"
         )

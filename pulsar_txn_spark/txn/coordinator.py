@@ -1,8 +1,8 @@
-"""The transaction coordinator: opens, extends, decides and carries out transactions.
+"""The transaction coordinator: opens, extends, decides and materializes transactions.
 
-A TC is a shard of the store, not a process: any driver, reader or sweeper may carry out any step
+A TC is a shard of the store, not a process: any driver, reader or sweeper may execute any step
 of any transaction, and every step may be repeated. What is decided is decided by one
-compare-and-set on the header (INV-1); everything after it only carries that decision out.
+compare-and-set on the header (INV-1); everything after it only materializes that decision.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class TransactionCoordinator:
         outcome: Outcome,
         counts: Mapping[str, int] | None = None,
     ) -> None:
-        """Decide for COMMITTED, winners and bounds included, and carry it out.
+        """Decide for COMMITTED, winners and bounds included, and materialize it.
 
         `counts` are added to the metrics in the same step.
 
@@ -317,7 +317,7 @@ class TransactionCoordinator:
         self.materialize(header)
 
     def abort(self, txn: TxnId, by: EndedBy, *, nonce: str = "", cause: str) -> TxnState:
-        """Decide for ABORTED unless it is decided, carry the decision out, and return it.
+        """Decide for ABORTED unless it is decided, materialize the decision, and return it.
 
         Raises
         ------
@@ -391,17 +391,17 @@ class TransactionCoordinator:
             raise _no_header(txn)
         return header
 
-    # -- carrying it out ---------------------------------------------------------------------
+    # -- materialization ---------------------------------------------------------------------
 
     def materialize(self, header: TxnHeader, *, repeat: bool = False) -> None:
-        """Carry a decision out everywhere: segment by segment, each in one step (INV-3).
+        """Materialize a decision everywhere: segment by segment, each in one step (INV-3).
 
         The header must have been read after the decision, so that its intents are all there are.
-        `again` does it even where the header says that it was done.
+        `repeat` does it even where the header says that it was done.
         """
         if header.state is TxnState.OPEN:
             raise StoreCorruptError(
-                f"transaction {header.txn} is not decided: nothing to carry out"
+                f"transaction {header.txn} is not decided: nothing to materialize"
             )
         if header.materialized and not repeat:
             return
@@ -433,7 +433,7 @@ class TransactionCoordinator:
                 )
             )
         while decisions:
-            # Each pass is a step of its own: whoever dies in between has carried out a part.
+            # Each pass is a step of its own: whoever dies in between has materialized a part.
             with steps.at(Step.MATERIALIZE):
                 answers = self.store.segments.materialize(header.txn, header.state, decisions)
             # It ends: nothing is added any more, as the first pass notes it as resolved.
@@ -445,12 +445,12 @@ class TransactionCoordinator:
         self.store.op_log.forget(header.txn, header.nonce)
 
     def complete_on_behalf(self, txns: Iterable[TxnId], missing: set[TxnId]) -> bool:
-        """Get transactions that hold somebody up out of the way, where that is allowed.
+        """Complete transactions that block somebody, where that is allowed.
 
         Parameters
         ----------
         txns : iterable of TxnId
-            Who holds somebody up, as it was just seen.
+            Which transactions block, as it was just seen.
         missing : set of TxnId
             Which headers were missing when the same caller asked before; empty at first. A header
             goes after its pins: who sees a pin, and then no header, has to look for the pin again.
@@ -458,23 +458,23 @@ class TransactionCoordinator:
         Returns
         -------
         bool
-            Whether anything was carried out, so that looking again is worth it.
+            Whether anything was materialized, so that another read is worth it.
 
         Raises
         ------
         StoreCorruptError
             If a pin or a pending acknowledgement has no header: INV-6 is broken.
         """
-        helped = False
+        completed = False
         for txn in sorted(set(txns)):
             header = self.store.transactions.read(txn)
             if header is None and txn not in missing:
                 missing.add(txn)
-                helped = True
+                completed = True
                 continue
             if header is None:
                 raise StoreCorruptError(
-                    f"transaction {txn} holds a pin or a pending acknowledgement, but has no "
+                    f"transaction {txn} has a pin or a pending acknowledgement, but has no "
                     "header: its outcome cannot be known, and is not guessed. Restore the "
                     "metadata store"
                 )
@@ -486,13 +486,13 @@ class TransactionCoordinator:
                 except TransactionConflictError:
                     continue  # its owner came back with a heartbeat in between
             else:
-                # The flag says that all is done; whoever is still held proves that it is not.
+                # The flag says that all is done; whoever is still blocked proves that it is not.
                 self.materialize(header, repeat=True)
-            helped = True
-        return helped
+            completed = True
+        return completed
 
     def complete_pins(self, pins: Iterable[Pin], missing: set[TxnId]) -> bool:
-        """Like :meth:`help`, for the transactions of pins."""
+        """Like :meth:`complete_on_behalf`, for the transactions of pins."""
         return self.complete_on_behalf((pin.txn for pin in pins), missing)
 
 

@@ -12,20 +12,20 @@ from pulsar_txn_spark.txn.participants import Participants
 from pulsar_txn_spark.txn.sweeper import moved_on
 
 STUCK_AFTER_MS = 60_000
-"""A decision is carried out in milliseconds by whoever made it; after so long nobody is at it."""
+"""Whoever decides materializes within milliseconds; after so long nobody is at it."""
 
-LOOKED_AT = 500  # oldest decisions of a TC that are not carried out: as many as a sweep takes
+LOOKED_AT = 500  # oldest pending decisions of a TC: as many as a sweep takes
 LEFT_AFTER_MS = 600_000
 """Past the retention and many sweeps: no attempt still makes its pointer after so long."""
 
-_PAGE = 5_000  # decided headers of a TC that are gone through: as many as a round of a sweep
+_PAGE = 5_000  # decided headers of a TC that are read: as many as a round of a sweep
 _FOLLOWED_UP = 20  # headers of a TC whose participants are asked
 _MOST_TOLD = 100
 
 
 @dataclass(frozen=True, slots=True)
 class StuckParticipant:
-    """A segment that has not carried a decision out: its header waits for it (INV-6)."""
+    """A segment in which a decision is pending: its header waits for it (INV-6)."""
 
     txn: TxnId
     segment: str
@@ -54,8 +54,8 @@ def stuck_participants(
 ) -> list[StuckParticipant]:
     """Find the segments that decided headers wait for, oldest decisions first.
 
-    Costs nothing where every decision is carried out. At most 20 headers of each TC are looked
-    into, and at most 100 participants are told.
+    Costs nothing where no decision is pending. At most 20 headers of each TC are looked
+    into, and at most 100 participants are returned.
     """
     participants: list[StuckParticipant] = []
     for state in states:

@@ -392,7 +392,7 @@ class MetadataPendingAckStore:
     def replay(self, segment: str, subscription: str) -> SubscriptionState:
         """Return the state of every message of a subscription, as it is recovered after a crash.
 
-        Transactions that are decided or expired are carried out first, so that what they gave back
+        Transactions that are decided or expired are completed first, so that what they gave back
         can be delivered.
 
         Raises

@@ -1,8 +1,9 @@
-"""Sweeps: abort what expired, carry out what was decided, collect what nobody needs.
+"""Sweeps: abort what expired, materialize what was decided, collect what nobody needs.
 
-No progress depends on a sweep: whoever is held up helps (see ``coordinator.help``). Sweeps keep the
-metadata small, and finish the changes of segments that somebody has left half done. Any number may
-run at once, in any driver; every step may be repeated.
+No progress depends on a sweep: whoever is blocked completes the transaction on behalf of its owner
+(:meth:`.TransactionCoordinator.complete_on_behalf`). Sweeps keep the metadata small, and finish the
+changes of segments that somebody has left half done. Any number may run at once, in any driver;
+every step may be repeated.
 
 What goes, and when:
 
@@ -66,7 +67,7 @@ _HELP_ROUNDS = 16  # each gets one transaction out of the way of a segment's clo
 class SweepReport:
     """What a sweep has done.
 
-    ``stuck`` names transactions that could not be carried out, or whose header is past its
+    ``stuck`` names transactions that could not be materialized, or whose header is past its
     retention but could not go, and why. ``waiting`` counts headers past their retention that wait
     for an older transaction of their TC to end. ``stages_removed`` counts the dead scopes of which
     what they had staged went. ``changes_finished`` counts the splits, merges and seals that
@@ -103,7 +104,7 @@ class SegmentEnds:
 
 
 MaintenanceTask = Callable[[SweepReport], None]
-"""Something else that a sweep looks after; it adds to the report what it has done."""
+"""Something else that a sweep does; it adds to the report what it has done."""
 
 
 class Sweeper:
@@ -197,7 +198,7 @@ class Sweeper:
     def _collect(self, tc: int, report: SweepReport) -> bool:
         # Sweep step 1: F, below which everything is decided.
         below, now_ms = self._store.transactions.lowest_open(tc)
-        # Sweep step 2: carry out what is decided.
+        # Sweep step 2: materialize what is decided.
         pending = self._store.transactions.list_unmaterialized(tc, limit=_AT_A_TIME)
         before = report.materialized
         for txn, header in zip(pending, self._store.transactions.read_many(pending), strict=True):
@@ -245,7 +246,7 @@ class Sweeper:
     def _complete(
         self, txn: TxnId, header: TxnHeader | None, report: SweepReport
     ) -> TxnHeader | None:
-        """Carry a decision out; None if its header is gone, or it cannot be carried out."""
+        """Materialize a decision; None if its header is gone, or it cannot be materialized."""
         try:
             if header is not None and not header.materialized:
                 self._coordinator.materialize(header)

@@ -85,7 +85,7 @@ class MetadataTransactionBuffer:
     Parameters
     ----------
     coordinator : TransactionCoordinator
-        Carries decisions out for those that are held up.
+        Materializes decisions for readers that are blocked.
     """
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:

@@ -1,17 +1,18 @@
 """Waiting for something to read: following segments' events rather than asking again and again.
 
-What an event says is "look again". Nothing is concluded from its content, because the streams are
-bounded and a slow watcher misses some: the state itself is in the gate, which is read anew every
-time (INV-4). So a lost, doubled or late event costs one look, or a second, and never a row.
+An event says "read the state", and no more. Nothing is concluded from its content, because the
+streams are bounded and a slow watcher misses some: the state itself is in the gate, which is read
+anew every time (INV-4). So a lost, doubled or late event costs one read, or a second, and never a
+row.
 
 =============================  =================================================================
 what happens                   what wakes a waiting reader
 =============================  =================================================================
-a decision is carried out      the event that the segment's materialization emits in the same step
+a decision is materialized     the event that the segment's materialization emits in the same step
 rows outside of transactions   the event of the step that raises the segment's high-position
 the committer dies in between  the event that the decision itself emits on its TC, if the reader
-                               has said who holds it: it then carries the decision out itself;
-                               a reader that has not looked since the append: the recheck
+                               has said who blocks it: it then materializes the decision itself;
+                               a reader that has not read since the append: the recheck
 the owner dies, undecided      nothing at first; the recheck finds the lease over
 events are trimmed             the newest one, which is never trimmed
 the connection is lost         the loss itself
@@ -100,7 +101,7 @@ class SegmentWatcher(Closing):
     def blocked_by(self, segment: str, txns: Iterable[TxnId]) -> None:
         """Say which transactions a segment's reader waits for; none = it is free.
 
-        Their decisions wake it as well, also if whoever decided has died before carrying it out.
+        Their decisions wake it as well, also if whoever decided has died before materializing it.
         """
         blocking = frozenset(txns)
         if not blocking:

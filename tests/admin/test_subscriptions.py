@@ -135,7 +135,7 @@ def test_a_reset_to_here_keeps_what_is_committed_while_it_runs(
 
 
 @pytest.mark.parametrize("to", ["earliest", "latest"])
-def test_a_reset_that_finds_the_cursor_moved_looks_again(
+def test_a_reset_that_finds_the_cursor_moved_reads_it_again(
     run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
     write(run, b"a", b"b")
@@ -274,7 +274,7 @@ def test_a_living_transaction_is_refused_and_named(
 def test_an_unknown_subscription_is_an_error_and_is_not_made(
     run: Components, options: dict[str, str]
 ) -> None:
-    """Finding 25: a misspelt name was created, and then held data for ever."""
+    """Finding 25: a misspelt name was created, and then retained data for ever."""
     claim(run)
     for act in (
         lambda: Admin(options).reset_subscription(NAME, "subb", to="earliest"),

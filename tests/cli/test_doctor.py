@@ -143,7 +143,7 @@ def test_a_java_that_is_too_old_is_found(
 # -- transactions --------------------------------------------------------------------------------
 
 
-def test_a_decision_that_a_segment_has_not_carried_out_names_both(
+def test_a_decision_that_is_pending_in_a_segment_names_both(
     given: dict[str, str], world: World
 ) -> None:
     txn = world.open()
@@ -284,7 +284,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> type[FakeAdmin]:
     monkeypatch.setattr(doctor, "PulsarAdmin", Admin)
     refs = [SegmentRef(f"s{i}", "topic://a/b/c", f"persistent://a/b/c--{i}") for i in range(3)]
     segments = tuple(Segment(ref, number, number) for number, ref in enumerate(refs))
-    topology = Topology(TopicName.parse("topic://a/b/c"), "incarnation", segments, 3, "pulsar")
+    topology = Topology(TopicName.parse("topic://a/b/c"), "instance", segments, 3, "pulsar")
     monkeypatch.setattr(doctor, "_topologies", lambda _: [topology])
     return Admin
 

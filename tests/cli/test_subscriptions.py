@@ -27,7 +27,7 @@ def test_a_subscription_is_listed_described_and_reset(
     assert (row["query"], row["generation"]) == ("", 2)
 
 
-def test_a_subscription_shows_what_is_acknowledged_behind_its_cursor_and_who_holds_what(
+def test_a_subscription_shows_what_is_acknowledged_behind_its_cursor_and_who_locks_what(
     option: str, topic: str, run: Components
 ) -> None:
     (segment,) = call("topic", "create", topic, "--segments", "1", "-o", option)

@@ -391,7 +391,7 @@ def test_closing_the_client_aborts_what_is_open(service: Service) -> None:
     assert service.visible(topic) == []
 
 
-def test_a_commit_bears_witness_of_the_segments_that_it_wrote_and_acknowledged(
+def test_a_commit_carries_the_last_seen_sequence_number_of_each_segment_that_it_touched(
     service: Service,
 ) -> None:
     source, target = service.topic(), service.topic()
@@ -996,7 +996,7 @@ def test_a_message_that_is_refused_comes_again_before_those_not_received(
     assert drained(consumer) == ["b", "c", "d"]
 
 
-def test_what_one_open_transaction_holds_is_not_delivered_when_another_one_aborts(
+def test_what_one_open_transaction_locks_is_not_delivered_when_another_one_aborts(
     service: Service,
 ) -> None:
     topic = service.topic()
@@ -1179,14 +1179,14 @@ def test_messages_and_transactions_of_others_are_refused(service: Service) -> No
     [message] = take(one, 1)
     with pytest.raises(OptionError, match="each consumer acknowledges its own"):
         two.acknowledge(message)
-    stranger = client.connect({"store.path": service.path})
-    txn = stranger.new_txn()
+    other = client.connect({"store.path": service.path})
+    txn = other.new_txn()
     with pytest.raises(OptionError, match="a transaction of this client"):
         one.acknowledge(message, txn)
     producer: Producer = service.client.producer(topic)
     with pytest.raises(OptionError, match="a transaction of this client"):
         producer.send("b", txn=txn)
-    stranger.close()
+    other.close()
 
 
 def test_a_forked_process_is_told_to_connect_anew(
@@ -1222,7 +1222,7 @@ def test_the_client_needs_no_spark() -> None:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def test_what_others_hold_is_left_out_of_a_cumulative_acknowledgement() -> None:
+def test_what_others_have_locked_is_left_out_of_a_cumulative_acknowledgement() -> None:
     def at(number: int) -> MessagePosition:
         return MessagePosition(1, number)
 

@@ -1,4 +1,4 @@
-"""Killed between the passes in which the acknowledgements of a transaction are carried out."""
+"""Killed between the passes in which the acknowledgements of a transaction are materialized."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_whoever_dies_between_two_passes_of_an_acknowledgement_leaves_it_to_the_
     found = world.store.subscriptions.read_acks(SEGMENT, "sub")
     assert found is not None
     passed = nth - (phase is Phase.BEFORE)
-    held = max(0, MESSAGES // 2 - 512 * passed)
-    assert len(found.pending.get(txn.key, [])) == held, "the child died somewhere else"
+    locked = max(0, MESSAGES // 2 - 512 * passed)
+    assert len(found.pending.get(txn.key, [])) == locked, "the child died somewhere else"
     require_decided(world, txn, commit=commit)
-    if held:
+    if locked:
         assert world.store.segments.close(SEGMENT, txn.tc, txn.counter + 1).code is Code.PENDING
 
-    # Whoever looks next carries out what is left: no message is lost, none is given back.
+    # Whoever reads next materializes what is left: no message is lost, none is given back.
     process = world.another_process()
     state = process.acks.replay(SEGMENT, "sub")
     gone = AckState.DELETED if commit else AckState.PENDING

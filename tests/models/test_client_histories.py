@@ -1,4 +1,4 @@
-"""Random lives of a consumer, held against a model: nothing is acknowledged twice, or eaten."""
+"""Random histories of a consumer against a model: nothing is acknowledged twice, or eaten."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ class Model:
     # -- clients that acknowledge single messages ----------------------------------------------
 
     def acknowledged(self) -> set[int]:
-        """Return what is acknowledged for good, whether anybody has carried it out or not."""
+        """Return what is acknowledged for good, whether it is materialized or pending."""
         committed = (t for t, (state, _) in self.decisions.items() if state is TxnState.COMMITTED)
         return self.normal.union(*(self.claims.get(txn, set()) for txn in committed))
 
@@ -356,9 +356,9 @@ class Model:
         intervals = [AckInterval(message(n - 1), message(n)) for n in numbers]
         world.acks.acknowledge_individual(txn, nonce, TIMEOUT_MS, INBOX, intervals)
         assert not numbers & before, f"INV-9: {numbers & before} acknowledged a second time"
-        for other, held in self.claims.items():
+        for other, locked in self.claims.items():
             if other != txn and other not in self.decisions:
-                assert not numbers & held, f"INV-9: {txn} and {other} hold {numbers & held}"
+                assert not numbers & locked, f"INV-9: {txn} and {other} hold {numbers & locked}"
         taken.update(numbers)
 
     def plain_client(self, process: Process) -> None:
@@ -374,7 +374,7 @@ class Model:
         state = self.world.store.subscriptions.read_acks(INBOX.segment, INBOX.subscription)
         if state is None:
             return  # no client came so far as to claim it
-        assert state.pending == {}, "a message is held for ever"
+        assert state.pending == {}, "a message is locked for ever"
         gone = {n for n in range(1, MESSAGES + 1) if not state.deliverable(message(n))}
         sure = self.acknowledged()
         assert sure <= gone <= sure | self.perhaps, f"INV-9: {gone}, expected {sure}"
@@ -389,7 +389,7 @@ class Model:
             start = self.position[segment]
             found = process.world.readable(segment, start)
             if start != self.position[segment]:
-                continue  # another incarnation of this reader was quicker
+                continue  # another start of this reader was quicker
             for position, writer, row in entries(self.world, segment, start, found.end):
                 if found.visibility(writer, position):
                     self.require_committed(segment, writer, position)
@@ -541,7 +541,7 @@ class Model:
             setattr(self, fact, value)
 
     def come_to_rest(self) -> None:
-        """End the chaos: a driver that is left alone gets through, whatever the others left."""
+        """End the chaos: a driver without a rival succeeds, whatever the others left."""
         self.scheduler.chaos = False
         self.repair(now=True)
         self.code = dict(self.names)

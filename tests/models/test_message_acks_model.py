@@ -1,4 +1,4 @@
-"""Random acknowledgements of several transactions, held against a model message by message.
+"""Random acknowledgements of several transactions, compared with a model message by message.
 
 The model knows no ranges: a holder for each message. Every run is drawn from its seed alone, on a
 network that loses requests and replies; what the caller hears and every state has to agree.
@@ -157,7 +157,7 @@ class Run:
             "abort": self.world.abort,
             "expire": self.world.expire,
         }[how](txn)
-        if how in ("decide", "expire"):  # its owner is dead: whoever comes carries it out
+        if how in ("decide", "expire"):  # its owner is dead: whoever comes completes it
             self.world.another_process().acks.replay(SEGMENT, self.where.subscription)
         self.model.end(txn.id.key, "" if how in ("commit", "decide") else None)
         self.open[at] = self.world.open(self.nonce())

@@ -118,7 +118,7 @@ class QueryReader(Reader):
         return self.query.values
 
     def read(self, dies: str) -> bool:
-        if dies != "undone":
+        if dies != "pending":
             return self.query.trigger(dies)
         # It dies right behind the decision of its transaction.
         with mock.patch.object(TransactionCoordinator, "materialize", side_effect=Killed):
@@ -344,11 +344,11 @@ class History:
     def read(self) -> None:
         name = self.pick()
         if name is not None and self.owner[name] is not None:
-            dies = self.random.choice(["", "", "", "planned", "read", "decided", "undone"])
+            dies = self.random.choice(["", "", "", "planned", "read", "decided", "pending"])
             self.read_once(name, dies)
 
     def read_once(self, name: str, dies: str = "") -> bool:
-        if dies == "undone":
+        if dies == "pending":
             self.countdown = 0  # nobody else dies of that
         self.busy.add(name)
         try:
@@ -472,7 +472,7 @@ class History:
         self.require_one_owner()
 
     def require_one_owner(self) -> None:
-        """Every live subscription has a cursor in every active segment, or is held by a parent."""
+        """A live subscription has a cursor in each active segment, or in a parent of it."""
         for name in self.live:
             for topic in TOPICS:
                 ids = [s.ref.id for s in self.run.topics.require(topic).readable]

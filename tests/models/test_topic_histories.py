@@ -15,7 +15,7 @@ HISTORIES = int(os.environ.get("TOPIC_HISTORIES", "16"))
 FIRST = int(os.environ.get("TOPIC_HISTORIES_FROM", "0"))
 
 
-def test_in_every_history_nothing_of_one_life_of_a_topic_reaches_into_the_next(
+def test_in_every_history_nothing_of_one_instance_of_a_topic_reaches_into_the_next(
     redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)

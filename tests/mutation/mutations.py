@@ -49,8 +49,8 @@ RETENTION = "tests/segments/test_retention.py"
 TRIM = "tests/backends/pulsar/test_trim.py"
 SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
-DOMAIN = "tests/backends/pulsar/test_native_topic_log.py"
-HELD = "tests/backends/pulsar/library/test_reader.py"
+NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
+LIBRARY_READER = "tests/backends/pulsar/library/test_reader.py"
 ADOPTION = "tests/segments/test_adoption.py"
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
 CHANGES = "tests/segments/test_changes.py"
@@ -64,10 +64,11 @@ STRETCHES = "tests/models/test_subscription_histories.py"
 ANY_STRETCH = f"{STRETCHES}::test_each_stretch_of_a_subscription_delivers_what_it_must_once"
 RANDOM = "tests/models/test_interleavings.py"
 TAIL = "tests/spark/sink/test_lost_tail.py"
-LIVES = "tests/segments/test_topic_lifecycle.py"
-LIFE_STORIES = "tests/models/test_topic_histories.py"
-IN_EVERY_LIFE = (
-    f"{LIFE_STORIES}::test_in_every_history_nothing_of_one_life_of_a_topic_reaches_into_the_next"
+LIFECYCLE = "tests/segments/test_topic_lifecycle.py"
+TOPIC_HISTORIES = "tests/models/test_topic_histories.py"
+IN_EVERY_HISTORY = (
+    f"{TOPIC_HISTORIES}"
+    "::test_in_every_history_nothing_of_one_instance_of_a_topic_reaches_into_the_next"
 )
 
 
@@ -387,7 +388,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a late helper needs no pin to drop",
         "INV-3",
-        f"{BUFFER}::test_a_helper_that_is_hours_late_finds_no_pin_and_does_nothing",
+        f"{BUFFER}::test_a_process_that_materializes_hours_late_finds_no_pin_and_does_nothing",
         Edit(
             f"{LUA}/seg_materialize.lua",
             "  if pin then\n"
@@ -398,7 +399,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a late helper below closed",
         "INV-3",
-        f"{BUFFER}::test_a_late_helper_does_nothing_below_closed",
+        f"{BUFFER}::test_a_process_that_materializes_late_does_nothing_below_closed",
         Edit(
             f"{LUA}/seg_materialize.lua",
             "if closed and tonumber(ARGV[6]) < tonumber(closed) then",
@@ -471,7 +472,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "intents left out",
         "INV-6",
-        f"{BUFFER}::test_a_losing_writer_whose_pin_alone_is_there_holds_nobody_up",
+        f"{BUFFER}::test_a_losing_writer_whose_pin_alone_is_there_blocks_nobody",
         Edit(
             f"{TXN}/transaction_buffer.py",
             "intents = [write_intent(segment, writer) for segment in segments]",
@@ -524,7 +525,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a helper trusts the flag that all is done",
         "INV-3",
-        f"{BUFFER}::test_a_helper_does_what_is_left_even_where_the_header_says_that_all_is_done",
+        f"{BUFFER}::test_who_completes_a_transaction_does_what_is_left_even_where_its_header_says_that_all_is_done",
         Edit(
             f"{TXN}/coordinator.py",
             "self.materialize(header, repeat=True)",
@@ -542,7 +543,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "anybody commits",
         "INV-8",
-        f"{ENDS}::test_a_stranger_is_fenced_whatever_the_state",
+        f"{ENDS}::test_another_owner_is_fenced_whatever_the_state",
         Edit(
             f"{LUA}/txn_end.lua",
             "if ARGV[7] == 'nonce' and header[2] ~= ARGV[8] then",
@@ -550,9 +551,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a stranger passes for the owner where the reply is lost",
+        "another process passes for the owner where the reply is lost",
         "INV-8",
-        f"{ENDS}::test_a_stranger_whose_replies_are_lost_is_fenced_as_well",
+        f"{ENDS}::test_another_owner_whose_replies_are_lost_is_fenced_as_well",
         Edit(
             f"{TXN}/coordinator.py",
             "if header is not None and by is EndedBy.OWNER and header.nonce != nonce:",
@@ -560,7 +561,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "witnesses are taken for a part of the decision",
+        "last seen sequence numbers are taken for a part of the decision",
         "INV-1",
         f"{ENDS}::test_a_commit_again_that_has_seen_more_of_the_store_is_the_same",
         Edit(
@@ -862,7 +863,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a batch commits tasks of another transaction",
         "INV-7",
         f"{BATCH}::test_tasks_of_two_transactions_are_not_committed_together",
-        Edit(f"{TXN}/batch.py", "    if strangers:\n", "    if False:\n"),
+        Edit(f"{TXN}/batch.py", "    if others:\n", "    if False:\n"),
     ),
     # --- slots -----------------------------------------------------------------------------------
     mutation(
@@ -910,7 +911,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "two transactions hold one cursor",
         "INV-9",
-        f"{ACKS}::test_two_open_transactions_cannot_hold_one_cursor",
+        f"{ACKS}::test_two_open_transactions_cannot_lock_one_cursor",
         Edit(
             f"{LUA}/ack_place.lua",
             "  if pending[i] ~= ARGV[4] then\n    return {seq, 'PENDING', pending[i]}\n  end\n",
@@ -955,7 +956,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ACKS}::test_of_several_sources_on_a_subscription_the_one_that_started_last_is_alive",
         Edit(
             f"{LUA}/_acknowledging.lua",
-            "if tonumber(cursor.source) > tonumber(incarnation) then",
+            "if tonumber(cursor.source) > tonumber(source_epoch) then",
             "if false then",
         ),
     ),
@@ -978,7 +979,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a pending acknowledgement survives a reset",
         "INV-9",
-        f"{ACKS}::test_an_acknowledgement_of_an_earlier_generation_moves_nothing",
+        f"{ACKS}::test_an_acknowledgement_of_an_earlier_cursor_version_moves_nothing",
         Edit(
             f"{LUA}/seg_materialize.lua",
             "redis.call('HGET', cursor_key, 'generation') == ack.generation",
@@ -1000,13 +1001,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "two transactions hold one message",
         "INV-9",
         f"{MESSAGES}::test_two_transactions_conflict_where_they_want_the_same_message",
-        Edit(f"{LUA}/ack_individual.lua", "  if held.other then\n", "  if false then\n"),
+        Edit(f"{LUA}/ack_individual.lua", "  if locks.other then\n", "  if false then\n"),
     ),
     mutation(
         "a cumulative acknowledgement goes over what another transaction holds",
         "INV-9",
         f"{MESSAGES}::test_two_transactions_conflict_where_they_want_the_same_message",
-        Edit(f"{LUA}/ack_cumulative.lua", "if held.other then", "if false then"),
+        Edit(f"{LUA}/ack_cumulative.lua", "if locks.other then", "if false then"),
     ),
     mutation(
         "an acknowledgement of what is deleted succeeds",
@@ -1015,7 +1016,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_the_scripts_move_as_the_table_says",
         Edit(
             f"{LUA}/ack_individual.lua",
-            "elseif held.deleted and not normal and not held.mine then",
+            "elseif locks.deleted and not normal and not locks.mine then",
             "elseif false then",
         ),
     ),
@@ -1051,7 +1052,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the cursor moves over what a transaction holds",
         "INV-9",
-        f"{MESSAGES}::test_the_cursor_does_not_move_over_what_an_open_transaction_holds",
+        f"{MESSAGES}::test_the_cursor_does_not_move_over_what_an_open_transaction_has_locked",
         Edit(
             f"{LUA}/_ranges.lua",
             "if from == cursor and holder == '' then",
@@ -1073,7 +1074,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{MESSAGES}::test_readers_that_do_not_agree_on_what_is_visible_are_found_out",
         Edit(
             f"{LUA}/ack_individual.lua",
-            "elseif held.deleted and #free > 0 then",
+            "elseif locks.deleted and #free > 0 then",
             "elseif false then",
         ),
     ),
@@ -1102,13 +1103,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the record of pending acks goes before the last of its ranges",
         "INV-6",
-        f"{MESSAGES}::test_what_a_transaction_holds_in_many_ranges_is_given_up_in_several_steps",
+        f"{MESSAGES}::test_what_a_transaction_locks_in_many_ranges_is_given_up_in_several_steps",
         Edit(f"{LUA}/seg_materialize.lua", "    if left then\n", "    if false then\n"),
     ),
     mutation(
         "materialized after the first of several steps",
         "INV-3",
-        f"{MESSAGES}::test_what_a_transaction_holds_in_many_ranges_is_given_up_in_several_steps",
+        f"{MESSAGES}::test_what_a_transaction_locks_in_many_ranges_is_given_up_in_several_steps",
         Edit(f"{TXN}/coordinator.py", "if answer.code is Code.MORE", "if False"),
     ),
     mutation(
@@ -1204,7 +1205,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "one broken record stops the sweep",
         "INV-6",
-        f"{SWEEPS}::test_a_decision_that_cannot_be_carried_out_does_not_keep_the_others_from_it",
+        f"{SWEEPS}::test_a_decision_that_cannot_be_materialized_does_not_block_the_others",
         Edit(
             f"{TXN}/sweeper.py",
             "_ONE_IS_BROKEN = (StoreCorruptError, TransactionError, SegmentLogError, ValueError)",
@@ -1212,9 +1213,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a decision is forgotten before it is carried out",
+        "a decision is forgotten before it is materialized",
         "INV-3",
-        f"{SWEEPS}::test_what_is_decided_is_carried_out_within_the_retention_and_found_without_"
+        f"{SWEEPS}::test_what_is_decided_is_materialized_within_the_retention_and_found_without_"
         "the_finished",
         Edit(f"{LUA}/txn_end.lua", "redis.call('ZADD', KEYS[6], finalized, ARGV[4])\n", ""),
     ),
@@ -1318,7 +1319,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a look returns every writer that was ever dropped",
         "cost",
-        f"{DROPPED}::test_a_look_at_the_end_does_not_cost_the_writers_that_were_dropped_before",
+        f"{DROPPED}::test_a_read_at_the_end_does_not_cost_the_writers_that_were_dropped_before",
         Edit(f"{LUA}/seg_gate.lua", "if ARGV[5] == '' then", "if true then"),
     ),
     mutation(
@@ -1359,9 +1360,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/seg_floor.lua", "    raise(tc, counter)\n", ""),
     ),
     mutation(
-        "a header goes that is not carried out everywhere",
+        "a header goes that is not materialized everywhere",
         "INV-6",
-        f"{SWEEPS}::test_a_header_that_is_not_carried_out_everywhere_is_not_removed",
+        f"{SWEEPS}::test_a_header_that_is_not_materialized_everywhere_is_not_removed",
         Edit(f"{LUA}/txn_remove.lua", "if not header[2] then", "if false then"),
     ),
     mutation(
@@ -1391,24 +1392,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a tag that lost acknowledged writes passes",
         "INV-11",
         f"{STORES}::test_a_segment_that_lost_acknowledged_writes_is_found_out, "
-        "test_a_decision_bears_witness_of_the_segments_that_it_is_about",
-        Edit(
-            f"{LUA}/_prelude.lua", "if tonumber(number) > tonumber(birth[3]) then", "if false then"
-        ),
+        "test_a_decision_carries_the_last_seen_sequence_numbers_of_its_segments",
+        Edit(f"{LUA}/_prelude.lua", "if tonumber(number) > tonumber(tag[3]) then", "if false then"),
     ),
     mutation(
         "a number that another history has overtaken passes",
         "INV-14",
         f"{HISTORIES}::test_a_state_passes_exactly_if_it_lies_in_the_past_of_the_tag",
         Edit(
-            f"{LUA}/_prelude.lua", "if history ~= '-' and history ~= birth[7] then", "if false then"
+            f"{LUA}/_prelude.lua", "if history ~= '-' and history ~= tag[7] then", "if false then"
         ),
     ),
     mutation(
         "a server that was started anew goes on with the history of its predecessor",
         "INV-14",
         f"{HISTORIES}::test_a_state_passes_exactly_if_it_lies_in_the_past_of_the_tag",
-        Edit(f"{LUA}/_prelude.lua", "if not server or server == birth[6] then", "if true then"),
+        Edit(f"{LUA}/_prelude.lua", "if not server or server == tag[6] then", "if true then"),
     ),
     mutation(
         "an ended history has no end",
@@ -1461,15 +1460,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a tag of another store passes",
         "INV-11",
-        f"{STORES}::test_a_tag_of_another_store_is_found_out_and_left_alone",
+        f"{STORES}::test_a_tag_of_another_store_is_found_out_and_stays_unchanged",
         Edit(
             f"{LUA}/_prelude.lua",
-            "if birth[1] ~= ARGV[1] or birth[2] ~= ARGV[2] then",
+            "if tag[1] ~= ARGV[1] or tag[2] ~= ARGV[2] then",
             "if false then",
         ),
     ),
     mutation(
-        "a lost tag is born again",
+        "a lost tag is initialized again",
         "INV-11",
         f"{STORES}::test_a_wiped_segment_is_found_out, test_a_wiped_coordinator_is_found_out, "
         "test_a_wiped_pointer_is_found_out_before_a_batch_is_written_twice",
@@ -1480,7 +1479,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a lost segment is born again where segments are prepared",
+        "a lost segment is initialized again where segments are prepared",
         "INV-11",
         f"{STORES}::test_a_prepared_segment_that_is_lost_before_its_first_use_is_found_out",
         Edit(f"{REDIS}/segments.py", ' if state != "born"]', "]"),
@@ -1488,7 +1487,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a tag that another task has just made is called lost",
         "INV-11",
-        f"{STORES}::test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost",
+        f"{STORES}::test_a_tag_that_another_process_initializes_in_between_is_not_taken_for_lost",
         Edit(
             f"{REDIS}/scripts.py",
             "        reply = self._ask(call)\n"
@@ -1500,9 +1499,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a decision does not bear witness",
+        "a decision carries no last seen sequence numbers",
         "INV-11",
-        f"{STORES}::test_a_decision_bears_witness_of_the_segments_that_it_is_about",
+        f"{STORES}::test_a_decision_carries_the_last_seen_sequence_numbers_of_its_segments",
         Edit(
             f"{TXN}/coordinator.py", "        self.store.raise_last_seen(noted_in(outcome))\n", ""
         ),
@@ -1579,7 +1578,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "events between two reads of a stream are skipped",
         "lost wake-up",
-        f"{EVENTS}::test_a_watcher_that_missed_trimmed_events_looks_at_the_state_again",
+        f"{EVENTS}::test_a_watcher_that_missed_trimmed_events_reads_the_state_again",
         Edit(
             f"{REDIS}/event_feed.py",
             "*(self._last[key] for key in read.keys),",
@@ -1599,7 +1598,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a decision does not wake whom it holds",
         "lost wake-up",
-        f"{EVENTS}::test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out",
+        f"{EVENTS}::test_a_decision_wakes_whom_it_blocks_although_nobody_materialized_it",
         Edit(
             f"{TXN}/watcher.py",
             "                concerned.add(segment)\n",
@@ -1609,7 +1608,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a decision before its coordinator is followed is missed",
         "lost wake-up",
-        f"{EVENTS}::test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out",
+        f"{EVENTS}::test_a_decision_wakes_whom_it_blocks_although_nobody_materialized_it",
         Edit(f"{TXN}/watcher.py", "            self._due.add(segment)\n", "            pass\n"),
     ),
     mutation(
@@ -1631,7 +1630,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a source does not look where nobody announces",
         "lost wake-up",
-        f"{IDLE}::test_with_a_topic_of_pulsars_own_domain_every_question_is_a_look",
+        f"{IDLE}::test_with_a_native_topic_every_question_is_a_poll",
         Edit(
             f"{SOURCE_CODE}/idle.py",
             "if any(segment.in_pulsar_domain for segment in segments):",
@@ -1670,7 +1669,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a late request brings something of a deleted segment back",
         "INV-6",
         f"{RETENTION}::test_nothing_that_comes_late_brings_anything_back",
-        Edit(f"{LUA}/_prelude.lua", "local retired = birth[4]", "local retired = false"),
+        Edit(f"{LUA}/_prelude.lua", "local retired = tag[4]", "local retired = false"),
     ),
     *(
         mutation(
@@ -2008,15 +2007,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- the other domain -------------------------------------------------------------------------
     mutation(
-        "a topic of Pulsar's own domain is read up to its last entry",
+        "a native topic is read up to its last entry",
         "read committed",
-        f"{DOMAIN}::test_a_topic_is_read_up_to_where_pulsars_own_transactions_let_readers",
+        f"{NATIVE}::test_a_topic_is_read_up_to_where_pulsars_own_transactions_let_readers",
         Edit(TOPIC_LOG, "        return state.max_read_position\n", "        return None\n"),
     ),
     mutation(
         "a broker is believed while it recovers a topic's transactions",
         "read committed",
-        f"{DOMAIN}::test_a_topic_that_is_being_loaded_is_waited_for",
+        f"{NATIVE}::test_a_topic_that_is_being_loaded_is_waited_for",
         Edit(
             f"{PULSAR}/admin_api.py",
             "if transactions is None or not transactions.recovering:",
@@ -2026,25 +2025,25 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a segment is read past its gate under the name of its topic on Pulsar",
         "read committed",
-        f"{DOMAIN}::test_a_segment_is_not_read_past_its_gate",
+        f"{NATIVE}::test_a_segment_is_not_read_past_its_gate",
         Edit(TOPIC_LOG, "        if owner is not None:\n", "        if False:\n"),
     ),
     mutation(
         "data that the broker deleted unread is skipped",
         "INV-11",
-        f"{DOMAIN}::test_data_that_the_broker_deleted_unread_is_reported",
+        f"{NATIVE}::test_data_that_the_broker_deleted_unread_is_reported",
         Edit(TOPIC_LOG, "        if start < gone:\n", "        if False:\n"),
     ),
     mutation(
         "the end of a closed ledger is not told from a loss",
         "INV-11",
-        f"{DOMAIN}::test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one",
+        f"{NATIVE}::test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one",
         Edit(TOPIC_LOG, "return managed_ledger.settled(", "return ("),
     ),
     mutation(
         "a message that begins before the range is dropped",
         "INV-11",
-        f"{DOMAIN}::test_a_message_that_begins_before_the_range_is_not_dropped",
+        f"{NATIVE}::test_a_message_that_begins_before_the_range_is_not_dropped",
         Edit(
             f"{PULSAR}/log.py",
             "        elif header.message not in self._begun:\n",
@@ -2052,9 +2051,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "what was read of Pulsar's own domain is acknowledged in a transaction of ours",
+        "what was read of a native topic is acknowledged in a transaction of ours",
         "one domain",
-        f"{DOMAIN}::test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours",
+        f"{NATIVE}::test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours",
         Edit(
             f"{SOURCE_CODE}/topics.py",
             '    if topic.startswith(f"{PULSAR_DOMAIN}://"):\n',
@@ -2062,7 +2061,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a sink takes a topic of Pulsar's own domain",
+        "a sink takes a native topic",
         "one domain",
         "tests/test_options.py::"
         "test_an_option_that_would_mix_the_transactions_of_both_domains_is_refused",
@@ -2145,7 +2144,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_the_newest_consumer_of_a_subscription_takes_over",
         Edit(
             f"{LUA}/_acknowledging.lua",
-            "if tonumber(cursor.source) > tonumber(incarnation) then",
+            "if tonumber(cursor.source) > tonumber(source_epoch) then",
             "if false then",
         ),
     ),
@@ -2155,7 +2154,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_an_older_consumer_cannot_go_on_in_a_child_either",
         Edit(
             f"{LUA}/_acknowledging.lua",
-            "if tonumber(cursor.source) > tonumber(incarnation) then",
+            "if tonumber(cursor.source) > tonumber(source_epoch) then",
             "if false then",
         ),
     ),
@@ -2213,7 +2212,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "client: what another open transaction holds is delivered again",
         "INV-9",
-        f"{CLIENT}::test_what_one_open_transaction_holds_is_not_delivered_when_another_one_aborts",
+        f"{CLIENT}::test_what_one_open_transaction_locks_is_not_delivered_when_another_one_aborts",
         Edit(
             f"{CLIENT_CODE}/reader.py",
             "            holder = reading.state.holder_of(at)\n",
@@ -2223,7 +2222,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "client: what was acknowledged while it lay ready is delivered again",
         "INV-9",
-        f"{CLIENT}::test_what_one_open_transaction_holds_is_not_delivered_when_another_one_aborts",
+        f"{CLIENT}::test_what_one_open_transaction_locks_is_not_delivered_when_another_one_aborts",
         Edit(
             f"{CLIENT_CODE}/consumer.py",
             "                if not self._claims_of(message.segment).contains(message.position):\n",
@@ -2343,9 +2342,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{ENGINE}/lease.py", "            leased.beat()\n", "            pass\n"),
     ),
     mutation(
-        "client: a commit bears no witness of what it acknowledged",
+        "client: a commit carries no last seen sequence number of what it acknowledged",
         "INV-11",
-        f"{CLIENT}::test_a_commit_bears_witness_of_the_segments_that_it_wrote_and_acknowledged",
+        f"{CLIENT}::test_a_commit_carries_the_last_seen_sequence_number_of_each_segment_that_it_touched",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
             "        self._acknowledged.add(where.segment)\n",
@@ -2619,7 +2618,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a range ends where the broker shows nothing more",
         "INV-11",
-        f"{HELD}::test_a_broker_that_shows_nothing_more_before_the_end_makes_no_range_shorter",
+        f"{LIBRARY_READER}::test_a_broker_that_shows_nothing_more_before_the_end_makes_no_range_shorter",
         Edit(
             f"{PULSAR}/log.py",
             "            if due is None:\n                return None\n            entry",
@@ -2629,7 +2628,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a log that ends before the range is taken for an empty rest",
         "INV-11",
-        f"{HELD}::test_a_broker_that_knows_no_such_entries_yet_is_waited_for_and_then_named",
+        f"{LIBRARY_READER}::test_a_broker_that_knows_no_such_entries_yet_is_waited_for_and_then_named",
         Edit(
             f"{PULSAR}/log.py",
             "            return None if self._may_be_gone(managed_ledger, end) else end\n",
@@ -2639,7 +2638,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "pulsar-client drops a message that begins before the range",
         "INV-11",
-        f"{HELD}::test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped",
+        f"{LIBRARY_READER}::test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped",
         Edit(
             f"{PULSAR}/log.py",
             "            holes.note(at, header)\n        return None",
@@ -2649,14 +2648,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the id of a message in chunks names its last one only",
         "",
-        f"{DOMAIN}::test_the_id_of_a_message_in_chunks_says_where_it_begins",
+        f"{NATIVE}::test_the_id_of_a_message_in_chunks_says_where_it_begins",
         Edit(f"{SPARK}/rows.py", "        if firsts and start in firsts:\n", "        if False:\n"),
     ),
     # --- the lives of topics ---------------------------------------------------------------------
     mutation(
         "a topic that is half deleted comes back under its segments' ids",
         "INV-12",
-        IN_EVERY_LIFE,
+        IN_EVERY_HISTORY,
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
             "            self._take_out_of_use(now)\n        raise",
@@ -2675,7 +2674,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the versions of a topology begin anew with each topic",
         "INV-12",
-        IN_EVERY_LIFE,
+        IN_EVERY_HISTORY,
         Edit(
             f"{LUA}/topology_cas.lua",
             "  redis.call('HSET', KEYS[1], 'last-version', next_version)\n",
@@ -2685,7 +2684,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "versions begin anew: a planned change",
         "INV-12",
-        f"{LIVES}::test_the_version_of_a_topology_never_comes_twice, "
+        f"{LIFECYCLE}::test_the_version_of_a_topology_never_comes_twice, "
         "test_a_change_planned_on_a_deleted_topic_does_not_touch_the_next_one",
         Edit(
             f"{LUA}/topology_cas.lua",
@@ -2696,7 +2695,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a pin stays in a segment that is shut, and its header goes",
         "INV-6",
-        f"{LIVES}::test_whoever_reads_a_topic_that_is_being_deleted_meets_no_pin_without_a_header",
+        f"{LIFECYCLE}::test_whoever_reads_a_topic_that_is_being_deleted_meets_no_pin_without_a_header",
         Edit(
             f"{LUA}/seg_materialize.lua",
             "local closed = redis.call('HGET', KEYS[5], ARGV[5])\n",
@@ -2707,7 +2706,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a slow deletion removes whatever has the topic's name",
         "INV-12",
-        f"{LIVES}::test_a_slow_deletion_does_not_delete_the_topic_that_was_created_meanwhile",
+        f"{LIFECYCLE}::test_a_slow_deletion_does_not_delete_the_topic_that_was_created_meanwhile",
         Edit(
             f"{LUA}/topology_cas.lua",
             "if version ~= ARGV[4] then",
@@ -2717,7 +2716,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a task goes on in another topic of the same name",
         "INV-12",
-        IN_EVERY_LIFE,
+        IN_EVERY_HISTORY,
         Edit(
             "pulsar_txn_spark/engine/topic_writers.py",
             'topics.lifecycle.reread(self._topology, "this task wrote to it")',
@@ -2727,7 +2726,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the deletion of a topic leaves open who has written to it",
         "INV-12",
-        IN_EVERY_LIFE,
+        IN_EVERY_HISTORY,
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
             "        for txn in sorted(writing):\n",
@@ -2737,7 +2736,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a segment of a deleted topic is not shut before its writers are ended",
         "INV-12",
-        IN_EVERY_LIFE,
+        IN_EVERY_HISTORY,
         Edit(
             f"{LUA}/seg_fence.lua",
             "if not retired then\n",
@@ -2747,13 +2746,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a name is taken out of the catalogue though it was added again",
         "INV-12",
-        IN_EVERY_LIFE,
+        IN_EVERY_HISTORY,
         Edit(f"{LUA}/catalog_remove.lua", "if stamp ~= ARGV[5] then", "if false then"),
     ),
     mutation(
         "a topic is listed after it is live",
         "INV-12",
-        f"{LIVES}::test_a_creation_that_died_at_any_step_blocks_nothing",
+        f"{LIFECYCLE}::test_a_creation_that_died_at_any_step_blocks_nothing",
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
             "        # Creation step 2: listed before it is live.\n"
@@ -2770,7 +2769,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a name without a topic stays in the catalogue",
         "INV-12",
-        f"{LIVES}::test_a_name_that_is_listed_without_a_topic_disturbs_nobody_and_goes",
+        f"{LIFECYCLE}::test_a_name_that_is_listed_without_a_topic_disturbs_nobody_and_goes",
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
             "        return self._store.meta.remove_topic(name, stamp).code is not Code.CONFLICT\n",
@@ -2780,13 +2779,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a property is set on whatever topic has the name",
         "INV-12",
-        f"{LIVES}::test_a_property_that_was_meant_for_a_deleted_topic_is_not_set_on_the_next_one",
+        f"{LIFECYCLE}::test_a_property_that_was_meant_for_a_deleted_topic_is_not_set_on_the_next_one",
         Edit(f"{LUA}/topic_property.lua", "topic[2] ~= ARGV[4]", "false"),
     ),
     mutation(
         "the retention of a topic is applied to whatever has its name",
         "INV-12",
-        f"{LIVES}::test_the_retention_of_a_deleted_topic_does_not_trim_the_next_one",
+        f"{LIFECYCLE}::test_the_retention_of_a_deleted_topic_does_not_trim_the_next_one",
         Edit(
             f"{SEGMENTS}/retention.py",
             "if topology is not None and topology.instance_id == life:",
@@ -2796,7 +2795,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a log is made anew under the id of a deleted segment",
         "INV-12",
-        f"{LIVES}::test_a_log_is_never_made_anew_under_a_used_id",
+        f"{LIFECYCLE}::test_a_log_is_never_made_anew_under_a_used_id",
         Edit(
             f"{EMBEDDED_CODE}/lua/create.lua",
             "if redis.call('HEXISTS', KEYS[2], 'retired') == 1 then",
@@ -2806,7 +2805,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the log's server is not asked for before a topic is begun",
         "INV-12",
-        f"{LIVES}::test_a_failed_creation_leaves_nothing_that_blocks_the_next_one",
+        f"{LIFECYCLE}::test_a_failed_creation_leaves_nothing_that_blocks_the_next_one",
         Edit(
             f"{SEGMENTS}/topic_lifecycle.py",
             "                self._require_log(planned)\n",
@@ -2837,7 +2836,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a topic of ours gets the name of a scalable one of Pulsar's own",
         "",
-        f"{DOMAIN}::"
+        f"{NATIVE}::"
         "test_the_name_of_a_scalable_topic_of_pulsars_own_is_refused_before_anything_is_made",
         Edit(
             f"{SEGMENTS}/catalog.py",
@@ -2849,7 +2848,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a broker that is busy with a subscription is asked once",
         "",
-        f"{DOMAIN}::test_a_broker_that_is_busy_with_a_subscription_is_asked_again",
+        f"{NATIVE}::test_a_broker_that_is_busy_with_a_subscription_is_asked_again",
         Edit(
             f"{PULSAR}/admin_api.py",
             "                if not _is_busy(answer):\n",
@@ -2897,9 +2896,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a child that comes while a query starts is not held",
+        "a child that comes while a query starts is not retained",
         "INV-13",
-        f"{STARTS}::test_a_child_that_comes_while_the_query_starts_is_held_too",
+        f"{STARTS}::test_a_child_that_comes_while_the_query_starts_is_retained_too",
         Edit(
             f"{SOURCE_CODE}/initial_offset.py",
             "        if created is not None and "
@@ -2969,7 +2968,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a reset moves a cursor that has moved meanwhile",
         "INV-13",
-        f"{ADMINS}::test_a_reset_that_finds_the_cursor_moved_looks_again",
+        f"{ADMINS}::test_a_reset_that_finds_the_cursor_moved_reads_it_again",
         Edit(
             f"{LUA}/cursor_reset.lua",
             "(ARGV[5] ~= '' and (cursor[1] or '') ~= ARGV[7]) then",

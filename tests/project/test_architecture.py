@@ -1,4 +1,4 @@
-"""The layers of DESIGN section 2, held by import-linter's contracts in pyproject.toml."""
+"""The layers of DESIGN section 2, checked by import-linter's contracts in pyproject.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic of Pulsar's own domain becomes the beginning of a segmented one."""
+"""A native topic becomes the beginning of a segmented one."""
 
 from __future__ import annotations
 
@@ -220,8 +220,8 @@ def replace_name(name: TopicName, to: str) -> TopicName:
     return name._replace(name=to)
 
 
-def test_only_a_topic_of_pulsars_own_domain_is_adopted(redis_path: str) -> None:
-    with pytest.raises(OptionError, match="expected a topic of Pulsar's own domain"):
+def test_only_a_native_topic_is_adopted(redis_path: str) -> None:
+    with pytest.raises(OptionError, match="expected a native topic"):
         pulsar_txn_spark.Admin({"store.path": redis_path}).adopt_topic(
             "topic://public/default/old", str(TOPIC)
         )
@@ -311,7 +311,7 @@ def log(admin: Admin) -> PulsarSegmentLog:
     return found
 
 
-def test_a_topics_data_is_held_before_it_counts_as_a_segment(
+def test_a_topics_data_is_retained_before_it_counts_as_a_segment(
     log: PulsarSegmentLog, admin: Admin
 ) -> None:
     log.adopt(REF)

@@ -96,7 +96,7 @@ def test_of_two_operators_at_once_one_wins_and_the_other_is_told(run: Components
         for turn in range(20):
             active = run.topics.require(TOPIC).active
             widest = max(active, key=lambda s: s.hash_end - s.hash_start)
-            # Where they cut tells whose plan was carried out.
+            # Where they cut tells whose plan was followed.
             third = (widest.hash_end - widest.hash_start) // 3
             cuts = [widest.hash_start + third, widest.hash_end - third]
             ends = list(operators.map(operate, [widest.descriptor] * 2, cuts))

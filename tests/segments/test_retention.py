@@ -342,7 +342,7 @@ def test_rows_of_an_open_transaction_stay_although_nobody_subscribes(run: Compon
     assert gone(run) == at(2)
 
 
-def test_a_transaction_whose_lease_is_over_holds_nothing(run: Components) -> None:
+def test_a_transaction_whose_lease_is_over_locks_nothing(run: Components) -> None:
     keep(run, NOTHING)
     txn = run.coordinator.new_txn("n", timeout_ms=1)
     writer = writer_name(txn, 0, "dead")
@@ -473,7 +473,7 @@ def test_a_segment_with_a_pending_acknowledgement_is_not_retired(run: Components
     end = write(run, b"a")
     run.topics.changes.split(TOPIC, "0")
     read_through(run, end)
-    # Whatever positions say: a decision that is not carried out keeps the segment.
+    # Whatever positions say: a decision that is pending keeps the segment.
     txn, _ = place(run, end, at(5))
     answer = run.store.segments.retire(of(run).ref.id, end, [SUB])
     assert (answer.code, answer.holder) == (Code.PENDING, txn)
@@ -810,7 +810,7 @@ def test_a_segment_that_was_not_retired_is_not_purged(run: Components) -> None:
     assert run.store.subscriptions.names(of(run).ref.id) == [SUB]
 
 
-def test_one_process_at_a_time_looks_after_a_topic(run: Components) -> None:
+def test_one_process_at_a_time_maintains_a_topic(run: Components) -> None:
     write(run, b"a")
     keep(run, NOTHING)
     assert run.store.topics.lease(NAME, "somebody else", 60_000).code is Code.OK
@@ -819,7 +819,7 @@ def test_one_process_at_a_time_looks_after_a_topic(run: Components) -> None:
     assert sweep(run).trimmed == [of(run).ref.id]
 
 
-def test_a_topic_that_cannot_be_dealt_with_holds_no_other_up(run: Components) -> None:
+def test_a_topic_that_cannot_be_dealt_with_blocks_no_other(run: Components) -> None:
     run.topics.create(TopicName.parse("broken"), 1)
     broken = run.topics.require(TopicName.parse("broken"))
     run.store.topics.change_property(str(broken.topic), "__retention", NOTHING.serialize())

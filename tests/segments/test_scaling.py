@@ -138,7 +138,7 @@ def look(
     return observe(before, found, at_s * 1000, POLICY)
 
 
-def test_rates_are_measured_between_two_looks() -> None:
+def test_rates_are_measured_between_two_polls() -> None:
     one = look(None, 0, {"a": 500})
     assert one.segments["a"].rows_per_s is None
     two = look(one, 10, {"a": 1500}, size=3)
@@ -148,13 +148,13 @@ def test_rates_are_measured_between_two_looks() -> None:
     assert look(two, 20, {"a": 200}).segments["a"].rows_per_s == 20
 
 
-def test_looks_that_are_too_close_together_are_left_out() -> None:
+def test_polls_that_are_too_close_together_are_left_out() -> None:
     one = look(None, 0, {"a": 0})
     found = observe(one, {"a": Appended(10_000, 0)}, 999, POLICY)
     assert found is one
 
 
-def test_heat_lasts_from_the_look_before_and_ends_at_once() -> None:
+def test_heat_lasts_from_the_poll_before_and_ends_at_once() -> None:
     load = look(None, 0, {"a": 0})
     for second in (10, 20, 30):
         load = look(load, second, {"a": second * 100})
@@ -206,7 +206,7 @@ def test_a_load_that_stays_the_same_settles_and_never_swings() -> None:
         assert last_change < 3600, f"{rows_per_s} rows/s never settle"
 
 
-# -- carried out -----------------------------------------------------------------------------------
+# -- changes ---------------------------------------------------------------------------------------
 
 TOPIC = TopicName.parse("growing")
 
@@ -286,7 +286,7 @@ def test_rows_without_keys_are_shared_out_by_a_split_in_the_middle(run: Componen
     assert shape(run)[:2] == ["0000-3fff-2", "4000-7fff-3"]
 
 
-def test_one_topic_that_cannot_be_scaled_holds_no_other_up(run: Components) -> None:
+def test_one_topic_that_cannot_be_scaled_blocks_no_other(run: Components) -> None:
     broken = TopicName.parse("a-broken-one")
     topology = run.topics.create(broken, 1)
     policy = ScalingPolicy(enabled=True).serialize()

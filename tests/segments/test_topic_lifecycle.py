@@ -371,7 +371,7 @@ def test_a_slow_deletion_leaves_the_topic_listed_that_was_created_meanwhile(
 def test_a_name_that_is_listed_without_a_topic_disturbs_nobody_and_goes(
     run: Components, redis_path: str
 ) -> None:
-    run.store.meta.add_topic(NAME)  # a request of a creator that was held up in the network
+    run.store.meta.add_topic(NAME)  # a request of a creator that was delayed in the network
     check_source({"store.path": redis_path, "topicsPattern": ".*short-lived.*"})
     assert run.store.meta.list_topics() == []
     run.store.meta.add_topic(NAME)

@@ -64,7 +64,7 @@ def test_ids_of_segments_are_never_used_twice() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_a_segment_is_named_after_topic_incarnation_and_range() -> None:
+def test_a_segment_is_named_after_topic_instance_and_range() -> None:
     ref = segment_ref(TOPIC, "3f2a", 0, 0x7FFF, 0)
     assert ref.id == "public/default/t/3f2a/0000-7fff-0"
     assert ref.log_name == "persistent://public/default/t--3f2a--0000-7fff-0"

@@ -61,7 +61,7 @@ def test_every_move_is_answered_as_the_table_of_transitions_says(
     seq = world.store.seen(f"tc{txn.id.tc}").seq
 
     answer = world.store.transactions.end(
-        txn.id, to, b"second", by, txn.nonce if owner else "stranger"
+        txn.id, to, b"second", by, txn.nonce if owner else "another owner"
     )
 
     assert answer.code is expected_answer(state, to, by, owner=owner, expired=expired)
@@ -188,11 +188,11 @@ def test_a_heartbeat_neither_revives_nor_prolongs_a_decided_transaction(
 def test_only_the_nonce_of_the_attempt_may_prolong_or_write(world: World) -> None:
     txn = world.open()
     with pytest.raises(FencedError):
-        world.coordinator.heartbeat(txn.id, "stranger", 60_000)
+        world.coordinator.heartbeat(txn.id, "another owner", 60_000)
     with pytest.raises(FencedError):
-        world.coordinator.intend(txn.id, "stranger", 60_000, ["W|s|w"])
+        world.coordinator.intend(txn.id, "another owner", 60_000, ["W|s|w"])
     with pytest.raises(FencedError):
-        world.coordinator.append_ops(txn.id, "stranger", {"op": b""})
+        world.coordinator.append_ops(txn.id, "another owner", {"op": b""})
     assert world.header(txn).intents == frozenset()
 
 
@@ -222,11 +222,11 @@ def test_a_commit_repeated_with_other_winners_is_a_conflict(world: World) -> Non
 def test_nobody_but_the_owner_may_commit(world: World) -> None:
     txn = world.open()
     with pytest.raises(FencedError):
-        world.coordinator.commit(txn.id, "stranger", Outcome())
+        world.coordinator.commit(txn.id, "another owner", Outcome())
     assert world.state(txn) is OPEN
     world.commit(txn)
     with pytest.raises(FencedError):
-        world.coordinator.commit(txn.id, "stranger", Outcome())
+        world.coordinator.commit(txn.id, "another owner", Outcome())
 
 
 def test_a_commit_after_an_abort_fails_and_names_the_cause(world: World) -> None:
@@ -245,10 +245,10 @@ def test_an_abort_after_a_commit_says_committed_and_changes_nothing(world: World
     assert world.visible() == ["row"]
 
 
-def test_an_abort_by_a_stranger_who_claims_to_be_the_owner_is_fenced(world: World) -> None:
+def test_an_abort_by_another_process_that_claims_to_be_the_owner_is_fenced(world: World) -> None:
     txn = world.open()
     with pytest.raises(FencedError):
-        world.coordinator.abort(txn.id, EndedBy.OWNER, nonce="stranger", cause="")
+        world.coordinator.abort(txn.id, EndedBy.OWNER, nonce="another owner", cause="")
     assert world.state(txn) is OPEN
 
 

@@ -126,7 +126,7 @@ class World:
         self.coordinator.commit(txn.id, txn.nonce, Outcome(winners=winners))
 
     def decide(self, txn: Txn, *winners: Winner) -> None:
-        """Decide for COMMITTED and die before anything of it is carried out."""
+        """Decide for COMMITTED and die before anything of it is materialized."""
         record = Outcome(winners=winners).SerializeToString(deterministic=True)
         self.store.transactions.end(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)
 

@@ -163,7 +163,7 @@ def test_a_replay_of_a_committed_batch_finds_it_and_writes_nothing(world: World)
     assert open_ones(world) == []
 
 
-def test_a_replay_carries_out_what_the_dead_commit_left(world: World) -> None:
+def test_a_replay_materializes_what_the_dead_commit_left(world: World) -> None:
     attempt = world.batches.begin(KEY, "n1")
     winner = world.write(Txn(attempt.txn, "n1"), "a")
     world.decide(Txn(attempt.txn, "n1"), winner)
@@ -383,13 +383,13 @@ def test_the_error_names_the_sinks_that_the_query_has_written_to(world: World) -
         world.batches.begin(BatchKey("renamed", "query", 1), "n2")
 
 
-@pytest.mark.parametrize("state", ["open", "decided", "carried out"])
+@pytest.mark.parametrize("state", ["open", "decided", "materialized"])
 def test_a_new_sink_does_not_write_what_another_one_has_committed(world: World, state: str) -> None:
     attempt = world.batches.begin(KEY, "n1", "driver|first")
     task = world.write_batch(attempt, "a")
     if state == "decided":
         world.decide(Txn(attempt.txn, "n1"), *task.winners)
-    elif state == "carried out":
+    elif state == "materialized":
         world.batches.commit(attempt, [[task]], "first", acknowledge=True)
     moved = BatchKey("moved", "query", 0)
     if state == "open":  # it did not come so far, and cannot any more
@@ -443,7 +443,7 @@ def test_siblings_of_one_attempt_are_not_taken_for_one_sink(world: World) -> Non
     assert world.visible() == ["a", "b"]
 
 
-def test_a_sibling_that_was_replayed_by_this_attempt_holds_nobody_up(world: World) -> None:
+def test_a_sibling_that_was_replayed_by_this_attempt_blocks_nobody(world: World) -> None:
     world.run_batch(KEY, "n1", "a", run="first")
     assert world.run_batch(KEY, "n2", "a", run="second").replay
     world.run_batch(BatchKey("sibling", "query", 0), "n3", "b", run="second")

@@ -156,7 +156,7 @@ def test_a_broker_that_keeps_the_property_to_itself_stops_no_write(
     "found,sets,warnings",
     [("", 1, 0), ("false", 1, 0), ("true", 0, 0), ("TRUE", 0, 0), ("a user's", 0, 1)],
 )
-def test_the_topics_property_is_set_once_and_a_users_is_left_alone(
+def test_the_topics_property_is_set_once_and_a_users_stays_unchanged(
     found: str, sets: int, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = PulsarSegmentLog.__new__(PulsarSegmentLog)

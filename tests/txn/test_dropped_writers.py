@@ -48,7 +48,7 @@ def drop_many(world: World) -> Position:
     return end
 
 
-def test_a_look_at_the_end_does_not_cost_the_writers_that_were_dropped_before(world: World) -> None:
+def test_a_read_at_the_end_does_not_cost_the_writers_that_were_dropped_before(world: World) -> None:
     end = drop_many(world)
     world.another_process().store.segments.gates([SEGMENT], [(end, behind(end))])
     before = output_bytes(world.client)
@@ -92,7 +92,7 @@ def sweep(world: World, deleted: Position = EARLIEST) -> None:
 
 
 @pytest.mark.usefixtures("small_groups")
-def test_a_look_in_the_middle_costs_the_writers_of_its_range(world: World) -> None:
+def test_a_read_in_the_middle_costs_the_writers_of_its_range(world: World) -> None:
     for number in range(8):
         aborted(world, 10)
         txn = world.open()

@@ -23,7 +23,7 @@ from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
 from tests.support.scenario import SEGMENT, Loss, Txn, World, ack
 
 COMMIT, ABORT = TxnAction.COMMIT, TxnAction.ABORT
-STRANGER = "stranger"
+ANOTHER = "another owner"
 
 
 def end(world: World, txn: Txn, action: TxnAction, nonce: str = "") -> None:
@@ -48,7 +48,7 @@ FENCED, LATE, ABORTED_BEFORE, MISSING = (
     TransactionNotFoundError,
 )
 ENDS: dict[str, tuple[str, str, str, str, str, str]] = {
-    # before      owner:              stranger:          administrator  helper
+    # before      owner:              another process:  administrator  sweep
     #             commit    abort     commit    abort    abort          abort, as expired
     "absent": ("MISSING", "MISSING", "MISSING", "MISSING", "MISSING", "MISSING"),
     "open": ("C", "A", "FENCED", "FENCED", "A", "LATE"),
@@ -58,7 +58,7 @@ ENDS: dict[str, tuple[str, str, str, str, str, str]] = {
 }
 """What comes of it: the state that the transaction has then, or the error that is raised.
 
-An administrator and a helper abort by `abort`, which returns the state: they are told in it that
+An administrator and a sweep abort by `abort`, which returns the state: they are told in it that
 somebody else was quicker. (The command line makes an error of that.)
 """
 CODES = {
@@ -66,7 +66,7 @@ CODES = {
     "FENCED": Code.FENCED,
     "LATE": Code.ALIVE,  # of one that is open; of a decided one DECIDED
 }
-WAYS = ("owner commits", "owner aborts", "stranger commits", "stranger aborts", "admin", "helper")
+WAYS = ("owner commits", "owner aborts", "other commits", "other aborts", "admin", "sweep")
 ROWS = [
     (before, way, told) for before, row in ENDS.items() for way, told in zip(WAYS, row, strict=True)
 ]
@@ -88,11 +88,11 @@ def test_whoever_ends_a_transaction_hears_what_the_table_says(
     world: World, before: str, way: str, told: str
 ) -> None:
     txn = prepared(world, before)
-    nonce = STRANGER if way.startswith("stranger") else txn.nonce
+    nonce = ANOTHER if way.startswith("other") else txn.nonce
     expected = globals()[told]
 
     def act() -> None:
-        if way in ("admin", "helper"):
+        if way in ("admin", "sweep"):
             by = EndedBy.ADMIN if way == "admin" else EndedBy.EXPIRED
             assert world.coordinator.abort(txn.id, by, cause="a test") is expected
         else:
@@ -115,8 +115,8 @@ def test_the_script_answers_what_the_table_says(
 ) -> None:
     txn = prepared(world, before)
     to = TxnState.COMMITTED if way.endswith("commits") else TxnState.ABORTED
-    by = {"admin": EndedBy.ADMIN, "helper": EndedBy.EXPIRED}.get(way, EndedBy.OWNER)
-    nonce = STRANGER if way.startswith("stranger") else txn.nonce
+    by = {"admin": EndedBy.ADMIN, "sweep": EndedBy.EXPIRED}.get(way, EndedBy.OWNER)
+    nonce = ANOTHER if way.startswith("other") else txn.nonce
     answer = world.store.transactions.end(txn.id, to, b"", by, nonce)
     decided = before in ("committed", "aborted")
     expected = Code.DECIDED if decided and told != "FENCED" else CODES.get(told, Code.OK)
@@ -191,7 +191,7 @@ def test_an_abort_after_a_commit_is_a_conflict_and_changes_nothing(world: World)
 
 @pytest.mark.parametrize("action", TxnAction)
 @pytest.mark.parametrize("before", [None, *TxnAction])
-def test_a_stranger_is_fenced_whatever_the_state(
+def test_another_owner_is_fenced_whatever_the_state(
     world: World, before: TxnAction | None, action: TxnAction
 ) -> None:
     txn = world.open()
@@ -199,19 +199,19 @@ def test_a_stranger_is_fenced_whatever_the_state(
         end(world, txn, before)
     same = unchanged(world, txn)
     with pytest.raises(FencedError):
-        end(world, txn, action, STRANGER)
+        end(world, txn, action, ANOTHER)
     assert same()
 
 
 @pytest.mark.parametrize("action", TxnAction)
-def test_a_stranger_whose_replies_are_lost_is_fenced_as_well(
+def test_another_owner_whose_replies_are_lost_is_fenced_as_well(
     world: World, action: TxnAction
 ) -> None:
     txn = world.open()
     end(world, txn, action)
     world.lose({"txn_end": [Loss.REPLY]})
     with pytest.raises(FencedError):
-        end(world, txn, action, STRANGER)
+        end(world, txn, action, ANOTHER)
 
 
 @pytest.mark.parametrize("action", TxnAction)
@@ -255,7 +255,7 @@ def test_a_commit_again_that_has_seen_more_of_the_store_is_the_same(world: World
 # --- what changes nothing -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nonce", ["owner", STRANGER])
+@pytest.mark.parametrize("nonce", ["owner", ANOTHER])
 @pytest.mark.parametrize("before", [None, *TxnAction])
 def test_participants_are_added_to_open_transactions_by_their_owner_and_change_nothing(
     world: World, before: TxnAction | None, nonce: str
@@ -268,7 +268,7 @@ def test_participants_are_added_to_open_transactions_by_their_owner_and_change_n
         COMMIT: TransactionConflictError,
         ABORT: TransactionAbortedError,
     }[before]
-    if nonce == STRANGER:
+    if nonce == ANOTHER:
         expected = FencedError
     same = unchanged(world, txn)
     for _ in range(2):

@@ -175,7 +175,7 @@ def test_the_scripts_move_as_the_table_says(
 
 @each_message
 @each_cell
-@pytest.mark.parametrize("locked", [singles, cumulated], ids=["held singly", "held cumulatively"])
+@pytest.mark.parametrize("locked", [singles, cumulated], ids=["singly", "cumulatively"])
 def test_a_cumulative_acknowledgement_moves_as_the_table_says(
     world: World, key: tuple[AckState, AckEvent], number: int, locked: Callable[[int], Ask]
 ) -> None:
@@ -230,9 +230,9 @@ MATRIX = {
     "the same message": Row(singles(2), singles(2), "", "", ".a......."),
     "a message in common": Row(singles(2, 3), singles(3, 5), "", "", "..a.a...."),
     "other messages": Row(singles(2), singles(3), ".aa......", ".da......", "..a......"),
-    "all up to a held one": Row(singles(5), cumulated(5), "", "aaaad....", "aaaaa...."),
-    "all over a held one": Row(singles(2), cumulated(6), "", "adaaaa...", "aaaaaa..."),
-    "all before a held one": Row(singles(5), cumulated(4), "aaaaa....", "aaaad....", "aaaa....."),
+    "all up to a locked one": Row(singles(5), cumulated(5), "", "aaaad....", "aaaaa...."),
+    "all over a locked one": Row(singles(2), cumulated(6), "", "adaaaa...", "aaaaaa..."),
+    "all before a locked one": Row(singles(5), cumulated(4), "aaaaa....", "aaaad....", "aaaa....."),
     "the last of all": Row(cumulated(5), singles(5), "", "", "....a...."),
     "the first of all": Row(cumulated(5), singles(1), "", "", "a........"),
     "one behind all": Row(cumulated(5), singles(6), "aaaaaa...", "ddddda...", ".....a..."),
@@ -281,10 +281,10 @@ def test_what_was_aborted_is_in_nobodys_way(world: World, row: Row) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["decided", "expired"])
-def test_a_dead_holder_is_carried_out_by_whoever_wants_its_messages(
+def test_a_dead_transaction_is_completed_by_whoever_wants_its_messages(
     world: World, committed: bool
 ) -> None:
-    row, holder = MATRIX["all over a held one"], world.open()
+    row, holder = MATRIX["all over a locked one"], world.open()
     row.locked(world, holder)
     if committed:
         world.decide(holder)
@@ -303,7 +303,7 @@ def test_within_one_transaction_acknowledgements_add_up(world: World, row: Row) 
     both = states(world)
     assert "d" not in both
     assert all(new == "a" for old, new in zip(before, both, strict=True) if old == "a")
-    # Again is no harm: a lost reply is answered by asking again.
+    # Idempotent: after a lost reply the step is repeated.
     row.asked(world, txn)
     row.locked(world, txn)
     assert states(world) == both
@@ -390,7 +390,7 @@ def test_the_cursor_moves_over_what_is_acknowledged_without_a_gap_and_only_then(
     require_sound(world)
 
 
-def test_the_cursor_does_not_move_over_what_an_open_transaction_holds(world: World) -> None:
+def test_the_cursor_does_not_move_over_what_an_open_transaction_has_locked(world: World) -> None:
     holder = world.open()
     single(world, holder, 1)
     assert now(world, 2) == []
@@ -437,7 +437,7 @@ def test_an_acknowledgement_of_several_messages_is_placed_whole_or_not_at_all(
 # --- outside of transactions --------------------------------------------------------------------
 
 
-def test_a_normal_acknowledgement_is_dropped_where_a_transaction_holds_the_message(
+def test_a_normal_acknowledgement_is_dropped_where_a_transaction_has_locked_the_message(
     world: World,
 ) -> None:
     holder = world.open()
@@ -525,7 +525,7 @@ def test_clients_and_queries_do_not_share_a_subscription(world: World, ask: Ask)
 
 
 @pytest.mark.parametrize("ask", [singles(1), cumulated(1)], ids=["individual", "cumulative"])
-def test_an_older_incarnation_acknowledges_nothing(world: World, ask: Ask) -> None:
+def test_an_older_source_epoch_acknowledges_nothing(world: World, ask: Ask) -> None:
     world.acks.claim(replace(WHERE, source_epoch=7), EARLIEST)
     with pytest.raises(FencedError, match="taken over"):
         ask(world, world.open())
@@ -626,7 +626,7 @@ def test_a_replay_finds_every_message_in_its_state(world: World) -> None:
     assert [n for n in numbers if found.deliverable(message(n))] == [2, 5, 7, 8]
 
 
-def test_a_replay_carries_out_what_is_decided_and_takes_back_what_has_expired(
+def test_a_replay_materializes_what_is_decided_and_takes_back_what_has_expired(
     world: World,
 ) -> None:
     decided, expired, alive = world.open(), world.open(), world.open()
@@ -640,7 +640,7 @@ def test_a_replay_carries_out_what_is_decided_and_takes_back_what_has_expired(
     assert found == state(world)
 
 
-def test_a_replay_shows_what_a_query_holds(world: World) -> None:
+def test_a_replay_shows_what_a_query_has_acknowledged(world: World) -> None:
     put_cursor(world.store, SEGMENT, "sub", EARLIEST)
     world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
     txn = world.open()
@@ -669,7 +669,7 @@ def test_lost_replies_and_requests_change_nothing(
 
 
 @pytest.mark.parametrize("state_wanted", [TxnState.COMMITTED, TxnState.ABORTED])
-def test_what_a_transaction_holds_in_many_ranges_is_given_up_in_several_steps(
+def test_what_a_transaction_locks_in_many_ranges_is_given_up_in_several_steps(
     world: World, state_wanted: TxnState
 ) -> None:
     txn = world.open()

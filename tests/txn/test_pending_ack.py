@@ -82,7 +82,7 @@ def test_rows_and_acknowledgements_are_decided_together(world: World) -> None:
     assert (world.visible(), cursor(world).position) == (["a"], P1)
 
 
-def test_a_commit_is_carried_out_twice_and_moves_the_cursor_once(world: World) -> None:
+def test_a_commit_is_materialized_twice_and_moves_the_cursor_once(world: World) -> None:
     claim(world)
     txn = world.open()
     place(world, txn, ack(P0, P1))
@@ -259,8 +259,8 @@ def test_a_gap_behind_the_cursor_is_refused(world: World) -> None:
     assert pending(world) == set()
 
 
-def test_the_cursor_is_looked_at_after_whatever_is_decided_was_carried_out(world: World) -> None:
-    # The commit of the batch before died before it was carried out.
+def test_the_cursor_is_read_after_whatever_is_decided_was_materialized(world: World) -> None:
+    # The commit of the batch before died before it was materialized.
     claim(world)
     before = world.open()
     place(world, before, ack(P0, P1))
@@ -275,7 +275,7 @@ def test_the_cursor_is_looked_at_after_whatever_is_decided_was_carried_out(world
 # --- two transactions on one cursor -----------------------------------------------------------
 
 
-def test_two_open_transactions_cannot_hold_one_cursor(world: World) -> None:
+def test_two_open_transactions_cannot_lock_one_cursor(world: World) -> None:
     claim(world)
     one, two = world.open(), world.open()
     place(world, one, ack(P0, P1))
@@ -385,7 +385,7 @@ def test_a_segment_whose_task_never_ran_is_claimed_by_the_acknowledgement(world:
     assert (cursor(world).position, cursor(world).query) == (P1, "q")
 
 
-def test_incarnations_of_sources_rise(world: World) -> None:
+def test_epochs_of_sources_rise(world: World) -> None:
     seen = [world.store.meta.next_source_epoch() for _ in range(3)]
     seen.append(world.another_process().store.meta.next_source_epoch())
     assert seen == sorted(set(seen))
@@ -406,7 +406,7 @@ def test_a_reset_is_refused_while_an_acknowledgement_is_pending(world: World) ->
     assert cursor(world) == Cursor(P3, "", 2, "", "", "", released=P3)
 
 
-def test_an_acknowledgement_of_an_earlier_generation_moves_nothing(world: World) -> None:
+def test_an_acknowledgement_of_an_earlier_cursor_version_moves_nothing(world: World) -> None:
     claim(world)
     txn = world.open()
     place(world, txn, ack(P0, P1))
@@ -427,13 +427,13 @@ def test_a_reset_sets_a_cursor_that_never_was(world: World) -> None:
 # --- unknown is not failed ----------------------------------------------------------------------
 
 
-def test_a_commit_that_died_halfway_is_carried_out_for_every_participant(world: World) -> None:
+def test_a_commit_that_died_halfway_is_materialized_at_every_participant(world: World) -> None:
     claim(world)
     txn = world.open()
     winner = world.write(txn, "a", segment=OTHER_SEGMENT)
     place(world, txn, ack(P0, P1))
     world.decide(txn, winner)
-    # A reader of the output alone is held up; helping it moves the input's cursor as well.
+    # A reader of the output alone is blocked; completing it moves the input's cursor as well.
     assert world.another_process().visible(OTHER_SEGMENT) == ["a"]
     assert cursor(world).position == P1
 
@@ -454,7 +454,7 @@ def test_an_outcome_names_what_was_seen_of_the_participants(world: World) -> Non
     helper = world.another_process()
     record = outcome.SerializeToString(deterministic=True)
     world.store.transactions.end(txn.id, TxnState.COMMITTED, record, EndedBy.OWNER, txn.nonce)
-    # The segment is older than the decision has seen it: nothing is carried out on it.
+    # The segment is older than the decision has seen it: nothing is materialized on it.
     with pytest.raises(StoreRolledBackError, match="lost acknowledged writes"):
         helper.coordinator.materialize(helper.header(txn))
     assert cursor(world).position == P0

@@ -53,7 +53,7 @@ def test_an_expired_transaction_is_aborted_and_its_rows_stay_invisible(world: Wo
     assert world.pinned() == []
 
 
-def test_a_transaction_that_is_alive_is_left_alone(world: World) -> None:
+def test_a_transaction_that_is_alive_stays_unchanged(world: World) -> None:
     txn = world.open()
     world.write(txn, "a")
     report = sweep(world)
@@ -77,7 +77,7 @@ def test_a_header_stays_for_its_retention(world: World) -> None:
     assert world.state(txn) is TxnState.COMMITTED
 
 
-def test_a_decision_that_nobody_carried_out_is_carried_out_first(world: World) -> None:
+def test_a_decision_that_nobody_materialized_is_materialized_first(world: World) -> None:
     txn = world.open()
     world.decide(txn, world.write(txn, "a"))
     report = sweep(world)
@@ -144,7 +144,7 @@ def test_the_zombie_that_wakes_after_all_of_it_finds_every_door_shut(
     zombie = world.open("zombie")
     name = world.write(zombie, "lost").writer
     world.expire(zombie)
-    sweep(world)  # aborted, carried out, closed, collected
+    sweep(world)  # aborted, materialized, closed, collected
     assert world.store.transactions.read(zombie.id) is None
     DELETED[SEGMENT] = world.log.last_confirmed(SEGMENT)
     start = DELETED[SEGMENT] if reader_was_there else EARLIEST
@@ -332,7 +332,7 @@ def test_headers_that_cannot_go_hide_no_others_and_are_named(
     assert len(process.sweep().stuck) == 2, "it begins anew at the oldest"
 
 
-def test_a_decision_that_cannot_be_carried_out_does_not_keep_the_others_from_it(
+def test_a_decision_that_cannot_be_materialized_does_not_block_the_others(
     world: World,
 ) -> None:
     broken, sound = in_one_tc(world, 2)
@@ -346,7 +346,7 @@ def test_a_decision_that_cannot_be_carried_out_does_not_keep_the_others_from_it(
     assert world.visible() == ["row"]
 
 
-def test_what_is_decided_is_carried_out_within_the_retention_and_found_without_the_finished(
+def test_what_is_decided_is_materialized_within_the_retention_and_found_without_the_finished(
     world: World,
 ) -> None:
     finished, decided = in_one_tc(world, 2)
@@ -368,7 +368,7 @@ def test_headers_that_wait_for_an_older_open_transaction_are_counted(world: Worl
     assert (report.waiting, report.headers_removed) == (0, 2)
 
 
-def test_a_header_that_an_older_version_decided_is_carried_out_when_it_is_due(
+def test_a_header_that_an_older_version_decided_is_materialized_when_it_is_due(
     world: World,
 ) -> None:
     (txn,) = in_one_tc(world, 1)
@@ -479,7 +479,7 @@ def leave_marks(world: World, count: int, segment: str = SEGMENT) -> None:
 
 
 def commands(world: World, step: Callable[[], object]) -> dict[str, int]:
-    """Count what the server has carried out for a step, in scripts as well."""
+    """Count what the server has executed for a step, in scripts as well."""
     world.client.config_resetstat()
     step()
     stats = world.client.info("commandstats")
@@ -499,7 +499,7 @@ def least_us(world: World, step: Callable[[], object], times: int = 5) -> float:
     return float(min(found))
 
 
-@pytest.mark.parametrize("younger", [False, True], ids=["not due yet", "held by older open ones"])
+@pytest.mark.parametrize("younger", [False, True], ids=["not due yet", "behind older open ones"])
 def test_a_hundred_thousand_finished_transactions_cost_what_ten_open_ones_cost(
     world: World, monkeypatch: pytest.MonkeyPatch, younger: bool
 ) -> None:
@@ -540,7 +540,7 @@ def test_a_hundred_thousand_finished_transactions_cost_what_ten_open_ones_cost(
         "source": ask,
     }
     for step in steps.values():
-        step()  # loads the scripts, and gives birth to tags
+        step()  # loads the scripts, and initializes tags
     before = {name: commands(world, step) for name, step in steps.items()}
     few = {name: least_us(world, step) for name, step in steps.items()}
     # Either the retention alone keeps their headers, or an open one of their TC alone does.
@@ -593,13 +593,13 @@ def test_nothing_of_a_transaction_that_was_collected_is_left_in_a_segment(world:
     assert left == {"birth", "closed", "floor-pair", "state", "events"}
 
 
-def test_a_header_that_is_not_carried_out_everywhere_is_not_removed(world: World) -> None:
+def test_a_header_that_is_not_materialized_everywhere_is_not_removed(world: World) -> None:
     # Whoever asks may have read the header before: the step itself looks (INV-6).
     txn = world.open()
     world.decide(txn, world.write(txn, "a"))
     assert world.store.transactions.remove(txn.id).code is Code.STALE
     assert world.state(txn) is TxnState.COMMITTED
-    assert world.visible() == ["a"], "the header was there to be carried out"
+    assert world.visible() == ["a"], "the header was there to be materialized"
     assert world.store.transactions.remove(txn.id).code is Code.OK
     assert world.store.transactions.remove(txn.id).code is Code.ABSENT
     still_open = world.open()

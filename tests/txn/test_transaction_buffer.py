@@ -192,7 +192,7 @@ def test_a_writer_that_is_not_named_by_the_commit_is_dropped_from_the_start(worl
     assert world.dropped() == {loser.writer: EARLIEST}
 
 
-def test_a_losing_writer_whose_pin_alone_is_there_holds_nobody_up(world: World) -> None:
+def test_a_losing_writer_whose_pin_alone_is_there_blocks_nobody(world: World) -> None:
     txn = world.open()
     world.admit(txn, task=1)
     world.commit(txn, world.write(txn, "a"))
@@ -319,7 +319,7 @@ def test_each_segment_is_gated_by_its_own_pins(world: World) -> None:
 # --- helping ----------------------------------------------------------------------------------
 
 
-def test_whoever_is_held_up_by_a_decided_transaction_carries_it_out(world: World) -> None:
+def test_whoever_is_blocked_by_a_decided_transaction_materializes_it(world: World) -> None:
     txn = world.open()
     winner = world.write(txn, "a")
     loser = world.write(txn, "x", task=1)
@@ -331,7 +331,7 @@ def test_whoever_is_held_up_by_a_decided_transaction_carries_it_out(world: World
     assert world.header(txn).materialized
 
 
-def test_whoever_is_held_up_by_an_expired_transaction_aborts_it(world: World) -> None:
+def test_whoever_is_blocked_by_an_expired_transaction_aborts_it(world: World) -> None:
     dead, done = world.open(), world.open()
     world.write(dead, "x")
     world.commit(done, world.write(done, "a", task=1))
@@ -350,7 +350,7 @@ def test_a_living_transaction_is_not_aborted_by_impatient_readers(world: World) 
     assert world.visible() == ["a"]
 
 
-def test_an_owner_that_comes_back_while_a_helper_aborts_keeps_its_transaction(
+def test_an_owner_that_comes_back_while_another_process_aborts_keeps_its_transaction(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     txn = world.open()
@@ -369,7 +369,7 @@ def test_an_owner_that_comes_back_while_a_helper_aborts_keeps_its_transaction(
     assert world.state(txn) is TxnState.OPEN
 
 
-def test_a_helper_does_what_is_left_even_where_the_header_says_that_all_is_done(
+def test_who_completes_a_transaction_does_what_is_left_even_where_its_header_says_that_all_is_done(
     world: World,
 ) -> None:
     txn = world.open()
@@ -408,7 +408,7 @@ def test_a_header_that_a_sweep_removes_meanwhile_is_not_missing(
     assert world.store.transactions.read(txn.id) is None
 
 
-def test_an_open_transaction_is_never_carried_out(world: World) -> None:
+def test_an_open_transaction_is_never_materialized(world: World) -> None:
     txn = world.open()
     world.write(txn, "a")
     with pytest.raises(StoreCorruptError, match="not decided"):
@@ -416,7 +416,7 @@ def test_an_open_transaction_is_never_carried_out(world: World) -> None:
     assert len(world.pinned()) == 1
 
 
-def test_a_helper_that_is_hours_late_finds_no_pin_and_does_nothing(world: World) -> None:
+def test_a_process_that_materializes_hours_late_finds_no_pin_and_does_nothing(world: World) -> None:
     txn = world.open()
     winner = world.write(txn, "a")
     loser = world.write(txn, "x", task=1)
@@ -431,7 +431,7 @@ def test_a_helper_that_is_hours_late_finds_no_pin_and_does_nothing(world: World)
     assert world.client.hget(world.key("birth"), "seq") == before, "it changed something"
 
 
-def test_a_late_helper_does_nothing_below_closed(world: World) -> None:
+def test_a_process_that_materializes_late_does_nothing_below_closed(world: World) -> None:
     txn = world.open()
     winner = world.write(txn, "x")
     world.client.hset(world.key("closed"), str(txn.id.tc), str(txn.id.counter + 1))
@@ -469,7 +469,7 @@ def test_materializing_tells_those_who_watch(world: World) -> None:
     world.commit(txn, world.write(txn, "a"))
     [(_, event)] = world.client.xrange(world.key("events"))
     assert event == {b"type": b"resolved", b"txn": txn.id.key.encode(), b"decision": b"COMMITTED"}
-    # Again = no harm, and no second event.
+    # Idempotent: no second event.
     world.coordinator.materialize(world.header(txn), repeat=True)
     assert world.client.xlen(world.key("events")) == 1
 
@@ -548,7 +548,7 @@ def test_what_is_below_the_floor_is_never_read_whoever_wrote_it(world: World) ->
     assert world.visible() == []
 
 
-def test_visibility_knows_bounds_floor_and_strangers() -> None:
+def test_visibility_knows_bounds_floor_and_unknown_writers() -> None:
     low, high = writer_name(TxnId(1, 5), 0, "r"), writer_name(TxnId(1, 6), 0, "r")
     visible = Visibility({high: Position(2, 7), "gone": EARLIEST}, {1: 6})
     assert visible(high, Position(2, 7))

@@ -60,7 +60,7 @@ def test_a_commit_wakes_who_waits_for_its_segment_and_no_other(
     assert watcher.poll() == []
 
 
-def test_an_event_between_the_look_and_the_wait_is_not_lost(
+def test_an_event_between_the_poll_and_the_wait_is_not_lost(
     world: World, watcher: SegmentWatcher
 ) -> None:
     world.commit(txn := world.open(), world.write(txn, "a"))
@@ -91,7 +91,7 @@ def test_rows_outside_of_transactions_wake_as_well(world: World, watcher: Segmen
     ]
 
 
-def test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out(
+def test_a_decision_wakes_whom_it_blocks_although_nobody_materialized_it(
     world: World, watcher: SegmentWatcher
 ) -> None:
     txn = world.open()
@@ -102,10 +102,10 @@ def test_a_decision_wakes_whom_it_holds_although_nobody_carried_it_out(
     assert watcher.poll() == []
     # The committer dies right after the compare-and-set.
     assert woken_by(watcher, lambda: world.decide(txn, winner)) == [SEGMENT]
-    assert world.visible() == ["a"], "who was held has carried it out"
+    assert world.visible() == ["a"], "who was blocked has materialized it"
 
 
-def test_the_decisions_of_others_do_not_wake_a_reader_that_is_held(
+def test_the_decisions_of_others_do_not_wake_a_reader_that_is_blocked(
     world: World, watcher: SegmentWatcher
 ) -> None:
     txn = world.open()
@@ -113,16 +113,16 @@ def test_the_decisions_of_others_do_not_wake_a_reader_that_is_held(
     watcher.blocked_by(SEGMENT, [txn.id])
     assert watcher.wait(LONG_S) == [SEGMENT]
     for _ in range(2 * world.store.identity.coordinators):
-        stranger = world.open()
-        if stranger.id.tc != txn.id.tc:
-            world.decide(stranger)
+        other = world.open()
+        if other.id.tc != txn.id.tc:
+            world.decide(other)
     assert watcher.poll() == []
     watcher.blocked_by(SEGMENT, ())
     world.decide(txn)
     assert watcher.poll() == []
 
 
-def test_a_watcher_that_missed_trimmed_events_looks_at_the_state_again(world: World) -> None:
+def test_a_watcher_that_missed_trimmed_events_reads_the_state_again(world: World) -> None:
     with SegmentWatcher(world.store, [SEGMENT], recheck_ms=FOR_EVER_MS) as watcher:
         watcher.wait(LONG_S)  # due at first: nothing stands at the server yet
         for _ in range(3):

@@ -257,7 +257,7 @@ class PulsarSegmentLog:
         if own is not None and (own.ongoing or own.max_read_position < last):
             raise SegmentLogError(
                 f"cannot adopt {topic}: {own.ongoing} transactions of Pulsar's own are open in it "
-                f"(readers are held at {own.max_read_position}, the last entry is {last}). Sealed "
+                f"(readers stop at {own.max_read_position}, the last entry is {last}). Sealed "
                 "now, they could never end. Nothing was sealed; end them and adopt again"
             )
 
@@ -365,7 +365,7 @@ class PulsarSegmentLog:
             origin = self._read_origin(segment)
         assert origin is not None
         assert origin.trim is not None
-        # Trim steps 2 and 3; a trim that somebody has begun is carried out as it was begun.
+        # Trim steps 2 and 3; a trim that somebody has begun is finished as it was begun.
         self._admin.retain_nothing(topic)
         self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(origin.trim[1], 0))
         self._admin.trim_ledgers(topic)
@@ -554,7 +554,7 @@ class PulsarSegmentLog:
             due = self._due(segment, previous, end, holes, deadline)
             if due is None:
                 return None
-            entry = feed.next_entry(previous)  # what held it may have ended just now
+            entry = feed.next_entry(previous)  # what blocked it may have ended just now
             if entry is not None:
                 return entry
             if time.monotonic() > deadline:

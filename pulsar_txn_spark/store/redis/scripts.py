@@ -41,7 +41,7 @@ _LOST_REPLY_TRIES = 4  # a step is sent so often without a reply before the stor
 _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
 _CALLS_AT_ONCE = 100  # scripts of one round trip: the server runs them without a break
 _INCLUDED = {
-    "birth": (),
+    "tag_create": (),
     "store_identity": (),
     "ack_place": ("_prelude", "_acknowledging"),
     "ack_individual": ("_prelude", "_ranges", "_acknowledging"),
@@ -54,7 +54,7 @@ _INCLUDED = {
 class _TagFault(StrEnum):
     """What the prelude of a script may find of its tag, instead of running the script."""
 
-    NO_TAG_RECORD = "NO_BIRTH"
+    NO_TAG_RECORD = "NO_TAG_RECORD"
     UNREGISTERED = "UNREGISTERED"
     OTHER_STORE = "OTHER_STORE"
     BEHIND = "BEHIND"
@@ -76,7 +76,7 @@ def script(name: str) -> tuple[str, str]:
 
 
 class Call:
-    """One script call: name, tag, keys after the birth record, arguments after the identity."""
+    """One script call: name, tag, keys after the tag record, arguments after the identity."""
 
     __slots__ = ("args", "keys", "name", "registered", "seen", "step", "tag")
 
@@ -98,7 +98,7 @@ class Call:
 
     @property
     def all_keys(self) -> list[str]:
-        """What the script gets as KEYS: the birth record first."""
+        """What the script gets as KEYS: the tag record first."""
         return [f"{{{self.tag}}}:birth", *self.keys]
 
 
@@ -335,7 +335,7 @@ class Scripts:
         return tag in self._seen or self._tag_state(tag, "") == "born"
 
     def _again_or_lost(self, call: Call) -> list[Any]:
-        """Look again for a tag that is known to have been there by now, and fail if it is not.
+        """Read again a tag that is known to have been there by now, and fail if it is not.
 
         Another task may have initialized it since the first look.
         """
@@ -349,9 +349,9 @@ class Scripts:
         return self.checked(call, reply)
 
     def _initialize(self, tag: str) -> None:
-        """Create the birth record of a tag that was never used."""
+        """Create the record of a tag that was never used."""
         self._tag_state(tag, "creating")
-        call = Call("birth", tag, [], [])
+        call = Call("tag_create", tag, [], [])
         self.checked(call, self._ask(call))
         self._tag_state(tag, "born")
 

@@ -67,13 +67,13 @@ class RedisSegmentStore:
         before = [text(reply[2]) for reply in self._scripts.run_all(marked("creating"))]
         # One that was initialized and is gone is lost: whoever uses it says so.
         tags = [tag for tag, state in zip(tags, before, strict=True) if state != "born"]
-        births = [Call("birth", tag, [], []) for tag in tags]
-        self._scripts.run_all(births)
+        creations = [Call("tag_create", tag, [], []) for tag in tags]
+        self._scripts.run_all(creations)
         self._scripts.run_all(marked("born"))
         # Says so in the tag itself: the first to use it need not make sure.
-        for call in births:
+        for call in creations:
             call.registered = True
-        self._scripts.run_all(births)
+        self._scripts.run_all(creations)
 
     def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[PinAnswer]:
         """Pin a writer in each segment (``seg_pin.lua``)."""
@@ -100,7 +100,7 @@ class RedisSegmentStore:
     def materialize(
         self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
     ) -> list[Answer]:
-        """Carry a decision out, in one step for each segment (``seg_materialize.lua``)."""
+        """Materialize a decision, in one step for each segment (``seg_materialize.lua``)."""
         keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state", "events"]
         keys += [f"resolved-order:{txn.tc}", "dropped-from"]
         calls = []

@@ -175,7 +175,7 @@ class RedisTransactionStore:
         ]
 
     def list_unmaterialized(self, tc: int, *, limit: int) -> list[TxnId]:
-        """List decided transactions that are not carried out everywhere, oldest decision first."""
+        """List decided transactions that are pending at a participant, oldest decision first."""
         call = Call("txn_list", f"tc{tc}", ["idx:txn-unmaterialized"], ["+inf", limit])
         return [TxnId.parse(txn) for txn, _ in pairs(self._scripts.run(call)[3:])]
 
@@ -199,7 +199,7 @@ class RedisTransactionStore:
         return int(reply[2]), int(reply[3])
 
     def tc_state(self, tc: int, *, limit: int) -> TcState:
-        """Tell how a TC is doing, with the `limit` oldest decisions that are not carried out."""
+        """Tell how a TC is doing, with the `limit` oldest decisions that are pending."""
         tag = f"tc{tc}"
         keys = ["idx:txn-open", "idx:txn-by-final-state", "idx:txn-unmaterialized", "metrics"]
         reply = self._scripts.run(Call("tc_state", tag, keys, [f"{{{tag}}}:txn:", limit]))

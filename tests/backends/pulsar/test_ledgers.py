@@ -1,4 +1,4 @@
-"""Arithmetic on the ledgers of a topic, held against counting entry by entry."""
+"""Arithmetic on the ledgers of a topic, compared with counting entry by entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics of Pulsar's own domain: how far they are read, what is gone, and what is refused."""
+"""Native topics: how far they are read, what is gone, and what is refused."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one(
     log._check_whole(REF, end, Position(12, 2))
 
 
-def test_what_an_open_transaction_holds_is_no_end_of_a_ledger(
+def test_what_an_open_transaction_blocks_is_no_end_of_a_ledger(
     log: PulsarTopicLog, admin: Admin
 ) -> None:
     admin.managed_ledgers[NAME] = managed_ledger_of((6, 8), (12, 0))
@@ -348,7 +348,7 @@ def test_without_pulsar_there_are_no_such_topics(
 
 
 class Reading:
-    """A stream over one topic of Pulsar's own domain, asked as Spark does."""
+    """A stream over one native topic, asked as Spark does."""
 
     def __init__(
         self, path: str, log: PulsarTopicLog, options: Mapping[str, str] | None = None

@@ -139,7 +139,7 @@ def test_numbers_go_on_after_what_the_broker_has_stored() -> None:
     assert (ledger.acknowledged_number, ledger.next_number) == (42, 43)
 
 
-def test_a_closed_ledger_holds_nothing_and_believes_nothing() -> None:
+def test_a_closed_ledger_buffers_nothing_and_believes_nothing() -> None:
     in_flight = InFlight()
     ledger, other = ledger_of(2, in_flight), ledger_of(1, in_flight)
     assert ledger.close()

@@ -96,7 +96,7 @@ def test_nothing_is_asked_for_while_nothing_happens(source: Source) -> None:
 
 def test_what_was_committed_is_found_the_next_time_that_spark_asks(source: Source) -> None:
     txn, winner = source.open("nonce")
-    source.settle()  # held by the pin
+    source.settle()  # blocked by the pin
     assert source.round_trips(20) == 0
     source.run.coordinator.commit(txn, "nonce", Outcome(winners=[winner]))
     assert source.ask()
@@ -104,7 +104,7 @@ def test_what_was_committed_is_found_the_next_time_that_spark_asks(source: Sourc
     assert source.round_trips(20) == 0
 
 
-def test_a_decision_that_nobody_carried_out_is_found_as_well(source: Source) -> None:
+def test_a_decision_that_nobody_materialized_is_found_as_well(source: Source) -> None:
     txn, winner = source.open("nonce")
     source.look()  # it sees who holds it
     record = Outcome(winners=[winner]).SerializeToString(deterministic=True)
@@ -135,7 +135,7 @@ def test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once(
     assert not source.run.topics.require(name).unfinished
 
 
-def test_a_look_that_is_limited_is_followed_by_another(source: Source) -> None:
+def test_a_poll_that_is_limited_is_followed_by_another(source: Source) -> None:
     for number in range(3):
         txn, winner = source.open(f"nonce-{number}")
         source.run.coordinator.commit(txn, f"nonce-{number}", Outcome(winners=[winner]))
@@ -143,7 +143,7 @@ def test_a_look_that_is_limited_is_followed_by_another(source: Source) -> None:
     assert not source.ask()
 
 
-def test_without_any_event_it_looks_again_once_in_a_while(source: Source) -> None:
+def test_without_any_event_it_polls_once_in_a_while(source: Source) -> None:
     watcher = source.reader._idle._watcher
     assert watcher is not None
     watcher._recheck_s = 0.05
@@ -158,15 +158,15 @@ def test_a_source_that_spark_stops_gives_its_connection_back(
     source: Source, redis_client: redis.Redis
 ) -> None:
     in_use = redis_client.connection_pool._in_use_connections
-    held = set(in_use)
+    before = set(in_use)
     assert not source.ask()
     source.reader.stop()
-    assert len(held - in_use) == 1
+    assert len(before - in_use) == 1
     source.reader.stop()
     assert source.round_trips(1) > 0, "it goes on by looks, where somebody asks all the same"
 
 
-def test_a_lost_connection_leads_to_a_look(source: Source) -> None:
+def test_a_lost_connection_leads_to_a_poll(source: Source) -> None:
     source.run.store.scripts.client.client_kill_filter(_type="normal", skipme=True)
     assert source.round_trips(3) > 0
     source.settle()
@@ -174,9 +174,7 @@ def test_a_lost_connection_leads_to_a_look(source: Source) -> None:
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_with_a_topic_of_pulsars_own_domain_every_question_is_a_look(
-    source: Source, *, mixed: bool
-) -> None:
+def test_with_a_native_topic_every_question_is_a_poll(source: Source, *, mixed: bool) -> None:
     ours = [segment.ref for segment in source.run.topics.require(TopicName.parse(TOPIC)).active]
     name = "persistent://public/default/t"
     theirs = [SegmentRef(name, name, name)]

@@ -173,12 +173,12 @@ class Crash(Exception):  # noqa: N818 — not an error of anybody's
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest", None])
-@pytest.mark.parametrize("planted", [0, 1, 2])
+@pytest.mark.parametrize("created", [0, 1, 2])
 def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
     run: Components,
     query: Make,
     monkeypatch: pytest.MonkeyPatch,
-    planted: int,
+    created: int,
     start: str | None,
 ) -> None:
     create(run, A)
@@ -186,7 +186,7 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
     [parent] = run.topics.require(A).segments
     run.topics.changes.split(A, parent.descriptor)
     write(run, A, 2, 3)
-    plant = RedisSubscriptionStore.create_cursors
+    create_cursors = RedisSubscriptionStore.create_cursors
 
     def dying(
         store: RedisSubscriptionStore,
@@ -194,7 +194,7 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
         starts: dict[str, CursorStart],
         mark: str = "",
     ) -> list[object]:
-        plant(store, subscription, dict(list(starts.items())[:planted]), mark)
+        create_cursors(store, subscription, dict(list(starts.items())[:created]), mark)
         raise Crash
 
     options = {"topic": str(A), "subscription": "s"}
@@ -292,12 +292,12 @@ def test_of_a_trim_and_a_query_s_start_one_sees_the_other(
     assert reader.values == ([3] if seen_first == "retention" else [1, 2, 3])
 
 
-def test_a_child_that_comes_while_the_query_starts_is_held_too(
+def test_a_child_that_comes_while_the_query_starts_is_retained_too(
     run: Components, query: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(run, A)
     write(run, A, 1)
-    plant = RedisSubscriptionStore.create_cursors
+    create_cursors = RedisSubscriptionStore.create_cursors
     changed: list[int] = []
 
     def late(
@@ -311,7 +311,7 @@ def test_a_child_that_comes_while_the_query_starts_is_held_too(
             [parent] = run.topics.require(A).segments
             run.topics.changes.split(A, parent.descriptor)
             write(run, A, 2, 3)
-        return plant(store, subscription, starts, mark)
+        return create_cursors(store, subscription, starts, mark)
 
     monkeypatch.setattr(RedisSubscriptionStore, "create_cursors", late)
     reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")

@@ -459,17 +459,17 @@ def test_a_server_that_takes_no_more_clients_is_named_as_the_reason(
 ) -> None:
     port = start_redis(maxclients="3")
     store = RedisStore(connect(url_of(port)))
-    held = [redis.Redis(port=port) for _ in range(3)]
-    for one in held[:2]:
+    clients = [redis.Redis(port=port) for _ in range(3)]
+    for one in clients[:2]:
         one.ping()
     with pytest.raises(StoreUnavailableError, match="'maxclients' allows"):
         connect(replace(url_of(port), timeout_ms=4321))
     pool: Any = store.scripts.client.connection_pool  # type: ignore[union-attr]
     pool.disconnect()
-    held[2].ping()
+    clients[2].ping()
     with pytest.raises(StoreUnavailableError, match="'maxclients' allows"):
         store.meta.list_topics()
-    for one in held:
+    for one in clients:
         one.close()
 
 

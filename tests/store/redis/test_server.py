@@ -268,10 +268,10 @@ def test_a_socket_folder_that_others_can_enter_is_refused(tmp_path: Path) -> Non
     shared.mkdir(mode=0o755)
     with pytest.raises(StoreUnavailableError, match="not a private folder"):
         server._prepare_socket_folder(tmp_path / "store", str(shared / "x.sock"))
-    planted = tmp_path / "planted"
-    planted.symlink_to(shared)
+    linked = tmp_path / "linked"
+    linked.symlink_to(shared)
     with pytest.raises(StoreUnavailableError, match="not a private folder"):
-        server._prepare_socket_folder(tmp_path / "store", str(planted / "x.sock"))
+        server._prepare_socket_folder(tmp_path / "store", str(linked / "x.sock"))
 
 
 def test_without_a_server_binary_the_error_says_what_to_install(

@@ -36,7 +36,7 @@ from tests.support.scenario import SEGMENT, Loss, World
 __all__ = ["start_redis"]  # a fixture
 
 TAG = f"seg:{SEGMENT}"
-_KEPT = 64  # ended histories that a birth record names
+_KEPT = 64  # ended histories that a tag record names
 
 
 def change(store: RedisStore, times: int = 1) -> None:
@@ -402,11 +402,11 @@ def test_without_the_right_to_ask_the_server_the_number_is_compared(world: World
         world.client.execute_command("ACL", "DELUSER", "plain")
 
 
-# --- a birth that was not registered ------------------------------------------------------------
+# --- a tag record that was not registered -------------------------------------------------------
 
 
 def dies_before_it_is_registered(world: World, step: Callable[[World], object]) -> None:
-    """Let a process die between the birth of a tag and what {meta} says of it."""
+    """Let a process die between the creation of a tag record and what {meta} says of it."""
     process = world.another_process()
     scripts: Any = process.store.scripts
     run_all, tag_state = scripts.run_all, scripts._tag_state
@@ -445,7 +445,7 @@ def test_a_tag_whose_maker_died_before_it_was_registered_is_missed_when_it_is_lo
         world.another_process().visible()
 
 
-def test_a_pointer_whose_maker_died_before_it_was_registered_is_not_born_anew(
+def test_a_pointer_whose_maker_died_before_it_was_registered_is_not_initialized_anew(
     world: World,
 ) -> None:
     key = BatchKey("sink", "query", 0)

@@ -262,16 +262,16 @@ def test_a_process_that_has_seen_nothing_learns_from_others_what_there_was(world
     written(world, "a")
     backup = snapshot(world.client, f"seg:{SEGMENT}")
     written(world, "b")
-    witness = {f"seg:{SEGMENT}": world.store.seen(f"seg:{SEGMENT}")}
+    seen = {f"seg:{SEGMENT}": world.store.seen(f"seg:{SEGMENT}")}
     restore(world.client, f"seg:{SEGMENT}", backup)
     process = world.another_process()
     assert process.visible() == ["a", "b"]  # the log is whole; what is known of it is not
-    process.store.raise_last_seen(witness)
+    process.store.raise_last_seen(seen)
     with pytest.raises(StoreRolledBackError):
         process.visible()
 
 
-def test_a_witness_is_never_lowered(world: World) -> None:
+def test_a_last_seen_sequence_number_is_never_lowered(world: World) -> None:
     written(world)
     tag = f"seg:{SEGMENT}"
     seen = world.store.seen(tag).seq
@@ -280,7 +280,7 @@ def test_a_witness_is_never_lowered(world: World) -> None:
     assert world.store.seen("seg:other").seq == 3
 
 
-def test_a_decision_bears_witness_of_the_segments_that_it_is_about(world: World) -> None:
+def test_a_decision_carries_the_last_seen_sequence_numbers_of_its_segments(world: World) -> None:
     # The header says which state of the segment the commit had seen. One that is older lost pins.
     key = BatchKey("sink", "query", 0)
     world.store.segments.raise_high(SEGMENT, Position(1, 0))
@@ -300,7 +300,7 @@ def test_a_decision_bears_witness_of_the_segments_that_it_is_about(world: World)
 # --- a store that was replaced ------------------------------------------------------------------
 
 
-def test_a_tag_of_another_store_is_found_out_and_left_alone(world: World) -> None:
+def test_a_tag_of_another_store_is_found_out_and_stays_unchanged(world: World) -> None:
     written(world)
     world.client.hset(world.key("birth"), "uuid", "another")
     before = snapshot(world.client, f"seg:{SEGMENT}")
@@ -347,7 +347,7 @@ def test_a_store_that_was_emptied_under_a_running_process_is_found_out(
     assert redis_client.keys("*") == []
 
 
-# --- birth ------------------------------------------------------------------------------------
+# --- tag records --------------------------------------------------------------------------------
 
 
 def test_tasks_that_touch_a_new_segment_at_the_same_moment_all_get_in(world: World) -> None:
@@ -372,7 +372,7 @@ def test_tasks_that_touch_a_new_segment_at_the_same_moment_all_get_in(world: Wor
     assert len(world.pinned()) == len(processes)
 
 
-def test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost(
+def test_a_tag_that_another_process_initializes_in_between_is_not_taken_for_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = world.another_process()
@@ -393,18 +393,18 @@ def test_a_tag_that_another_process_bears_in_between_is_not_taken_for_lost(
     assert writer in world.pinned()
 
 
-def test_a_birth_that_died_halfway_is_finished_by_the_next(
+def test_an_initialization_that_died_halfway_is_finished_by_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = world.another_process()
     tag_state = process.store.scripts._tag_state
 
-    def die_before_it_is_born(tag: str, state: str) -> str:
+    def die_before_it_is_initialized(tag: str, state: str) -> str:
         if state == "born":
             raise KeyboardInterrupt
         return tag_state(tag, state)
 
-    monkeypatch.setattr(process.store.scripts, "_tag_state", die_before_it_is_born)
+    monkeypatch.setattr(process.store.scripts, "_tag_state", die_before_it_is_initialized)
     with pytest.raises(KeyboardInterrupt):
         process.store.segments.raise_high(SEGMENT, Position(1, 1))
     written(world)
@@ -428,7 +428,7 @@ def test_many_segments_are_prepared_in_four_round_trips(world: World) -> None:
     before = world.store.round_trips
     world.store.segments.prepare([f"segment-{number}" for number in range(20)])
     assert world.store.round_trips - before == 4
-    world.store.segments.prepare(["segment-0", "segment-new"])  # again = no harm
+    world.store.segments.prepare(["segment-0", "segment-new"])  # idempotent
     assert world.store.seen("seg:segment-new").seq == 1
 
 

@@ -1,4 +1,4 @@
--- Appends one entry. Writers interleave safely: number, totals and the seal are looked at and
+-- Appends one entry. Writers interleave safely: number, totals and the seal are read and
 -- changed in one step. Nothing is ever created for a segment that is not there.
 --
 -- KEYS[1]  {seg:<id>}:log-state  (see create.lua)

@@ -22,11 +22,11 @@ local function totals(entry)
     return {m = tonumber(state[3]), c = tonumber(state[4])}
   end
   local id = string.format('1-%.0f', entry)
-  local found = redis.call('XRANGE', KEYS[2], id, id)
-  if not found[1] then
+  local indexed = redis.call('XRANGE', KEYS[2], id, id)
+  if not indexed[1] then
     return nil
   end
-  local fields = found[1][2]
+  local fields = indexed[1][2]
   local total = {}
   for i = 1, #fields, 2 do
     total[fields[i]] = tonumber(fields[i + 1])

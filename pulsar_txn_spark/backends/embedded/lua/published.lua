@@ -1,5 +1,5 @@
 -- Finds the last entry that was published before a moment: O(log n), as times do not go back. (Where
--- the server's clock was set back, it is an entry before which no younger one was found.)
+-- the server's clock was set back, it is an entry before which there is no younger one.)
 --
 -- KEYS[1]  {seg:<id>}:log-state  (see create.lua)
 -- KEYS[2]  {seg:<id>}:log-index  (see append.lua)
@@ -15,11 +15,11 @@ local low, high = tonumber(state[2]), tonumber(state[1])
 while high - low > 1 do
   local middle = math.floor((low + high) / 2)
   local id = string.format('1-%.0f', middle)
-  local found = redis.call('XRANGE', KEYS[2], id, id)
-  if not found[1] then
+  local indexed = redis.call('XRANGE', KEYS[2], id, id)
+  if not indexed[1] then
     return redis.error_reply('ERR the index of the segment lacks entry ' .. id)
   end
-  local fields = found[1][2]
+  local fields = indexed[1][2]
   local time = 0
   for i = 1, #fields, 2 do
     if fields[i] == 't' then

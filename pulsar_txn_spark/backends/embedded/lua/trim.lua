@@ -17,11 +17,11 @@ local goal = math.max(trimmed, math.min(tonumber(ARGV[1]), tonumber(state[1]) - 
 local last = math.min(goal, trimmed + tonumber(ARGV[2]))
 if last > trimmed then
   local id = string.format('1-%.0f', last)
-  local found = redis.call('XRANGE', KEYS[3], id, id)
-  if not found[1] then
+  local indexed = redis.call('XRANGE', KEYS[3], id, id)
+  if not indexed[1] then
     return redis.error_reply('ERR the index of the segment lacks entry ' .. id)
   end
-  local fields = found[1][2]
+  local fields = indexed[1][2]
   local total = {}
   for i = 1, #fields, 2 do
     total[fields[i]] = fields[i + 1]

@@ -120,7 +120,7 @@ class FrameParser:
 
     @property
     def buffered_bytes(self) -> int:
-        """Return how much of an incomplete frame is held."""
+        """Return how much of an incomplete frame is buffered."""
         return len(self._buffered)
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:

@@ -9,7 +9,7 @@
 --    {seq, 'FENCED', source epoch}   a newer source or consumer has taken the subscription over
 -- Returns such an answer, or nil and the cursor's fields: {query, generation, position, source, sink,
 -- batch, txn}.
-local function refusal(incarnation)
+local function refusal(source_epoch)
   if retired then
     return {seq, 'CLOSED'}
   end
@@ -33,7 +33,7 @@ local function refusal(incarnation)
   if cursor.query ~= ARGV[7] then
     return {seq, 'OWNED', cursor.query or ''}
   end
-  if tonumber(cursor.source) > tonumber(incarnation) then
+  if tonumber(cursor.source) > tonumber(source_epoch) then
     return {seq, 'FENCED', cursor.source}
   end
   return nil, cursor

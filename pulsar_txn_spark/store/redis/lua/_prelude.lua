@@ -1,32 +1,32 @@
 -- Put in front of every script of one tag.
--- KEYS[1]  birth record of the tag: hash {uuid, epoch, seq, retired, registered, server, history,
+-- KEYS[1]  tag record: hash {uuid, epoch, seq, retired, registered, server, history,
 --          histories}
 -- ARGV[1]  uuid of the store that the caller knows
 -- ARGV[2]  its epoch
--- ARGV[3]  the states of this tag that the caller has seen or was told of: '<seq> <history>' of
+-- ARGV[3]  the states of this tag that the caller has seen or heard of: '<seq> <history>' of
 --          each, '-' for a history that is not known; in front of them '+' once {meta} says 'born'
 -- Every result starts with {'<seq> <history>', code}. Before anything is written:
---   {-1,  'NO_BIRTH'}                 the tag is not there (never was, or was lost)
+--   {-1,  'NO_TAG_RECORD'}            the tag is not there (never was, or was lost)
 --   {seq, 'OTHER_STORE', uuid, epoch} the tag belongs to another store
 --   {seq, 'BEHIND'}                   the tag is older than what the caller has seen
 --   {seq, 'OVERTAKEN', seq seen, its history, last seq of it here | ''}
 --                                     what the caller has seen is not in this tag's past (INV-14)
 --   {seq, 'UNREGISTERED'}             {meta} may not know that the tag was initialized: it could be lost
 --                                     and initialized again. Register it, and ask again with '+'
-local birth = redis.call('HMGET', KEYS[1], 'uuid', 'epoch', 'seq', 'retired', 'registered', 'server',
+local tag = redis.call('HMGET', KEYS[1], 'uuid', 'epoch', 'seq', 'retired', 'registered', 'server',
   'history')
-if not birth[1] then
-  return {-1, 'NO_BIRTH'}
+if not tag[1] then
+  return {-1, 'NO_TAG_RECORD'}
 end
-local seq = birth[3] .. ' ' .. (birth[7] or '')
-if birth[1] ~= ARGV[1] or birth[2] ~= ARGV[2] then
-  return {seq, 'OTHER_STORE', birth[1], birth[2]}
+local seq = tag[3] .. ' ' .. (tag[7] or '')
+if tag[1] ~= ARGV[1] or tag[2] ~= ARGV[2] then
+  return {seq, 'OTHER_STORE', tag[1], tag[2]}
 end
 for number, history in string.gmatch(ARGV[3], '(%d+) (%S+)') do
-  if tonumber(number) > tonumber(birth[3]) then
+  if tonumber(number) > tonumber(tag[3]) then
     return {seq, 'BEHIND'}
   end
-  if history ~= '-' and history ~= birth[7] then
+  if history ~= '-' and history ~= tag[7] then
     -- '*' stands for the oldest ones, whose names are not kept: a number among theirs may pass.
     local ended = redis.call('HGET', KEYS[1], 'histories') or ''
     local at = string.find(ended, history .. ':', 1, true)
@@ -37,7 +37,7 @@ for number, history in string.gmatch(ARGV[3], '(%d+) (%S+)') do
     end
   end
 end
-if not birth[5] then
+if not tag[5] then
   if string.sub(ARGV[3], 1, 1) ~= '+' then
     return {seq, 'UNREGISTERED'}
   end
@@ -45,7 +45,7 @@ if not birth[5] then
 end
 -- Of a segment that was deleted (see seg_retire.lua): nothing is registered in its tag any more. It
 -- outlives everything else in there, so that no late request brings anything back (INV-5, INV-6).
-local retired = birth[4]
+local retired = tag[4]
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -60,15 +60,15 @@ end
 local function continue_history(number)
   local info = redis.pcall('INFO', 'replication')
   local server = type(info) == 'string' and string.match(info, 'master_replid:(%x+)')
-  if not server or server == birth[6] then
+  if not server or server == tag[6] then
     return
   end
   local time = redis.call('TIME')
   local name = server .. ' ' .. number .. ' ' .. time[1] .. ' ' .. time[2]
   local fresh = string.sub(redis.sha1hex(name), 1, 16)
   local ended = redis.call('HGET', KEYS[1], 'histories') or ''
-  if birth[7] then
-    ended = ended .. birth[7] .. ':' .. birth[3] .. ' '
+  if tag[7] then
+    ended = ended .. tag[7] .. ':' .. tag[3] .. ' '
   end
   local _, kept = string.gsub(ended, '%x+:%d+ ', '')
   if kept > 64 then
@@ -76,12 +76,12 @@ local function continue_history(number)
     ended = '*' .. string.sub(ended, string.find(ended, ':', 1, true), -1)
   end
   redis.call('HSET', KEYS[1], 'server', server, 'history', fresh, 'histories', ended)
-  birth[6], birth[7] = server, fresh
+  tag[6], tag[7] = server, fresh
 end
 -- Call once, as the last write of a script that changed anything.
 local function changed()
   local number = text(redis.call('HINCRBY', KEYS[1], 'seq', 1))
   continue_history(number)
-  birth[3] = number
-  return number .. ' ' .. (birth[7] or '')
+  tag[3] = number
+  return number .. ' ' .. (tag[7] or '')
 end

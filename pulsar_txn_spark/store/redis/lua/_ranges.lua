@@ -1,20 +1,20 @@
 -- Put behind the prelude in the scripts that work on acknowledged ranges.
 -- ack-ranges:<subscription>            zset of score 0, '<start> <end> <holder>': disjoint ranges
 --                                      (start, end]; holder = TxnId, or '' = DELETED
--- pending-ranges:<subscription>:<txn>  zset of score 0, '<start> <end>': what the transaction holds
+-- pending-ranges:<subscription>:<txn>  zset of score 0, '<start> <end>': what the transaction has locked
 -- A position is 'ledger:entry', or that and ':messages taken of the next entry'. The space sorts
 -- before the colon, so members sort as positions do. (Lua compares two positions as Redis does in
 -- any locale: the numbers are of equal width.)
 local function parse(member)
-  local one = string.find(member, ' ', 1, true)
-  local two = string.find(member, ' ', one + 1, true)
-  return string.sub(member, 1, one - 1), string.sub(member, one + 1, two - 1),
-    string.sub(member, two + 1)
+  local first = string.find(member, ' ', 1, true)
+  local second = string.find(member, ' ', first + 1, true)
+  return string.sub(member, 1, first - 1), string.sub(member, first + 1, second - 1),
+    string.sub(member, second + 1)
 end
--- The parts of (start, last] that nobody holds, in order; and what is in between:
--- {deleted = whether some of it is, mine = whether `me` holds some, other = who else holds some}
+-- The parts of (start, last] that are neither deleted nor locked, in order; and what is in between:
+-- {deleted = whether some of it is, mine = whether `me` has locked some, other = who else has}
 local function gaps(ranges, start, last, me)
-  local found, held, at = {}, {}, start
+  local free, locks, at = {}, {}, start
   local members = redis.call('ZREVRANGEBYLEX', ranges, '(' .. start .. ' ', '-', 'LIMIT', '0', '1')
   for _, member in ipairs(redis.call('ZRANGEBYLEX', ranges, '[' .. start .. ' ',
       '(' .. last .. ' ')) do
@@ -24,24 +24,24 @@ local function gaps(ranges, start, last, me)
     local from, to, holder = parse(member)
     if to > start then
       if holder == '' then
-        held.deleted = true
+        locks.deleted = true
       elseif holder == me then
-        held.mine = true
+        locks.mine = true
       else
-        held.other = held.other or holder
+        locks.other = locks.other or holder
       end
       if from > at then
-        found[#found + 1] = {at, from}
+        free[#free + 1] = {at, from}
       end
       at = to
     end
   end
   if at < last then
-    found[#found + 1] = {at, last}
+    free[#free + 1] = {at, last}
   end
-  return found, held
+  return free, locks
 end
--- Put a range where nobody holds any; neighbours of one holder become one.
+-- Put a range where there is none; neighbours of one holder become one.
 local function put(ranges, own, start, last, holder)
   local before = redis.call('ZREVRANGEBYLEX', ranges, '(' .. start .. ' ', '-', 'LIMIT', '0', '1')[1]
   if before then

@@ -1,12 +1,12 @@
--- Acknowledge everything up to a message: hold what is left of (start, last] for a transaction.
+-- Acknowledge everything up to a message: lock what is left of (start, last] for a transaction.
 -- Nothing may be left out before it: what lies between the cursor and `start` must be deleted, or
--- held by the same transaction. So an acknowledgement that follows an aborted one does not eat
--- what that one gave back (INV-9). At most 512 intervals at once; asking again goes on.
+-- locked by the same transaction. So an acknowledgement that follows an aborted one does not take
+-- what that one gave back (INV-9). At most 512 intervals at once; the next call goes on.
 -- KEYS     as in ack_individual.lua
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] owner of the subscription
 -- ARGV[8]  source epoch of the consumer, ARGV[9] start, ARGV[10] end
 -- -> {seq, 'OK'} | {seq, 'MORE'}
---    {seq, 'PENDING', TxnId, end}        another transaction holds something up to there
+--    {seq, 'PENDING', TxnId, end}        another transaction has locked something up to there
 --    {seq, 'DELETED', end}               all of it is acknowledged for good
 --    {seq, 'CURSOR', cursor, gap}        nobody acknowledged what begins at `gap`, before `start`
 --    and what _acknowledging.lua answers
@@ -21,18 +21,18 @@ end
 if start < cursor.position then
   start = cursor.position
 end
-local free, held = gaps(KEYS[6], cursor.position, last, ARGV[4])
-if held.other then
-  return {seq, 'PENDING', held.other, last}
+local free, locks = gaps(KEYS[6], cursor.position, last, ARGV[4])
+if locks.other then
+  return {seq, 'PENDING', locks.other, last}
 end
 if cursor.position < start then
   if free[1] and free[1][1] < start then
     return {seq, 'CURSOR', cursor.position, free[1][1]}
   end
-  free, held = gaps(KEYS[6], start, last, ARGV[4])
+  free, locks = gaps(KEYS[6], start, last, ARGV[4])
 end
 if #free == 0 then
-  if held.mine then
+  if locks.mine then
     return {seq, 'OK'}
   end
   return {seq, 'DELETED', last}

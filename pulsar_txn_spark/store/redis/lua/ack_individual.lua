@@ -1,4 +1,4 @@
--- Acknowledge single messages: hold each one's interval (previous, message] for a transaction.
+-- Acknowledge single messages: lock each one's interval (previous, message] for a transaction.
 -- All of them are placed, or none (in a transaction); see ACK_TRANSITIONS.
 -- KEYS[2]  {seg:<id>}:cursor:<subscription>
 -- KEYS[3]  {seg:<id>}:pending-acks:<subscription>  hash TxnId -> JSON {generation}
@@ -10,8 +10,8 @@
 -- ARGV[9]  'txn', or 'normal': what is acknowledged already stays unchanged, and is no conflict
 -- ARGV[10] how many ranges the subscription may have
 -- ARGV[11], ARGV[12], ...  pairs of start and end: ascending, not overlapping
--- -> {seq, 'OK', TxnId, end...}          'normal': what others hold, so that it was dropped
---    {seq, 'PENDING', TxnId, end}        another transaction holds some of the interval
+-- -> {seq, 'OK', TxnId, end...}          'normal': what others have locked, so that it was dropped
+--    {seq, 'PENDING', TxnId, end}        another transaction has locked some of the interval
 --    {seq, 'DELETED', end}               it is acknowledged for good
 --    {seq, 'MISFIT', end}                it is so in part: readers do not agree on what is visible
 --    {seq, 'FULL', number of ranges}
@@ -29,19 +29,19 @@ for i = 11, #ARGV, 2 do
   if start < cursor.position then
     start = cursor.position
   end
-  local free, held = {}, {deleted = true}
+  local free, locks = {}, {deleted = true}
   if start < last then
-    free, held = gaps(KEYS[6], start, last, ARGV[4])
+    free, locks = gaps(KEYS[6], start, last, ARGV[4])
   end
-  if held.other then
+  if locks.other then
     if not normal then
-      return {seq, 'PENDING', held.other, last}
+      return {seq, 'PENDING', locks.other, last}
     end
-    dropped[#dropped + 1] = held.other
+    dropped[#dropped + 1] = locks.other
     dropped[#dropped + 1] = last
-  elseif held.deleted and #free > 0 then
+  elseif locks.deleted and #free > 0 then
     return {seq, 'MISFIT', last}
-  elseif held.deleted and not normal and not held.mine then
+  elseif locks.deleted and not normal and not locks.mine then
     return {seq, 'DELETED', last}
   else
     for _, gap in ipairs(free) do

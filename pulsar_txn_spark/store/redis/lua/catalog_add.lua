@@ -4,7 +4,7 @@
 -- KEYS[3]  {meta}:topic-stamps  hash name -> stamp
 -- ARGV[4]  topic
 -- -> {seq, 'OK', stamp}
-local stamp = text(tonumber(birth[3]) + 1)
+local stamp = text(tonumber(tag[3]) + 1)
 redis.call('SADD', KEYS[2], ARGV[4])
 redis.call('HSET', KEYS[3], ARGV[4], stamp)
 return {changed(), 'OK', stamp}

@@ -9,9 +9,9 @@
 if retired then
   return {seq, 'DELETED'}
 end
-local found = redis.call('HGET', KEYS[2], 'position')
-if found then
-  return {seq, 'ALREADY', found}
+local present = redis.call('HGET', KEYS[2], 'position')
+if present then
+  return {seq, 'ALREADY', present}
 end
 local position = ARGV[4]
 local trimmed = redis.call('HGET', KEYS[4], 'trim-to')

@@ -1,4 +1,4 @@
--- Delete a subscription in a segment: it holds nothing any more.
+-- Delete a subscription in a segment: it retains nothing any more.
 -- KEYS[2]  {seg:<id>}:cursor:<subscription>, KEYS[3] {seg:<id>}:pending-acks:<subscription>
 -- KEYS[4]  {seg:<id>}:subscriptions, KEYS[5] {seg:<id>}:ack-ranges:<subscription>
 -- ARGV[4]  name

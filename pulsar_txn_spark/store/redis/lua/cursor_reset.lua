@@ -1,15 +1,15 @@
--- Put a subscription's cursor somewhere else, or leave it where it stands: a new generation, owned by
--- nobody. It moves only from where the caller has seen it (INV-9, INV-13).
+-- Put a subscription's cursor somewhere else, or leave it where it stands: a new cursor version, owned
+-- by nobody. It moves only from where the caller has seen it (INV-9, INV-13).
 -- KEYS[2]  {seg:<id>}:cursor:<subscription>, KEYS[3] {seg:<id>}:pending-acks:<subscription>
 -- KEYS[4]  {seg:<id>}:subscriptions, KEYS[5] {seg:<id>}:ack-ranges:<subscription>
 -- KEYS[6]  {seg:<id>}:state
 -- ARGV[4]  name, ARGV[5] position, '' = where it stands
--- ARGV[6]  generation as read, '' = there was no cursor
+-- ARGV[6]  cursor version as read, '' = there was no cursor
 -- ARGV[7]  position as read; where the cursor is to stay, it may have moved since
 -- ARGV[8]  '1' if it may begin behind what retention has let go, else ''
 -- ARGV[9]  number of the reset among the starts of sources: who started before cannot take it back
--- -> {seq, 'OK', position, generation} | {seq, 'PENDING', TxnId}
---    {seq, 'ALREADY', position, generation}  this very request was answered before
+-- -> {seq, 'OK', position, cursor version} | {seq, 'PENDING', TxnId}
+--    {seq, 'ALREADY', position, cursor version}  this very request was answered before
 --    {seq, 'ABSENT'}                         there is no cursor, and none is to be made
 --    {seq, 'CHANGED'}                        the cursor is not where the caller has seen it
 --    {seq, 'SINGLE', position, ranges}       it is to stay, and does not say all that is acknowledged
@@ -26,9 +26,9 @@ if not cursor[1] and (ARGV[5] == '' or ARGV[6] ~= '') then
   return {seq, ARGV[5] == '' and 'ABSENT' or 'CHANGED'}
 end
 if (cursor[2] or '') ~= ARGV[6] or (ARGV[5] ~= '' and (cursor[1] or '') ~= ARGV[7]) then
-  local again = cursor[4] == '' and tonumber(cursor[2]) == (tonumber(ARGV[6]) or 0) + 1
+  local repeated = cursor[4] == '' and tonumber(cursor[2]) == (tonumber(ARGV[6]) or 0) + 1
     and (ARGV[5] == '' or cursor[1] == ARGV[5])
-  if again then
+  if repeated then
     return {seq, 'ALREADY', cursor[1], cursor[2]}
   end
   return {seq, 'CHANGED'}
@@ -62,7 +62,7 @@ redis.call('HDEL', KEYS[2], 'txn', 'sink', 'batch', 'planted')
 if position ~= cursor[1] then
   redis.call('HSET', KEYS[2], 'moved', '1')
 end
--- Nothing is pending, so that all of these are of the old generation and deleted.
+-- Nothing is pending, so that all of these are of the old cursor version and deleted.
 redis.call('DEL', KEYS[5])
 redis.call('SADD', KEYS[4], ARGV[4])
 return {changed(), 'OK', position, text(generation)}

@@ -13,7 +13,7 @@
 -- KEYS[9]  {seg:<id>}:dropped-from  hash writer -> position at which it was pinned
 -- ARGV[8]  key prefix of groups, ARGV[9] how many names make a group at least
 -- ARGV[10] where to go on with the grouping ('0' = at the beginning, and so it ends), ARGV[11] about
---          how many names to look at in one step
+--          how many names to read in one step
 -- So that a look does not cost all dropped writers that there ever were, they are put into groups,
 -- by position. When everything below F is decided and closed here, then every entry that counts of
 -- older transactions has been acknowledged: it lies at or before Q, the higher of LAC and

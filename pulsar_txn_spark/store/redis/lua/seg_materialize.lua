@@ -1,4 +1,4 @@
--- Carry a decision out in one segment, in one step: drop what the writers lost, remove their pins,
+-- Materialize a decision in one segment, in one step: drop what the writers lost, remove their pins,
 -- apply or drop the pending acks, raise high-position (INV-3, INV-9). Idempotent.
 -- KEYS[2]  {seg:<id>}:pins, KEYS[3] {seg:<id>}:pin-order, KEYS[4] {seg:<id>}:dropped
 -- KEYS[5]  {seg:<id>}:closed, KEYS[6] {seg:<id>}:resolved, KEYS[7] {seg:<id>}:state
@@ -11,7 +11,7 @@
 -- then     number of subscriptions S, then S times four keys: of the cursor, the pending acks, the
 --          acknowledged ranges, the ranges of this transaction (see _ranges.lua)
 -- -> {seq, 'OK' | 'MORE', writers dropped, cursors moved} | {seq, 'ALREADY'} | {seq, 'CLOSED'}
--- MORE: it holds more ranges than one step gives up; ask again. Its record in the pending acks goes
+-- MORE: it has locked more ranges than one step gives up; call again. Its record in the pending acks goes
 -- with the last of them, so that neither a reset nor `closed` comes in between.
 --    {seq, 'CLOSED'} as well if the segment was deleted and has nothing of the transaction. (Where its
 --    topic is being deleted, see seg_fence.lua, pins are there until then: whoever meets one still needs

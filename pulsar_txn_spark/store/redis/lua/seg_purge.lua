@@ -1,8 +1,8 @@
 -- Remove all that is left of a deleted segment, once its log is gone: readers of what is left of a log
--- need the dropped writers (INV-5). The birth record stays, and with it what shuts the door.
+-- need the dropped writers (INV-5). The tag record stays, and with it what shuts the door.
 -- KEYS[2]  {seg:<id>}:subscriptions, KEYS[3...] every other key that does not have a subscription's name
 -- ARGV[4]  key prefix of cursors, ARGV[5] of pending acks, ARGV[6] of acknowledged ranges
--- ARGV[7]  key prefix of what a transaction holds of those: <prefix><subscription>:<TxnId>
+-- ARGV[7]  key prefix of what a transaction has locked of those: <prefix><subscription>:<TxnId>
 -- ARGV[8]  {seg:<id>}:dropped-groups (also one of the keys), ARGV[9] key prefix of these groups
 -- -> {seq, 'OK'} | {seq, 'ALREADY'} | {seq, 'OPEN'} (it was not deleted: nothing is removed)
 if not retired then

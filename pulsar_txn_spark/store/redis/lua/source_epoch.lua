@@ -1,5 +1,5 @@
 -- Count one start of a source.
 -- KEYS[2]  {meta}:source-counter
 -- -> {seq, 'OK', source epoch}
-local incarnation = redis.call('INCR', KEYS[2])
-return {changed(), 'OK', incarnation}
+local source_epoch = redis.call('INCR', KEYS[2])
+return {changed(), 'OK', source_epoch}

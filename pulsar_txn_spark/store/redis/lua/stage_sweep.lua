@@ -2,8 +2,8 @@
 -- belongs to a transaction goes with it (txn_forget_ops.lua).
 -- KEYS[2]  {tc<N>}:idx:stages, KEYS[3] {tc<N>}:nonces
 -- ARGV[4]  key prefix of stages, ARGV[5] how long a scope may be out of use, in milliseconds
--- ARGV[6]  how many to look at
--- -> {seq, 'OK', how many were looked at, how many were deleted}
+-- ARGV[6]  how many to read
+-- -> {seq, 'OK', how many were read, how many were deleted}
 local now = now_ms()
 local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now - tonumber(ARGV[5])), 'LIMIT', '0',
   ARGV[6])

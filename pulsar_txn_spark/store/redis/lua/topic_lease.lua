@@ -1,4 +1,4 @@
--- Let one process at a time look after a topic: two that trim the same log at once would get in each
+-- Let one process at a time maintain a topic: two that trim the same log at once would get in each
 -- other's way. No safety of the metadata hangs on it.
 -- KEYS[2]  {topic:<name>}:topology, KEYS[3] {topic:<name>}:properties
 -- ARGV[4]  who asks, ARGV[5] for how many ms, ARGV[6] instance id of the topic that is meant ('' = any)
@@ -12,11 +12,11 @@ end
 if ARGV[6] ~= '' and topic[2] and topic[2] ~= ARGV[6] then
   return {seq, 'CONFLICT', topic[2]}
 end
-local held = redis.call('HGET', KEYS[3], '__upkeep')
-if held then
-  local blank = string.find(held, ' ', 1, true)
-  local owner = string.sub(held, blank + 1)
-  if owner ~= ARGV[4] and tonumber(string.sub(held, 1, blank - 1)) > now_ms() then
+local lease = redis.call('HGET', KEYS[3], '__upkeep')
+if lease then
+  local blank = string.find(lease, ' ', 1, true)
+  local owner = string.sub(lease, blank + 1)
+  if owner ~= ARGV[4] and tonumber(string.sub(lease, 1, blank - 1)) > now_ms() then
     return {seq, 'OWNED', owner}
   end
 end

@@ -1,7 +1,7 @@
 -- Replace a topic's topology if its version is the expected one. No version comes twice, also when the
 -- topic is deleted and created again (INV-12): the absence of a topic has a version as well, which the
--- birth record keeps. So a version that was read in one life of a topic never matches in another one,
--- and a creation that was held up in the network until its topic was deleted does not bring it back.
+-- tag record keeps. So a version that was read of one instance of a topic never matches in another,
+-- and a creation that was delayed in the network until its topic was deleted does not bring it back.
 -- KEYS[2]  {topic:<name>}:topology  hash {version, record, 'incarnation', deleting}
 -- KEYS[3]  {topic:<name>}:properties, to delete with it
 -- KEYS[4]  {topic:<name>}:events (stream)
@@ -10,14 +10,14 @@
 -- ARGV[7]  '1' = from here on the topic is being deleted: nothing may be set on it any more
 -- -> {seq, 'OK', version} | {seq, 'CONFLICT', version, record ('' if absent)}
 --    {seq, 'ALREADY', version} (it is deleted)
-local found = redis.call('HMGET', KEYS[2], 'version', 'record')
-local version = found[1] or redis.call('HGET', KEYS[1], 'last-version') or '0'
+local topic = redis.call('HMGET', KEYS[2], 'version', 'record')
+local version = topic[1] or redis.call('HGET', KEYS[1], 'last-version') or '0'
 if version ~= ARGV[4] then
-  return {seq, 'CONFLICT', version, found[2] or ''}
+  return {seq, 'CONFLICT', version, topic[2] or ''}
 end
 local next_version = text(tonumber(version) + 1)
 if ARGV[5] == '' then
-  if not found[1] then
+  if not topic[1] then
     return {seq, 'ALREADY', version}
   end
   redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])

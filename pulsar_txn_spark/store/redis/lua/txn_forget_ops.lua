@@ -14,19 +14,19 @@ end
 if state == 'OPEN' then
   return {seq, 'OPEN'}
 end
-local found = redis.call('HSCAN', KEYS[3], ARGV[7], 'COUNT', ARGV[8])
-for i = 1, #found[2], 2 do
-  if string.sub(found[2][i + 1], 1, 2) == '\14\1' then
-    local batch = ARGV[6] .. string.sub(found[2][i], 7)
+local scan = redis.call('HSCAN', KEYS[3], ARGV[7], 'COUNT', ARGV[8])
+for i = 1, #scan[2], 2 do
+  if string.sub(scan[2][i + 1], 1, 2) == '\14\1' then
+    local batch = ARGV[6] .. string.sub(scan[2][i], 7)
     redis.call('HDEL', batch, 'txn:' .. ARGV[5])
     if redis.call('HLEN', batch) == 1 then
       redis.call('DEL', batch)
     end
-    redis.call('HDEL', KEYS[3], found[2][i])
+    redis.call('HDEL', KEYS[3], scan[2][i])
   end
 end
-if found[1] ~= '0' then
-  return {changed(), 'PENDING', found[1]}
+if scan[1] ~= '0' then
+  return {changed(), 'PENDING', scan[1]}
 end
 redis.call('DEL', KEYS[3], KEYS[4])
 redis.call('ZREM', KEYS[6], redis.call('HGET', KEYS[2], 'nonce'))

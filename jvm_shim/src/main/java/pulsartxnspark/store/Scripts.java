@@ -115,13 +115,13 @@ public final class Scripts {
     Map<String, Long> compared = seenOf(call.tag());
     List<Object> reply = ask(call, own, compared, registered);
     switch (String.valueOf(reply.get(1))) {
-      case "NO_BIRTH" -> {
+      case "NO_TAG_RECORD" -> {
         if (compared.isEmpty() && !BORN.equals(tagState(call.tag(), ""))) {
           return null;
         }
         // It may have been initialized between the two looks.
         reply = ask(call, own, seenOf(call.tag()), registered);
-        if ("NO_BIRTH".equals(reply.get(1))) {
+        if ("NO_TAG_RECORD".equals(reply.get(1))) {
           throw new StoreRolledBackException(
               "tag {"
                   + call.tag()
