@@ -155,29 +155,6 @@ def test_an_error_is_few_lines_with_its_message_among_the_last(lab: Lab) -> None
     assert "did you mean 'topic'?" in lines[-2]
 
 
-def test_a_table_is_made_in_sql_and_read_with_its_options(lab: Lab) -> None:
-    topic = lab.topic()
-    lab.produce(topic, "a")
-    given = f"topic '{topic}', 'store.path' '{lab.options['store.path']}'"
-    table = f"t_{topic.rpartition('/')[2].replace('-', '_')}"
-    lab.spark.sql(
-        f"CREATE TABLE {table} USING {FORMAT} OPTIONS ({given}) COMMENT 'flights' "
-        "TBLPROPERTIES ('team' = 'x')"
-    )
-    try:
-        assert lab.spark.table(table).columns[0] == "value"
-        options = f"`topic` = '{topic}', `store.path` = '{lab.options['store.path']}'"
-        found = lab.spark.sql(f"SELECT string(value) FROM {table} WITH ({options})").collect()
-        assert [row[0] for row in found] == ["a"]
-        error = failure(lab.spark.sql(f"SELECT * FROM {table}").collect)
-        assert "SELECT * FROM t WITH (topic" in error
-    finally:
-        lab.spark.sql(f"DROP TABLE {table}")
-    lab.spark.sql(f"CREATE TEMPORARY VIEW {table} USING {FORMAT} OPTIONS ({given})")
-    found = lab.spark.sql(f"SELECT string(value) FROM {table}").collect()
-    assert [row[0] for row in found] == ["a"]
-
-
 # -- what is to be written -------------------------------------------------------------------------
 
 WRITING: dict[str, tuple[str, dict[str, str], list[str]]] = {

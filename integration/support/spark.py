@@ -8,7 +8,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +23,7 @@ import pulsar_txn_spark
 from demo.audit import Audit, audit
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.errors import TopicNotFoundError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -117,6 +118,15 @@ def any_lab(
     if request.param != "embedded":
         options |= options_of(request.param, request.getfixturevalue("pulsar"))
     return Lab(spark, options, tmp_path)
+
+
+def recreate_topics(options: Mapping[str, str], *names: str) -> None:
+    """Create topics of the names that a page of the documentation uses, without any rows."""
+    admin = pulsar_txn_spark.Admin(options)
+    for name in names:
+        with suppress(TopicNotFoundError):
+            admin.delete_topic(name)
+        admin.create_topic(name, segments=1)
 
 
 def failure(action: Callable[[], object]) -> str:

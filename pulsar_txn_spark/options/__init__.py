@@ -1,5 +1,12 @@
 """Options: the table of them, what their values may be, and a validated set."""
 
+from pulsar_txn_spark.options.catalog_table import (
+    created_options,
+    fitting,
+    from_comment,
+    to_comment,
+)
+from pulsar_txn_spark.options.file import FILE_OPTION, merged, read_file
 from pulsar_txn_spark.options.hints import NO_OPTIONS
 from pulsar_txn_spark.options.parsed import Options, refuse_endpoint
 from pulsar_txn_spark.options.table import (
@@ -22,6 +29,7 @@ from pulsar_txn_spark.options.values import (
 )
 
 __all__ = [
+    "FILE_OPTION",
     "LEASE_MS",
     "METADATA_COLUMNS",
     "NO_OPTIONS",
@@ -33,10 +41,16 @@ __all__ = [
     "Options",
     "Times",
     "Use",
+    "created_options",
     "default_of",
     "documented",
+    "fitting",
+    "from_comment",
     "is_secret",
+    "merged",
     "parse_time_ms",
+    "read_file",
     "refuse_endpoint",
     "subscription_name",
+    "to_comment",
 ]

@@ -8,8 +8,9 @@ from pulsar_txn_spark.options.table import documented
 from pulsar_txn_spark.redaction import redacted
 
 NO_OPTIONS = (
-    ". (Of a table made by CREATE TABLE, Spark hands no option to a data source in Python: name "
-    "them in the query, as in SELECT * FROM t WITH (topic = '...'), or CREATE TEMPORARY VIEW)"
+    ". (Spark hands over no option of a table. A table keeps its options if CREATE TABLE names no "
+    "columns. If it names some, and for CREATE TABLE AS SELECT and toTable(), the query has to "
+    "name the options: SELECT * FROM t WITH (topic = '...'), INSERT INTO t WITH (...), .option())"
 )
 """Added to an error where no option at all has come."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pulsar_txn_spark.config import PulsarConfig, StoreConfig, as_pairs
 from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.options.file import with_file
 from pulsar_txn_spark.options.hints import unknown
 from pulsar_txn_spark.options.table import (
     BY_KEY,
@@ -23,31 +24,6 @@ from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.topic_name import Domains, TopicName
 
 _ENDPOINT = ("metrics.port", "metrics.host")  # for Prometheus
-
-_OPTION_PREFIX = "option."
-_TABLE_PROPERTIES = frozenset(
-    {
-        *("provider", "owner", "location", "is_managed_location", "external", "comment"),
-        "collation",
-    }
-)
-"""What Spark's ``TableCatalog`` adds to the options of CREATE TABLE."""
-
-
-def _without_table_properties(raw: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what ``CREATE TABLE … USING pulsar_txn`` adds to the options.
-
-    Spark hands each option over twice there, by its name and behind ``option.``; whatever has no
-    such double is a property of the table.
-    """
-    doubled = {
-        key.removeprefix(_OPTION_PREFIX): value
-        for key, value in raw.items()
-        if key.startswith(_OPTION_PREFIX)
-    }
-    if doubled:
-        return doubled
-    return {key: value for key, value in raw.items() if key not in _TABLE_PROPERTIES}
 
 
 class Options:
@@ -85,9 +61,7 @@ class Options:
                     f"option {key!r} has no value (None): leave it out, or see where the value was "
                     "to come from"
                 )
-        self.raw = _without_table_properties(
-            {str(key).lower(): str(value) for key, value in raw.items()}
-        )
+        self.raw = with_file({str(key).lower(): str(value) for key, value in raw.items()})
         self._values: dict[str, Any] = {}
         for key, text in self.raw.items():
             if key.startswith(PASSTHROUGH):

@@ -221,6 +221,17 @@ OPTIONS: tuple[Option, ...] = (
         "were adopted as segmented ones. Elsewhere the name says it, and one without a domain is "
         "of `topic://`.",
     ),
+    # where options come from
+    Option(
+        "options.file",
+        parse_text,
+        None,
+        ANYWHERE,
+        "File with options that say how to connect, passwords for example: `KEY=VALUE` lines, or "
+        "TOML if its name ends in `.toml`. It is read on the driver's machine. Options that are "
+        "given as well prevail. A file with a secret is refused if every user of the machine may "
+        "read it.",
+    ),
     # metrics
     Option(
         "metrics.port",

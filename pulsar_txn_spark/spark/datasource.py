@@ -33,36 +33,50 @@ class PulsarTxnDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of the source, after its options were checked."""
+        from pulsar_txn_spark.options import created_options
+        from pulsar_txn_spark.spark.catalog_table import columns_of_new_table
         from pulsar_txn_spark.spark.rows import schema_of
         from pulsar_txn_spark.spark.source.topics import check_source
 
+        created = created_options({key.lower(): text for key, text in self.options.items()})
+        if created is not None:
+            return columns_of_new_table(created)
         options = check_source(self.options)
         return schema_of(options.get("metadata.columns"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
+        from pulsar_txn_spark.options import Use
+        from pulsar_txn_spark.spark.catalog_table import with_table_options
         from pulsar_txn_spark.spark.rows import check_readable
         from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
 
         check_readable(schema)
-        return PulsarTxnReader(self.options, schema)
+        options = with_table_options(self.options, schema, Use.READ | Use.BATCH)
+        return PulsarTxnReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a stream reader."""
+        from pulsar_txn_spark.options import Use
+        from pulsar_txn_spark.spark.catalog_table import with_table_options
         from pulsar_txn_spark.spark.rows import check_readable
         from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 
         try:
             check_readable(schema)
-            return PulsarTxnStreamReader(self.options, schema)
+            options = with_table_options(self.options, schema, Use.READ | Use.STREAM)
+            return PulsarTxnStreamReader(options, schema)
         except PulsarTxnError as error:
             return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer."""
+        from pulsar_txn_spark.options import Use
+        from pulsar_txn_spark.spark.catalog_table import with_table_options
         from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
 
-        return PulsarTxnWriter(self.options, schema, overwrite=overwrite)
+        options = with_table_options(self.options, schema, Use.WRITE | Use.BATCH)
+        return PulsarTxnWriter(options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a stream writer."""

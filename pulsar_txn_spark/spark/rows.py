@@ -77,6 +77,12 @@ _WRITABLE: dict[str, tuple[type[DataType], ...]] = {
     PROPERTIES: (MapType,),
 }
 
+_GIVEN_BY_THE_LOG = (MESSAGE_ID, PUBLISH_TIME, *_ON_REQUEST)
+"""What a message gets when it is written: nobody can say it before."""
+
+_TEXT = (VALUE, KEY)
+"""What can be read as a string, besides as binary."""
+
 _NEEDED = {
     VALUE: frozenset({"value"}),
     KEY: frozenset({"key"}),
@@ -98,8 +104,23 @@ _NEEDED = {
 # -- writing -----------------------------------------------------------------------------------
 
 
-def check_writable(schema: StructType, *, default_topic: bool) -> None:
+def check_writable(
+    schema: StructType, *, default_topic: bool, may_be_insert: bool = False, hint: str = ""
+) -> None:
     """Refuse a DataFrame that cannot be written, before the first row.
+
+    INSERT writes every column of its table, with null in those that it does not name. So it may
+    have all columns of the source; :func:`to_row_batch` refuses what only a log can give.
+
+    Parameters
+    ----------
+    schema : StructType
+    default_topic : bool
+        Whether there is a topic for rows that name none.
+    may_be_insert : bool
+        Whether the write may be an INSERT of SQL.
+    hint : str
+        What may help if there is no topic.
 
     Raises
     ------
@@ -113,8 +134,11 @@ def check_writable(schema: StructType, *, default_topic: bool) -> None:
             "the message in 'value' as string or binary, for example with "
             "selectExpr('to_json(struct(*)) AS value')"
         )
+    of_table = may_be_insert and set(names) >= set(READ_SCHEMA.names)
     for field in schema.fields:
         expected = _WRITABLE.get(field.name)
+        if expected is None and of_table and field.name in _GIVEN_BY_THE_LOG:
+            continue
         if expected is None:
             raise SchemaError(
                 f"the DataFrame has a column {field.name!r} that has no place in a message: "
@@ -136,13 +160,26 @@ def check_writable(schema: StructType, *, default_topic: bool) -> None:
     if not default_topic and TOPIC not in names:
         raise SchemaError(
             "no topic to write to: give the option 'topic', or a column '__topic' that names each "
-            "row's"
+            f"row's{hint}"
         )
 
 
 def to_row_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Turn a batch of a checked DataFrame into a row batch of the segment log."""
+    """Turn a batch of a checked DataFrame into a row batch of the segment log.
+
+    Raises
+    ------
+    SchemaError
+        If a row has what only a log can give.
+    """
     names = batch.schema.names
+    for name in _GIVEN_BY_THE_LOG:
+        if name in names and batch.column(names.index(name)).null_count < batch.num_rows:
+            raise SchemaError(
+                f"a row has a {name!r}, which a message gets only when it is written: name the "
+                f"columns to write, some of {', '.join(_WRITABLE)}. Nothing of this write becomes "
+                "visible"
+            )
     arrays = [_binary(batch.column(names.index(VALUE)))]
     fields = ["value"]
     if KEY in names:
@@ -189,14 +226,20 @@ def schema_of(metadata_columns: Sequence[str]) -> StructType:
 def check_readable(schema: StructType) -> None:
     """Refuse a schema that is no selection of the source's own columns.
 
+    Value and key may be strings: a value that is no UTF-8 fails the read.
+
     Raises
     ------
     SchemaError
     """
     own = {field.name: field.dataType for field in READ_SCHEMA.fields} | _ON_REQUEST
     for field in schema.fields:
-        if own.get(field.name) != field.dataType:
-            wanted = ", ".join(f"{name} {kind.simpleString()}" for name, kind in own.items())
+        is_text = field.name in _TEXT and field.dataType == StringType()
+        if own.get(field.name) != field.dataType and not is_text:
+            wanted = ", ".join(
+                f"{name} {kind.simpleString()}{' or string' if name in _TEXT else ''}"
+                for name, kind in own.items()
+            )
             raise SchemaError(
                 f"the source has no column {field.name!r} of type {field.dataType.simpleString()}: "
                 f"a schema given to it may only select among {wanted}. Parse 'value' with "
@@ -239,13 +282,30 @@ def to_spark_batches(
     arrow_schema: pa.Schema,
     origin: RowOrigin,
 ) -> Iterator[pa.RecordBatch]:
-    """Turn row batches of the segment log into batches of the source's schema."""
+    """Turn row batches of the segment log into batches of the source's schema.
+
+    Raises
+    ------
+    SchemaError
+        If a value or key is to be a string and is no text.
+    """
     for batch in batches:
         arrays = [
-            _column(field.name, batch, origin).cast(arrow_schema.field(field.name).type)
+            _cast(field.name, _column(field.name, batch, origin), origin.topic, arrow_schema)
             for field in schema.fields
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
+
+
+def _cast(name: str, array: pa.Array, topic: str, arrow_schema: pa.Schema) -> pa.Array:
+    try:
+        return array.cast(arrow_schema.field(name).type)
+    except pa.ArrowInvalid:
+        if name not in _TEXT:
+            raise
+        raise SchemaError(
+            f"a row of {topic} has a {name!r} that is no text in UTF-8: read the column as BINARY"
+        ) from None
 
 
 def _column(name: str, batch: pa.RecordBatch, origin: RowOrigin) -> pa.Array:

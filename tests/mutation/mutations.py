@@ -158,6 +158,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a table keeps a password in Spark's catalog",
+        "no secret is shown",
+        "tests/options/test_catalog_table.py::test_a_table_keeps_no_secret",
+        Edit("pulsar_txn_spark/options/catalog_table.py", "    if secrets:\n", "    if False:\n"),
+    ),
+    mutation(
+        "what was read from a table is written back to it where the write names no topic",
+        "no row is written twice",
+        "tests/spark/test_catalog_table.py::test_what_only_a_log_gives_is_not_written",
+        Edit(
+            f"{SPARK}/rows.py",
+            "    for name in _GIVEN_BY_THE_LOG:\n        if name in names and",
+            "    for name in _GIVEN_BY_THE_LOG:\n        if False and",
+        ),
+    ),
+    mutation(
+        "a stream takes a table's options out of the columns that it was read with",
+        "no row is written twice",
+        "tests/spark/test_catalog_table.py"
+        "::test_a_dataframe_with_some_columns_of_a_table_is_refused_before_its_first_row",
+        Edit(f"{SPARK}/rows.py", "    of_table = may_be_insert and ", "    of_table = "),
+    ),
+    mutation(
         "a conflict of acknowledgements leaves its transaction open",
         "PIP-31, 2.4",
         f"{CLIENT}::test_a_conflict_of_acknowledgements_ends_its_transaction_at_once",

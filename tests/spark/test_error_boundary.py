@@ -15,7 +15,6 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_txn_spark import transactional
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SchemaError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
 from pulsar_txn_spark.spark.error_boundary import plain_call, plain_errors
 from pulsar_txn_spark.spark.rows import READ_SCHEMA
@@ -104,39 +103,3 @@ def test_transactional_works_with_and_without_parentheses(redis_path: str) -> No
         assert callable(made)
         assert made.__name__ == "process"
         assert made.__doc__ == "Say what it does."
-
-
-# -- what Spark adds to the options of CREATE TABLE ------------------------------------------------
-
-ADDED = {
-    "provider": "pulsar_txn",
-    "owner": "me",
-    "location": "file:/warehouse/t",
-    "path": "file:/warehouse/t",
-    "is_managed_location": "true",
-    "external": "true",
-    "comment": "flights",
-    "collation": "UTF8_BINARY",
-}
-
-
-def test_what_create_table_adds_is_no_option() -> None:
-    options = Options({**ADDED, "topic": "t"}, Use.READ)
-    assert options.get("topic").name == "t"
-    assert not {"provider", "owner", "comment"} & options.raw.keys()
-
-
-def test_of_a_table_the_options_are_those_that_spark_hands_over_twice() -> None:
-    given = {**ADDED, "a": "b", "topic": "t", "option.topic": "t", "option.store.path": "/x"}
-    options = Options(given, Use.READ)
-    assert options.raw == {"topic": "t", "store.path": "/x"}
-    with pytest.raises(OptionError, match="unknown option 'topik'"):
-        Options({**ADDED, "topik": "t", "option.topik": "t"}, Use.READ)
-
-
-def test_a_table_whose_options_spark_keeps_to_itself_is_told_what_to_do() -> None:
-    with pytest.raises(OptionError, match=r"SELECT \* FROM t WITH \(topic"):
-        PulsarTxnDataSource({}).schema()
-    with pytest.raises(OptionError) as caught:
-        PulsarTxnDataSource({"store.path": "/x"}).schema()
-    assert "WITH" not in str(caught.value)

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.options import SCOPE_OPTION, Options, Use, refuse_endpoint
+from pulsar_txn_spark.options import NO_OPTIONS, SCOPE_OPTION, Options, Use, refuse_endpoint
 from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint
 from pulsar_txn_spark.spark.context import (
     driver_name,
@@ -37,6 +37,9 @@ from pulsar_txn_spark.txn.batch import new_nonce
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_OF_SPARK = frozenset({"checkpointlocation", "path"})
+"""Options that a user gives to Spark, and Spark to every sink."""
+
 
 def sink_options(
     raw: Mapping[str, str], schema: StructType, *, overwrite: bool, use: Use
@@ -54,7 +57,12 @@ def sink_options(
             "a segmented topic cannot be overwritten: use mode('append') and outputMode('append')"
         )
     topic = options.get("topic")
-    check_writable(schema, default_topic=topic is not None)
+    check_writable(
+        schema,
+        default_topic=topic is not None,
+        may_be_insert=bool(use & Use.BATCH) and not options.get(SCOPE_OPTION),
+        hint="" if options.raw.keys() - _OF_SPARK else NO_OPTIONS,
+    )
     components = open_components(options)
     if topic is not None:
         components.topics.check_access(components.topics.require(topic))
