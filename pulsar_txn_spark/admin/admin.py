@@ -17,7 +17,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.scaling import SCALING_PROPERTY, ScalingPolicy
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.segments.topology import GatedBy, Topology
 
 
 class Admin:
@@ -66,6 +66,7 @@ class Admin:
         exist_ok: bool = False,
         retention_time: str | None = None,
         retention_size: str | None = None,
+        gate: str = GatedBy.READER,
     ) -> Topology:
         """Create a segmented topic.
 
@@ -79,17 +80,25 @@ class Admin:
             Accept an existing topic, if it has as many active segments.
         retention_time, retention_size : str, optional
             As for :meth:`set_retention`; by default everything is kept for ever.
+        gate : str
+            Who keeps uncommitted and aborted rows from being seen: ``reader`` = this package's
+            readers do, other clients see everything; ``broker`` = the brokers, for every client.
+            They need the plug-in (docs/broker.md). A topic keeps its gate.
 
         Raises
         ------
         TopicExistsError
             If it exists.
         OptionError
-            If a limit or the number of segments is wrong.
+            If a limit, the number of segments or the gate is wrong.
         """
+        if gate not in list(GatedBy):
+            raise OptionError(f"gate: expected {' or '.join(GatedBy)}, found {gate!r}")
         retention = Retention.parse(retention_time, retention_size)
         components = self._components
-        created = components.topics.create(self._name(topic), segments, exist_ok=exist_ok)
+        created = components.topics.create(
+            self._name(topic), segments, exist_ok=exist_ok, gate=GatedBy(gate)
+        )
         if not retention.forever:
             change_property(components, created, RETENTION_PROPERTY, retention.serialize())
         return created

@@ -23,6 +23,7 @@ from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError
 from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import GatedBy
 from pulsar_txn_spark.store.records import NOWHERE
 
 _BAR_WIDTH = 16  # the table of a topic fits into 80 columns
@@ -39,6 +40,10 @@ def topic_create(
     retention_size: Annotated[
         str | None, typer.Option(help="Keep so many bytes of it: 10GiB. All by default.")
     ] = None,
+    gate: Annotated[
+        GatedBy,
+        typer.Option(help="Who hides uncommitted rows: 'broker' = for every client, by a plug-in."),
+    ] = GatedBy.READER,
     option: OptionPairs = [],
     as_json: AsJson = False,
 ) -> None:
@@ -49,6 +54,7 @@ def topic_create(
         exist_ok=exist_ok,
         retention_time=retention_time,
         retention_size=retention_size,
+        gate=gate,
     )
     _describe(name, option, as_json=as_json)
 
@@ -177,7 +183,7 @@ def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         rows = [{k: v for k, v in row.items() if k not in drawings} for row in rows]
     columns = [*drawings, "state", "last confirmed", "held by", "dropped writers"]
-    title = f"{topology.topic}, version {topology.version}"
+    title = f"{topology.topic}, version {topology.version}, gated by the {topology.gate}"
     show(rows, as_json=as_json, title=title, columns=columns, whole=drawings)
 
 

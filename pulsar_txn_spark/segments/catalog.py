@@ -19,7 +19,7 @@ from pulsar_txn_spark.segments.changes import TopologyChanges
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.topic_lifecycle import EndTransaction, TopicLifecycle
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
-from pulsar_txn_spark.segments.topology import TopicState, Topology
+from pulsar_txn_spark.segments.topology import GatedBy, TopicState, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
 
@@ -73,7 +73,14 @@ class Topics:
         self.lifecycle = TopicLifecycle(store, log, end)
         self.changes = TopologyChanges(store, log, self.lifecycle, self.require)
 
-    def create(self, topic: TopicName, segments: int, *, exist_ok: bool = False) -> Topology:
+    def create(
+        self,
+        topic: TopicName,
+        segments: int,
+        *,
+        exist_ok: bool = False,
+        gate: GatedBy = GatedBy.READER,
+    ) -> Topology:
         """Create a topic of `segments` segments over the whole hash space.
 
         With `exist_ok`, a topic of as many first segments is taken as it is. What somebody has
@@ -82,17 +89,28 @@ class Topics:
 
         Raises
         ------
+        OptionError
+            If the brokers are to gate a topic that lies on no broker.
         TopicExistsError
             If the topic exists (with `exist_ok`: if it was created with another number of
-            segments; splits and merges since then do not matter), or Pulsar has a scalable topic
-            of its own of that name.
+            segments, or with another gate; splits and merges since then do not matter), or Pulsar
+            has a scalable topic of its own of that name.
         TopologyConflictError
             If somebody else has deleted it meanwhile.
         StoreUnavailableError, SegmentLogUnavailableError
         """
         self._refuse_scalable(topic)
+        gate_store = ""
+        if gate is GatedBy.BROKER:
+            if self._log.backend != "pulsar":
+                raise OptionError(
+                    f"topic {topic} would lie on the backend {self._log.backend!r}, and only "
+                    "brokers of Pulsar can gate one: give service.url and admin.url, or leave the "
+                    "gate to the readers"
+                )
+            gate_store = self._store.identity.uuid
         topology, created = self.lifecycle.begin(
-            lambda: Topology.plan(topic, segments, self._log.backend)
+            lambda: Topology.plan(topic, segments, self._log.backend, gate_store)
         )
         if created:
             return topology
@@ -102,6 +120,10 @@ class Topics:
         if first != segments:
             raise TopicExistsError(
                 f"topic {topic} exists and was created with {first} segments, expected {segments}"
+            )
+        if topology.gate is not gate:
+            raise TopicExistsError(
+                f"topic {topic} exists and is gated by the {topology.gate}, expected the {gate}"
             )
         self._list(topology)
         return topology

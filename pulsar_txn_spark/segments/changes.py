@@ -180,7 +180,7 @@ class TopologyChanges:
         """Create the children's logs and seal the parents'; None if others have done all of it."""
         self._store.segments.prepare([child.ref.id for child in change.children])
         for child in change.children:
-            self._log.create(child.ref)
+            self._log.create(child.ref, topology.gate_store)
         # Before what cannot be taken back: a partition that is adopted may be somebody's again.
         if _is_done(self._still_there(topology, change), change):
             return None

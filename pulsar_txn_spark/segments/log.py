@@ -200,8 +200,11 @@ class SegmentLog(Protocol):
     at_once: int
     """So many calls for different segments are better made at once: each waits for a server."""
 
-    def create(self, segment: SegmentRef) -> None:
-        """Create the segment's log, ready for transactional writes; idempotent."""
+    def create(self, segment: SegmentRef, gate_store: str = "") -> None:
+        """Create the segment's log, ready for transactional writes; idempotent.
+
+        Where the brokers are to gate it, `gate_store` is the uuid of the metadata store.
+        """
         ...
 
     def adopt(self, segment: SegmentRef) -> None:

@@ -182,7 +182,7 @@ class TopicLifecycle:
         try:
             self._store.segments.prepare([segment.ref.id for segment in topology.active])
             for segment in topology.active:
-                self._log.create(segment.ref)
+                self._log.create(segment.ref, topology.gate_store)
         except SegmentLogError:
             if self.alive(topology):
                 raise

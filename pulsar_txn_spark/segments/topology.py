@@ -107,6 +107,16 @@ class Segment:
 _SEALED = frozenset({SegmentState.SEALED, SegmentState.DRAINED, SegmentState.DELETED})
 
 
+class GatedBy(StrEnum):
+    """Who keeps uncommitted and aborted rows of a topic from being seen."""
+
+    READER = "reader"
+    """This package's readers, each for itself; other clients see everything."""
+
+    BROKER = "broker"
+    """The brokers, for every client: they need the plug-in (docs/broker.md)."""
+
+
 class TopicState(StrEnum):
     """Whether a topic can be used. One that is not LIVE is there for create and delete alone."""
 
@@ -123,6 +133,11 @@ _TOPIC_STATES = {
 _TOPIC_STATES_BACK = {record: state for state, record in _TOPIC_STATES.items()}
 
 
+_GATED = "-gated"
+"""Behind the backend's name in the record. Versions that cannot write transaction bits take it for
+another backend, and neither read nor write the topic."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A split, merge or seal that was begun and is not done: its children are planned."""
@@ -137,7 +152,8 @@ class Topology:
     """A topic's segments at one version.
 
     ``instance_id`` names one instance of the topic, from its creation to its deletion (INV-12).
-    ``created_by`` names the request that finished the creation.
+    ``created_by`` names the request that finished the creation. ``gate_store`` is the uuid of the
+    metadata store by which the brokers gate the segments, '' where readers do it themselves.
     """
 
     topic: TopicName
@@ -148,6 +164,12 @@ class Topology:
     version: int = 0
     state: TopicState = TopicState.LIVE
     created_by: str = ""
+    gate_store: str = ""
+
+    @property
+    def gate(self) -> GatedBy:
+        """Who keeps what does not count from being seen."""
+        return GatedBy.BROKER if self.gate_store else GatedBy.READER
 
     @property
     def active(self) -> tuple[Segment, ...]:
@@ -196,7 +218,7 @@ class Topology:
                 for s in topology.segments
             ]
 
-        return laid(self) == laid(other)
+        return laid(self) == laid(other) and self.gate_store == other.gate_store
 
     # -- changes -----------------------------------------------------------------------------
 
@@ -335,7 +357,8 @@ class Topology:
             topic=str(self.topic),
             instance_id=self.instance_id,
             next_segment=self.next_segment,
-            backend=self.backend,
+            backend=self.backend + (_GATED if self.gate_store else ""),
+            gate_store=self.gate_store,
             state=_TOPIC_STATES[self.state],
             created_by=self.created_by,
         )
@@ -386,14 +409,15 @@ class Topology:
             record.instance_id,
             segments,
             record.next_segment,
-            record.backend,
+            record.backend.removesuffix(_GATED),
             version,
             _TOPIC_STATES_BACK[record.state],
             record.created_by,
+            record.gate_store,
         )
 
     @classmethod
-    def plan(cls, topic: TopicName, segments: int, backend: str) -> Topology:
+    def plan(cls, topic: TopicName, segments: int, backend: str, gate_store: str = "") -> Topology:
         """Lay a new topic out: `segments` equal hash ranges that tile the hash space.
 
         Raises
@@ -409,7 +433,7 @@ class Topology:
             Segment(segment_ref(topic, instance_id, lo, hi - 1, number), lo, hi - 1)
             for number, (lo, hi) in enumerate(pairwise(bounds))
         )
-        return cls(topic, instance_id, laid, segments, backend)
+        return cls(topic, instance_id, laid, segments, backend, gate_store=gate_store)
 
     @classmethod
     def plan_adoption(

@@ -215,7 +215,7 @@ class Segment(_message.Message):
     def __init__(self, id: _Optional[str] = ..., log_name: _Optional[str] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., children: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[Segment.State, str]] = ..., sealed_at: _Optional[_Union[Position, _Mapping]] = ..., change: _Optional[str] = ..., adopted: bool = ..., erased: bool = ...) -> None: ...
 
 class Topology(_message.Message):
-    __slots__ = ("topic", "instance_id", "segments", "next_segment", "backend", "state", "created_by")
+    __slots__ = ("topic", "instance_id", "segments", "next_segment", "backend", "state", "created_by", "gate_store")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         LIVE: _ClassVar[Topology.State]
@@ -231,6 +231,7 @@ class Topology(_message.Message):
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    GATE_STORE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     instance_id: str
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
@@ -238,7 +239,8 @@ class Topology(_message.Message):
     backend: str
     state: Topology.State
     created_by: str
-    def __init__(self, topic: _Optional[str] = ..., instance_id: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., next_segment: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[_Union[Topology.State, str]] = ..., created_by: _Optional[str] = ...) -> None: ...
+    gate_store: str
+    def __init__(self, topic: _Optional[str] = ..., instance_id: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., next_segment: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[_Union[Topology.State, str]] = ..., created_by: _Optional[str] = ..., gate_store: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("source", "subscription", "run_id", "ranges", "source_epoch")

@@ -36,6 +36,7 @@ from pathlib import Path
 
 from pulsar_txn_spark.backports import Self
 from pulsar_txn_spark.errors import EnvironmentTooOldError, PulsarTxnError
+from pulsar_txn_spark.testing.broker_jar import PROVIDER, broker_jar
 from pulsar_txn_spark.watchdog import Ending, OwnedServer
 
 DEFAULT_VERSION = "4.0.7"
@@ -349,6 +350,8 @@ class PulsarServer:
         authentication on.
     startup_timeout_s : float
         Bound on the time from the start until the broker answers.
+    store_url : str, optional
+        Metadata store by which the broker gates segments: it gets the plug-in of ``jvm_shim/``.
 
     Attributes
     ----------
@@ -365,9 +368,13 @@ class PulsarServer:
         settings: Mapping[str, str] | None = None,
         token: str | None = None,
         startup_timeout_s: float = _STARTUP_SECONDS,
+        store_url: str | None = None,
     ) -> None:
         self._version = version
+        self._store_url = store_url
         self._settings = dict(settings or {})
+        if store_url is not None:
+            self._settings = plugin_settings(store_url) | self._settings
         self._token = token
         self._startup_timeout_s = startup_timeout_s
         self._server: OwnedServer | None = None
@@ -408,6 +415,8 @@ class PulsarServer:
             If it ends or does not answer in time; with the end of its log.
         """
         classpath, java = resolve_classpath(self._version), find_java()
+        if self._store_url is not None:
+            classpath = os.pathsep.join((str(broker_jar()), classpath))
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._folder = Path(tempfile.mkdtemp(prefix="pulsar-txn-spark-"))
             self._ports = free_ports(3)
@@ -524,6 +533,14 @@ class PulsarServer:
     def _log_tail(self) -> str:
         lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         return _LOG_FOLLOWS + "\n".join(lines)
+
+
+def plugin_settings(store_url: str) -> dict[str, str]:
+    """Return the settings by which a broker gates segments (docs/broker.md)."""
+    return {
+        "transactionBufferProviderClassName": PROVIDER,
+        "pulsarTxnSparkStoreUrl": store_url,
+    }
 
 
 def _prepare(admin_url: str, token: str | None = None) -> None:
@@ -670,6 +687,12 @@ def main(arguments: list[str] | None = None) -> int:
         help="how long the broker may take until it answers (%(default)g)",
     )
     parser.add_argument(
+        "--shim",
+        metavar="STORE_URL",
+        help="gate segments for every client, by the metadata store at redis://host:port: builds "
+        "the plug-in of jvm_shim/ if need be",
+    )
+    parser.add_argument(
         "--run",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
@@ -682,7 +705,9 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: ended.set())
     try:
         with PulsarServer(
-            version=chosen.version, startup_timeout_s=chosen.startup_timeout
+            version=chosen.version,
+            startup_timeout_s=chosen.startup_timeout,
+            store_url=chosen.shim,
         ) as server:
             urls = [f"service.url={server.service_url}", f"admin.url={server.admin_url}"]
             if chosen.run:

@@ -9,7 +9,9 @@ import pytest
 import redis
 
 from pulsar_txn_spark.admin import Admin, Retention, ScalingPolicy, Segment, Topology
+from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.errors import OptionError, TopicExistsError, TopicNotFoundError
+from pulsar_txn_spark.segments.topology import GatedBy
 from pulsar_txn_spark.store.redis import server
 from pulsar_txn_spark.store.redis.connection import close_all
 
@@ -75,6 +77,24 @@ def test_a_topic_is_created_changed_and_deleted(admin: Admin) -> None:
     assert admin.list_topics() == []
     with pytest.raises(TopicNotFoundError):
         admin.find_topic(NAME)
+
+
+def test_a_topic_keeps_the_gate_that_it_was_created_with(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert admin.create_topic("read", segments=1).gate is GatedBy.READER
+    with pytest.raises(OptionError, match="only brokers of Pulsar can gate"):
+        admin.create_topic("gated", segments=1, gate="broker")
+    with pytest.raises(OptionError, match="expected reader or broker, found 'nobody'"):
+        admin.create_topic("gated", segments=1, gate="nobody")
+    monkeypatch.setattr(EmbeddedSegmentLog, "backend", "pulsar")
+    gated = admin.create_topic("gated", segments=1, gate="broker")
+    assert gated.gate is GatedBy.BROKER
+    split = admin.split_segment("gated", "0")
+    assert split.gate_store == gated.gate_store != ""
+    assert admin.create_topic("gated", segments=1, gate="broker", exist_ok=True) == split
+    with pytest.raises(TopicExistsError, match="gated by the broker, expected the reader"):
+        admin.create_topic("gated", segments=1, exist_ok=True)
 
 
 def test_retention_scaling_and_properties_are_of_a_topic(admin: Admin) -> None:

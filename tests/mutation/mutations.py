@@ -59,6 +59,7 @@ STARTS = "tests/spark/source/test_starting_offsets.py"
 TIMES = "tests/spark/source/test_time_offsets.py"
 PATTERNS = "tests/spark/source/test_topics_pattern.py"
 LEASE = "tests/engine/test_lease.py"
+GATE = "tests/backends/pulsar/test_gate.py"
 ADMINS = "tests/admin/test_subscriptions.py"
 STRETCHES = "tests/models/test_subscription_histories.py"
 ANY_STRETCH = f"{STRETCHES}::test_each_stretch_of_a_subscription_delivers_what_it_must_once"
@@ -3221,6 +3222,60 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SOURCE_CODE}/planner.py",
             "        offset = offset.without(deletions)\n",
             "",
+        ),
+    ),
+    mutation(
+        "transaction bits go to a broker that does not gate",
+        "",
+        f"{GATE}::test_no_bits_go_to_a_broker_without_the_plug_in",
+        Edit(f"{PULSAR}/log.py", "                self._require_gate(segment)\n", ""),
+    ),
+    mutation(
+        "a topic is marked as gated only after its creation",
+        "",
+        f"{GATE}::test_a_topic_is_marked_as_gated_when_it_is_created",
+        Edit(
+            f"{PULSAR}/log.py",
+            "self._admin.create_topic(topic, marks)",
+            "self._admin.create_topic(topic)",
+        ),
+    ),
+    mutation(
+        "a transaction writes to a gated segment without bits",
+        "INV-2",
+        f"{GATE}::test_a_transaction_s_writer_carries_bits_where_the_broker_gates",
+        Edit(f"{PULSAR}/log.py", "bits = TxnBits.of_writer(name)", "bits = None"),
+    ),
+    mutation(
+        "the entry's metadata lack the transaction bits of the command",
+        "INV-2",
+        f"{WIRE}::"
+        "test_the_transaction_bits_stand_in_the_command_and_in_the_entry_after_a_reconnect_too",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "            metadata.txnid_most_bits, metadata.txnid_least_bits = self._bits\n",
+            "",
+        ),
+    ),
+    mutation(
+        "versions without transaction bits write to gated topics",
+        "INV-2",
+        "tests/segments/test_topology.py::"
+        "test_a_topic_that_brokers_gate_lies_on_another_backend_for_versions_without_bits",
+        Edit(
+            f"{SEGMENTS}/topology.py",
+            'backend=self.backend + (_GATED if self.gate_store else ""),',
+            "backend=self.backend,",
+        ),
+    ),
+    mutation(
+        "the children of a gated topic's segments are not gated",
+        "INV-2",
+        f"{CHANGES}::test_the_children_of_a_gated_segment_are_created_as_gated",
+        Edit(
+            f"{SEGMENTS}/changes.py",
+            "self._log.create(child.ref, topology.gate_store)",
+            "self._log.create(child.ref)",
         ),
     ),
 )

@@ -27,7 +27,13 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import Receipt, SegmentLog, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import HASH_SPACE, SegmentState, Topology, hash_of
+from pulsar_txn_spark.segments.topology import (
+    HASH_SPACE,
+    GatedBy,
+    SegmentState,
+    Topology,
+    hash_of,
+)
 from tests.models.segment_histories import ClientReader, Reader, SourceReader, Task, record_batch
 
 TOPIC = TopicName.parse("changing")
@@ -60,6 +66,26 @@ def require_whole(run: Components, count: int) -> None:
     assert sorted(value for own in reader.found.values() for value in own) == list(range(count))
     for key, own in reader.found.items():
         assert own == sorted(own), f"rows of {key} are out of order"
+
+
+def test_the_children_of_a_gated_segment_are_created_as_gated(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EmbeddedSegmentLog, "backend", "pulsar")
+    topic = TopicName.parse("gated")
+    created: list[tuple[str, str]] = []
+    real = run.log.create
+
+    def create(segment: SegmentRef, gate_store: str = "") -> None:
+        created.append((segment.id.rpartition("/")[2], gate_store))
+        real(segment, gate_store)
+
+    monkeypatch.setattr(run.log, "create", create)
+    uuid = run.topics.create(topic, 1, gate=GatedBy.BROKER).gate_store
+    run.topics.changes.split(topic, "0")
+    names = ["0000-ffff-0", "0000-7fff-1", "8000-ffff-2"]
+    assert created == [(name, run.store.identity.uuid) for name in names]
+    assert uuid == run.store.identity.uuid
 
 
 def test_a_split_a_merge_and_a_seal_leave_ranges_that_tile(run: Components) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import (
     HASH_SPACE,
     MAX_SEGMENTS,
+    GatedBy,
     Router,
     Segment,
     SegmentState,
@@ -26,6 +28,7 @@ from pulsar_txn_spark.segments.topology import (
     hashes_of,
     segment_ref,
 )
+from pulsar_txn_spark.store import metadata_pb2
 
 TOPIC = TopicName("public", "default", "t")
 
@@ -94,6 +97,18 @@ def test_a_topology_survives_its_record() -> None:
     topology = Topology(TOPIC, "3f2a", (parent, empty, child), 3, "embedded", version=5)
     assert Topology.parse(5, topology.serialize()) == topology
     assert topology.active == (child,)
+
+
+def test_a_topic_that_brokers_gate_lies_on_another_backend_for_versions_without_bits() -> None:
+    gated = Topology.plan(TOPIC, 2, "pulsar", "a1b2")
+    assert Topology.parse(3, gated.serialize()) == replace(gated, version=3)
+    assert gated.gate is GatedBy.BROKER
+    # What those versions compare, and so neither read nor write.
+    assert metadata_pb2.Topology.FromString(gated.serialize()).backend != "pulsar"
+    plain = Topology.plan(TOPIC, 2, "pulsar")
+    assert plain.gate is GatedBy.READER
+    assert metadata_pb2.Topology.FromString(plain.serialize()).backend == "pulsar"
+    assert not gated.same_plan(plain)
 
 
 # --- hashing ----------------------------------------------------------------------------------

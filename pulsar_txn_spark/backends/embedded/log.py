@@ -202,14 +202,15 @@ class EmbeddedSegmentLog:
         self._client = client
         self._lanes = _Lanes()
 
-    def create(self, segment: SegmentRef) -> None:
-        """Create the segment's log; idempotent.
+    def create(self, segment: SegmentRef, gate_store: str = "") -> None:
+        """Create the segment's log; idempotent. No broker stands before it, to gate it.
 
         Raises
         ------
         SegmentNotFoundError
             If the segment was deleted.
         """
+        del gate_store
         keys = [_state_key(segment), f"{{seg:{segment.id}}}:birth"]
         if self._run("create", segment, keys) == _Refused.NOT_FOUND:
             raise SegmentNotFoundError(

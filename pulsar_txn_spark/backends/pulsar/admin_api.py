@@ -90,6 +90,7 @@ class TransactionState(NamedTuple):
     state: str
     max_read_position: Position
     ongoing: int
+    buffer: str = ""  # the type of its snapshots, or who has replaced Pulsar's own buffer
 
     @property
     def recovering(self) -> bool:
@@ -191,9 +192,10 @@ class PulsarAdmin:
 
     # --- topics -------------------------------------------------------------------------------
 
-    def create_topic(self, topic: str) -> None:
-        """Create a non-partitioned topic; idempotent."""
-        self._call("PUT", _path(topic), "create the topic", topic, accept=(409,))
+    def create_topic(self, topic: str, properties: Mapping[str, str] | None = None) -> None:
+        """Create a non-partitioned topic with its first properties; idempotent."""
+        body = dict(properties) if properties else None
+        self._call("PUT", _path(topic), "create the topic", topic, accept=(409,), body=body)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with its subscriptions; idempotent."""
@@ -272,6 +274,7 @@ class PulsarAdmin:
                 stats["state"],
                 Position.parse(stats["maxReadPosition"]),
                 int(stats.get("ongoingTxnSize") or 0),
+                stats.get("snapshotType") or "",
             )
         if _TRANSACTIONS_SETTING in answer.data.decode(errors="replace"):
             return None

@@ -38,6 +38,7 @@ from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger, Piece
 from pulsar_txn_spark.backends.pulsar.passthrough import validate_passthrough
 from pulsar_txn_spark.backends.pulsar.transport import Entry, Feed, Transport, open_transport
+from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     DataLossError,
@@ -74,6 +75,16 @@ The ledger is the first one after it with data."""
 TRIM_PROPERTY = "pulsar_txn_spark.trim"
 """Topic property of the same form: the trim that was begun last."""
 
+GATE_PROPERTY = "pulsar_txn_spark.gate"
+"""Topic property with the value ``broker`` where the brokers gate the segment, for every client."""
+
+STORE_PROPERTY = "pulsar_txn_spark.store"
+"""Topic property of a gated segment: uuid of the metadata store with its transactions."""
+
+GATED_BY_BROKER = "broker"
+GATING_BUFFER = "pulsar_txn_spark"
+"""What a broker with the plug-in says of the transaction buffer of a gated segment."""
+
 ADOPTED_PROPERTY = "pulsar_txn_spark.adopted"
 """Topic property of a segment whose topic was there before: it is given back, never deleted."""
 
@@ -82,6 +93,7 @@ _RECEIVER_ROWS = 20_000
 _LATE_SECONDS = 30.0  # a broker that restarts, or takes a topic over, shows its entries by then
 _LOOKED_AT_ALWAYS = 100  # entries at a range's end, 2 ms each, however late it is
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
+_GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
 
 
@@ -188,6 +200,7 @@ class PulsarSegmentLog:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._origins: dict[str, Origin | None] = {}
+        self._gated: dict[str, bool] = {}  # whether the brokers gate the topic
         self._contains_txn: dict[str, str] = {}  # the property as it was last seen, or set
         self._means: dict[str, tuple[float, float]] = {}
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
@@ -198,12 +211,20 @@ class PulsarSegmentLog:
         """Return the admin API, for what goes beyond one segment's log."""
         return self._admin
 
-    def create(self, segment: SegmentRef) -> None:
+    def create(self, segment: SegmentRef, gate_store: str = "") -> None:
         """Create the topic with all that keeps its data; see the Protocol."""
         topic = segment.log_name
-        # Creation step 1: the topic, and at once the subscription that holds its data.
+        # Creation step 1: the topic, and at once the subscription that holds its data. A broker
+        # looks for the gate when it loads the topic, and never again.
+        marks = {}
+        if gate_store:
+            marks = {
+                SEGMENT_PROPERTY: segment.id,
+                GATE_PROPERTY: GATED_BY_BROKER,
+                STORE_PROPERTY: gate_store,
+            }
         if self._admin.properties(topic) is None:
-            self._admin.create_topic(topic)
+            self._admin.create_topic(topic, marks)
         self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
         # Creation step 2: nothing else may drop data, and resends after a reconnect are recognized.
         self._admin.keep_all_data(topic)
@@ -314,9 +335,13 @@ class PulsarSegmentLog:
         """Open a producer of that name; see the Protocol."""
         self._check_process()
         self._check_exists(segment)
+        bits = None
         if name.startswith(TRANSACTIONAL_WRITER):
             self._mark_contains_txn(segment)
-        writer = self._transport.writer(segment, name, lambda: self._mark_origin(segment))
+            if self._gated[segment.log_name]:
+                self._require_gate(segment)
+                bits = TxnBits.of_writer(name)
+        writer = self._transport.writer(segment, name, lambda: self._mark_origin(segment), bits)
         self._writers.add(writer)
         return writer
 
@@ -550,7 +575,7 @@ class PulsarSegmentLog:
         """
         deadline = time.monotonic() + _LATE_SECONDS
         while True:
-            self._check_not_stalled(segment, end)
+            self._check_not_stalled(segment, end, deadline)
             due = self._due(segment, previous, end, holes, deadline)
             if due is None:
                 return None
@@ -623,11 +648,24 @@ class PulsarSegmentLog:
                 "admin.url"
             )
         self._contains_txn[segment.log_name] = properties.get(CONTAINS_TXN, "")
+        self._gated[segment.log_name] = properties.get(GATE_PROPERTY) == GATED_BY_BROKER
         text = properties.get(ORIGIN_PROPERTY)
         origin = None if text is None else Origin.parse(text, properties.get(TRIM_PROPERTY))
         with self._lock:
             self._origins[segment.log_name] = origin
         return origin
+
+    def _require_gate(self, segment: SegmentRef) -> None:
+        """Raise unless the broker gates the segment: bits would block any other buffer for ever."""
+        serving = self._admin.settled_transactions_of(segment.log_name)
+        if serving is None or serving.buffer != GATING_BUFFER:
+            actual = "none" if serving is None else repr(serving.buffer)
+            raise SegmentLogUnavailableError(
+                f"segment {segment.id} ({segment.log_name}) is gated by the brokers, but the one "
+                f"that serves it has not loaded the plug-in: expected the transaction buffer "
+                f"{GATING_BUFFER!r}, found {actual}. Nothing was written; put the jar into lib/ "
+                "and the settings into broker.conf (docs/broker.md)"
+            )
 
     def _mark_origin(self, segment: SegmentRef) -> None:
         """Note the first ledger with data, before the first write is reported as done.
@@ -671,19 +709,37 @@ class PulsarSegmentLog:
             origin = self._read_origin(segment)  # a trim may have been begun since, by anybody
         return EARLIEST if origin is None else origin.gone(first_ledger)
 
-    def _check_not_stalled(self, segment: SegmentRef, end: Position) -> None:
-        """Raise if the broker holds readers back: rows behind that point would be skipped."""
-        # Nobody but us should write there: where we may not ask, there is no reason to fear it.
-        own = self._admin.settled_transactions_of(segment.log_name, required=False)
-        stalled_at = None if own is None else own.max_read_position
-        if stalled_at is not None and stalled_at < end:
+    def _check_not_stalled(self, segment: SegmentRef, end: Position, deadline: float) -> None:
+        """Raise if the broker holds readers back: rows behind that point would be skipped.
+
+        A broker that gates the segment learns of decisions a little later than the store has them.
+        """
+        while True:
+            # Nobody but us should write there: where we may not ask, there is no reason to fear it.
+            own = self._admin.settled_transactions_of(segment.log_name, required=False)
+            stalled_at = None if own is None else own.max_read_position
+            if stalled_at is None or stalled_at >= end:
+                return
+            if self._gated.get(segment.log_name) and time.monotonic() < deadline:
+                time.sleep(_GATE_POLL_SECONDS)
+                continue
             raise SegmentLogUnavailableError(
                 f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be read, "
-                f"but the broker lets nobody read beyond {stalled_at}: a transaction of Pulsar's "
-                "own is open in the segment's topic, or the topic is being recovered. Nothing was "
-                "skipped: end that transaction, let no other client write to the topic, and start "
-                "again"
+                f"but the broker lets nobody read beyond {stalled_at}: {self._why_stalled(segment)}"
             )
+
+    def _why_stalled(self, segment: SegmentRef) -> str:
+        if self._gated.get(segment.log_name):
+            return (
+                "the broker, which gates the segment, does not learn of the transactions that are "
+                "decided in the metadata store. Nothing was skipped: look into the broker's log, "
+                "let it reach the store (pulsarTxnSparkStoreUrl), and start again"
+            )
+        return (
+            "a transaction of Pulsar's own is open in the segment's topic, or the topic is being "
+            "recovered. Nothing was skipped: end that transaction, let no other client write to "
+            "the topic, and start again"
+        )
 
     def _check_whole(self, segment: SegmentRef, start: Position, end: Position) -> None:
         gone = self.trimmed_to(segment)

@@ -277,8 +277,9 @@ class PulsarTopicLog(PulsarSegmentLog):
 
     # --- what is refused ------------------------------------------------------------------------
 
-    def create(self, segment: SegmentRef) -> None:
+    def create(self, segment: SegmentRef, gate_store: str = "") -> None:
         """Refuse: such topics are Pulsar's."""
+        del gate_store
         self._refuse(segment)
 
     def adopt(self, segment: SegmentRef) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire.settings import ConnectionSettings, client_needed
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.position import Position
@@ -72,9 +73,13 @@ class Transport(Protocol):
         ...
 
     def writer(
-        self, segment: SegmentRef, name: str, before_report: Callable[[], None]
+        self,
+        segment: SegmentRef,
+        name: str,
+        before_report: Callable[[], None],
+        bits: TxnBits | None = None,
     ) -> SegmentWriter:
-        """Open a writer of that name."""
+        """Open a writer of that name; its entries carry the transaction bits, if there are any."""
         ...
 
     def feed(self, segment: SegmentRef, start: Position) -> Feed:

@@ -10,7 +10,9 @@ from pulsar_txn_spark.backends.pulsar.errors import translate
 from pulsar_txn_spark.backends.pulsar.library import connections
 from pulsar_txn_spark.backends.pulsar.library.reader import EntryFeed, RowCollector, reader_settings
 from pulsar_txn_spark.backends.pulsar.library.writer import PulsarSegmentWriter, WriterSettings
+from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import SegmentRef, SegmentWriter
@@ -62,9 +64,26 @@ class ClientTransport:
         return ask_admin(topic)
 
     def writer(
-        self, segment: SegmentRef, name: str, before_report: Callable[[], None]
+        self,
+        segment: SegmentRef,
+        name: str,
+        before_report: Callable[[], None],
+        bits: TxnBits | None = None,
     ) -> SegmentWriter:
-        """Open a producer; see the Protocol."""
+        """Open a producer; see the Protocol.
+
+        Raises
+        ------
+        OptionError
+            If entries are to carry transaction bits.
+        """
+        if bits is not None:
+            raise OptionError(
+                f"segment {segment.id} ({segment.log_name}) is gated by the brokers, and the "
+                "transport 'client' cannot write to it in a transaction: every consumer would see "
+                "its rows at once. Nothing was written; set the option 'transport' to 'wire', and "
+                "leave out the options that only pulsar-client has"
+            )
         settings = self._writer_settings
         try:
             producer = self._client.create_producer(

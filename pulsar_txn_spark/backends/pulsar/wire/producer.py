@@ -41,19 +41,22 @@ from pulsar_txn_spark.backends.pulsar.segment_writer import (
     EntrySettings,
     EntryWriter,
 )
+from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire import batch
 from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, Backoff, WireClient, explain
 from pulsar_txn_spark.backends.pulsar.wire.compression import NUMBERS, compress
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError, positive_id
 from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.errors import SegmentLogError
+from pulsar_txn_spark.errors import FencedError, SegmentLogError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 
 _ENCODED_BYTES = 8 * 1024 * 1024  # at a time, however large a batch Spark gives
 _CLOSE_SECONDS = 5.0  # a broker answers once what it was storing is stored, or has failed
 _BROKEN_CHECKSUM = 9
+_FENCED = "pulsar_txn_spark FENCED"  # so the plug-in of a broker begins what it says
+_NO_ANSWER = "pulsar_txn_spark UNAVAILABLE"
 _MOST_REOPENINGS = 16  # without any receipt in between: a topic that opens and takes nothing
 
 
@@ -102,6 +105,8 @@ class WireSegmentWriter(EntryWriter):
         Where entries end, and how long to wait.
     before_report : Callable
         Called after rows were acknowledged and before the receipt is handed out.
+    bits : TxnBits, optional
+        Of the transaction, where the brokers gate the segment.
 
     Raises
     ------
@@ -119,9 +124,11 @@ class WireSegmentWriter(EntryWriter):
         settings: WireWriterSettings,
         *,
         before_report: Callable[[], None],
+        bits: TxnBits | None = None,
     ) -> None:
         super().__init__(segment, settings, client.in_flight, before_report)
         self._name = name
+        self._bits = bits
         self._client = client
         self._settings = settings
         self._number = client.next_number()
@@ -169,6 +176,10 @@ class WireSegmentWriter(EntryWriter):
             publish_time=time.time_ns() // 1_000_000,
             num_messages_in_batch=end - start,
         )
+        send = CommandSend(producer_id=self._number, sequence_id=number, num_messages=end - start)
+        if self._bits is not None:
+            metadata.txnid_most_bits, metadata.txnid_least_bits = self._bits
+            send.txnid_most_bits, send.txnid_least_bits = self._bits
         packed = plain
         if self._settings.compression:
             packed = compress(plain, self._settings.compression)
@@ -177,7 +188,6 @@ class WireSegmentWriter(EntryWriter):
         size, allowed = len(packed) + metadata.ByteSize(), self._connection.max_message_bytes
         if size > allowed - ENTRY_MARGIN_BYTES:
             raise too_large(self._segment, end - start, size, allowed)
-        send = CommandSend(producer_id=self._number, sequence_id=number, num_messages=end - start)
         frame = encode_send(BaseCommand(type=BaseCommand.SEND, send=send), metadata, packed)
         cost = sum(map(len, frame))
         self._wait(lambda: self._ledger.has_room(cost))
@@ -202,6 +212,12 @@ class WireSegmentWriter(EntryWriter):
         if error.error == _BROKEN_CHECKSUM:
             fault = "an entry was damaged on its way"
             self._ledger.fail(partial(unverified, self._segment, fault))
+        elif self._bits is not None and _FENCED in why.detail:
+            self._ledger.fail(partial(_fenced, self._segment, self._name, why.detail))
+        elif self._bits is not None and _NO_ANSWER in why.detail:
+            self._ledger.fail(
+                partial(explain, RefusedError("Retryable", why.detail), "append to", self._segment)
+            )
         elif why.result in RETRIED:
             # The topic is being sealed or moved: opened again, it says which.
             self.on_lost(why)
@@ -310,3 +326,11 @@ class WireSegmentWriter(EntryWriter):
     def _close_command(self, number: int) -> BaseCommand:
         closing = CommandCloseProducer(producer_id=self._number, request_id=number)
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=closing)
+
+
+def _fenced(segment: SegmentRef, name: str, detail: str) -> FencedError:
+    return FencedError(
+        f"the broker of segment {segment.id} ({segment.log_name}) takes nothing more from writer "
+        f"{name}: its transaction was decided without it, by a newer attempt or after its lease. "
+        f"No consumer sees what it has written ({detail})"
+    )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from pulsar_txn_spark.backends.pulsar.errors import translate
+from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire import client as wire_client
 from pulsar_txn_spark.backends.pulsar.wire.connection import RefusedError
 from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, WireWriterSettings
@@ -66,11 +67,20 @@ class WireTransport:
             ) from None
 
     def writer(
-        self, segment: SegmentRef, name: str, before_report: Callable[[], None]
+        self,
+        segment: SegmentRef,
+        name: str,
+        before_report: Callable[[], None],
+        bits: TxnBits | None = None,
     ) -> SegmentWriter:
         """Open a producer; see the Protocol."""
         return WireSegmentWriter(
-            segment, name, self._client, self._writer_settings, before_report=before_report
+            segment,
+            name,
+            self._client,
+            self._writer_settings,
+            before_report=before_report,
+            bits=bits,
         )
 
     def feed(self, segment: SegmentRef, start: Position) -> WireEntryFeed:

@@ -46,6 +46,7 @@ class Broker:
         admin.settled_transactions_of.side_effect = lambda *_, **__: self.state
         admin.managed_ledger.side_effect = self._managed_ledger
         self.log._admin = admin
+        self.log._gated = {}
         self.log._headers = mock.Mock()
         self.log._headers.entry_header.side_effect = lambda _, at: self.headers.get(at, PLAIN)
         self.log._headers.between.side_effect = lambda *_: ()

@@ -36,6 +36,7 @@ from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     SingleMessageMetadata,
 )
 from pulsar_txn_spark.backends.pulsar.transport import choose
+from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS, WireClient
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
 from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
@@ -50,6 +51,7 @@ from pulsar_txn_spark.backends.pulsar.wire.settings import ConnectionSettings, p
 from pulsar_txn_spark.backends.pulsar.wire.transport import WireTransport
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
 from pulsar_txn_spark.errors import (
+    FencedError,
     MessageTooLargeError,
     OptionError,
     SegmentLogError,
@@ -63,6 +65,7 @@ from pulsar_txn_spark.spark.rows import RowOrigin, needed_columns, to_spark_batc
 from tests.support.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar, Peer
 
 SEGMENT = SegmentRef("s1", "topic://public/default/t", "persistent://public/default/s1")
+NOT_ALLOWED = 22
 PERSISTENCE = 2  # what the broker says of a topic that is fenced
 SMALL = WireWriterSettings(entry_rows=4, timeout_s=5)
 
@@ -93,9 +96,12 @@ def client(broker: FakePulsar) -> Iterator[WireClient]:
 
 
 def writer_on(
-    client: WireClient, settings: WireWriterSettings = SMALL, name: str = "w"
+    client: WireClient,
+    settings: WireWriterSettings = SMALL,
+    name: str = "w",
+    bits: TxnBits | None = None,
 ) -> WireSegmentWriter:
-    return WireSegmentWriter(SEGMENT, name, client, settings, before_report=lambda: None)
+    return WireSegmentWriter(SEGMENT, name, client, settings, before_report=lambda: None, bits=bits)
 
 
 def put_through(writer: WireSegmentWriter, rows: pa.RecordBatch) -> None:
@@ -148,6 +154,48 @@ def once(sequence_id: int, act: Act) -> Callable[[int, str], Act]:
 
 
 # --- writing --------------------------------------------------------------------------------------
+
+
+def test_the_transaction_bits_stand_in_the_command_and_in_the_entry_after_a_reconnect_too(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.on_send = once(1, "cut")
+    writer = writer_on(client, bits=TxnBits(1 << 62, 7))
+    put_through(writer, numbered(8))
+    sent = [command.send for command in broker.heard if command.type == BaseCommand.SEND]
+    assert len(sent) >= 2
+    assert {(send.txnid_most_bits, send.txnid_least_bits) for send in sent} == {(1 << 62, 7)}
+    feed = WireEntryFeed(SEGMENT, EARLIEST, client, WireReaderSettings(poll_s=0.01))
+    entry = feed.next_entry(EARLIEST)
+    assert entry is not None
+    metadata = entry.metadata
+    assert (metadata.txnid_most_bits, metadata.txnid_least_bits) == (1 << 62, 7)
+    feed.close()
+
+
+def test_a_writer_without_bits_sends_none(broker: FakePulsar, client: WireClient) -> None:
+    put_through(writer_on(client), numbered(1))
+    (sent,) = (command.send for command in broker.heard if command.type == BaseCommand.SEND)
+    assert not sent.HasField("txnid_most_bits")
+    assert not sent.HasField("txnid_least_bits")
+
+
+@pytest.mark.parametrize(
+    "detail, error",
+    [
+        ("pulsar_txn_spark FENCED: an entry is refused", FencedError),
+        ("pulsar_txn_spark UNAVAILABLE: an entry is refused", SegmentLogUnavailableError),
+        ("pulsar_txn_spark INVALID: an entry is refused", SegmentLogError),
+    ],
+)
+def test_what_a_gating_broker_refuses_has_an_error_of_its_own(
+    broker: FakePulsar, client: WireClient, detail: str, error: type[Exception]
+) -> None:
+    broker.on_send = once(0, (NOT_ALLOWED, detail))
+    writer = writer_on(client, name="ptxn-0-1-0-aa", bits=TxnBits(1 << 62, 1))
+    with pytest.raises(error, match="an entry is refused") as refused:
+        put_through(writer, numbered(1))
+    assert refused.type is error
 
 
 def test_rows_go_out_in_entries_and_every_receipt_is_summed_up(client: WireClient) -> None:

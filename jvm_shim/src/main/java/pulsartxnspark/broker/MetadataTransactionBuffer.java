@@ -58,6 +58,16 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     Closed
   }
 
+  /** What kind of refusal it is: clients of this package tell by the word in the message. */
+  private enum Refusal {
+    /** The writer has no pin: its transaction is decided. */
+    FENCED,
+    /** The store does not tell. */
+    UNAVAILABLE,
+    /** The entry is not one of a writer. */
+    INVALID
+  }
+
   /** Keeps consumers behind a position until one writer's fate is known. */
   private static final class Hold {
     final WriterId writer;
@@ -194,7 +204,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     MessageMetadata metadata = Commands.peekMessageMetadata(entry, KIND, -1);
     String refusal = refusal(txn, metadata);
     if (refusal != null) {
-      done.completeExceptionally(notAllowed(txn, refusal));
+      done.completeExceptionally(notAllowed(Refusal.INVALID, txn, refusal));
       return done;
     }
     WriterId writer = WriterId.ofName(metadata.getProducerName()).orElseThrow();
@@ -283,16 +293,17 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
             .threads()
             .schedule(() -> admit(hold, deadlineMs), FIRST_PAUSE_MS, TimeUnit.MILLISECONDS);
       } else {
-        turnAway(hold, error.getMessage());
+        turnAway(hold, Refusal.UNAVAILABLE, error.getMessage());
       }
       return;
     } catch (RuntimeException error) {
-      turnAway(hold, String.valueOf(error.getMessage()));
+      turnAway(hold, Refusal.UNAVAILABLE, String.valueOf(error.getMessage()));
       return;
     }
     if (!(fate instanceof Fate.Pinned pinned)) {
       turnAway(
           hold,
+          Refusal.FENCED,
           "writer "
               + hold.writer.name()
               + " has no pin in segment "
@@ -311,7 +322,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   }
 
   /** Refuses a writer of which nothing was appended. */
-  private void turnAway(Hold hold, String why) {
+  private void turnAway(Hold hold, Refusal refusal, String why) {
     List<Append> refused;
     synchronized (this) {
       holds.remove(hold.writer.bits(), hold);
@@ -319,7 +330,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
       hold.waiting.clear();
       advance();
     }
-    refused.forEach(one -> refuse(one, notAllowed(one.txn(), why)));
+    refused.forEach(one -> refuse(one, notAllowed(refusal, one.txn(), why)));
   }
 
   private static void refuse(Append append, Exception error) {
@@ -328,8 +339,9 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   }
 
   /** The one error upon which the broker does not close the topic's producers. */
-  private static NotAllowedException notAllowed(TxnID txn, String why) {
-    return new NotAllowedException("pulsar_txn_spark: transaction " + txn + " is refused: " + why);
+  private static NotAllowedException notAllowed(Refusal refusal, TxnID txn, String why) {
+    return new NotAllowedException(
+        KIND + " " + refusal + ": an entry of transaction " + txn + " is refused: " + why);
   }
 
   // --- visibility ---------------------------------------------------------------------------------
@@ -567,7 +579,8 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   @Override
   public CompletableFuture<TransactionBufferReader> openTransactionBufferReader(
       TxnID txn, long startSequenceId) {
-    return CompletableFuture.failedFuture(notAllowed(txn, "its entries are read from the topic"));
+    return CompletableFuture.failedFuture(
+        notAllowed(Refusal.INVALID, txn, "entries are read from the topic"));
   }
 
   private static Position position(LogPosition bound) {

@@ -128,11 +128,13 @@ class MetadataTransactionBufferTest {
     return done;
   }
 
-  private static void assertRefused(CompletableFuture<Position> done) {
+  private static void assertRefused(String kind, CompletableFuture<Position> done) {
     ExecutionException error =
         assertThrows(
             ExecutionException.class, () -> done.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
     assertInstanceOf(NotAllowedException.class, error.getCause());
+    String message = error.getCause().getMessage();
+    assertTrue(message.startsWith("pulsar_txn_spark " + kind + ": "), message);
   }
 
   /** A store in which a test may stop at a question. */
@@ -285,7 +287,7 @@ class MetadataTransactionBufferTest {
   @Test
   void aWriterWithoutAPinIsRefusedAndHoldsNobody() throws Exception {
     MetadataTransactionBuffer buffer = ready();
-    assertRefused(append(buffer, WRITER));
+    assertRefused("FENCED", append(buffer, WRITER));
     assertEquals(0, topic.appends());
     buffer.syncMaxReadPositionForNormalPublish(topic.store(), false);
     assertEquals(at(0), buffer.getMaxReadPosition());
@@ -300,7 +302,7 @@ class MetadataTransactionBufferTest {
     topic.acknowledge(0);
     store.abort("s", WRITER);
     await(() -> buffer.getOngoingTxnCount() == 0);
-    assertRefused(append(buffer, WRITER));
+    assertRefused("FENCED", append(buffer, WRITER));
     assertEquals(1, topic.appends());
   }
 
@@ -308,11 +310,11 @@ class MetadataTransactionBufferTest {
   void bitsThatAreNotThoseOfTheWriterAreRefused() throws Exception {
     MetadataTransactionBuffer buffer = ready();
     store.pin("s", WRITER);
-    assertRefused(buffer.appendBufferToTxn(txn(WRITER), 0, entry(WRITER, null)));
-    assertRefused(buffer.appendBufferToTxn(txn(OTHER), 0, entry(WRITER, txn(OTHER))));
-    assertRefused(buffer.appendBufferToTxn(txn(WRITER), 0, entry(WRITER, txn(OTHER))));
+    assertRefused("INVALID", buffer.appendBufferToTxn(txn(WRITER), 0, entry(WRITER, null)));
+    assertRefused("INVALID", buffer.appendBufferToTxn(txn(OTHER), 0, entry(WRITER, txn(OTHER))));
+    assertRefused("INVALID", buffer.appendBufferToTxn(txn(WRITER), 0, entry(WRITER, txn(OTHER))));
     TxnID pulsars = new TxnID(0, 1);
-    assertRefused(buffer.appendBufferToTxn(pulsars, 0, entry(WRITER, pulsars)));
+    assertRefused("INVALID", buffer.appendBufferToTxn(pulsars, 0, entry(WRITER, pulsars)));
     assertEquals(0, topic.appends());
   }
 
@@ -402,11 +404,11 @@ class MetadataTransactionBufferTest {
     topic.acknowledge(0);
     server.stop();
     CompletableFuture<Position> refused = append(buffer, OTHER);
-    assertRefused(refused);
+    assertRefused("UNAVAILABLE", refused);
     assertEquals(at(0), buffer.getMaxReadPosition());
     // It comes back without what it knew: the decision is not guessed.
     server.start();
-    assertRefused(append(buffer, OTHER));
+    assertRefused("UNAVAILABLE", append(buffer, OTHER));
     assertEquals(at(0), buffer.getMaxReadPosition());
     assertEquals(1, buffer.getOngoingTxnCount());
   }

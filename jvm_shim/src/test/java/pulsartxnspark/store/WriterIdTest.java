@@ -13,7 +13,7 @@ class WriterIdTest {
 
   @Test
   void theBitsOfAWriterAreThoseThatPythonSends() {
-    // The same figures are in tests/backends/pulsar/wire/test_txn_bits.py.
+    // The same figures are in tests/backends/pulsar/test_txn_bits.py.
     WriterId writer = WriterId.ofName("ptxn-3-41-7-a1b2c3d4").orElseThrow();
     assertEquals(3, writer.tc());
     assertEquals(41, writer.counter());

@@ -1,0 +1,288 @@
+"""Brokers with the plug-in: any client of Pulsar's sees what is committed, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pulsar as pulsar_client
+import pytest
+import redis
+
+from pulsar_txn_spark import Admin, client
+from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin, TransactionState
+from pulsar_txn_spark.backends.pulsar.log import GATING_BUFFER
+from pulsar_txn_spark.client import Client, Transaction
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.engine.components import open_components
+from pulsar_txn_spark.errors import FencedError, OptionError, SegmentLogUnavailableError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.store.records import EndedBy
+from pulsar_txn_spark.store.redis.server import find_server_binary
+from pulsar_txn_spark.testing.pulsar_server import Broker, PulsarServer, free_ports
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
+)
+QUIET = pulsar_client.ConsoleLogger(pulsar_client.LoggerLevel.Warn)
+SOON_S = 20.0
+NOTHING_MS = 300  # so long a consumer waits for what must not come
+
+_numbers = itertools.count()
+
+
+@dataclass
+class Gated:
+    """A broker with the plug-in, and the store that it gates by."""
+
+    server: PulsarServer
+    options: dict[str, str]
+
+    def topic(self, gate: str = "broker") -> tuple[str, str]:
+        """Create a topic of one segment; return its name, and that of the segment's topic."""
+        name = f"topic://public/default/gated-{next(_numbers)}"
+        created = Admin(self.options).create_topic(name, segments=1, gate=gate)
+        return name, created.active[0].ref.log_name
+
+    @property
+    def admin(self) -> PulsarAdmin:
+        return PulsarAdmin(PulsarConfig(self.server.service_url, self.server.admin_url))
+
+    def buffer_of(self, segment: str) -> TransactionState:
+        """Ask the broker for a segment's transaction buffer."""
+        found = self.admin.settled_transactions_of(segment)
+        assert found is not None
+        return found
+
+
+@pytest.fixture(scope="module")
+def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give a Redis that brokers reach: the embedded one has a unix socket only."""
+    (port,) = free_ports(1)
+    command = [find_server_binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    command += ["--appendonly", "yes", "--appendfsync", "always"]
+    command += ["--dir", str(tmp_path_factory.mktemp("redis"))]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        with redis.Redis(port=port) as connection:
+            await_(lambda: answers(connection))
+        yield f"redis://127.0.0.1:{port}"
+        server.kill()
+
+
+def answers(connection: redis.Redis) -> bool:
+    try:
+        return bool(connection.ping())
+    except redis.RedisError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def gated(store_url: str) -> Iterator[Gated]:
+    with PulsarServer(store_url=store_url) as server:
+        urls = {"service.url": server.service_url, "admin.url": server.admin_url}
+        yield Gated(server, {**urls, "store.url": store_url})
+
+
+@pytest.fixture
+def plain(gated: Gated) -> Iterator[pulsar_client.Client]:
+    """Give a client that knows nothing of this package."""
+    client = pulsar_client.Client(gated.server.service_url, logger=QUIET)
+    yield client
+    client.close()
+
+
+def await_(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def subscribe(
+    plain: pulsar_client.Client,
+    topic: str,
+    kind: pulsar_client.ConsumerType = pulsar_client.ConsumerType.Exclusive,
+) -> pulsar_client.Consumer:
+    earliest = pulsar_client.InitialPosition.Earliest
+    return plain.subscribe(topic, f"s{next(_numbers)}", kind, initial_position=earliest)
+
+
+def received(consumer: pulsar_client.Consumer, count: int) -> list[str]:
+    """Receive so many messages, and see that no more come."""
+    found = [consumer.receive(int(SOON_S * 1000)).data().decode() for _ in range(count)]
+    with pytest.raises(pulsar_client.Timeout):
+        consumer.receive(NOTHING_MS)
+    return found
+
+
+def drained(consumer: pulsar_client.Consumer) -> list[str]:
+    """Receive until nothing comes."""
+    found = []
+    with contextlib.suppress(pulsar_client.Timeout):
+        while True:
+            found.append(consumer.receive(NOTHING_MS).data().decode())
+    return found
+
+
+def send(service: Client, topic: str, txn: Transaction, *values: str) -> None:
+    producer = service.producer(topic)
+    for value in values:
+        producer.send(value, key="k", txn=txn)
+    producer.flush()
+
+
+def test_a_plain_consumer_sees_committed_rows_only(
+    gated: Gated, plain: pulsar_client.Client
+) -> None:
+    topic, segment = gated.topic()
+    consumers = [
+        subscribe(plain, segment, kind)
+        for kind in (pulsar_client.ConsumerType.Exclusive, pulsar_client.ConsumerType.Shared)
+    ]
+    reader = plain.create_reader(segment, pulsar_client.MessageId.earliest)
+    with client.connect(gated.options) as service:
+        first, second = service.new_txn(), service.new_txn()
+        send(service, topic, first, "a", "b")
+        send(service, topic, second, "c")
+        assert not reader.has_message_available()
+        for consumer in consumers:
+            assert received(consumer, 0) == []
+        second.commit()  # behind an open one
+        assert received(consumers[0], 0) == []
+        first.commit()
+        third = service.new_txn()
+        send(service, topic, third, "never")
+        third.abort()
+        for consumer in consumers:
+            assert received(consumer, 3) == ["a", "b", "c"]
+        assert [reader.read_next(1000).data() for _ in range(3)] == [b"a", b"b", b"c"]
+        await_(lambda: not reader.has_message_available())
+        # Behind an aborted one at the log's end, things go on.
+        with service.new_txn() as last:
+            send(service, topic, last, "d")
+        for consumer in consumers:
+            assert received(consumer, 1) == ["d"]
+
+
+@pytest.mark.long
+def test_what_is_open_stays_hidden_over_a_crash_of_the_broker(
+    gated: Gated, plain: pulsar_client.Client
+) -> None:
+    topic, segment = gated.topic()
+    consumer = subscribe(plain, segment)
+    with client.connect(gated.options) as service:
+        lost, kept = service.new_txn(), service.new_txn()
+        send(service, topic, lost, "never")
+        send(service, topic, kept, "a")
+        gated.server.restart(crash=True)
+        assert received(consumer, 0) == []
+        send(service, topic, kept, "b")
+        kept.commit()
+        lost.abort()
+        assert received(consumer, 2) == ["a", "b"]
+
+
+def test_an_unloaded_segment_is_as_before_from_the_store_alone(
+    gated: Gated, plain: pulsar_client.Client
+) -> None:
+    topic, segment = gated.topic()
+    with client.connect(gated.options) as service:
+        lost, kept = service.new_txn(), service.new_txn()
+        send(service, topic, lost, "never")
+        send(service, topic, kept, "a")
+        gated.admin.unload(segment)
+        assert received(subscribe(plain, segment), 0) == []
+        lost.abort()
+        kept.commit()
+        gated.admin.unload(segment)
+        assert received(subscribe(plain, segment), 1) == ["a"]
+
+
+def test_a_zombie_is_refused_and_told_why(gated: Gated, plain: pulsar_client.Client) -> None:
+    topic, segment = gated.topic()
+    consumer = subscribe(plain, segment)
+    with client.connect(gated.options) as service:
+        zombie = service.new_txn()
+        send(service, topic, zombie, "never")
+        components = open_components(Options(gated.options, Use.CONNECT))
+        components.coordinator.abort(zombie.id, EndedBy.ADMIN, cause="a test")
+        await_(lambda: gated.buffer_of(segment).ongoing == 0)
+        with pytest.raises(FencedError, match="takes nothing more from writer"):
+            send(service, topic, zombie, "neither")
+        with service.new_txn() as other:
+            send(service, topic, other, "a")
+        assert received(consumer, 1) == ["a"]
+
+
+def test_this_packages_readers_see_the_same(gated: Gated) -> None:
+    topic, _ = gated.topic()
+    with client.connect(gated.options) as service:
+        for number in range(3):
+            with service.new_txn() as txn:
+                send(service, topic, txn, f"{number}")
+            lost = service.new_txn()
+            send(service, topic, lost, "never")
+            lost.abort()
+    for transport in ("wire", "client"):
+        with (
+            client.connect({**gated.options, "transport": transport}) as service,
+            service.consumer(topic, f"s-{transport}") as consumer,
+        ):
+            found = [consumer.receive(timeout_ms=int(SOON_S * 1000)) for _ in range(3)]
+            assert [message.value for message in found] == [b"0", b"1", b"2"]
+
+
+def test_the_children_of_a_gated_segment_are_gated(
+    gated: Gated, plain: pulsar_client.Client
+) -> None:
+    topic, _ = gated.topic()
+    with client.connect(gated.options) as service:
+        txn = service.new_txn()
+        send(service, topic, txn, "a")
+        split = Admin(gated.options).split_segment(topic, "0000-ffff-0")
+        send(service, topic, txn, "b")
+        consumers = [subscribe(plain, child.ref.log_name) for child in split.active]
+        assert [received(consumer, 0) for consumer in consumers] == [[], []]
+        txn.commit()
+        await_(lambda: any(gated.buffer_of(one.ref.log_name).ongoing == 0 for one in split.active))
+        shown = [message for one in consumers for message in drained(one)]
+        assert shown == ["b"]
+
+
+def test_pulsar_client_may_not_write_to_a_gated_segment(gated: Gated) -> None:
+    topic, _ = gated.topic()
+    with client.connect({**gated.options, "transport": "client"}) as service:
+        txn = service.new_txn()
+        with pytest.raises(OptionError, match="set the option 'transport' to 'wire'"):
+            send(service, topic, txn, "never")
+
+
+def test_a_broker_without_the_plug_in_gets_no_row_of_a_gated_segment(
+    pulsar: Broker, store_url: str
+) -> None:
+    urls = {"service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
+    options = {**urls, "store.url": store_url}
+    topic = f"topic://public/default/gated-{next(_numbers)}"
+    Admin(options).create_topic(topic, segments=1, gate="broker")
+    with client.connect(options) as service:
+        txn = service.new_txn()
+        with pytest.raises(SegmentLogUnavailableError, match="has not loaded the plug-in"):
+            send(service, topic, txn, "never")
+
+
+def test_topics_without_a_gate_have_pulsars_own_buffer(
+    gated: Gated, plain: pulsar_client.Client
+) -> None:
+    topic, segment = gated.topic("reader")
+    consumer = subscribe(plain, segment)
+    assert gated.buffer_of(segment).buffer != GATING_BUFFER
+    with client.connect(gated.options) as service:
+        txn = service.new_txn()
+        send(service, topic, txn, "a")
+        assert received(consumer, 1) == ["a"]
+        txn.abort()

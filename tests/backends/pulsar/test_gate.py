@@ -1,0 +1,99 @@
+"""Segments that brokers gate: marked before they are loaded, and written to only where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+
+from pulsar_txn_spark.backends.pulsar import log as pulsar_log
+from pulsar_txn_spark.backends.pulsar.admin_api import TransactionState
+from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
+from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import OptionError, SegmentLogUnavailableError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.log import SegmentRef
+
+SEGMENT = SegmentRef("t/1/s", "topic://public/default/t", "persistent://public/default/t--1--s")
+WRITER = "ptxn-0-1-0-aa"
+END = Position(3, 5)
+GATED = {
+    "pulsar_txn_spark.segment": SEGMENT.id,
+    "pulsar_txn_spark.gate": "broker",
+    "pulsar_txn_spark.store": "a1b2",
+}
+
+
+def state(buffer: str, end: Position = END) -> TransactionState:
+    return TransactionState("Ready", end, 0, buffer)
+
+
+@pytest.fixture
+def log() -> Iterator[PulsarSegmentLog]:
+    """Give a log whose broker gates the segment; its admin API and its transport are mocks."""
+    log = PulsarSegmentLog(PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1"))
+    log._transport.release()
+    with mock.patch.object(log, "_admin"), mock.patch.object(log, "_transport"):
+        log._admin.properties.return_value = dict(GATED)  # type: ignore[attr-defined]
+        log._admin.settled_transactions_of.return_value = state("pulsar_txn_spark")  # type: ignore[attr-defined]
+        yield log
+        log.close()
+
+
+def test_a_topic_is_marked_as_gated_when_it_is_created(log: PulsarSegmentLog) -> None:
+    admin = log._admin
+    admin.properties.side_effect = [None, {}]  # type: ignore[attr-defined]
+    admin.managed_ledger.return_value.ledgers = []  # type: ignore[attr-defined]
+    log.create(SEGMENT, "a1b2")
+    # A broker looks for the marks only once, when it loads the topic.
+    admin.create_topic.assert_called_once_with(SEGMENT.log_name, GATED)  # type: ignore[attr-defined]
+
+
+def test_a_transaction_s_writer_carries_bits_where_the_broker_gates(log: PulsarSegmentLog) -> None:
+    log.writer(SEGMENT, WRITER)
+    bits = log._transport.writer.call_args.args[3]  # type: ignore[attr-defined]
+    assert bits == TxnBits.of_writer(WRITER)
+    log.writer(SEGMENT, "outside of transactions")
+    assert log._transport.writer.call_args.args[3] is None  # type: ignore[attr-defined]
+
+
+def test_a_segment_without_a_gate_gets_no_bits(log: PulsarSegmentLog) -> None:
+    log._admin.properties.return_value = {"pulsar_txn_spark.segment": SEGMENT.id}  # type: ignore[attr-defined]
+    log.writer(SEGMENT, WRITER)
+    assert log._transport.writer.call_args.args[3] is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("serving", [None, state("Single"), state("")])
+def test_no_bits_go_to_a_broker_without_the_plug_in(
+    log: PulsarSegmentLog, serving: TransactionState | None
+) -> None:
+    log._admin.settled_transactions_of.return_value = serving  # type: ignore[attr-defined]
+    with pytest.raises(SegmentLogUnavailableError, match=r"not loaded the plug-in.*Nothing was"):
+        log.writer(SEGMENT, WRITER)
+    log._transport.writer.assert_not_called()  # type: ignore[attr-defined]
+
+
+def test_pulsar_client_does_not_write_in_a_gated_segment() -> None:
+    config = PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1", transport="client")
+    log = PulsarSegmentLog(config)
+    with mock.patch.object(log, "_admin"):
+        log._admin.properties.return_value = dict(GATED)  # type: ignore[attr-defined]
+        log._admin.settled_transactions_of.return_value = state("pulsar_txn_spark")  # type: ignore[attr-defined]
+        with pytest.raises(OptionError, match=r"transport 'client'.*Nothing was written"):
+            log.writer(SEGMENT, WRITER)
+    log.close()
+
+
+def test_a_reader_waits_for_a_broker_that_learns_of_a_decision_later(
+    log: PulsarSegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log._check_exists(SEGMENT)
+    monkeypatch.setattr(pulsar_log, "_GATE_POLL_SECONDS", 0)
+    behind = state("pulsar_txn_spark", Position(3, 0))
+    log._admin.settled_transactions_of.side_effect = [behind, behind, state("pulsar_txn_spark")]  # type: ignore[attr-defined]
+    log._check_not_stalled(SEGMENT, END, deadline=float("inf"))
+    log._admin.settled_transactions_of.side_effect = [behind]  # type: ignore[attr-defined]
+    with pytest.raises(SegmentLogUnavailableError, match=r"does not learn of.*Nothing was skipped"):
+        log._check_not_stalled(SEGMENT, END, deadline=0.0)
