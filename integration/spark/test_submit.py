@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from integration.support.hosts import Hosts, missing
 from integration.support.spark import NO_PANDAS_3, Lab, until
+from pulsar_txn_spark.store.redis import connection
 from pulsar_txn_spark.testing.spark_cluster import SparkCluster, spark_home
+from tools import dist
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
 
@@ -25,11 +32,16 @@ JOB = ROOT / "integration" / "support" / "submit_job.py"
 SUBMIT_SECONDS = 240  # a driver and executors of its own, on a busy machine
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ROWS = [f"row {number}" for number in range(24)]
-QUIET = [
-    *("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.enabled=false"),
-    *("--conf", f"spark.executor.extraJavaOptions={BRIEF}"),
-    *("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=512m"),
-]
+DEFAULTS = f"""
+spark.driver.memory            512m
+spark.executor.extraJavaOptions {BRIEF}
+spark.executor.memory          512m
+spark.log.level                ERROR
+spark.ui.enabled               false
+"""
+PAGE = ROOT / "docs" / "deployment.md"
+ZIP = "pulsar_txn_spark-0.1.0-py-files.zip"
+ENVIRONMENT = "pulsar_txn_spark-0.1.0-environment-py311-linux-x86_64.tar.gz"
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +97,20 @@ class Task:
     lab : Lab
     source, out : str
         Topics.
+    options : dict of str to str, optional
+        How the job reaches the store, if not as the test does.
     """
 
     lab: Lab
     source: str
     out: str
+    options: dict[str, str] | None = None
 
     def settings(self, *, register: bool = False, per_trigger: int = 10) -> str:
         """Return the argument of the job."""
         return json.dumps(
             {
-                "options": self.lab.options,
+                "options": self.options or self.lab.options,
                 "source": self.source,
                 "out": self.out,
                 "checkpoint": str(self.lab.checkpoint()),
@@ -126,6 +141,44 @@ def reports(output: str) -> dict[str, Any]:
     return found
 
 
+def script(heading: str, settings: str, **replaced: object) -> str:
+    """Return the script below a heading of docs/deployment.md, with the job of this test.
+
+    Parameters
+    ----------
+    heading : str
+        Of the section; it has one script, whose last command submits.
+    settings : str
+        Argument of the job.
+    **replaced : object
+        What takes the place of ``python``, ``package``, ``environment`` and ``url`` of the page.
+    """
+    text = PAGE.read_text(encoding="utf-8")
+    section = text.partition(f"\n### {heading}\n")[2].partition("\n#")[0]
+    [found] = re.findall(r"^```shell\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    names = {
+        "python": "/opt/pulsar-txn/bin/python",
+        "package": f"/jobs/{ZIP}",
+        "environment": f"/jobs/{ENVIRONMENT}",
+        "url": "spark://host:7077",
+        "job": "/jobs/job.py",
+    }
+    for name, meant in {"job": JOB, **replaced}.items():
+        assert names[name] in found, f"the script of {heading!r} lacks {names[name]}"
+        found = found.replace(names[name], str(meant))
+    assert not [name for name in names.values() if name in found]
+    # As in a shell that knows only what the page says.
+    return f"unset PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON\n{found.rstrip()} {shlex.quote(settings)}"
+
+
+@pytest.fixture(scope="module")
+def conf(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the variable that gives what is submitted the settings of this test."""
+    folder = tmp_path_factory.mktemp("conf")
+    (folder / "spark-defaults.conf").write_text(DEFAULTS)
+    return {"SPARK_CONF_DIR": str(folder)}
+
+
 def expect_success(process: subprocess.Popen[str]) -> dict[str, Any]:
     """Wait for the end of a submission in client mode; return what the job reported."""
     with process:
@@ -135,10 +188,16 @@ def expect_success(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def test_in_client_mode_driver_and_executors_take_the_package_from_py_files(
-    cluster: SparkCluster, task: Task, package: Path, python: Path, tmp_path: Path
+    cluster: SparkCluster,
+    task: Task,
+    package: Path,
+    python: Path,
+    conf: dict[str, str],
+    tmp_path: Path,
 ) -> None:
-    arguments = ["--py-files", str(package), *QUIET, str(JOB), task.settings(register=True)]
-    found = expect_success(cluster.submit(*arguments, cwd=tmp_path))
+    settings = task.settings(register=True)
+    code = script("A zip", settings, url=cluster.url, python=python, package=package)
+    found = expect_success(cluster.run_script(code, environment=conf, cwd=tmp_path))
     task.expect_every_row_once()
     assert found["driver"][0] == str(python)
     assert f"/{package.name}/" in found["driver"][1]
@@ -149,20 +208,34 @@ def test_in_client_mode_driver_and_executors_take_the_package_from_py_files(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
-def test_a_local_master_takes_the_package_from_py_files(
-    task: Task, package: Path, python: Path, tmp_path: Path, master: str
+def test_in_client_mode_driver_and_executors_use_what_is_installed(
+    cluster: SparkCluster, task: Task, conf: dict[str, str], tmp_path: Path
 ) -> None:
-    program = str(spark_home() / "bin" / "spark-submit")
-    command = [program, "--master", master, "--py-files", str(package), *QUIET]
-    command += ["--conf", "spark.driver.host=127.0.0.1", str(JOB), task.settings(register=True)]
+    code = script(
+        "Installed on every host", task.settings(), url=cluster.url, python=sys.executable
+    )
+    found = expect_success(cluster.run_script(code, environment=conf, cwd=tmp_path))
+    task.expect_every_row_once()
+    assert [interpreter for interpreter, _ in found["tasks"]] == [sys.executable]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("master", ["local[2,4]", "local-cluster[2,1,1024]"])
+def test_a_local_master_takes_the_package_from_py_files(
+    task: Task, package: Path, python: Path, conf: dict[str, str], tmp_path: Path, master: str
+) -> None:
+    settings = task.settings(register=True)
+    code = script("A zip", settings, url=f"'{master}'", python=python, package=package)
+    variables = {**os.environ, **conf, "SPARK_HOME": str(spark_home())}
+    variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    variables["PATH"] = os.pathsep.join([f"{spark_home()}/bin", variables["PATH"]])
     process = subprocess.Popen(
-        command,
+        ["bash", "-e", "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, **pythons(python), "SPARK_HOME": str(spark_home())},
+        env=variables,
     )
     found = expect_success(process)
     task.expect_every_row_once()
@@ -171,31 +244,39 @@ def test_a_local_master_takes_the_package_from_py_files(
 
 @pytest.mark.long
 def test_without_registration_a_package_from_py_files_is_not_found(
-    cluster: SparkCluster, task: Task, package: Path, tmp_path: Path
+    cluster: SparkCluster,
+    task: Task,
+    package: Path,
+    python: Path,
+    conf: dict[str, str],
+    tmp_path: Path,
 ) -> None:
-    arguments = ["--py-files", str(package), *QUIET, str(JOB), task.settings()]
-    with cluster.submit(*arguments, cwd=tmp_path) as process:
+    code = script("A zip", task.settings(), url=cluster.url, python=python, package=package)
+    with cluster.run_script(code, environment=conf, cwd=tmp_path) as process:
         output, _ = process.communicate(timeout=SUBMIT_SECONDS)
     assert process.returncode != 0
     assert "DATA_SOURCE_NOT_FOUND" in output
 
 
-@pytest.mark.long
-def test_a_driver_in_the_cluster_that_is_killed_starts_again_and_every_row_comes_out_once(
-    cluster: SparkCluster, task: Task, package: Path, tmp_path: Path
-) -> None:
-    [core] = (spark_home() / "jars").glob("spark-core_*.jar")
-    arguments = [
-        *("--deploy-mode", "cluster", "--supervise"),
-        *("--files", str(package), "--py-files", str(package), *QUIET),
-        *("--class", "org.apache.spark.deploy.PythonRunner"),
-        *(core.as_uri(), str(JOB), str(package)),
-        task.settings(register=True, per_trigger=1),
-    ]
-    with cluster.submit(*arguments, cwd=tmp_path) as process:
+def submit_to_cluster(
+    cluster: SparkCluster, package: Path, settings: str, conf: dict[str, str], cwd: Path
+) -> str:
+    """Submit the job in cluster mode; return the driver's id."""
+    code = script("The driver in the cluster", settings, url=cluster.url, package=package)
+    known = {driver["id"] for driver in cluster.drivers()}
+    with cluster.run_script(code, environment=conf, cwd=cwd) as process:
         output, _ = process.communicate(timeout=SUBMIT_SECONDS)
     assert process.returncode == 0, output[-4000:]
-    [driver] = [known["id"] for known in cluster.state()["activedrivers"]]
+    [driver] = {driver["id"] for driver in cluster.drivers()} - known
+    return str(driver)
+
+
+@pytest.mark.long
+def test_a_driver_in_the_cluster_that_is_killed_starts_again_and_every_row_comes_out_once(
+    cluster: SparkCluster, task: Task, package: Path, conf: dict[str, str], tmp_path: Path
+) -> None:
+    settings = task.settings(register=True, per_trigger=2)
+    driver = submit_to_cluster(cluster, package, settings, conf, tmp_path)
     until(lambda: len(task.lab.visible(task.out)) >= 2)
     said = cluster.driver_folder(driver) / "stdout"
     first = reports(said.read_text())["jvm"]
@@ -206,3 +287,89 @@ def test_a_driver_in_the_cluster_that_is_killed_starts_again_and_every_row_comes
     assert found["jvm"] != first
     assert {package.name in module for _, module in found["tasks"]} == {True}
     task.expect_every_row_once()
+
+
+# -- a packed environment --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the packed environment of `make dist`, which a package index is needed for."""
+    return dist.environment(*dist.build(tmp_path_factory.mktemp("dist")))
+
+
+@pytest.fixture(scope="module")
+def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return Spark's folder with the archives of PySpark, which `make` removes from its own."""
+    home = tmp_path_factory.mktemp("spark")
+    for entry in spark_home().iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
+    library = home / "python" / "lib"
+    library.mkdir(parents=True)
+    for name, package in (("pyspark", "pyspark"), (f"py4j-{version('py4j')}-src", "py4j")):
+        folder = spark_home().with_name(package)
+        with zipfile.ZipFile(library / f"{name}.zip", "w") as archive:
+            for file in folder.rglob("*.py"):
+                archive.write(file, str(file.relative_to(folder.parent)))
+    return home
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_driver_and_executors_run_in_an_environment_from_archives(
+    task: Task,
+    environment: Path,
+    distribution: Path,
+    conf: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(distribution))
+    with SparkCluster() as cluster:
+        code = script(
+            "A packed environment", task.settings(), url=cluster.url, environment=environment
+        )
+        found = expect_success(cluster.run_script(code, environment=conf, cwd=tmp_path))
+        task.expect_every_row_once()
+        assert found["driver"][1].startswith(f"{tmp_path}/environment/lib/")
+        for _, module in found["tasks"]:
+            assert module.startswith(f"{cluster.folder}/worker-")
+            assert "/environment/lib/" in module
+
+
+# -- hosts of their own ----------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("deploy_mode", ["client", "cluster"])
+def test_a_job_runs_on_workers_that_are_hosts_of_their_own(
+    spark: SparkSession,
+    package: Path,
+    python: Path,
+    conf: dict[str, str],
+    tmp_path: Path,
+    deploy_mode: str,
+) -> None:
+    if lacking := missing():
+        pytest.skip(f"hosts of their own need {lacking}")
+    with Hosts(3, tmp_path / "redis") as hosts:
+        near = Lab(spark, {"store.url": hosts.socket_url}, tmp_path)
+        until((tmp_path / "redis" / "redis.sock").exists)
+        source = near.topic()
+        near.produce_each(source, *ROWS)
+        task = Task(near, source, near.topic(2), {"store.url": hosts.redis_url})
+        master, *workers = hosts.all
+        with SparkCluster(master=master, workers=workers, environment=pythons(python)) as cluster:
+            settings = task.settings(register=True)
+            if deploy_mode == "client":
+                code = script("A zip", settings, url=cluster.url, python=python, package=package)
+                found = expect_success(cluster.run_script(code, environment=conf, cwd=tmp_path))
+            else:
+                driver = submit_to_cluster(cluster, package, settings, conf, tmp_path)
+                until(lambda: cluster.driver_state(driver) == "FINISHED")
+                found = reports((cluster.driver_folder(driver) / "stdout").read_text())
+            for _, module in found["tasks"]:
+                assert module.startswith(f"{cluster.folder}/worker-")
+        task.expect_every_row_once()
+        connection.close_all()

@@ -223,6 +223,11 @@ class SparkCluster:
             return dict(json.load(answer))
         return {}
 
+    def drivers(self) -> list[dict[str, Any]]:
+        """Return what the master says of the drivers that were submitted to the cluster."""
+        state = self.state()
+        return [*state.get("activedrivers", ()), *state.get("completeddrivers", ())]
+
     def driver_state(self, driver: str) -> str:
         """Return the state of a driver that was submitted to the cluster, such as ``RUNNING``.
 
@@ -231,8 +236,7 @@ class SparkCluster:
         SparkClusterError
             If the master does not know it.
         """
-        state = self.state()
-        for known in (*state.get("activedrivers", ()), *state.get("completeddrivers", ())):
+        for known in self.drivers():
             if known["id"] == driver:
                 return str(known["state"])
         raise SparkClusterError(f"the master at {self.url} does not know the driver {driver!r}")
@@ -267,15 +271,34 @@ class SparkCluster:
         cwd : Path, optional
             The current folder of a driver that runs in client mode.
         """
-        program = str(spark_home() / "bin" / "spark-submit")
-        return subprocess.Popen(  # noqa: S603 - Spark's own program
-            [*self._master.prefix, program, "--master", self.url, *arguments],
+        return self._run(["spark-submit", "--master", self.url, *arguments], environment, cwd)
+
+    def run_script(
+        self,
+        script: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> subprocess.Popen[str]:
+        """Start a script of bash on the master's host, with Spark's programs on its ``PATH``.
+
+        It ends at its first error. The parameters are those of :meth:`submit`.
+        """
+        return self._run(["bash", "-e", "-c", script], environment, cwd)
+
+    def _run(
+        self, command: Sequence[str], environment: Mapping[str, str] | None, cwd: Path | None
+    ) -> subprocess.Popen[str]:
+        variables = self._environment(self._master) | dict(environment or {})
+        path = os.pathsep.join([f"{variables['SPARK_HOME']}/bin", variables.get("PATH", "")])
+        return subprocess.Popen(  # noqa: S603 - the caller's own command
+            [*self._master.prefix, "env", f"PATH={path}", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             cwd=cwd,
-            env=self._environment(self._master) | dict(environment or {}),
+            env=variables,
         )
 
     @property
