@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +153,8 @@ def test_the_compose_file_has_what_a_job_needs() -> None:
     "setting", ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy"]
 )
 def test_the_redis_of_the_compose_file_keeps_what_it_has_acknowledged(setting: str) -> None:
-    given = dict(
-        option.removeprefix("--").split(" ", 1)
-        for option in compose()["services"]["redis"]["command"]
-        if option.startswith("--")
-    )
+    words = compose()["services"]["redis"]["command"].split()
+    given = {name.removeprefix("--"): value for name, value in pairwise(words)}
     lines = (ROOT / "conf" / "redis.conf").read_text(encoding="utf-8").splitlines()
     settings = dict(line.split(" ", 1) for line in lines if line and line[0] not in "# ")
     assert given[setting] == settings[setting]
