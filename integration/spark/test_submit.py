@@ -289,6 +289,43 @@ def test_a_driver_in_the_cluster_that_is_killed_starts_again_and_every_row_comes
     task.expect_every_row_once()
 
 
+@pytest.mark.long
+def test_a_cluster_ends_with_the_process_that_has_started_it() -> None:
+    code = """
+import sys
+from pulsar_txn_spark.testing.spark_cluster import SparkCluster
+cluster = SparkCluster()
+cluster.start()
+print(cluster.folder, cluster.url, flush=True)
+sys.stdin.read()
+"""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    )
+    with owner:
+        assert owner.stdout is not None
+        folder, url = owner.stdout.readline().split()
+        names = (folder, f"--port {url.rpartition(':')[2]}")
+        running = processes_that_name(*names)
+        owner.kill()
+    assert sum("org.apache.spark.deploy.worker.Worker" in line for line in running) >= 2
+    assert any("org.apache.spark.deploy.master.Master" in line for line in running)
+    until(lambda: processes_that_name(*names) == [])
+    until(lambda: not Path(folder).exists())
+
+
+def processes_that_name(*names: str) -> list[str]:
+    """Return the command lines that have one of these texts."""
+    command = ["ps", "-A", "-ww", "-o", "args="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [line for line in listed.stdout.splitlines() if any(name in line for name in names)]
+
+
 # -- a packed environment --------------------------------------------------------------------------
 
 
