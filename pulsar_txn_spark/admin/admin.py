@@ -233,13 +233,13 @@ class Admin:
         ----------
         topic : str
         subscription : str
-        to : str, datetime or mapping
+        to : str, int, datetime or mapping
             One of
 
             - ``earliest``, or ``latest``: the end of what is committed now;
             - ``here``: only release it;
-            - a time with its zone, as a datetime or in ISO 8601: what was published before counts
-              as acknowledged;
+            - a time: a datetime with its zone, ISO 8601 with a zone, or milliseconds since 1970 as
+              a number. What was published before counts as acknowledged;
             - positions, as a mapping of segment to ``"ledger:entry"`` or JSON of that. The cursors
               of other segments stay where they are.
         dry_run : bool

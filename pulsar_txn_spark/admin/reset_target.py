@@ -10,6 +10,7 @@ from datetime import datetime
 from pulsar_txn_spark.backports import Self, time_from_iso
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import OptionError, SegmentNotFoundError
+from pulsar_txn_spark.options import parse_time_ms
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topology import Segment, Topology
@@ -17,7 +18,7 @@ from pulsar_txn_spark.store.records import CursorStart
 
 _WORDS = ("earliest", "latest", "here")
 
-ResetTo = str | datetime | Mapping[str, str | Position]
+ResetTo = str | int | datetime | Mapping[str, str | Position]
 """Where a subscription continues: a word, a time, or positions by segment."""
 
 
@@ -50,9 +51,13 @@ class ResetTarget:
         """
         if isinstance(to, datetime):
             return cls(before_ms=_milliseconds(to))
+        if isinstance(to, int):
+            return cls(before_ms=_since_1970(str(to)))
         if isinstance(to, str):
             if to in _WORDS:
                 return cls(word=to)
+            if to.strip().isdigit():
+                return cls(before_ms=_since_1970(to))
             try:
                 parsed = json.loads(to)
             except ValueError:
@@ -67,16 +72,26 @@ class ResetTarget:
             return segment.descriptor not in self.positions
         return self.word == "here"
 
-    def of(self, components: Components, segment: Segment) -> CursorStart | None:
-        """Return where one cursor moves; None = it stays."""
+    def of(
+        self, components: Components, segment: Segment, *, is_later: bool = False
+    ) -> CursorStart | None:
+        """Return where one cursor moves; None = it stays.
+
+        `is_later` says that a parent has messages since the time, so that all of the segment comes
+        after these.
+        """
         if self.word == "earliest":
             return CursorStart(components.log.trimmed_to(segment.ref), may_skip=True)
         if self.word == "latest":
             return CursorStart(_committed_end(components, segment.ref), may_skip=True)
         if self.before_ms is not None:
-            published = components.log.published_before(segment.ref, self.before_ms)
+            # First: what comes after the search must not count as acknowledged.
+            end = _committed_end(components, segment.ref)
+            position = (
+                EARLIEST if is_later else components.log.position_at(segment.ref, self.before_ms)
+            )
             # What is not decided yet lies behind the end, however old it is.
-            end = min(published, _committed_end(components, segment.ref))
+            end = end if position is None else min(position, end)
             return CursorStart(max(end, components.log.trimmed_to(segment.ref)), may_skip=True)
         named = (self.positions or {}).get(segment.descriptor)
         return None if named is None else CursorStart(named)
@@ -129,13 +144,23 @@ def _committed_end(components: Components, segment: SegmentRef) -> Position:
     return components.buffer.get_max_read_position(segment.id, last_confirmed)
 
 
+def _since_1970(text: str) -> int:
+    try:
+        return parse_time_ms(text)
+    except ValueError as error:
+        raise OptionError(
+            f"where to reset a subscription: expected {error}, found {text!r}"
+        ) from None
+
+
 def _time(text: str) -> datetime:
     try:
         return time_from_iso(text)
     except ValueError:
         raise OptionError(
             "where to reset a subscription: expected 'earliest', 'latest', 'here', a time such as "
-            '2026-01-31T08:00:00Z, or JSON like {"<segment>": "ledger:entry"}, found ' + repr(text)
+            "2026-01-31T08:00:00Z or 1769846400000 (milliseconds since 1970), or JSON like "
+            '{"<segment>": "ledger:entry"}, found ' + repr(text)
         ) from None
 
 

@@ -63,10 +63,16 @@ def reset(
             _refuse_single(components, segment.ref, subscription)
     number = 0 if dry_run else components.store.meta.next_source_epoch()
     moves = []
-    for segment in segments:
-        move = _reset(components, segment, subscription, topology, target, number)
+    unread: set[str] = set()  # ids of sealed segments of which something is left to read
+    for segment in segments:  # parents stand before their children
+        is_later = any(parent in unread for parent in segment.parents)
+        move = _reset(
+            components, segment, subscription, topology, target, number, is_later=is_later
+        )
         if move is not None:
             moves.append(move)
+            if segment.sealed and not segment.drained_at(move.after.taken_after[0]):
+                unread.add(segment.ref.id)
     return moves
 
 
@@ -77,6 +83,8 @@ def _reset(
     topology: Topology,
     target: ResetTarget,
     number: int,
+    *,
+    is_later: bool,
 ) -> CursorMove | None:
     """Move one cursor by one compare-and-set; None where there is none, and none is to be.
 
@@ -86,7 +94,7 @@ def _reset(
     for _ in range(_TRIES):
         [cursor] = components.store.subscriptions.read_cursors([id_], subscription)
         try:
-            start = target.of(components, segment)
+            start = target.of(components, segment, is_later=is_later)
         except SegmentNotFoundError:
             if not is_retired(components, segment):
                 raise

@@ -18,6 +18,7 @@ from pulsar_txn_spark.cli.commands import (
     segmented,
 )
 from pulsar_txn_spark.cli.output import show
+from pulsar_txn_spark.options import parse_time_ms
 from pulsar_txn_spark.store.ack_ranges import SubscriptionState
 from pulsar_txn_spark.store.records import TxnId
 from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
@@ -140,7 +141,14 @@ def subscription_reset(
             help="earliest, latest, here (only release it), a time (2026-01-31T08:00:00Z), or JSON "
             'like {"<segment>": "ledger:entry"}.'
         ),
-    ],
+    ] = "",
+    to_time: Annotated[
+        str,
+        typer.Option(
+            help="Continue with the first message that was published at this time or later: "
+            "2026-01-31T08:00:00Z, or milliseconds since 1970. Instead of --to."
+        ),
+    ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing, only show what would move.")
@@ -153,6 +161,9 @@ def subscription_reset(
     Stop its query or consumer first: otherwise it fails with a conflict. Its query then needs a new
     checkpoint, unless the cursors stay ('here').
     """
+    if bool(to) == bool(to_time):
+        raise typer.BadParameter("say where to reset the subscription: by --to, or by --to-time")
+    to = to or _checked_time(to_time)
     reset = admin_of(option).reset_subscription
     if dry_run or not yes:
         moves = reset(name, subscription_name, to, dry_run=True)
@@ -171,6 +182,14 @@ def subscription_reset(
         )
     moves = reset(name, subscription_name, to)
     _show_moves(moves, subscription_name, as_json=as_json)
+
+
+def _checked_time(text: str) -> str:
+    """Refuse what is no time, although --to would take it."""
+    try:
+        return str(parse_time_ms(text))
+    except ValueError as error:
+        raise typer.BadParameter(f"--to-time: expected {error}, found {text!r}") from None
 
 
 def _owners(moves: Sequence[CursorMove]) -> list[str]:

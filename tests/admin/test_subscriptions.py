@@ -25,6 +25,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
@@ -318,6 +319,8 @@ def test_a_segment_that_is_not_named_stays_where_it_stands(
         ({}, "expected positions like"),
         ("yesterday", "expected 'earliest', 'latest', 'here', a time"),
         ("2026-01-31T08:00:00", "has no zone"),
+        ("1769846400", "looks like seconds"),
+        (7, "looks like seconds"),
     ],
 )
 def test_a_place_that_does_not_exist_is_refused(
@@ -330,24 +333,60 @@ def test_a_place_that_does_not_exist_is_refused(
     assert stands(run) == (EARLIEST, "q")
 
 
-def test_a_subscription_is_reset_to_a_time(
+def moment(run: Components) -> int:
+    """Return a time after everything so far, and not after what comes."""
+    _, begun = run.store.transactions.lowest_open(0)
+    now = begun
+    while now == begun:
+        _, now = run.store.transactions.lowest_open(0)
+    return now
+
+
+def test_a_subscription_is_reset_to_a_time(run: Components, options: dict[str, str]) -> None:
+    write(run, b"old")
+    now_ms = moment(run)
+    write(run, b"new")
+    later = datetime.now(UTC) + timedelta(days=1)
+    time = datetime.fromtimestamp(now_ms / 1000, UTC)
+    claim(run)
+    for to in (time, time.isoformat(), now_ms, str(now_ms)):
+        Admin(options).reset_subscription(NAME, SUB, to=to)
+        assert stands(run) == (at(0), "")
+        Admin(options).reset_subscription(NAME, SUB, to=later)
+        assert stands(run) == (at(1), "")
+        Admin(options).reset_subscription(NAME, SUB, to=0)
+        assert stands(run) == (EARLIEST, "")
+
+
+def test_a_reset_to_a_time_begins_a_child_at_its_beginning_if_its_parent_is_not_read(
     run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(run, b"old")
-    _, now_ms = run.store.transactions.lowest_open(0)
-    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
-    asked: list[int] = []
-
-    def published_before(_log: object, _segment: object, time_ms: int) -> Position:
-        asked.append(time_ms)
-        return at(0)
-
+    first, parent = moment(run), segment(run)
     write(run, b"new")
     claim(run)
-    monkeypatch.setattr(EmbeddedSegmentLog, "published_before", published_before)
-    Admin(options).reset_subscription(NAME, SUB, to=moment)
-    assert stands(run) == (at(0), "")
-    assert asked == [now_ms]
+    run.topics.changes.seal(TOPIC, "0")
+    child = run.topics.require(TOPIC).active[0].ref
+    second = moment(run)
+    write(run, b"newest")
+    position_at = EmbeddedSegmentLog.position_at
+
+    def behind(self: Any, ref: SegmentRef, time_ms: int) -> Position | None:
+        # The child was written by a producer whose clock is behind.
+        return None if ref.id == child.id else position_at(self, ref, time_ms)
+
+    def stand(name: str) -> Position:
+        [cursor] = run.store.subscriptions.read_cursors([name], SUB)
+        assert cursor is not None
+        return cursor.position
+
+    Admin(options).reset_subscription(NAME, SUB, to=second)
+    assert (stand(parent), stand(child.id)) == (at(1), EARLIEST)
+    monkeypatch.setattr(EmbeddedSegmentLog, "position_at", behind)
+    Admin(options).reset_subscription(NAME, SUB, to=first)
+    assert (stand(parent), stand(child.id)) == (at(0), EARLIEST)
+    Admin(options).reset_subscription(NAME, SUB, to=second)
+    assert (stand(parent), stand(child.id)) == (at(1), at(0))
 
 
 def test_what_is_not_decided_yet_is_not_skipped_however_old_it_is(

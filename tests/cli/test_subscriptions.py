@@ -27,6 +27,26 @@ def test_a_subscription_is_listed_described_and_reset(
     assert (row["query"], row["generation"]) == ("", 2)
 
 
+def test_a_subscription_is_reset_to_a_time_and_to_nothing_else_by_that_option(
+    option: str, topic: str, run: Components
+) -> None:
+    (segment,) = call("topic", "create", topic, "--segments", "1", "-o", option)
+    run.store.subscriptions.claim_cursor(segment["segment"], "sub", "a-query", 1, EARLIEST)
+    for time in ("2026-01-31T08:00:00Z", "1769846400000"):
+        reset = ("subscription", "reset", topic, "sub", "--to-time", time, "--yes", "-o", option)
+        (moved,) = call(*reset)
+        assert moved["to"] == "-1:-1"
+    for wrong, why in (
+        (["--to-time", "latest"], "--to-time: expected milliseconds since 1970"),
+        (["--to-time", "0", "--to", "here"], "by --to, or by --to-time"),
+        ([], "by --to, or by --to-time"),
+    ):
+        arguments = ["subscription", "reset", topic, "sub", *wrong, "--yes", "-o", option]
+        refused = CliRunner().invoke(main.app, arguments, env={"COLUMNS": "200"})
+        assert refused.exit_code == 2
+        assert why in refused.output
+
+
 def test_a_subscription_shows_what_is_acknowledged_behind_its_cursor_and_who_locks_what(
     option: str, topic: str, run: Components
 ) -> None:

@@ -166,6 +166,9 @@ class History:
         self.options = {"store.path": path}
         self.run: Components = open_components(Options(self.options, Use.CONNECT))
         self.client = client.connect(self.options)
+        self.times = random.Random(f"times {seed}")
+        self.moments: list[tuple[int, frozenset[int]]] = []  # and what was written before
+        self.written: set[int] = set()
         self.number = 0
         self.committed: set[int] = set()
         self.tasks: list[tuple[Task, list[int]]] = []
@@ -197,6 +200,7 @@ class History:
             values = [len(TOPICS) * (self.number + n) + at for n in range(count)]
             self.number += count
             task.writers.append(TOPICS[at], self.rows(values))
+            self.written |= set(values)
             own += values
         task.writers.finish()  # in the log now, so that its order is that of the numbers
 
@@ -218,6 +222,7 @@ class History:
             stretch.must |= set(own)
 
     def write(self) -> None:
+        self.note_moment()
         self.begin()
         self.end(commit=True)
 
@@ -286,10 +291,24 @@ class History:
         mark = store.scripts.client.hget(f"{{seg:{segment}}}:state", "trim-to")
         return Position.from_padded(mark.decode()) if mark else EARLIEST
 
+    def note_moment(self) -> None:
+        """Note a time after all that was written, and not after what comes."""
+        _, begun = self.run.store.transactions.lowest_open(0)
+        now = begun
+        while now == begun:
+            _, now = self.run.store.transactions.lowest_open(0)
+        self.moments.append((now, frozenset(self.written)))
+
     @contextlib.contextmanager
-    def stretch(self, name: str, start: str) -> Iterator[Stretch]:
-        """Begin a new stretch around what starts or resets a subscription."""
-        before = set(self.committed)
+    def stretch(
+        self, name: str, start: str, before: frozenset[int] | None = None
+    ) -> Iterator[Stretch]:
+        """Begin a new stretch around what starts or resets a subscription.
+
+        `before` is what was written before the time that a subscription is reset to.
+        """
+        since = self.available() - before if before is not None else set[int]()
+        before = frozenset(self.committed) if before is None else before
         nothing_open = not self.tasks
         found = Stretch(set(), set())
         yield found
@@ -297,7 +316,8 @@ class History:
             found.must = self.available()
         elif nothing_open:
             # What lies behind an open transaction is not readable yet, and comes later.
-            found.must_not = before
+            found.must_not = set(before)
+        found.must |= since
         if name in self.live:
             self.over.append(self.live[name])
         self.live[name] = found
@@ -360,6 +380,7 @@ class History:
 
     def reset(self) -> None:
         """Reset a subscription; whoever used it goes, and somebody else comes, now or later."""
+        self.note_moment()
         name = self.pick()
         if name is None:
             return
@@ -371,6 +392,8 @@ class History:
                 pass
         if to == "here":
             self.administer(name, lambda topic: self.reset_topic(topic, name, to))
+        elif self.times.random() < 0.6:
+            self.reset_to_time(name, *self.times.choice(self.moments))
         else:
             with self.stretch(name, to):
                 self.administer(name, lambda topic: self.reset_topic(topic, name, to))
@@ -380,7 +403,22 @@ class History:
         if self.random.random() < 0.5:
             self.take_over(name)
 
-    def reset_topic(self, topic: str, name: str, to: str) -> None:
+    def reset_to_time(self, name: str, time_ms: int, written: frozenset[int]) -> None:
+        with self.stretch(name, "time", written):
+            self.administer(name, lambda topic: self.reset_topic(topic, name, time_ms))
+
+    def rewind(self) -> None:
+        """Reset every subscription to a time of late, between rows that all have been read."""
+        for name in list(self.live):
+            self.write()
+            self.write()
+            before = self.owner[name]
+            self.reset_to_time(name, *self.times.choice(self.moments[-3:]))
+            if before is not None:
+                self.linger(before)
+            self.owner[name] = None
+
+    def reset_topic(self, topic: str, name: str, to: str | int) -> None:
         self.moves += Admin(self.options).reset_subscription(topic, name, to=to)
 
     def linger(self, reader: Reader) -> None:
@@ -457,6 +495,7 @@ class History:
         self.countdown = 0
         while self.tasks:
             self.end()
+        self.rewind()
         for _ in range(2):
             self.write()
             self.sweep()

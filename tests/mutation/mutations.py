@@ -3172,13 +3172,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{TIMES}::test_a_message_that_comes_during_the_search_is_not_skipped",
         Edit(
             f"{SOURCE_CODE}/time_offsets.py",
-            "    ends = latest()  # first: what comes after the search must not be skipped\n",
-            "",
-        ),
-        Edit(
-            f"{SOURCE_CODE}/time_offsets.py",
-            "            position = ends[key]\n",
-            "            position = latest()[key]\n",
+            "            position = latest[key]\n",
+            "            position = planner.readable({key: segment.ref})[key].end\n",
         ),
     ),
     mutation(
@@ -3198,9 +3193,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{PATTERNS}::test_a_new_topic_is_read_from_its_first_message",
         Edit(
             f"{SOURCE_CODE}/stream.py",
-            "        starts = {key: positions.get(key, EARLIEST) for key in ends}\n",
-            "        starts = {key: positions.get(key, end) for key, end in ends.items()}\n"
-            "        positions = {**starts, **positions}\n",
+            "        key: (starts.get(key, EARLIEST), end)\n",
+            "        key: (starts.get(key, end), end)\n",
         ),
     ),
     mutation(
@@ -3276,6 +3270,37 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SEGMENTS}/changes.py",
             "self._log.create(child.ref, topology.gate_store)",
             "self._log.create(child.ref)",
+        ),
+    ),
+    mutation(
+        "a reset to a time takes nothing but the latest position",
+        "INV-13",
+        f"{ANY_STRETCH}",
+        Edit(
+            "pulsar_txn_spark/admin/reset_target.py",
+            "            end = end if position is None else min(position, end)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a reset to a time skips what an open transaction holds back",
+        "INV-13",
+        f"{ADMINS}::test_what_is_not_decided_yet_is_not_skipped_however_old_it_is",
+        Edit(
+            "pulsar_txn_spark/admin/reset_target.py",
+            "            end = end if position is None else min(position, end)\n",
+            "            end = components.log.last_confirmed(segment.ref)\n",
+        ),
+    ),
+    mutation(
+        "a reset to a time goes by the clock of a child's producer",
+        "INV-10",
+        f"{ADMINS}::"
+        "test_a_reset_to_a_time_begins_a_child_at_its_beginning_if_its_parent_is_not_read",
+        Edit(
+            "pulsar_txn_spark/admin/subscriptions.py",
+            "        is_later = any(parent in unread for parent in segment.parents)\n",
+            "        is_later = False\n",
         ),
     ),
 )

@@ -50,7 +50,7 @@ class PulsarTxnReader(DataSourceReader):
         ends = resolve_positions(ending, segments, lambda key: latest[key])
         require_readable("startingOffsets", starting, starts, latest)
         require_readable("endingOffsets", ending, ends, latest)
-        starts |= starting_positions(planner, starting.times, topologies, lambda: latest)
+        starts |= starting_positions(planner, starting.times, topologies, latest)
         if ending.times:
             ends |= ending_positions(planner, ending.times, topologies, readable, segments)
         for key, segment in segments.items():

@@ -77,9 +77,7 @@ def _positions(
     if offsets.positions:
         require_readable("startingOffsets", offsets, positions, _latest(planner, segments))
     if offsets.times and any(key not in start.known for key in segments):
-        positions |= starting_positions(
-            planner, offsets.times, topologies, lambda: latest or _latest(planner, segments)
-        )
+        positions |= starting_positions(planner, offsets.times, topologies, latest)
     return positions | {key: at for key, at in start.known.items() if key in segments}
 
 

@@ -9,7 +9,7 @@ all of a child is later, whatever its entries say.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from pulsar_txn_spark.errors import OptionError, TransactionConflictError
@@ -28,7 +28,7 @@ def starting_positions(
     planner: SourcePlanner,
     times: Times,
     topologies: Mapping[str, Topology],
-    latest: Callable[[], Mapping[SegmentKey, Position]],
+    latest: Mapping[SegmentKey, Position],
 ) -> dict[SegmentKey, Position]:
     """Return where a query starts in each segment for which there is a time.
 
@@ -37,8 +37,8 @@ def starting_positions(
     planner : SourcePlanner
     times : Times
     topologies : mapping of str to Topology
-    latest : callable
-        Returns the ends of what is committed. It is called before the log is searched.
+    latest : mapping of SegmentKey to Position
+        The ends of what was committed before this call: what comes later must not be skipped.
 
     Raises
     ------
@@ -47,7 +47,6 @@ def starting_positions(
         time, unless the strategy is ``latest``.
     """
     _require_read("startingOffsetsByTimestamp", times, topologies)
-    ends = latest()  # first: what comes after the search must not be skipped
     by_time = _search(planner, times, topologies)
     starts: dict[SegmentKey, Position] = {}
     unmatched: list[SegmentKey] = []
@@ -57,7 +56,7 @@ def starting_positions(
             position = segment.sealed_at  # all of it is older: it counts as read
         if position is None:
             unmatched.append(key)
-            position = ends[key]
+            position = latest[key]
         starts[key] = max(position, planner.log_of(segment.ref).trimmed_to(segment.ref))
     if unmatched and planner.options.get("startingOffsetsByTimestampStrategy") == "error":
         listed = ", ".join(f"{descriptor} of {topic}" for topic, descriptor in unmatched[:8])
