@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as f
 
-from integration.support.spark import FORMAT, NO_PANDAS_3, Lab, Meeting, ended, failure, on_value
+from integration.support.spark import (
+    FORMAT,
+    NO_PANDAS_3,
+    Lab,
+    Meeting,
+    ended,
+    failure,
+    on_value,
+    until,
+)
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.position import EARLIEST, Position
 
@@ -24,6 +35,12 @@ def offsets(lab: Lab, topic: str, *positions: Position | str) -> str:
     """Write offsets as the options take them, one for each segment."""
     names = descriptors(lab, topic)
     return json.dumps({topic: dict(zip(names, map(str, positions), strict=False))})
+
+
+def clock_has_moved() -> Callable[[], bool]:
+    """Return what tells whether a millisecond has passed."""
+    begun = time.time_ns() // 1_000_000
+    return lambda: time.time_ns() // 1_000_000 > begun
 
 
 # -- where it starts and ends ----------------------------------------------------------------------
@@ -114,6 +131,34 @@ def test_available_now_ends_with_what_was_there_at_its_start(lab: Lab) -> None:
     assert lab.visible(out) == ["a", "b", "stop"]
 
 
+def test_rows_say_where_they_stand_and_a_time_says_where_reading_starts_and_ends(
+    any_lab: Lab,
+) -> None:
+    lab = any_lab
+    source, out = lab.topic(2), lab.topic()
+    for number, value in enumerate("abc"):
+        lab.produce(source, value, segment=number % 2)
+        until(clock_has_moved())  # so that publish times differ
+    columns = "__position,__producerName,__segment,__topicPartition"
+    rows = lab.read(source, **{"metadata.columns": columns}).orderBy("__publishTime").collect()
+    assert [bytes(row["value"]) for row in rows] == [b"a", b"b", b"c"]
+    assert [row["__segment"] for row in rows] == [descriptors(lab, source)[n % 2] for n in range(3)]
+    assert rows[0]["__position"] < rows[2]["__position"]
+    assert len({row["__topicPartition"] for row in rows}) == 2
+    assert all(row["__producerName"] for row in rows)
+    times = [round(row["__publishTime"].timestamp() * 1000) for row in rows]
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert lab.values(source, startingTimestamp=times[1], **latest) == ["b", "c"]
+    assert lab.values(source, endingTimestamp=times[1]) == ["a"]
+    middle = lab.values(source, startingTimestamp=times[1], endingTimestamp=times[2], **latest)
+    assert middle == ["b"]
+    error = failure(lambda: lab.values(source, startingTimestamp=times[2] + 1))
+    assert "no message was published at or after the starting time in 2 segments" in error
+    stream = lab.source(source, startingTimestamp=times[1], **latest)
+    lab.drain(lab.sink(stream, out, lab.checkpoint()))
+    assert lab.visible(out) == ["b", "c"]
+
+
 # -- which topics ----------------------------------------------------------------------------------
 
 
@@ -141,6 +186,21 @@ def test_a_pattern_finds_a_topic_that_is_created_while_the_query_runs(lab: Lab) 
 # -- how much at a time ----------------------------------------------------------------------------
 
 
+def test_a_trigger_waits_for_messages_unless_nothing_more_can_come(lab: Lab) -> None:
+    source, out = lab.topic(), lab.topic()
+    lab.produce(source, "a")
+    df = lab.source(source, minMessagesPerTrigger=3)
+    query = lab.sink(df, out, lab.checkpoint()).start()
+    lab.wait_for(out, ["a"])
+    lab.produce_each(source, *"bcd")
+    lab.wait_for(out, list("abcd"))
+    query.stop()
+    assert [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]] == [1, 3]
+    lab.produce(source, "e")
+    lab.drain(lab.sink(df, out, lab.checkpoint()))
+    assert lab.visible(out) == list("abcde")
+
+
 def test_a_trigger_takes_no_more_than_its_limit_and_the_progress_shows_the_lag(lab: Lab) -> None:
     source, out = lab.topic(), lab.topic()
     lab.produce_each(source, *"abcde")
@@ -160,6 +220,8 @@ def test_a_trigger_takes_no_more_than_its_limit_and_the_progress_shows_the_lag(l
     )
     assert ends == ["1:1", "1:3", "1:4"]
     assert latest == ["1:4"] * 3
+    lags = [json.loads(s["latestOffset"])["lag"] for s in sources]
+    assert [lag["maxMessagesBehindLatest"] for lag in lags] == [3, 1, 0]
     lab.produce_each(source, "f")
     assert sizes(maxBytesPerTrigger="1b")[0] == [1] * 6
     assert sizes(maxBytesPerTrigger="1g", maxMessagesPerTrigger=4)[0] == []

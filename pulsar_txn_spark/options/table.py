@@ -21,6 +21,7 @@ from pulsar_txn_spark.options.values import (
     one_of,
     parse_admin_address,
     parse_boolean,
+    parse_duration_ms,
     parse_folder,
     parse_metadata_columns,
     parse_sink_id,
@@ -357,6 +358,22 @@ OPTIONS: tuple[Option, ...] = (
         None,
         Use.READ | Use.STREAM,
         "Most bytes in a micro-batch, to the granularity of an entry.",
+    ),
+    Option(
+        "minMessagesPerTrigger",
+        WholeNumber(1, 1 << 53),
+        None,
+        Use.READ | Use.STREAM,
+        "A micro-batch waits until so many messages can be read; an estimate on Pulsar. The first "
+        "one of a process does not wait. Means nothing with Trigger.AvailableNow.",
+    ),
+    Option(
+        "maxTriggerDelay",
+        parse_duration_ms,
+        15 * 60_000,
+        Use.READ | Use.STREAM,
+        "How long after the previous micro-batch one waits for `minMessagesPerTrigger` at most, if "
+        "there is anything to read: `30s`, `15m`, `1h`, or a number of milliseconds.",
     ),
     Option(
         "minPartitions",

@@ -82,6 +82,25 @@ def parse_size(value: str) -> int:
     return int(match[1]) * unit
 
 
+_DURATIONS_MS = {
+    "": 1,
+    "ms": 1,
+    **dict.fromkeys(("s", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+
+
+def parse_duration_ms(value: str) -> int:
+    """Read a length of time with a unit; without one, in milliseconds."""
+    match = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]*)\s*", value)
+    unit = _DURATIONS_MS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError("a length of time, such as 500ms, 30s, 15m or 1h")
+    return int(match[1]) * unit
+
+
 _STORE_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 
 

@@ -57,6 +57,7 @@ CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
 TIMES = "tests/spark/source/test_time_offsets.py"
+DELAYS = "tests/spark/source/test_trigger_delay.py"
 PATTERNS = "tests/spark/source/test_topics_pattern.py"
 LEASE = "tests/engine/test_lease.py"
 GATE = "tests/backends/pulsar/test_gate.py"
@@ -3121,6 +3122,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{SWEEPS}::"
         "test_a_broker_that_answers_with_an_older_last_position_makes_no_committed_row_invisible",
         Edit(f"{LUA}/seg_floor.lua", "  if high and high > last then", "  if false then"),
+    ),
+    mutation(
+        "with Trigger.AvailableNow a micro-batch waits for messages that never come",
+        "",
+        f"{DELAYS}::"
+        "test_a_micro_batch_waits_for_messages_or_for_the_delay_and_the_first_one_for_nothing",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "            if self._available is None and self._delay",
+            "            if self._delay",
+        ),
     ),
     # --- positions at a time ---------------------------------------------------------------------
     mutation(

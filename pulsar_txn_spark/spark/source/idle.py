@@ -3,8 +3,9 @@
 Spark requests the latest offset of an idle source a hundred times a second. A poll that has found
 nothing beyond its start is not repeated until an event concerns one of its segments. Every poll
 that does run is a complete one (INV-4). A superfluous event therefore costs one poll. Some
-changes send no event and are noticed a second later. These are the end of a lease, a new topic that
-matches a pattern, and rows that another producer wrote to a segment's topic.
+changes send no event and are noticed a second later. These are the end of a lease, the end of a
+trigger's delay, a new topic that matches a pattern, and rows that another producer wrote to a
+segment's topic.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
+from pulsar_txn_spark.segments.log import RangeSize, SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.rows import needed_columns
@@ -243,6 +243,16 @@ class SourcePlanner:
             for key, end in zip(segments, ends, strict=True)
         }
 
+    def backlogs(
+        self, segments: Segments, starts: Positions, ends: Positions
+    ) -> dict[SegmentKey, RangeSize]:
+        """Measure what lies between two positions of each segment, where anything does."""
+        return {
+            key: self.log_of(segments[key]).measure(segments[key], starts.get(key, EARLIEST), end)
+            for key, end in ends.items()
+            if key in segments and starts.get(key, EARLIEST) < end
+        }
+
     def limited(
         self,
         segments: Segments,
@@ -254,11 +264,7 @@ class SourcePlanner:
         """Share the limits of a micro-batch out in proportion to each segment's backlog."""
         if max_rows is None and max_bytes is None:
             return dict(ends)
-        backlogs = {
-            key: self.log_of(segments[key]).measure(segments[key], starts[key], end)
-            for key, end in ends.items()
-            if starts[key] < end
-        }
+        backlogs = self.backlogs(segments, starts, ends)
         rows = sum(backlog.messages for backlog in backlogs.values())
         size = sum(backlog.bytes for backlog in backlogs.values())
         if (max_rows is None or rows <= max_rows) and (max_bytes is None or size <= max_bytes):

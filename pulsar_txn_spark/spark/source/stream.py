@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -21,20 +22,23 @@ from pyspark.sql.types import StructType
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.announcement import announce
 from pulsar_txn_spark.engine.components import Components
-from pulsar_txn_spark.errors import DataLossError, OptionError
+from pulsar_txn_spark.errors import DataLossError, OptionError, PulsarTxnError
 from pulsar_txn_spark.options import Use
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.context import driver_name
 from pulsar_txn_spark.spark.error_boundary import plain_errors
 from pulsar_txn_spark.spark.source.data_loss import deleted_segment
 from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.initial_offset import initial_offset
+from pulsar_txn_spark.spark.source.lag import Lag
 from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
 from pulsar_txn_spark.spark.source.partition import SegmentPartition
 from pulsar_txn_spark.spark.source.planner import Range, SourcePlanner
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
+from pulsar_txn_spark.spark.source.trigger_delay import TriggerDelay
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.records import Cursor, TxnId
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
@@ -63,6 +67,13 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial: dict[str, Any] | None = None
         self._blocked_by: dict[str, tuple[TxnId, ...]] = {}  # segment id -> open transactions
         self._idle: IdleWatch
+        self._delay = TriggerDelay(
+            self._options.get("minMessagesPerTrigger"), self._options.get("maxTriggerDelay")
+        )
+        # Of the latest poll, for the lag: what is read, how far, and what was said of it.
+        self._segments: Mapping[SegmentKey, SegmentRef] = {}
+        self._read_to: Mapping[SegmentKey, Position] = {}
+        self._reported: dict[str, Any] | None = None
         self._is_serving = self._options.get("metrics.port") is None
 
     @property
@@ -147,6 +158,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._blocked_by = {segments[key].id: item.blocked_by for key, item in readable.items()}
         latest = {key: item.end for key, item in readable.items()}
         self._latest = planner.offset(topologies, {**positions, **latest})
+        self._segments, self._read_to, self._reported = segments, positions, None
         # A child waits until its parents have been read in an earlier micro-batch (INV-10).
         ends = {key: end for key, end in latest.items() if key[1] in orders[key[0]].released}
         # A segment that the checkpoint does not know is new: it starts at its beginning (INV-10).
@@ -156,15 +168,20 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 key: max(starts[key], min(end, self._available.get(key, starts[key])))
                 for key, end in ends.items()
             }
-        # Spark takes one limit only, so it asks with that one or with none: both options hold then.
-        if not isinstance(limit, ReadAllAvailable):
-            max_rows = self._options.get("maxMessagesPerTrigger")
-            max_bytes = self._options.get("maxBytesPerTrigger")
-            ends = planner.limited(segments, starts, ends, max_rows, max_bytes)
         # Equal positions must give the equal offset, or Spark would run empty batches for ever.
         if all(positions.get(key) == end or end == EARLIEST for key, end in ends.items()):
             return start
-        return planner.offset(topologies, {**positions, **ends}).to_json()
+        # Spark takes one limit only, so it asks with that one or with none: all options hold then.
+        if not isinstance(limit, ReadAllAvailable):
+            if self._available is None and self._delay.waits(
+                lambda: sum(b.messages for b in planner.backlogs(segments, starts, ends).values())
+            ):
+                return start
+            max_rows = self._options.get("maxMessagesPerTrigger")
+            max_bytes = self._options.get("maxBytesPerTrigger")
+            ends = planner.limited(segments, starts, ends, max_rows, max_bytes)
+        self._read_to = {**positions, **ends}
+        return planner.offset(topologies, self._read_to).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limits that the options ask for."""
@@ -172,6 +189,8 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMaxRows(self._options.get("maxMessagesPerTrigger"))
         if self._options.get("maxBytesPerTrigger"):
             return ReadMaxBytes(self._options.get("maxBytesPerTrigger"))
+        if self._options.get("minMessagesPerTrigger"):
+            return ReadMinRows(self._options.get("minMessagesPerTrigger"))
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -181,8 +200,21 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._available = {key: item.end for key, item in readable.items()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the latest readable offset without limits: progress minus this is the lag."""
-        return self._latest.to_json() if self._latest else None
+        """Return the latest readable offset without limits, and how many messages away it is."""
+        if self._latest is None:
+            return None
+        if self._reported is None:
+            self._reported = self._latest.to_json()
+            try:
+                backlogs = self._planner.backlogs(
+                    self._segments, self._read_to, self._latest.positions()
+                )
+            except PulsarTxnError as error:
+                _LOG.warning("the lag of this micro-batch is not known: %s", error)
+            else:
+                lag = Lag.of(backlogs.values(), len(self._segments))
+                self._reported["lag"] = lag.to_json()
+        return self._reported
 
     # -- reading -----------------------------------------------------------------------------
 

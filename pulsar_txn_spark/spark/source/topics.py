@@ -49,6 +49,11 @@ def source_options(raw: Mapping[str, str], use: Use) -> Options:
             "startingOffsets='subscription' needs the option 'subscription', which is for streams: "
             "a batch read acknowledges nothing. Name the subscription, or use 'earliest' or JSON"
         )
+    if options.explicit("maxTriggerDelay") is not None and not options.get("minMessagesPerTrigger"):
+        raise OptionError(
+            "option 'maxTriggerDelay' means nothing here: it bounds how long a micro-batch waits "
+            "for 'minMessagesPerTrigger', which is not given"
+        )
     if subscription:
         for topic in filter(None, (*topics, pattern)):
             _require_acknowledgeable(subscription, str(topic))
