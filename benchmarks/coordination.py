@@ -203,7 +203,7 @@ def _wait_and_look(path: str, segment: str, writer: Connection) -> None:
     store = RedisStore(connection.connect(StoreConfig(path=path)))
     buffer = MetadataTransactionBuffer(TransactionCoordinator(store))
     # No recheck: a wake-up that is lost would show as a run that never ends.
-    with SegmentWatcher(store, [segment], recheck_ms=3_600_000) as watcher:
+    with SegmentWatcher(store.event_feed(), [segment], recheck_ms=3_600_000) as watcher:
         writer.send("ready")
         while (number := writer.recv()) is not None:
             end, signalled = EARLIEST, False

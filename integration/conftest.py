@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from integration.support.admin_rest import AdminRest
 from integration.support.spark import any_lab, embedded, lab, spark  # noqa: F401 — fixtures
 from pulsar_txn_spark.testing.pulsar_server import Broker, NoBrokerError, choose_broker
 
@@ -24,3 +25,11 @@ def pulsar() -> Iterator[Broker]:
         yield broker
     finally:
         chosen.__exit__(None, None, None)
+
+
+@pytest.fixture
+def api(pulsar: Broker) -> Iterator[AdminRest]:
+    """Give the admin REST API of the broker."""
+    api = AdminRest(pulsar.admin_url)
+    yield api
+    api.close()

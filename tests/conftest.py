@@ -15,6 +15,8 @@ from hypothesis import settings
 
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.engine import components as engine_components
+from pulsar_txn_spark.engine.components import Components
+from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.redis import connection, server
 from tests.support.scenario import World
 
@@ -85,6 +87,12 @@ def redis_client(redis_path: str) -> redis.Redis:
     client.flushall()
     engine_components._opened.clear()  # what this process knew of a store that is no more
     return client
+
+
+@pytest.fixture
+def run(redis_path: str, redis_client: redis.Redis) -> Components:
+    """Return the components of a process on an empty embedded server."""
+    return engine_components.open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 @pytest.fixture

@@ -44,11 +44,6 @@ OPS = "pulsar_txn_metadata_store"
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
-
-
-@pytest.fixture
 def serving() -> Iterator[None]:
     yield
     prometheus.stop_serving()

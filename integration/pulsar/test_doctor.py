@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import urllib3
-
 import pulsar_txn_spark
+from integration.support.admin_rest import AdminRest, path_of
 from pulsar_txn_spark.cli.doctor import Finding, Level, examine
 from pulsar_txn_spark.store.redis.server import stop_server
 from pulsar_txn_spark.testing.pulsar_server import Broker
@@ -24,7 +23,9 @@ def wrong(options: dict[str, str]) -> list[Finding]:
     return [one for one in deduplication(options) if one.level is not Level.OK]
 
 
-def test_deduplication_that_somebody_switched_off_is_found(pulsar: Broker, tmp_path: Path) -> None:
+def test_deduplication_that_somebody_switched_off_is_found(
+    pulsar: Broker, api: AdminRest, tmp_path: Path
+) -> None:
     store = str(tmp_path / "store")  # of its own: others leave topics of the other backend behind
     options = {
         "store.path": store,
@@ -37,14 +38,7 @@ def test_deduplication_that_somebody_switched_off_is_found(pulsar: Broker, tmp_p
         assert deduplication(options) != []
         assert wrong(options) == []
         log_name = topology.segments[0].ref.log_name
-        path = log_name.replace("://", "/")
-        answer = urllib3.PoolManager().request(
-            "POST",
-            f"{pulsar.admin_url}/admin/v2/{path}/deduplicationEnabled",
-            body=b"false",
-            headers={"Content-Type": "application/json"},
-        )
-        assert answer.status < 300
+        api("POST", f"{path_of(log_name)}/deduplicationEnabled", False)
         deadline = time.monotonic() + SETTLE_SECONDS
         while not wrong(options) and time.monotonic() < deadline:
             time.sleep(0.1)  # Pulsar has no event for it

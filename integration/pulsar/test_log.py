@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,8 +14,8 @@ from typing import Any
 
 import pulsar as pulsar_client
 import pytest
-import urllib3
 
+from integration.support.admin_rest import AdminRest, path_of
 from pulsar_txn_spark.backends.pulsar.log import INTERNAL_SUBSCRIPTION, PulsarSegmentLog
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
 from pulsar_txn_spark.errors import (
@@ -80,40 +79,8 @@ class TestPulsarLogOverTheWire(SegmentLogContract):
 # --- what only Pulsar has -------------------------------------------------------------------------
 
 
-class Api:
-    """The admin API as an operator uses it, past our own client."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._url = broker.admin_url + "/admin/v2/"
-        self._pool = urllib3.PoolManager()
-
-    def __call__(self, method: str, path: str, body: object = None) -> Any:
-        answer = self._pool.request(
-            method,
-            self._url + path,
-            body=None if body is None else json.dumps(body),
-            headers={"Content-Type": "application/json"},
-        )
-        assert answer.status < 300, (method, path, answer.status, answer.data)
-        return json.loads(answer.data) if answer.data else None
-
-    def close(self) -> None:
-        self._pool.clear()
-
-
-def rest_path(segment: SegmentRef) -> str:
-    return segment.log_name.replace("://", "/")
-
-
 @pytest.fixture
-def api(pulsar: Broker) -> Iterator[Api]:
-    api = Api(pulsar)
-    yield api
-    api.close()
-
-
-@pytest.fixture
-def namespace(api: Api) -> str:
+def namespace(api: AdminRest) -> str:
     name = f"public/{uuid.uuid4().hex}"
     api("PUT", f"namespaces/{name}", {})
     return name
@@ -126,11 +93,6 @@ def segment_in(harness: Harness, namespace: str) -> SegmentRef:
     return segment
 
 
-def reload(api: Api, segment: SegmentRef) -> None:
-    """Make the broker load the topic again, which closes its current ledger."""
-    api("PUT", f"{rest_path(segment)}/unload")
-
-
 def log_of(pulsar: Broker, transport: str = "auto", **options: dict[str, str]) -> PulsarSegmentLog:
     pairs: dict[str, Any] = {kind: as_pairs(found) for kind, found in options.items()}
     config = PulsarConfig(pulsar.service_url, pulsar.admin_url, transport=transport, **pairs)
@@ -138,7 +100,7 @@ def log_of(pulsar: Broker, transport: str = "auto", **options: dict[str, str]) -
 
 
 def test_a_segment_keeps_its_data_whatever_its_namespace_says(
-    harness: Harness, api: Api, namespace: str
+    harness: Harness, api: AdminRest, namespace: str
 ) -> None:
     base = f"namespaces/{namespace}"
     api("POST", f"{base}/deduplication", False)
@@ -161,7 +123,7 @@ def test_a_segment_keeps_its_data_whatever_its_namespace_says(
     segment = segment_in(harness, namespace)
     harness.log.create(segment)
 
-    path = rest_path(segment)
+    path = path_of(segment.log_name)
     assert api("GET", f"{path}/messageTTL?applied=true") == 0
     assert api("GET", f"{path}/retention?applied=true")["retentionTimeInMinutes"] == -1
     for found in api("GET", f"{path}/backlogQuotaMap?applied=true").values():
@@ -173,21 +135,23 @@ def test_a_segment_keeps_its_data_whatever_its_namespace_says(
 
 
 def test_a_namespace_that_expires_subscriptions_is_refused(
-    harness: Harness, api: Api, namespace: str
+    harness: Harness, api: AdminRest, namespace: str
 ) -> None:
     api("POST", f"namespaces/{namespace}/subscriptionExpirationTime", 5)
     with pytest.raises(SegmentLogError, match="expires subscriptions after 5 minutes"):
         harness.log.create(segment_in(harness, namespace))
 
 
-def test_a_topic_that_is_no_segment_or_another_one_is_refused(harness: Harness, api: Api) -> None:
+def test_a_topic_that_is_no_segment_or_another_one_is_refused(
+    harness: Harness, api: AdminRest
+) -> None:
     foreign = harness.absent()
-    api("PUT", rest_path(foreign))
+    api("PUT", path_of(foreign.log_name))
     try:
         with pytest.raises(SegmentNotFoundError, match="not it"):
             harness.log.writer(foreign, "w")
     finally:
-        api("DELETE", rest_path(foreign))
+        api("DELETE", path_of(foreign.log_name))
     segment = harness.segment()
     other = SegmentRef("other", segment.topic, segment.log_name)
     with pytest.raises(SegmentNotFoundError, match="not it"):
@@ -197,12 +161,12 @@ def test_a_topic_that_is_no_segment_or_another_one_is_refused(harness: Harness, 
 
 
 def test_an_existing_topic_can_become_a_segment_with_its_data(
-    harness: Harness, api: Api, pulsar: Broker
+    harness: Harness, api: AdminRest, pulsar: Broker
 ) -> None:
     segment = harness.absent()
     harness.segments.append(segment)
-    api("PUT", rest_path(segment))
-    api("PUT", f"{rest_path(segment)}/subscription/others", {"ledgerId": -1, "entryId": -1})
+    api("PUT", path_of(segment.log_name))
+    api("PUT", f"{path_of(segment.log_name)}/subscription/others", {"ledgerId": -1, "entryId": -1})
     client = pulsar_client.Client(pulsar.service_url, logger=QUIET)
     producer = client.create_producer(segment.log_name, producer_name="before")
     for number in range(3):
@@ -219,13 +183,13 @@ def test_an_existing_topic_can_become_a_segment_with_its_data(
     assert (size.entries, size.messages, size.exact) == (4, 5, True)
 
 
-def test_ranges_go_over_ledgers(harness: Harness, api: Api) -> None:
+def test_ranges_go_over_ledgers(harness: Harness, api: AdminRest) -> None:
     segment, log = harness.segment(), harness.log
     for part in range(4):
         write(
             log, segment, f"w{part}", *(numbered(part * 6 + at, part * 6 + at + 3) for at in (0, 3))
         )
-        reload(api, segment)
+        api.unload(segment.log_name)
     entries = positions(log, segment)
     assert len({position.ledger for position in entries}) == 4
     assert log.last_confirmed(segment) == entries[-1]
@@ -245,28 +209,30 @@ def test_ranges_go_over_ledgers(harness: Harness, api: Api) -> None:
     assert log.trimmed_to(segment) == EARLIEST
 
 
-def test_reloading_a_topic_that_was_never_written_is_no_loss(harness: Harness, api: Api) -> None:
+def test_reloading_a_topic_that_was_never_written_is_no_loss(
+    harness: Harness, api: AdminRest
+) -> None:
     segment, log = harness.segment(), harness.log
     for _ in range(2):
-        reload(api, segment)
+        api.unload(segment.log_name)
         assert log.last_confirmed(segment) == EARLIEST
         assert log.trimmed_to(segment) == EARLIEST
     write(log, segment, "w", values(b"first"))
-    reload(api, segment)
+    api.unload(segment.log_name)
     assert log.trimmed_to(segment) == EARLIEST
     assert read_values(log, segment) == [b"first"]
     assert log.seal(segment) == positions(log, segment)[-1]
-    reload(api, segment)
+    api.unload(segment.log_name)
     assert log.last_confirmed(segment) == positions(log, segment)[-1]
 
 
 def test_data_that_somebody_deleted_is_reported_and_never_skipped(
-    harness: Harness, api: Api, pulsar: Broker
+    harness: Harness, api: AdminRest, pulsar: Broker
 ) -> None:
     segment, log = harness.segment(), harness.log
-    path = rest_path(segment)
+    path = path_of(segment.log_name)
     write(log, segment, "a", numbered(0, 3))
-    reload(api, segment)
+    api.unload(segment.log_name)
     write(log, segment, "b", numbered(3, 6))
     start, middle = EARLIEST, positions(log, segment)[0]
     end = log.last_confirmed(segment)
@@ -287,7 +253,7 @@ def test_data_that_somebody_deleted_is_reported_and_never_skipped(
     fresh.close()
 
 
-def await_gone(api: Api, path: str, ledger: int) -> None:
+def await_gone(api: AdminRest, path: str, ledger: int) -> None:
     deadline = time.monotonic() + 60
     while True:
         api("POST", f"{path}/trim")
@@ -299,7 +265,7 @@ def await_gone(api: Api, path: str, ledger: int) -> None:
 
 
 def test_readers_leave_no_subscription_behind_even_when_killed(
-    harness: Harness, api: Api, pulsar: Broker
+    harness: Harness, api: AdminRest, pulsar: Broker
 ) -> None:
     segment, log = harness.segment(), harness.log
     write(log, segment, "w", numbered(0, 50_000), numbered(50_000, 100_000))
@@ -325,15 +291,16 @@ sys.stdin.read()
     ) as reading:
         assert reading.stdout is not None
         assert reading.stdout.readline() == b"reading\n"
-        subscriptions = api("GET", f"{rest_path(segment)}/stats")["subscriptions"]
+        subscriptions = api("GET", f"{path_of(segment.log_name)}/stats")["subscriptions"]
         assert len(subscriptions) == 2  # one of them lives with the connection
         reading.kill()
     deadline = time.monotonic() + 60
     while len(subscriptions) > 1:
         assert time.monotonic() < deadline, subscriptions
-        subscriptions = api("GET", f"{rest_path(segment)}/stats")["subscriptions"]
+        subscriptions = api("GET", f"{path_of(segment.log_name)}/stats")["subscriptions"]
     assert list(subscriptions) == [INTERNAL_SUBSCRIPTION]
-    internal = api("GET", f"{rest_path(segment)}/internalStats")["cursors"][INTERNAL_SUBSCRIPTION]
+    stats = api("GET", f"{path_of(segment.log_name)}/internalStats")
+    internal = stats["cursors"][INTERNAL_SUBSCRIPTION]
     assert internal["markDeletePosition"].endswith(":-1")  # nobody moved it
 
 
@@ -449,7 +416,7 @@ def test_an_unreachable_pulsar_is_reported_with_what_to_check(harness: Harness) 
 
 
 def test_both_transports_tell_the_same_partitions_and_create_none(
-    harness: Harness, pulsar: Broker, api: Api, namespace: str
+    harness: Harness, pulsar: Broker, api: AdminRest, namespace: str
 ) -> None:
     parted = f"persistent://{namespace}/parted"
     api("PUT", f"{parted.replace('://', '/')}/partitions", 3)
@@ -504,10 +471,10 @@ def test_a_log_is_not_used_across_a_fork(harness: Harness) -> None:
 
 
 def test_a_topic_says_before_the_first_transactional_row_that_there_may_be_some(
-    harness: Harness, pulsar: Broker, api: Api
+    harness: Harness, pulsar: Broker, api: AdminRest
 ) -> None:
     segment = harness.segment()
-    properties = f"{rest_path(segment)}/properties"
+    properties = f"{path_of(segment.log_name)}/properties"
     harness.log.writer(segment, "outside").close()
     assert CONTAINS_TXN not in api("GET", properties)
     before = api("GET", properties)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pulsar as pulsar_client
 import pytest
-import urllib3
 from pyspark.sql import SparkSession
 
 import pulsar_txn_spark
+from integration.support.admin_rest import AdminRest
 from integration.support.spark import NO_PANDAS_3, Lab, failure, until
 from pulsar_txn_spark.backends.pulsar.library.connections import close_quietly
 from pulsar_txn_spark.backends.pulsar.log import INTERNAL_SUBSCRIPTION, SEGMENT_PROPERTY
@@ -31,19 +30,8 @@ class Plain:
     """Topics of a broker as anybody uses them, without this package."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._pool = urllib3.PoolManager()
+        self.admin = AdminRest(broker.admin_url)
         self._client = pulsar_client.Client(broker.service_url, logger=QUIET)
-
-    def admin(self, method: str, path: str, body: object = None) -> Any:
-        answer = self._pool.request(
-            method,
-            f"{self._broker.admin_url}/admin/v2/{path}",
-            body=None if body is None else json.dumps(body),
-            headers={"Content-Type": "application/json"},
-        )
-        assert answer.status < 300, (method, path, answer.status, answer.data)
-        return json.loads(answer.data) if answer.data else None
 
     def topic(self, partitions: int = 0) -> str:
         """Create a topic that no other test has; return its name."""
@@ -71,7 +59,7 @@ class Plain:
 
     def close(self) -> None:
         self._client.close()
-        self._pool.clear()
+        self.admin.close()
 
 
 class NativeTransactions:
@@ -169,7 +157,7 @@ def test_pulsars_own_transactions_block_readers_and_show_what_was_committed(
         assert drain() == ["before", "behind", "in"]
         native("begin")
         native("send never")
-        plain.admin("PUT", f"{topic.replace('://', '/')}/unload")
+        plain.admin.unload(topic)
         assert drain() == ["before", "behind", "in"], "a topic that is being loaded shows nothing"
         native("abort")
         native("plain after")

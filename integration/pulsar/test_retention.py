@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from integration.pulsar.test_log import PREFIX, Api, log_of, reload, rest_path
+from integration.pulsar.test_log import PREFIX, log_of
+from integration.support.admin_rest import AdminRest, path_of
 from pulsar_txn_spark.backends.pulsar.log import INTERNAL_SUBSCRIPTION, PulsarSegmentLog
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine.components import Components, open_components
@@ -27,13 +28,6 @@ TIMEOUT_S = 60
 
 
 @pytest.fixture
-def api(pulsar: Broker) -> Iterator[Api]:
-    api = Api(pulsar)
-    yield api
-    api.close()
-
-
-@pytest.fixture
 def harness(pulsar: Broker) -> Iterator[Harness]:
     config = PulsarConfig(pulsar.service_url, pulsar.admin_url)
     harness = Harness(PulsarSegmentLog(config), PREFIX, 5 * 1024 * 1024 + 1)
@@ -41,17 +35,19 @@ def harness(pulsar: Broker) -> Iterator[Harness]:
     harness.close()
 
 
-def forget_names(api: Api, segment: SegmentRef) -> None:
+def forget_names(api: AdminRest, segment: SegmentRef) -> None:
     """Switch deduplication off: its cursor holds data too, until its next snapshot in 2 minutes."""
-    api("POST", f"{rest_path(segment)}/deduplicationEnabled", False)
+    api("POST", f"{path_of(segment.log_name)}/deduplicationEnabled", False)
 
 
-def write_ledgers(harness: Harness, api: Api, segment: SegmentRef, count: int) -> list[Position]:
+def write_ledgers(
+    harness: Harness, api: AdminRest, segment: SegmentRef, count: int
+) -> list[Position]:
     """Write two entries into each of so many ledgers, and return all of their positions."""
     for ledger in range(count):
         write(harness.log, segment, f"w{ledger}", *(numbered(n, n + 1) for n in (0, 1)))
         if ledger < count - 1:
-            reload(api, segment)
+            api.unload(segment.log_name)
     found = positions(harness.log, segment)
     assert len({position.ledger for position in found}) == count
     return found
@@ -68,7 +64,7 @@ def trimmed(harness: Harness, segment: SegmentRef, up_to: Position) -> Position:
 
 
 def test_the_broker_removes_the_ledgers_that_were_given_up_and_no_other(
-    harness: Harness, api: Api, pulsar: Broker
+    harness: Harness, api: AdminRest, pulsar: Broker
 ) -> None:
     segment, log = harness.segment(), harness.log
     entries = write_ledgers(harness, api, segment, 4)
@@ -77,7 +73,8 @@ def test_the_broker_removes_the_ledgers_that_were_given_up_and_no_other(
     assert trimmed(harness, segment, entries[3]) == entries[3]
 
     ledgers = [
-        one["ledgerId"] for one in api("GET", f"{rest_path(segment)}/internalStats")["ledgers"]
+        one["ledgerId"]
+        for one in api("GET", f"{path_of(segment.log_name)}/internalStats")["ledgers"]
     ]
     assert entries[0].ledger not in ledgers
     assert entries[4].ledger in ledgers
@@ -96,11 +93,11 @@ def test_the_broker_removes_the_ledgers_that_were_given_up_and_no_other(
 
 
 def test_nothing_counts_as_gone_before_the_broker_has_removed_it(
-    harness: Harness, api: Api
+    harness: Harness, api: AdminRest
 ) -> None:
     # Dropped writers go with the data (INV-5): so a trim that was only begun is none.
     segment, log = harness.segment(), harness.log
-    path = rest_path(segment)
+    path = path_of(segment.log_name)
     entries = write_ledgers(harness, api, segment, 3)
     api("PUT", f"{path}/subscription/another", {"ledgerId": -1, "entryId": -1})  # holds all
     assert log.trim(segment, entries[3]) == EARLIEST
@@ -125,7 +122,7 @@ def run(pulsar: Broker, embedded: dict[str, str]) -> Components:
 
 
 def test_a_drained_segment_is_deleted_on_the_broker_and_its_children_are_not(
-    run: Components, api: Api
+    run: Components, api: AdminRest
 ) -> None:
     topic = TopicName.parse(f"kept-{uuid.uuid4().hex[:8]}")
     run.topics.create(topic, 1)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
-from http import HTTPStatus
 
 import pytest
-import urllib3
 from hypothesis import HealthCheck, Phase, given, settings
 
+from integration.support.admin_rest import AdminRest
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.topic_writers import Written
 from pulsar_txn_spark.errors import SegmentSealedError
@@ -102,7 +101,7 @@ def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(
 
 @pytest.mark.long
 def test_a_topic_is_scaled_by_the_brokers_counters_also_when_they_begin_anew(
-    run: Components, pulsar: Broker, monkeypatch: pytest.MonkeyPatch
+    run: Components, api: AdminRest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(run, 2)
     policy = ScalingPolicy(
@@ -150,23 +149,17 @@ def test_a_topic_is_scaled_by_the_brokers_counters_also_when_they_begin_anew(
         assert after_10_s().what == "nothing"
     # The broker counts from when it has loaded the topic.
     for segment in active():
-        unload(pulsar, segment)
+        api.unload(segment.ref.log_name)
     assert after_10_s().what == "nothing"
     for segment in active():
         load(segment, 400)
     assert after_10_s().what == "nothing"
     # And what is hot then is found out by what came in since.
     for segment in active():
-        unload(pulsar, segment)
+        api.unload(segment.ref.log_name)
     load(quiet, 3000)
     assert after_10_s().segments == (quiet.descriptor,)
     run.topics.require(topic).require_tiling()
-
-
-def unload(broker: Broker, segment: Segment) -> None:
-    path = segment.ref.log_name.replace("://", "/")
-    answer = urllib3.request("PUT", f"{broker.admin_url}/admin/v2/{path}/unload")
-    assert answer.status == HTTPStatus.NO_CONTENT, answer.data
 
 
 def owns(segment: Segment, key: str) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-import urllib3
 
+from integration.support.admin_rest import AdminRest
 from integration.support.cutting_proxy import Cut, CuttingProxy, at
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
@@ -37,7 +37,7 @@ class Bench:
     proxy: CuttingProxy
     log: PulsarSegmentLog
     segment: SegmentRef
-    admin_url: str
+    admin: AdminRest
     bounds: dict[str, Position] = field(default_factory=dict)
     attempts: int = 0
 
@@ -67,16 +67,14 @@ class Bench:
         return writer in self.bounds and position <= self.bounds[writer]
 
     def unload(self) -> None:
-        path = self.segment.log_name.replace("://", "/")
-        answer = urllib3.request("PUT", f"{self.admin_url}/admin/v2/{path}/unload")
-        assert answer.status < 300, (answer.status, answer.data)
+        self.admin.unload(self.segment.log_name)
 
     def found(self) -> list[bytes]:
         return read_values(self.log, self.segment, visible=self.visible, max_rows=100)
 
 
 @pytest.fixture
-def bench(pulsar: Broker, caplog: pytest.LogCaptureFixture) -> Iterator[Bench]:
+def bench(pulsar: Broker, api: AdminRest, caplog: pytest.LogCaptureFixture) -> Iterator[Bench]:
     caplog.set_level("INFO")  # a test that fails shows what was lost
     proxy = CuttingProxy(pulsar.service_url)
     # Small entries, and few of them at a time: so there is a middle to cut at.
@@ -91,7 +89,7 @@ def bench(pulsar: Broker, caplog: pytest.LogCaptureFixture) -> Iterator[Bench]:
     name = uuid.uuid4().hex
     segment = SegmentRef(name, "topic://public/default/t", f"persistent://public/default/{name}")
     log.create(segment)
-    yield Bench(proxy, log, segment, pulsar.admin_url)
+    yield Bench(proxy, log, segment, api)
     log.delete(segment)
     log.close()
     proxy.close()

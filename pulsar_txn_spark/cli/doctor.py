@@ -28,7 +28,8 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topology import TopicState, Topology
-from pulsar_txn_spark.store.records import NOWHERE, TcState, TxnId
+from pulsar_txn_spark.store.protocol import SegmentStore, TransactionStore
+from pulsar_txn_spark.store.records import NOWHERE, StoreIdentity, TcState, TxnId
 from pulsar_txn_spark.store.redis.connection import connect, verify
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.health import (
@@ -122,12 +123,12 @@ def examine(user_options: Mapping[str, str]) -> list[Finding]:
         findings += _durability(options)
         config = options.store
         store = RedisStore(connect(config), config.coordinators)
-        findings.append(_schema(store))
+        findings.append(_schema(store.identity))
         topologies = _topologies(store)
         findings += _transactions(store)
         findings.append(_half_made(topologies))
         topologies = [topology for topology in topologies if topology.state is TopicState.LIVE]
-        findings += _gates(store, [s.ref for t in topologies for s in t.readable])
+        findings += _gates(store.segments, [s.ref for t in topologies for s in t.readable])
         findings.append(_changes(topologies))
     except OptionError:
         raise
@@ -198,8 +199,7 @@ def _durability(options: Options) -> Iterator[Finding]:
         yield Finding("Redis durability", Level.OK, "keeps what it has acknowledged")
 
 
-def _schema(store: RedisStore) -> Finding:
-    identity = store.identity
+def _schema(identity: StoreIdentity) -> Finding:
     shown = f"store {identity.uuid}, {identity.coordinators} transaction coordinators"
     return Finding("store identity", Level.OK, shown)
 
@@ -244,7 +244,7 @@ def _transactions(store: RedisStore) -> Iterator[Finding]:
     states = tc_states(store)
     yield from _stuck(store, states)
     yield _oldest_open(states)
-    yield from _expired(store, states)
+    yield from _expired(store.transactions, states)
     backlog = max(state.decided for state in states)
     if backlog > BACKLOG:
         yield Finding(
@@ -308,10 +308,10 @@ def _oldest_open(states: list[TcState]) -> Finding:
     )
 
 
-def _expired(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
+def _expired(transactions: TransactionStore, states: list[TcState]) -> Iterator[Finding]:
     late: list[TxnId] = []
     for tc, state in enumerate(states):
-        due = store.transactions.list_open(tc, deadline_ms=state.now_ms - _EXPIRED_MS, limit=10)
+        due = transactions.list_open(tc, deadline_ms=state.now_ms - _EXPIRED_MS, limit=10)
         late += [txn for txn, _ in due]
     if late:
         yield Finding(
@@ -325,9 +325,9 @@ def _expired(store: RedisStore, states: list[TcState]) -> Iterator[Finding]:
         yield Finding("sweeps", Level.OK, "no transaction is open long after its lease")
 
 
-def _gates(store: RedisStore, segments: list[SegmentRef]) -> Iterator[Finding]:
+def _gates(store: SegmentStore, segments: list[SegmentRef]) -> Iterator[Finding]:
     ids = [ref.id for ref in segments]
-    gates = store.segments.gates(ids, [NOWHERE] * len(ids)) if ids else []
+    gates = store.gates(ids, [NOWHERE] * len(ids)) if ids else []
     well = True
     for ref, gate in zip(segments, gates, strict=True):
         if gate.all_dropped <= DROPPED_WRITERS:

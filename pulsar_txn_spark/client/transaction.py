@@ -298,7 +298,7 @@ class Transaction:
             bytes=sum(written.receipt.bytes for written in self._written),
         )
         touched = {winner.segment for winner in outcome.winners} | self._acknowledged
-        note_segments(outcome, self._components.store, touched)
+        note_segments(outcome, self._components.store.seen, touched)
         self._outcome = outcome
 
     def abort(self) -> None:

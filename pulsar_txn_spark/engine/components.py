@@ -60,7 +60,7 @@ class Components:
 
     def watcher(self, segments: Collection[str] = ()) -> SegmentWatcher:
         """Return a watcher for one waiting thread; close it."""
-        return SegmentWatcher(self.store, segments)
+        return SegmentWatcher(self.store.event_feed(), segments)
 
 
 _Key = tuple[int, StoreConfig, PulsarConfig | None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from pulsar_txn_spark.errors import (
@@ -332,20 +332,12 @@ class Topics:
         ------
         StoreUnavailableError, SegmentLogUnavailableError
         """
-        finished = 0
-        failed: dict[str, PulsarTxnError] = {}
-        for topology in self._topologies():
-            if topology.state is not TopicState.DELETING or topology.backend != self._log.backend:
-                continue
-            try:
-                self.lifecycle.finish_deletion(topology)
-            except (StoreUnavailableError, SegmentLogUnavailableError):
-                raise
-            except PulsarTxnError as error:
-                failed[str(topology.topic)] = error
-            else:
-                finished += 1
-        return finished, failed
+
+        def finish(topology: Topology) -> int:
+            self.lifecycle.finish_deletion(topology)
+            return 1
+
+        return self._finish(TopicState.DELETING, finish)
 
     def finish_changes(self) -> tuple[int, dict[str, PulsarTxnError]]:
         """Finish every split, merge and seal that somebody has left half done.
@@ -359,24 +351,33 @@ class Topics:
         ------
         StoreUnavailableError, SegmentLogUnavailableError
         """
+
+        def finish(topology: Topology) -> int:
+            if topology.unfinished:
+                try:
+                    self.changes.finish(topology)
+                except TopicNotFoundError:
+                    return 0  # deleted meanwhile, and its change with it
+            return len(topology.unfinished)
+
+        return self._finish(TopicState.LIVE, finish)
+
+    def _finish(
+        self, state: TopicState, finish: Callable[[Topology], int]
+    ) -> tuple[int, dict[str, PulsarTxnError]]:
+        """Finish something of each topic in a state; one that fails keeps no other from it."""
         finished = 0
         failed: dict[str, PulsarTxnError] = {}
         for topology in self._topologies():
             # The other backend's logs cannot be reached with these options.
-            if topology.state is not TopicState.LIVE or topology.backend != self._log.backend:
-                continue
-            if not topology.unfinished:
+            if topology.state is not state or topology.backend != self._log.backend:
                 continue
             try:
-                self.changes.finish(topology)
+                finished += finish(topology)
             except (StoreUnavailableError, SegmentLogUnavailableError):
                 raise
-            except TopicNotFoundError:
-                continue  # deleted meanwhile, and its change with it
             except PulsarTxnError as error:
                 failed[str(topology.topic)] = error
-            else:
-                finished += len(topology.unfinished)
         return finished, failed
 
     def delete(self, topic: TopicName) -> None:

@@ -576,7 +576,7 @@ class BatchTransactions:
             bytes=sum(task.bytes for task in tasks),
         )
         touched = {w.segment for w in outcome.winners} | {a.segment for a in acks}
-        note_segments(outcome, self._store, touched)
+        note_segments(outcome, self._store.seen, touched)
         trips = sum(task.round_trips for task in tasks) + self._store.round_trips - before
         counts = {
             **metrics.observation(metrics.BATCH_MESSAGES, outcome.messages),

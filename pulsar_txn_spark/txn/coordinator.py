@@ -93,7 +93,7 @@ class TransactionCoordinator:
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
-        self.ops = OpLog(store, require_open, OpLogCounts(store.counters))
+        self.ops = OpLog(store.op_log, require_open, OpLogCounts(store.counters))
 
     def shard(self, nonce: str) -> int:
         """Return the TC id that a nonce's transaction belongs to."""

@@ -41,7 +41,7 @@ from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.errors import PulsarTxnError, StoreCorruptError, TransactionError
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import BatchedOpRecords, OpReference
-from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.protocol import OpLogStore
 from pulsar_txn_spark.store.records import (
     OpGroup,
     OpLogSettings,
@@ -107,7 +107,7 @@ class StoredOp:
     address: OpAddress
 
 
-def read_ops(store: MetadataStore, txn: TxnId) -> list[StoredOp]:
+def read_ops(store: OpLogStore, txn: TxnId) -> list[StoredOp]:
     """Read a transaction's operation records, whichever way they were written, by name.
 
     Raises
@@ -115,7 +115,7 @@ def read_ops(store: MetadataStore, txn: TxnId) -> list[StoredOp]:
     StoreCorruptError
         If a batch is missing or damaged, or was written by a later version of this package.
     """
-    raw = store.op_log.read(txn)
+    raw = store.read(txn)
     records: dict[str, StoredOp] = {}
     for name, value in raw.records.items():
         if not value.startswith(MAGIC):
@@ -197,7 +197,7 @@ class OpLog:
 
     Parameters
     ----------
-    store : MetadataStore
+    store : OpLogStore
     require_open : callable
         Raises unless an answer says that a transaction was OPEN under the caller's nonce.
     observer : OpLogObserver, optional
@@ -205,7 +205,7 @@ class OpLog:
 
     def __init__(
         self,
-        store: MetadataStore,
+        store: OpLogStore,
         require_open: Callable[[TxnId, TxnAnswer], None],
         observer: OpLogObserver | None = None,
     ) -> None:
@@ -262,7 +262,7 @@ class OpLog:
     def _write_single(
         self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]
     ) -> tuple[tuple[OpAddress, ...], OpLogSettings | None]:
-        answer = self._store.op_log.append(txn, nonce, ops)
+        answer = self._store.append(txn, nonce, ops)
         self._require_open(txn, answer.answers[0])
         return tuple(OpAddress(txn, name, 0, 1) for name in ops), answer.settings
 
@@ -282,7 +282,7 @@ class OpLog:
         waited_s = time.monotonic() - batch[0].since
         try:
             with steps.at(Step.OP_BATCH):
-                result = self._store.op_log.append_batch(tc, entry, value, groups)
+                result = self._store.append_batch(tc, entry, value, groups)
         except Exception as error:  # noqa: BLE001 - each caller gets it, and the thread goes on
             for record in batch:
                 record.request.settle(None, error)

@@ -41,7 +41,7 @@ from pulsar_txn_spark.txn.coordinator import (
 from pulsar_txn_spark.txn.participants import ack_intent
 from pulsar_txn_spark.txn.seen import note_segments
 
-_HELP_ROUNDS = 8
+_COMPLETION_ROUNDS = 8
 _INTERVALS_PER_STEP = 512  # a script holds the store up for a millisecond or two, not longer
 
 CLIENT_OWNER = "clients"
@@ -212,7 +212,7 @@ class MetadataPendingAckStore:
     def _settle(self, txn: TxnId, ack: AckRequest, answer: AckAnswer) -> bool:
         """Make one acknowledgement stand, where it may; False if it stands already."""
         missing: set[TxnId] = set()
-        for _ in range(_HELP_ROUNDS):
+        for _ in range(_COMPLETION_ROUNDS):
             if answer.code is Code.OK:
                 return True
             if answer.code is Code.CURSOR and _acknowledged_before(ack, answer):
@@ -268,7 +268,7 @@ class MetadataPendingAckStore:
         would have to be waited for. If it commits first, its acknowledgements stand.
         """
         missing: set[TxnId] = set()
-        for _ in range(_HELP_ROUNDS):
+        for _ in range(_COMPLETION_ROUNDS):
             state = self._read(where.segment, where.subscription)
             if not state.pending:
                 break
@@ -385,7 +385,7 @@ class MetadataPendingAckStore:
             )
             raise
         outcome = Outcome()
-        note_segments(outcome, self._store, [where.segment])
+        note_segments(outcome, self._store.seen, [where.segment])
         self._coordinator.commit(txn, nonce, outcome)
         return dropped
 
@@ -402,7 +402,7 @@ class MetadataPendingAckStore:
         """
         missing: set[TxnId] = set()
         state = self._read(segment, subscription)
-        for _ in range(_HELP_ROUNDS):
+        for _ in range(_COMPLETION_ROUNDS):
             holders = [TxnId.parse(key) for key in state.pending]
             if not self._coordinator.complete_on_behalf(holders, missing):
                 break
@@ -441,7 +441,7 @@ class MetadataPendingAckStore:
     ) -> AckAnswer:
         """Ask until it is done, with every holder out of the way who may be moved."""
         missing: set[TxnId] = set()
-        for _ in range(_HELP_ROUNDS):
+        for _ in range(_COMPLETION_ROUNDS):
             answer = ask()
             while answer.code is Code.MORE:
                 answer = ask()
@@ -459,7 +459,7 @@ class MetadataPendingAckStore:
         """Place what nobody holds; return what open transactions hold."""
         missing: set[TxnId] = set()
         ends: set[MessagePosition] = set()
-        for _ in range(_HELP_ROUNDS):
+        for _ in range(_COMPLETION_ROUNDS):
             answer = self._ask(
                 txn,
                 where,

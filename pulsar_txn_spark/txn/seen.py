@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.store.records import Seen
 
 
-def note_segments(outcome: Outcome, store: MetadataStore, segments: Iterable[str]) -> None:
-    """Put the newest states of segments that this process has seen into a decision."""
+def note_segments(outcome: Outcome, seen: Callable[[str], Seen], segments: Iterable[str]) -> None:
+    """Put the newest states of segments into a decision; `seen` returns that of a tag."""
     for segment in sorted(set(segments)):
         tag = f"seg:{segment}"
-        seen = store.seen(tag)
-        outcome.last_seen[tag] = seen.seq
-        if seen.history:
-            outcome.histories[tag] = seen.history
+        state = seen(tag)
+        outcome.last_seen[tag] = state.seq
+        if state.history:
+            outcome.histories[tag] = state.history
 
 
 def noted_in(outcome: Outcome) -> dict[str, Seen]:

@@ -60,7 +60,7 @@ _PAGE = 5_000  # index entries that a round looks at: bounds what one script cos
 # What is wrong with one transaction or segment, and no reason to leave the others alone.
 _ONE_IS_BROKEN = (StoreCorruptError, TransactionError, SegmentLogError, ValueError)
 _POINTER_TRIES = 4
-_HELP_ROUNDS = 16  # each gets one transaction out of the way of a segment's closing
+_COMPLETION_ROUNDS = 16  # each gets one transaction out of the way of a segment's closing
 
 
 @dataclass(slots=True)
@@ -271,7 +271,7 @@ class Sweeper:
     def _try_close(self, segment: str, tc: int, below: int, report: SweepReport) -> str | None:
         answer = self._store.segments.close(segment, tc, below)
         missing: set[TxnId] = set()
-        for _ in range(_HELP_ROUNDS):
+        for _ in range(_COMPLETION_ROUNDS):
             if answer.code is not Code.PENDING:
                 break
             # A pin of a transaction below F: it is decided, so helping removes it.

@@ -21,7 +21,9 @@ from pulsar_txn_spark.txn.participants import write_intent
 
 _WRITER_PREFIX = "ptxn"
 _WRITER_PARTS = 5
-_HELP_ROUNDS = 16  # each round gets at least one transaction out of the way; then reading goes on
+_COMPLETION_ROUNDS = (
+    16  # each round gets at least one transaction out of the way; then reading goes on
+)
 
 
 def writer_name(txn: TxnId, task_attempt: int, random: str) -> str:
@@ -90,7 +92,7 @@ class MetadataTransactionBuffer:
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
-        self._store = coordinator.store
+        self._segments = coordinator.store.segments
 
     def admit(
         self, txn: TxnId, nonce: str, timeout_ms: int, writer: str, segments: Sequence[str]
@@ -110,7 +112,7 @@ class MetadataTransactionBuffer:
             self._coordinator.intend(txn, nonce, timeout_ms, intents)
         # Step 3, pin: from here on no reader passes what is about to be appended.
         with steps.at(Step.PIN):
-            answers = self._store.segments.pin(txn, writer, segments)
+            answers = self._segments.pin(txn, writer, segments)
         for segment, answer in zip(segments, answers, strict=True):
             if answer.code in (Code.OK, Code.PINNED):
                 continue
@@ -169,7 +171,7 @@ class MetadataTransactionBuffer:
         Holds for what lies at or before the maxReadPosition that was read before. It is asked by
         writer, not by TxnId: a task that lost in a committed transaction is skipped, too.
         """
-        gate = self._store.segments.gates([segment])[0]
+        gate = self._segments.gates([segment])[0]
         return not Visibility(gate.dropped, gate.floor)(writer, position)
 
     def recover(
@@ -180,7 +182,7 @@ class MetadataTransactionBuffer:
         There is no log to replay; what has finished leaves nothing to read here.
         """
         confirmed = [last_confirmed(segment) for segment in segments]
-        gates = self._store.segments.gates(segments)
+        gates = self._segments.gates(segments)
         return [_readable(g, lac, EARLIEST) for g, lac in zip(gates, confirmed, strict=True)]
 
     def readable(
@@ -205,11 +207,11 @@ class MetadataTransactionBuffer:
             Whether nothing is going to be read by this answer, so that it needs no names.
         """
         missing: set[TxnId] = set()
-        for _ in range(_HELP_ROUNDS):
+        for _ in range(_COMPLETION_ROUNDS):
             # INV-4: LAC first, then pins, dropped and floor together; neither is ever cached.
             confirmed = [last_confirmed(segment) for segment in segments]
             lows = confirmed if ends_only else starts
-            gates = self._store.segments.gates(segments, list(zip(lows, confirmed, strict=True)))
+            gates = self._segments.gates(segments, list(zip(lows, confirmed, strict=True)))
             blocked = [
                 pin
                 for gate, lac in zip(gates, confirmed, strict=True)

@@ -29,7 +29,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from pulsar_txn_spark.closing import Closing
-from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.store.protocol import EventFeed
 from pulsar_txn_spark.store.records import TxnId
 
 RECHECK_MS = 1_000
@@ -42,7 +42,7 @@ class SegmentWatcher(Closing):
     One thread waits; :meth:`wake` may come from any other. Every segment is due once at first, so
     that what was there before is found::
 
-        with SegmentWatcher(store, segments) as watcher:
+        with SegmentWatcher(store.event_feed(), segments) as watcher:
             while running:
                 for segment in watcher.wait(timeout_s=30):
                     ...  # MetadataTransactionBuffer.readable, then read
@@ -50,7 +50,8 @@ class SegmentWatcher(Closing):
 
     Parameters
     ----------
-    store : MetadataStore
+    feed : EventFeed
+        Of the store, following nothing yet. It is closed with the watcher.
     segments : collection of str
         Segment ids; empty = say it later by :meth:`follow`.
     recheck_ms : int
@@ -62,9 +63,9 @@ class SegmentWatcher(Closing):
     """
 
     def __init__(
-        self, store: MetadataStore, segments: Collection[str] = (), *, recheck_ms: int = RECHECK_MS
+        self, feed: EventFeed, segments: Collection[str] = (), *, recheck_ms: int = RECHECK_MS
     ) -> None:
-        self._feed = store.event_feed()
+        self._feed = feed
         self._recheck_s = recheck_ms / 1000
         self._segments: dict[str, None] = {}  # in the order given
         self._topics: frozenset[str] = frozenset()

@@ -10,20 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import redis
 from typer.testing import CliRunner
 
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.cli import main
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     OptionError,
     PulsarTxnError,
     SegmentNotFoundError,
 )
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.retention import Retention
@@ -38,10 +36,9 @@ SUB = "sub"
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
-    found.topics.create(TOPIC, 1)
-    return found
+def run(run: Components) -> Components:
+    run.topics.create(TOPIC, 1)
+    return run
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ import redis
 
 import pulsar_txn_spark
 from pulsar_txn_spark import client
-from pulsar_txn_spark.engine.components import Components, open_components
-from pulsar_txn_spark.options import Options, Use
 
 
 @pytest.fixture
@@ -21,11 +19,6 @@ def option(redis_path: str, redis_client: redis.Redis) -> str:
 @pytest.fixture
 def topic() -> str:
     return f"topic://public/default/{secrets.token_hex(4)}"
-
-
-@pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 @pytest.fixture

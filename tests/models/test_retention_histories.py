@@ -12,13 +12,11 @@ import random
 from typing import Any
 
 import pytest
-import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import TopologyConflictError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.retention import Retention, RetentionSweep
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.idle import IdleWatch
@@ -271,11 +269,10 @@ class History:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_whatever_happens_a_subscription_reads_every_row_once_and_nothing_is_kept(
-    redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, seed: int
+    redis_path: str, run: Components, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     # A waiting source looks when something happens, or once a second: here it always looks.
     monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
-    run = open_components(Options({"store.path": redis_path}, Use.CONNECT))
     history = History(run, redis_path, seed)
     history.play()
     history.require_everything_once_and_in_order()

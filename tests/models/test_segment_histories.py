@@ -5,23 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 
-import pytest
-import redis
 from hypothesis import HealthCheck, Phase, given, settings
 
-from pulsar_txn_spark.engine.components import Components, open_components
-from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.models.segment_histories import History, Move, moves
 
 EXAMPLES = int(os.environ.get("HISTORIES", "30"))
 # To make a failing history smaller takes minutes: it is for whoever looks for the cause.
 PHASES = tuple(Phase) if os.environ.get("SHRINK") else (Phase.explicit, Phase.generate)
-
-
-@pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 def test_in_every_history_each_row_is_read_once_and_each_key_in_order(

@@ -360,9 +360,9 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{TXN}/transaction_buffer.py",
             "            confirmed = [last_confirmed(segment) for segment in segments]\n"
             "            lows = confirmed if ends_only else starts\n"
-            "            gates = self._store.segments.gates("
+            "            gates = self._segments.gates("
             "segments, list(zip(lows, confirmed, strict=True)))\n",
-            "            gates = self._store.segments.gates(segments)\n"
+            "            gates = self._segments.gates(segments)\n"
             "            confirmed = [last_confirmed(segment) for segment in segments]\n",
         ),
     ),
@@ -372,10 +372,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_pins_and_dropped_writers_are_read_anew_for_every_read",
         Edit(
             f"{TXN}/transaction_buffer.py",
-            "            gates = self._store.segments.gates("
+            "            gates = self._segments.gates("
             "segments, list(zip(lows, confirmed, strict=True)))\n",
             "            gates = self.__dict__.setdefault("
-            "'cache', self._store.segments.gates(segments))\n",
+            "'cache', self._segments.gates(segments))\n",
         ),
     ),
     mutation(
@@ -508,7 +508,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "intents taken after the decision",
         "INV-6",
         f"{BUFFER}::test_a_decided_transaction_admits_nobody_and_leaves_no_pin",
-        Edit(f"{LUA}/txn_intend.lua", "if header[1] ~= 'OPEN' then", "if false then"),
+        Edit(f"{LUA}/_open_txn.lua", "if header[1] ~= 'OPEN' then", "if false then"),
     ),
     mutation(
         "a reader falls back behind what it has read",
@@ -1458,7 +1458,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a header does not say which history its numbers are of",
         "INV-14",
         f"{HISTORIES}::test_a_header_remembers_the_history_of_its_segments",
-        Edit(f"{TXN}/seen.py", "outcome.histories[tag] = seen.history", "pass"),
+        Edit(f"{TXN}/seen.py", "outcome.histories[tag] = state.history", "pass"),
     ),
     mutation(
         "a checkpoint does not say which history its numbers are of",

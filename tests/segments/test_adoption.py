@@ -9,7 +9,6 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-import redis
 
 import pulsar_txn_spark
 from pulsar_txn_spark.backends.pulsar.admin_api import TransactionState
@@ -21,7 +20,7 @@ from pulsar_txn_spark.backends.pulsar.log import (
     SEGMENT_PROPERTY,
     PulsarSegmentLog,
 )
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
     OptionError,
@@ -30,7 +29,6 @@ from pulsar_txn_spark.errors import (
     SegmentNotFoundError,
     TopicExistsError,
 )
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
@@ -94,21 +92,20 @@ class Partitions:
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Components:
-    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
-    monkeypatch.setattr(found.topics, "_pulsar_topics", Partitions(LOGS))
+def run(run: Components, monkeypatch: pytest.MonkeyPatch) -> Components:
+    monkeypatch.setattr(run.topics, "_pulsar_topics", Partitions(LOGS))
     # The embedded log goes by ids, which are made by the plan: its logs come into being with it.
-    plan, create = Topology.plan_adoption, found.log.create
+    plan, create = Topology.plan_adoption, run.log.create
 
     def with_data(topic: TopicName, logs: Sequence[str], segments: int, backend: str) -> Topology:
         topology = plan(topic, logs, segments, backend)
         for number, segment in enumerate(topology.segments[: len(logs)]):
             create(segment.ref)
-            write(found, segment.ref, f"old-{number}")
+            write(run, segment.ref, f"old-{number}")
         return topology
 
     monkeypatch.setattr(Topology, "plan_adoption", with_data)
-    return found
+    return run
 
 
 def write(run: Components, segment: SegmentRef, value: str) -> None:

@@ -10,11 +10,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-import redis
 
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.cli.lineage import bar, lineage
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import (
     OptionError,
     SegmentNotFoundError,
@@ -22,7 +21,6 @@ from pulsar_txn_spark.errors import (
     TopologyConflictError,
     UnverifiedReceiptError,
 )
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import Receipt, SegmentLog, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
@@ -41,10 +39,9 @@ KEYS = 7
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
-    found.topics.create(TOPIC, 1)
-    return found
+def run(run: Components) -> Components:
+    run.topics.create(TOPIC, 1)
+    return run
 
 
 def rows(start: int, stop: int) -> pa.RecordBatch:

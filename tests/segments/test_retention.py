@@ -11,10 +11,9 @@ import redis
 
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import DataLossError, OptionError, SegmentSealedError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
 from pulsar_txn_spark.segments.retention import (
@@ -54,10 +53,9 @@ SUB = "sub"
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
-    found.topics.create(TOPIC, 1)
-    return found
+def run(run: Components) -> Components:
+    run.topics.create(TOPIC, 1)
+    return run
 
 
 def keep(run: Components, retention: Retention) -> None:

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pytest
-import redis
 
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import Appended
 from pulsar_txn_spark.segments.scaler import Scaled
 from pulsar_txn_spark.segments.scaling import (
@@ -212,15 +210,14 @@ TOPIC = TopicName.parse("growing")
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Components:
-    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
-    found.topics.create(TOPIC, 2)
+def run(run: Components, monkeypatch: pytest.MonkeyPatch) -> Components:
+    run.topics.create(TOPIC, 2)
     policy = ScalingPolicy(enabled=True, rows_per_s=100, min_segments=1)
-    found.store.topics.change_property(str(TOPIC), "__scaling", policy.serialize())
+    run.store.topics.change_property(str(TOPIC), "__scaling", policy.serialize())
     clock = [1_000_000]
-    monkeypatch.setattr(found.store.transactions, "lowest_open", lambda _tc: (1, clock[0]))
-    monkeypatch.setattr(found.store, "pass_time", lambda s: _add(clock, s), raising=False)
-    return found
+    monkeypatch.setattr(run.store.transactions, "lowest_open", lambda _tc: (1, clock[0]))
+    monkeypatch.setattr(run.store, "pass_time", lambda s: _add(clock, s), raising=False)
+    return run
 
 
 def _add(clock: list[int], seconds: int) -> None:

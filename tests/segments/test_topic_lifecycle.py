@@ -8,7 +8,7 @@ import pytest
 import redis
 
 import pulsar_txn_spark
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
     PulsarTxnError,
@@ -19,7 +19,6 @@ from pulsar_txn_spark.errors import (
     TopologyConflictError,
     TransactionAbortedError,
 )
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.catalog import Topics
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -38,10 +37,9 @@ LATE = CursorStart(EARLIEST)
 
 
 @pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    found = open_components(Options({"store.path": redis_path}, Use.CONNECT))
-    found.topics.changes.patience_s = 0.0
-    return found
+def run(run: Components) -> Components:
+    run.topics.changes.patience_s = 0.0
+    return run
 
 
 def write(run: Components, *values: int) -> Task:

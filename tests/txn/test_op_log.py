@@ -72,7 +72,7 @@ def open_in(world: World, tc: int) -> Txn:
 
 
 def names(world: World, txn: Txn) -> list[str]:
-    return [op.name for op in read_ops(world.store, txn.id)]
+    return [op.name for op in read_ops(world.store.op_log, txn.id)]
 
 
 def entries(world: World, tc: int) -> list[str]:
@@ -93,11 +93,11 @@ def test_records_of_several_transactions_make_one_entry_and_each_knows_its_place
     assert entries(world, 0) == [entry]
     assert first.result() == (OpAddress(one.id, entry, 0, 3),)
     assert second.result() == (OpAddress(other.id, entry, 1, 3),)
-    assert [(op.name, op.record, op.address) for op in read_ops(world.store, one.id)] == [
+    assert [(op.name, op.record, op.address) for op in read_ops(world.store.op_log, one.id)] == [
         ("a", b"1", OpAddress(one.id, entry, 0, 3)),
         ("c", b"3", OpAddress(one.id, entry, 2, 3)),
     ]
-    assert [op.record for op in read_ops(world.store, other.id)] == [b"2"]
+    assert [op.record for op in read_ops(world.store.op_log, other.id)] == [b"2"]
 
 
 def test_an_entry_begins_with_magic_and_version(world: World, log: OpLog) -> None:
@@ -157,7 +157,7 @@ def test_each_threshold_writes_the_entry_and_is_counted(
         (Trigger.FORCE, 1),
     ]
     tc, _, _, size, waited_s = counts.stored[2]
-    [entry] = [op.address.entry for op in read_ops(world.store, txn.id) if op.name == "d"]
+    [entry] = [op.address.entry for op in read_ops(world.store.op_log, txn.id) if op.name == "d"]
     assert tc == 0
     assert size == world.client.hstrlen(f"{{tc0}}:op-batch:{entry}", "entry")
     assert 0.001 <= waited_s < SOON_S
@@ -295,7 +295,7 @@ def test_both_forms_stand_side_by_side_and_a_name_counts_once(world: World, log:
     log.append(txn.id, txn.nonce, {"b": b"2", "a": b"1"})
     log.configure(OpLogSettings(enabled=False))
     log.append(txn.id, txn.nonce, {"c": b"3"})
-    assert [(op.name, op.record) for op in read_ops(world.store, txn.id)] == [
+    assert [(op.name, op.record) for op in read_ops(world.store.op_log, txn.id)] == [
         ("a", b"1"),
         ("b", b"2"),
         ("c", b"3"),
@@ -413,7 +413,7 @@ def test_a_batch_that_cannot_be_read_is_reported_and_not_skipped(
     [entry] = entries(world, 0)
     damage(f"{{tc0}}:op-batch:{entry}", world)
     with pytest.raises(StoreCorruptError, match=what):
-        read_ops(world.store, txn.id)
+        read_ops(world.store.op_log, txn.id)
 
 
 def test_what_would_be_taken_for_a_batch_is_not_accepted_as_a_record(world: World) -> None:

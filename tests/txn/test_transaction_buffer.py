@@ -571,7 +571,7 @@ def test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision(
     seen = []
 
     def append() -> Position:
-        ops = [OpRecord.FromString(op.record) for op in read_ops(world.store, txn.id)]
+        ops = [OpRecord.FromString(op.record) for op in read_ops(world.store.op_log, txn.id)]
         seen.append((world.pinned(), world.header(txn).intents, ops))
         return world.log.append(SEGMENT, writer, "row")
 
@@ -589,7 +589,7 @@ def test_an_entry_is_appended_after_what_says_so_and_never_after_the_decision(
     with pytest.raises(TransactionConflictError):
         write()
     assert len(seen) == 2
-    assert read_ops(world.store, txn.id) == []
+    assert read_ops(world.store.op_log, txn.id) == []
 
 
 def test_an_append_whose_operation_record_is_refused_does_not_happen(world: World) -> None:

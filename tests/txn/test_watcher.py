@@ -26,7 +26,9 @@ def watcher(world: World) -> Iterator[SegmentWatcher]:
     """Return a watcher that is up to date and has nothing but events to go by."""
     world.store.segments.gates([SEGMENT, OTHER_SEGMENT])
     with SegmentWatcher(
-        world.another_process().store, [SEGMENT, OTHER_SEGMENT], recheck_ms=FOR_EVER_MS
+        world.another_process().store.event_feed(),
+        [SEGMENT, OTHER_SEGMENT],
+        recheck_ms=FOR_EVER_MS,
     ) as found:
         assert found.wait(0) == [SEGMENT, OTHER_SEGMENT]
         assert found.poll() == []
@@ -44,7 +46,9 @@ def woken_by(watcher: SegmentWatcher, cause: object) -> list[str]:
 
 def test_every_segment_is_due_at_first(world: World) -> None:
     world.commit(txn := world.open(), world.write(txn, "before"))
-    with SegmentWatcher(world.store, [OTHER_SEGMENT, SEGMENT], recheck_ms=FOR_EVER_MS) as watcher:
+    with SegmentWatcher(
+        world.store.event_feed(), [OTHER_SEGMENT, SEGMENT], recheck_ms=FOR_EVER_MS
+    ) as watcher:
         assert watcher.wait(LONG_S) == [OTHER_SEGMENT, SEGMENT]
         assert watcher.wait(0.0) == []
 
@@ -123,7 +127,7 @@ def test_the_decisions_of_others_do_not_wake_a_reader_that_is_blocked(
 
 
 def test_a_watcher_that_missed_trimmed_events_reads_the_state_again(world: World) -> None:
-    with SegmentWatcher(world.store, [SEGMENT], recheck_ms=FOR_EVER_MS) as watcher:
+    with SegmentWatcher(world.store.event_feed(), [SEGMENT], recheck_ms=FOR_EVER_MS) as watcher:
         watcher.wait(LONG_S)  # due at first: nothing stands at the server yet
         for _ in range(3):
             world.commit(txn := world.open(), world.write(txn, "a"))
@@ -169,7 +173,9 @@ def test_a_connection_that_went_silent_is_given_up(
 
 
 def test_without_any_event_everything_is_looked_at_once_in_a_while(world: World) -> None:
-    with SegmentWatcher(world.store, [SEGMENT, OTHER_SEGMENT], recheck_ms=50) as watcher:
+    with SegmentWatcher(
+        world.store.event_feed(), [SEGMENT, OTHER_SEGMENT], recheck_ms=50
+    ) as watcher:
         begun = time.monotonic()
         watcher.wait(LONG_S)
         assert watcher.wait(LONG_S) == [SEGMENT, OTHER_SEGMENT]
@@ -196,13 +202,13 @@ def test_a_store_that_lost_its_segment_is_not_followed_in_silence(world: World) 
     world.store.segments.raise_high(SEGMENT, Position(1, 1))
     world.client.delete(world.key("birth"))
     with pytest.raises(StoreRolledBackError):
-        SegmentWatcher(world.store, [SEGMENT])
+        SegmentWatcher(world.store.event_feed(), [SEGMENT])
 
 
 def test_a_watcher_that_nobody_closed_gives_its_connection_back(world: World) -> None:
     in_use = world.client.connection_pool._in_use_connections
     locked = set(in_use)
-    watcher = SegmentWatcher(world.store, [SEGMENT], recheck_ms=FOR_EVER_MS)
+    watcher = SegmentWatcher(world.store.event_feed(), [SEGMENT], recheck_ms=FOR_EVER_MS)
     watcher.poll()  # which is due at first
     watcher.poll()
     assert len(in_use - locked) == 1
@@ -217,7 +223,7 @@ def test_many_commits_lose_no_wake_up(world: World) -> None:
     store = world.another_process().store
 
     def follow() -> None:
-        with SegmentWatcher(store, [SEGMENT], recheck_ms=FOR_EVER_MS) as watcher:
+        with SegmentWatcher(store.event_feed(), [SEGMENT], recheck_ms=FOR_EVER_MS) as watcher:
             while len(seen) < count and watcher.wait(SOON_S):
                 seen[:] = world.visible()
 

@@ -47,6 +47,8 @@ _INCLUDED = {
     "ack_individual": ("_prelude", "_ranges", "_acknowledging"),
     "ack_cumulative": ("_prelude", "_ranges", "_acknowledging"),
     "seg_materialize": ("_prelude", "_ranges"),
+    "txn_intend": ("_prelude", "_open_txn"),
+    "txn_op": ("_prelude", "_open_txn"),
 }
 """What stands in front of a script; of those that are not named here, the prelude."""
 
@@ -128,18 +130,8 @@ class Scripts:
     Parameters
     ----------
     client : redis.Redis or redis.RedisCluster
-        Verified, as :func:`~pulsar_txn_spark.store.redis.connection.connect` returns it.
     coordinators : int, optional
-        How many TC shards the store must have; a new one gets so many, or `COORDINATORS`.
-
-    Raises
-    ------
-    StoreUnavailableError
-        If the server cannot be reached.
-    OptionError
-        If the store was made with another number of coordinators.
-    StoreError
-        If the store was made by a version of this package with another schema.
+        Both as of :class:`~pulsar_txn_spark.store.redis.store.RedisStore`, and so are the errors.
     """
 
     def __init__(self, client: Redis, coordinators: int | None = None) -> None:

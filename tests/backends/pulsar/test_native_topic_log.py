@@ -20,7 +20,7 @@ from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin,
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import SEGMENT_PROPERTY, PulsarSegmentLog, _Holes
 from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
-from pulsar_txn_spark.engine.components import open_components
+from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import (
     DataLossError,
     OptionError,
@@ -339,10 +339,7 @@ def test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours(given: dict[s
         source_options({**given, "subscription": "s"}, Use.READ | Use.STREAM)
 
 
-def test_without_pulsar_there_are_no_such_topics(
-    redis_path: str, redis_client: redis.Redis
-) -> None:
-    run = open_components(Options({"store.path": redis_path}, Use.CONNECT))
+def test_without_pulsar_there_are_no_such_topics(run: Components) -> None:
     with pytest.raises(OptionError, match=r"give service\.url"):
         run.topics.readable(TOPIC)
 

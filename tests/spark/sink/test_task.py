@@ -101,7 +101,7 @@ def test_one_transaction_writes_to_topics_of_several_namespaces(spark: Spark) ->
 def test_each_task_records_what_it_wrote_and_where(spark: Spark) -> None:
     result = spark.task(spark.stream_writer(), 0, *"abcdef")
     assert result.attempt is not None
-    ops = read_ops(spark.run.store, result.attempt.txn)
+    ops = read_ops(spark.run.store.op_log, result.attempt.txn)
     found = [OpRecord.FromString(op.record) for op in ops]
     assert [op.name for op in ops] == [f"{r.writer}/{r.segment}" for r in found]
     assert sorted(record.segment for record in found) == sorted(s.id for s in spark.segments())

@@ -11,9 +11,8 @@ import redis
 
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import AcknowledgementConflictError, DataLossError, OptionError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -26,11 +25,6 @@ from tests.support.streaming import Killed, StreamingQuery
 
 A, B = (TopicName.parse(name) for name in ("first", "second"))
 NOTHING = Retention(size_bytes=0).serialize()
-
-
-@pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 @pytest.fixture

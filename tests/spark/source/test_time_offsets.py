@@ -8,11 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import redis
 
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import OptionError, TransactionConflictError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -23,11 +21,6 @@ from tests.support.streaming import StreamingQuery
 A, B = (TopicName.parse(name) for name in ("first", "second"))
 Make = Callable[..., StreamingQuery]
 YEAR_2100 = "2100-01-01T00:00:00Z"
-
-
-@pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 @pytest.fixture

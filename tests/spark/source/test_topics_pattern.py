@@ -6,11 +6,9 @@ import logging
 from collections.abc import Callable
 
 import pytest
-import redis
 
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import DataLossError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import Killed, StreamingQuery
@@ -18,11 +16,6 @@ from tests.support.streaming import Killed, StreamingQuery
 A, B, OTHER = (TopicName.parse(name) for name in ("flights-a", "flights-b", "other"))
 PATTERN = {"topicsPattern": "public/default/flights-.*"}
 Make = Callable[..., StreamingQuery]
-
-
-@pytest.fixture
-def run(redis_path: str, redis_client: redis.Redis) -> Components:
-    return open_components(Options({"store.path": redis_path}, Use.CONNECT))
 
 
 @pytest.fixture

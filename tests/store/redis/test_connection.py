@@ -532,7 +532,7 @@ def test_events_are_followed_on_a_cluster_by_a_read_for_each_slot(
     client = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
     store = RedisStore(client)
     segments = [f"segment-{number}" for number in range(4)]
-    with SegmentWatcher(store, segments, recheck_ms=3_600_000) as watcher:
+    with SegmentWatcher(store.event_feed(), segments, recheck_ms=3_600_000) as watcher:
         assert watcher.wait(0) == segments
         assert watcher.poll() == []
         for segment in (segments[2], segments[0]):

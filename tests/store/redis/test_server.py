@@ -67,6 +67,17 @@ def starter(folder: str, *, first: str = "", then: str = "") -> subprocess.Popen
     )
 
 
+def data_of_a_stopped_server(folder: str) -> Path:
+    """Return the append-only file of a server that has stored `key` and was stopped."""
+    client_of(folder).set("key", "value")
+    connection.close_all()
+    server.stop_server(folder)
+    data = Path(folder) / "appendonly.aof"
+    if not data.exists():
+        pytest.skip("this server keeps its append-only file in several parts")
+    return data
+
+
 def test_the_server_is_started_with_settings_that_keep_what_it_acknowledged(folder: str) -> None:
     address = server.ensure_server(folder)
     assert address == str(Path(folder) / "redis.sock")
@@ -309,24 +320,14 @@ def test_a_binary_that_does_not_work_is_reported(
 
 
 def test_a_damaged_append_only_file_is_reported_with_the_servers_own_words(folder: str) -> None:
-    client_of(folder).set("key", "value")
-    connection.close_all()
-    server.stop_server(folder)
-    data = Path(folder) / "appendonly.aof"
-    if not data.exists():
-        pytest.skip("this server keeps its append-only file in several parts")
+    data = data_of_a_stopped_server(folder)
     data.write_bytes(b"*1\r\nnonsense" + data.read_bytes())
     with pytest.raises(StoreUnavailableError, match="Bad file format"):
         server.ensure_server(folder)
 
 
 def test_a_command_cut_off_by_a_crash_does_not_keep_the_server_down(folder: str) -> None:
-    client_of(folder).set("key", "value")
-    connection.close_all()
-    server.stop_server(folder)
-    data = Path(folder) / "appendonly.aof"
-    if not data.exists():
-        pytest.skip("this server keeps its append-only file in several parts")
+    data = data_of_a_stopped_server(folder)
     with data.open("ab") as file:
         file.write(b"*3\r\n$3\r\nSET\r\n$3\r\nke")
     assert client_of(folder).get("key") == b"value"

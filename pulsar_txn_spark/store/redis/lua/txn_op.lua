@@ -5,17 +5,7 @@
 -- KEYS[4]  {tc<N>}:op-log          hash of settings
 -- KEYS[5]  {tc<N>}:metrics         hash of counts
 -- ARGV[4]  nonce, ARGV[5], ARGV[6] name and record, and so on
--- -> {seq, 'OK', setting...} | {seq, 'FENCED'} | {seq, 'DECIDED', state} | {seq, 'ABSENT'}
-local header = redis.call('HMGET', KEYS[2], 'state', 'nonce')
-if not header[1] then
-  return {seq, 'ABSENT'}
-end
-if header[2] ~= ARGV[4] then
-  return {seq, 'FENCED'}
-end
-if header[1] ~= 'OPEN' then
-  return {seq, 'DECIDED', header[1]}
-end
+-- -> {seq, 'OK', setting...} | what _open_txn.lua answers
 local added = 0
 for i = 5, #ARGV, 2 do
   added = added + redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
