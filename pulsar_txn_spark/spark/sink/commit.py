@@ -12,7 +12,7 @@ from pulsar_txn_spark.errors import PulsarTxnError, TransactionConflictError
 from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint, evidence_rule
 from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
-from pulsar_txn_spark.txn.batch import Attempt, BatchTransactions
+from pulsar_txn_spark.txn.batch import Attempt
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def commit(job: WriteJob, messages: Messages, *, acknowledge: bool) -> None:
         tasks = [TaskWrite.FromString(message.record) for message in sent]
         checkpoint = LocalCheckpoint.at(job.options.get("checkpointlocation"))
         rule = evidence_rule(job.options, checkpoint, attempt.key.query)
-        _transactions(job).commit(
+        job.transactions().commit(
             attempt, [tasks], sent[0].execution_id, acknowledge=acknowledge, rule=rule
         )
     # With transactions=false the rows are visible already.
@@ -83,7 +83,7 @@ def abort(job: WriteJob, messages: Messages) -> None:
         if attempt is None:
             continue
         try:
-            _transactions(job).abort(attempt, cause="its Spark job failed")
+            job.transactions().abort(attempt, cause="its Spark job failed")
         except PulsarTxnError as error:
             # Spark reports the error that made it abort, which must not be hidden by this one.
             _LOG.warning("transaction %s was not aborted now: %s", attempt.txn, error)
@@ -94,16 +94,10 @@ def abort_by_nonce(job: WriteJob) -> None:
     if not job.options.get("transactions"):
         return
     try:
-        _transactions(job).abort_nonce(job.nonce, cause="its Spark job failed")
+        job.transactions().abort_nonce(job.nonce, cause="its Spark job failed")
     except PulsarTxnError as error:
         _LOG.warning("the transaction of a failed write was not aborted now: %s", error)
 
 
 def _sent(messages: Messages) -> list[TaskCommitMessage]:
     return [message for message in messages if isinstance(message, TaskCommitMessage)]
-
-
-def _transactions(job: WriteJob) -> BatchTransactions:
-    return BatchTransactions(
-        open_components(job.options).coordinator, job.options.get("txn.timeoutMs")
-    )

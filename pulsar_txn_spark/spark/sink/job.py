@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.spark.context import TaskFacts
-from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules
+from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, SinkRules
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,16 @@ class WriteJob:
             return BatchKey("", "", 0)
         default = f"{query_id}/{self.sink_suffix}" if self.sink_suffix else query_id
         return BatchKey(self.sink_id or default, query_id, batch_id)
+
+    def transactions(self) -> BatchTransactions:
+        """Return what begins, commits and aborts the transactions of this write.
+
+        Raises
+        ------
+        StoreUnavailableError, StoreUnsafeError, SegmentLogUnavailableError
+        """
+        components = open_components(self.options)
+        return BatchTransactions(components.coordinator, self.options.get("txn.timeoutMs"))
 
 
 def sink_rules(options: Options, *, once: bool) -> SinkRules:

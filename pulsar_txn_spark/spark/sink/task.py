@@ -28,7 +28,7 @@ from pulsar_txn_spark.spark.sink.fingerprint import InputRows
 from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
-from pulsar_txn_spark.txn.batch import Attempt, BatchTransactions
+from pulsar_txn_spark.txn.batch import Attempt
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 
@@ -84,9 +84,8 @@ class _WriteTask:
 
     def begin(self) -> Attempt:
         """Begin the transaction of the batch, or join it."""
-        transactions = BatchTransactions(self._components.coordinator, self._timeout_ms)
         owner = f"{self._job.driver}|{self._execution_id}"
-        return transactions.begin(
+        return self._job.transactions().begin(
             self._job.key(self._facts), self._job.nonce, owner, self._job.rules
         )
 
