@@ -308,15 +308,20 @@ def test_a_segment_is_split_twice_and_merged_under_one_writer(run: Components) -
     require_whole(run, 600)
 
 
-def test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch(
-    run: Components,
-) -> None:
+def commit_over_a_split(run: Components) -> None:
+    """Commit a transaction that wrote before and after its segment was split."""
     task = Task(run, "n")
     task.writers.append(TOPIC, rows(0, 10))
     task.writers.finish()
     run.topics.changes.split(TOPIC, "0")
     task.writers.append(TOPIC, rows(10, 20))
     task.commit(task.writers.finish())
+
+
+def test_the_children_stay_shut_until_the_parent_was_read_in_an_earlier_batch(
+    run: Components,
+) -> None:
+    commit_over_a_split(run)
     topology = run.topics.require(TOPIC)
     parent = topology.segment("0")
     assert parent.sealed_at is not None
@@ -360,12 +365,7 @@ def test_who_stands_at_the_beginning_of_an_empty_sealed_segment_has_not_read_its
 def test_who_begins_behind_what_retention_has_removed_has_not_read_the_parents(
     run: Components,
 ) -> None:
-    task = Task(run, "n")
-    task.writers.append(TOPIC, rows(0, 10))
-    task.writers.finish()
-    run.topics.changes.split(TOPIC, "0")
-    task.writers.append(TOPIC, rows(10, 20))
-    task.commit(task.writers.finish())
+    commit_over_a_split(run)
     run.topics.changes.split(TOPIC, "1")
     topology = run.topics.require(TOPIC)
     [first, child, *_] = topology.segments

@@ -9,7 +9,7 @@ import redis
 
 import pulsar_txn_spark
 from pulsar_txn_spark.engine.components import Components
-from pulsar_txn_spark.engine.topic_writers import TopicWriters
+from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written
 from pulsar_txn_spark.errors import (
     PulsarTxnError,
     SegmentLogUnavailableError,
@@ -33,6 +33,7 @@ from tests.models.segment_histories import Reader, Task, record_batch
 
 TOPIC = TopicName.parse("topic://public/default/short-lived")
 NAME = str(TOPIC)
+OTHER_TOPIC = TopicName.parse("topic://public/default/other")
 LATE = CursorStart(EARLIEST)
 
 
@@ -581,20 +582,24 @@ def test_rows_without_a_transaction_do_not_go_on_in_another_topic_of_the_same_na
     assert visible(run) == []
 
 
+def write_to_both(run: Components) -> tuple[Task, list[Written]]:
+    """Write a row to this topic and one to another, in one open transaction."""
+    for topic in (TOPIC, OTHER_TOPIC):
+        run.topics.create(topic, 1)
+    task = Task(run, "to-both")
+    for topic in (TOPIC, OTHER_TOPIC):
+        task.writers.append(topic, record_batch([("a", 1)]))
+    return task, task.writers.finish()
+
+
 def test_a_commit_does_not_succeed_once_a_topic_that_it_wrote_to_is_deleted(
     run: Components,
 ) -> None:
-    other = TopicName.parse("topic://public/default/other")
-    for topic in (TOPIC, other):
-        run.topics.create(topic, 1)
-    task = Task(run, "to-both")
-    for topic in (TOPIC, other):
-        task.writers.append(topic, record_batch([("a", 1)]))
-    written = task.writers.finish()
+    task, written = write_to_both(run)
     run.topics.delete(TOPIC)
     with pytest.raises(TransactionAbortedError, match="short-lived, which it has written to, was"):
         task.commit(written)
-    reader = Reader(run, other)
+    reader = Reader(run, OTHER_TOPIC)
     reader.read_all()
     assert not reader.found
 
@@ -602,17 +607,11 @@ def test_a_commit_does_not_succeed_once_a_topic_that_it_wrote_to_is_deleted(
 def test_what_was_committed_before_its_topic_was_deleted_stays_committed_elsewhere(
     run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = TopicName.parse("topic://public/default/other")
-    for topic in (TOPIC, other):
-        run.topics.create(topic, 1)
-    task = Task(run, "to-both")
-    for topic in (TOPIC, other):
-        task.writers.append(topic, record_batch([("a", 1)]))
-    written = task.writers.finish()
+    task, written = write_to_both(run)
     # Decided after the deletion has begun, before it gets to this transaction: commit first.
     once(monkeypatch, run.store.segments, "fence", lambda: task.commit(written))
     run.topics.delete(TOPIC)
-    reader = Reader(run, other)
+    reader = Reader(run, OTHER_TOPIC)
     reader.read_all()
     assert dict(reader.found) == {"a": [1]}
     assert run.sweeper(0).sweep().stuck == ()
