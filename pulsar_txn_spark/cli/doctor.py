@@ -251,8 +251,8 @@ def _transactions(store: RedisStore) -> Iterator[Finding]:
             "collection of headers",
             Level.WARNING,
             f"{backlog} decided headers of one coordinator are not collected",
-            "let a sweep run: pulsar-txn sweep --every 30. It names what holds them ('stuck'); an "
-            "old open transaction holds up all younger ones of its coordinator",
+            "run pulsar-txn sweep --every 30. It names what retains them ('stuck'): an "
+            "old open transaction retains all younger ones of its coordinator",
         )
     else:
         yield Finding("collection of headers", Level.OK, f"at most {backlog} wait")

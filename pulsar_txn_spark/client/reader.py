@@ -67,7 +67,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Messages that were read, and those that were passed over because a transaction holds them."""
+    """Messages that were read, and those passed over because a transaction has locked them."""
 
     messages: tuple[Message, ...] = ()
     locked: tuple[tuple[str, AckInterval, TxnId], ...] = ()

@@ -30,7 +30,7 @@ class AckState(StrEnum):
 
 
 class AckEvent(StrEnum):
-    """What happens to a message. *This* transaction is the one that holds it, if any does."""
+    """What happens to a message. *This* transaction is the one that has locked it, if any has."""
 
     ACK_IN_THIS = "acknowledged in this transaction"
     ACK_IN_OTHER = "acknowledged in another transaction"
@@ -126,7 +126,7 @@ def in_order(intervals: Iterable[AckInterval]) -> list[AckInterval]:
 
 
 class AckedRange(NamedTuple):
-    """A range that was acknowledged: for good, or by the transaction that holds it."""
+    """A range that was acknowledged: for good, or in the transaction that has locked it."""
 
     interval: AckInterval
     holder: str

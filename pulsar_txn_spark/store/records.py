@@ -305,7 +305,7 @@ class DueTxns:
     more : bool
         Whether the index goes on behind them.
     waiting : int
-        How many of them an older open transaction of the TC holds up.
+        How many of them an older open transaction of the TC retains.
     """
 
     txns: tuple[TxnId, ...]

@@ -517,7 +517,7 @@ def require_open(txn: TxnId, answer: TxnAnswer) -> None:
 def _same_decision(decided: bytes, requested: bytes) -> bool:
     """Tell whether two outcomes decide the same.
 
-    Witnesses are no part of that: whoever commits again may have seen more of the store since.
+    What it has last seen is no part of that: who commits again may have seen more of the store.
     """
     outcomes = [Outcome.FromString(decided), Outcome.FromString(requested)]
     for outcome in outcomes:

@@ -20,7 +20,7 @@ LEFT_AFTER_MS = 600_000
 
 _PAGE = 5_000  # decided headers of a TC that are read: as many as a round of a sweep
 _FOLLOWED_UP = 20  # headers of a TC whose participants are asked
-_MOST_TOLD = 100
+_MOST_RETURNED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ def stuck_participants(
                 for segment, done in zip(segments, materialized, strict=True)
                 if not done
             ]
-    return sorted(participants, key=lambda participant: -participant.decided_ms_ago)[:_MOST_TOLD]
+    return sorted(participants, key=lambda participant: -participant.decided_ms_ago)[
+        :_MOST_RETURNED
+    ]
 
 
 def retained_by_pointers(

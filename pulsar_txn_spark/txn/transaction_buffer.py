@@ -193,7 +193,7 @@ class MetadataTransactionBuffer:
         *,
         ends_only: bool = False,
     ) -> list[ReadableRange]:
-        """Tell how far each segment may be read from `starts` on, helping whoever holds it up.
+        """Tell how far each segment may be read from `starts` on, completing what blocks it.
 
         Parameters
         ----------

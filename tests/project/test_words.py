@@ -65,6 +65,8 @@ PHRASES = (
     "chore",
     "give birth",
     "held up",
+    "hold up",
+    "holds up",
     "incarnation",
     "left alone",
     "no harm",
@@ -75,7 +77,9 @@ PHRASES = (
     "witness",
 )
 GENERATED = re.compile(r"_pb2\.pyi?$")
-PROSE = re.compile("|".join(rf"\b{re.escape(phrase)}s?\b" for phrase in PHRASES), re.IGNORECASE)
+PROSE = re.compile(
+    "|".join(rf"\b{re.escape(phrase)}(?:e?s)?\b" for phrase in PHRASES), re.IGNORECASE
+)
 
 
 def kept_in(file: Path) -> set[str]:
