@@ -16,7 +16,7 @@ FORMAT = "pulsar_txn"
 """The name of the data source: ``spark.readStream.format(FORMAT)``."""
 
 LEAST_PYTHON = (3, 10)
-LEAST_PYSPARK = (4, 2)  # the first with latestOffset(start, limit) and AvailableNow
+LEAST_PYSPARK = (4, 0)  # the first with data sources in Python; spark/versions.py has the rest
 LEAST_JAVA = 17  # what Spark 4 is compiled for
 
 _JAVA_TIMEOUT_S = 20  # a JVM prints its version in under a second; more means that it hangs
@@ -45,8 +45,7 @@ def require_python_and_pyspark() -> None:
     if numbers < LEAST_PYSPARK:
         raise EnvironmentTooOldError(
             f"PySpark {installed} is too old: pulsar_txn needs {_dotted(LEAST_PYSPARK)} or newer, "
-            "as the admission control of Python sources came with it. Run: pip install "
-            "'pyspark>=4.2'"
+            "as data sources in Python came with it. Run: pip install 'pyspark>=4'"
         )
 
 

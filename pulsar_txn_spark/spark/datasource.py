@@ -60,12 +60,12 @@ class PulsarTxnDataSource(DataSource):
         from pulsar_txn_spark.options import Use
         from pulsar_txn_spark.spark.catalog_table import with_table_options
         from pulsar_txn_spark.spark.rows import check_readable
-        from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+        from pulsar_txn_spark.spark.source.tracking import stream_reader
 
         try:
             check_readable(schema)
             options = with_table_options(self.options, schema, Use.READ | Use.STREAM)
-            return PulsarTxnStreamReader(options, schema)
+            return stream_reader(options, schema)
         except PulsarTxnError as error:
             return RefusedStreamReader(error)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from pulsar_txn_spark.errors import PulsarTxnError
+from pulsar_txn_spark.spark.versions import SupportsTriggerAvailableNow
 
 _LOG = logging.getLogger(__name__)
 _C = TypeVar("_C")
@@ -70,7 +70,7 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raise."""
         raise self._error.with_traceback(None)
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802
+    def latestOffset(self, *_: Any) -> dict[str, Any]:  # noqa: N802
         """Raise."""
         raise self._error.with_traceback(None)
 

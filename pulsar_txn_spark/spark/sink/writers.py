@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import steps
@@ -19,6 +19,7 @@ from pulsar_txn_spark.spark.context import (
     freeze_loaded_modules,
 )
 from pulsar_txn_spark.spark.error_boundary import plain_errors
+from pulsar_txn_spark.spark.row_codec import record_batches
 from pulsar_txn_spark.spark.rows import check_writable
 from pulsar_txn_spark.spark.sink.commit import (
     Messages,
@@ -31,6 +32,7 @@ from pulsar_txn_spark.spark.sink.commit import (
 from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob, sink_rules
 from pulsar_txn_spark.spark.sink.staging import SlotAttempt, stage
 from pulsar_txn_spark.spark.sink.task import run_write_task
+from pulsar_txn_spark.spark.versions import DataSourceStreamArrowWriter
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.txn.batch import new_nonce
 
@@ -80,6 +82,7 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         freeze_loaded_modules("plan or commit")
         options = sink_options(raw, schema, overwrite=overwrite, use=Use.WRITE | Use.STREAM)
+        self._schema = schema
         self._job = WriteJob(
             options=options,
             nonce=new_nonce(),
@@ -89,9 +92,9 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
             checkpoint_query_id=_checkpoint_query_id(options),
         )
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        """Write one task's rows."""
-        return run_write_task(self._job, iterator)
+    def write(self, iterator: Iterator[Any]) -> TaskCommitMessage:
+        """Write one task's rows, which a worker may hand over one by one."""
+        return run_write_task(self._job, record_batches(iterator, self._schema))
 
     def commit(self, messages: Messages, batchId: int) -> None:
         """Commit the micro-batch together with what it has read."""

@@ -9,14 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark import steps
@@ -39,6 +31,14 @@ from pulsar_txn_spark.spark.source.planner import Range, SourcePlanner
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
 from pulsar_txn_spark.spark.source.trigger_delay import TriggerDelay
+from pulsar_txn_spark.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.records import Cursor, TxnId
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.engine.components import Components, open_components
@@ -23,6 +22,7 @@ from pulsar_txn_spark.spark.context import (
 from pulsar_txn_spark.spark.rows import RowOrigin, to_spark_batches
 from pulsar_txn_spark.spark.source.data_loss import data_loss_error
 from pulsar_txn_spark.spark.source.partition import SegmentPartition, partition_index
+from pulsar_txn_spark.spark.versions import arrow_schema
 from pulsar_txn_spark.store.records import Code, CursorAnswer
 from pulsar_txn_spark.txn.committed import batch_is_committed
 from pulsar_txn_spark.txn.pending_ack import ReadPlan, require_claimed
@@ -66,14 +66,14 @@ def read_partition(
         columns=partition.columns,
         max_rows=_MAX_ROWS,
     )
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    target = arrow_schema(schema)
     origin = RowOrigin(
         segment.topic,
         partition_index(segment),
         segment.id.rpartition("/")[2],
         segment.log_name if options.pulsar else segment.id,
     )
-    return to_spark_batches(batches, schema, arrow_schema, origin)
+    return to_spark_batches(batches, schema, target, origin)
 
 
 def _require_not_lost(

@@ -1,0 +1,456 @@
+"""One cell of the table of versions: what works on the Python and the PySpark that run this.
+
+``python version_cell.py FOLDER [PART…]`` runs parts on an embedded store in the folder, and prints
+a line of JSON for each. `tools.versions` makes the environments. This file runs on Python 3.10.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import pulsar_txn_spark
+from pulsar_txn_spark import steps
+from pulsar_txn_spark.engine.components import open_components
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Router
+from pulsar_txn_spark.spark.versions import ADMISSION_CONTROL
+from pulsar_txn_spark.steps import Phase, Step
+from pulsar_txn_spark.store.redis import server
+
+FORMAT = "pulsar_txn"
+QUERY_SECONDS = 120  # a query here takes three
+SERVER_SECONDS = 90  # Spark Connect's server starts in ten
+LIMIT = 10
+KILLS = (
+    (Step.APPEND, Phase.AFTER),
+    (Step.DECIDE, Phase.AFTER),
+    (Step.SPARK_COMMIT_LOG, Phase.BEFORE),
+)
+"""Where the driver is killed: with invisible rows, and with a decision that Spark does not know."""
+
+
+class Place:
+    """A store in a folder, with topics and queries on it."""
+
+    def __init__(self, folder: Path, spark: SparkSession | None = None) -> None:
+        self.folder, self._session = folder, spark
+        self.options = {"store.path": str(folder / "store")}
+        self.admin = pulsar_txn_spark.Admin(self.options)
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._session is not None
+        return self._session
+
+    def topic(self, name: str, *values: str) -> str:
+        """Create a topic, and put each value into an entry of its own."""
+        self.admin.create_topic(name, segments=2)
+        self.produce(name, *values)
+        return name
+
+    def produce(self, name: str, *values: str) -> None:
+        """Append committed entries as a producer without Spark does."""
+        run = open_components(Options(self.options, Use.CONNECT))
+        router = Router(run.topics.require(TopicName.parse(name)))
+        for at, value in enumerate(values):
+            ref = router.segments[at % len(router.segments)].ref
+            writer = run.log.writer(ref, f"plain {value}")
+            writer.append(pa.record_batch([pa.array([value.encode()])], names=["value"]))
+            last = writer.flush().last
+            writer.close()
+            assert last is not None
+            run.store.segments.raise_high(ref.id, last)
+
+    def read(self, topic: str) -> Counter[str]:
+        """Read what is committed, in a batch."""
+        rows = self.spark.read.format(FORMAT).options(**self.options).option("topic", topic).load()
+        return Counter(row[0] for row in rows.selectExpr("string(value)").collect())
+
+    def stream(self, topic: str, **options: str) -> DataFrame:
+        """Return a stream from the beginning, as upper case."""
+        source = self.spark.readStream.format(FORMAT).options(**self.options).options(**options)
+        source = source.option("topic", topic).option("startingOffsets", "earliest")
+        return source.load().selectExpr("upper(string(value)) AS value", "__key")
+
+    def write(self, rows: DataFrame, topic: str, **trigger: Any) -> list[int]:
+        """Run a query into a topic to its end; return the rows of its micro-batches."""
+        checkpoint = str(self.folder / f"checkpoint-{topic}")
+        writer = rows.writeStream.format(FORMAT).options(**self.options).option("topic", topic)
+        query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+        if "availableNow" in trigger:
+            assert query.awaitTermination(QUERY_SECONDS), "the query does not end"
+        else:
+            query.processAllAvailable()
+            query.stop()
+        found = [progress["numInputRows"] for progress in query.recentProgress]
+        return [rows for rows in found if rows]
+
+
+def values(prefix: str, count: int) -> list[str]:
+    """Return distinct values."""
+    return [f"{prefix}-{at:03d}" for at in range(count)]
+
+
+def upper(*given: str) -> Counter[str]:
+    """Return what a job makes of values."""
+    return Counter(value.upper() for value in given)
+
+
+def require(found: object, expected: object) -> None:
+    """Raise if a result is not the expected one."""
+    if found != expected:
+        raise AssertionError(f"expected {expected}, found {found}")
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def batch(place: Place) -> str:
+    """Write every column in a batch, and read it back."""
+    topic = place.topic("batch")
+    rows = place.spark.sql(
+        "SELECT string(id) AS value, concat('k', id % 7) AS __key, "
+        "timestamp_millis(1700000000123 + id) AS __eventTime, "
+        "map('n', string(id)) AS __messageProperties FROM range(50)"
+    )
+    rows.write.format(FORMAT).mode("append").options(**place.options).option("topic", topic).save()
+    read = place.spark.read.format(FORMAT).options(**place.options).option("topic", topic).load()
+    columns = [
+        "string(value) AS value",
+        "string(__key) AS __key",
+        "__eventTime",
+        "__messageProperties.n AS n",
+    ]
+    found = {tuple(row) for row in read.selectExpr(*columns).collect()}
+    wanted = {tuple(row) for row in rows.selectExpr(*columns[:2], *columns[2:]).collect()}
+    require(found, wanted)
+    return ""
+
+
+def stream(place: Place) -> str:
+    """Run from topic to topic, and continue after a restart."""
+    source, target = place.topic("stream-in", *values("a", 20)), place.topic("stream-out")
+    place.write(place.stream(source, subscription="stream"), target, availableNow=True)
+    place.produce(source, *values("b", 20))
+    place.write(place.stream(source, subscription="stream"), target, availableNow=True)
+    require(place.read(target), upper(*values("a", 20), *values("b", 20)))
+    return ""
+
+
+def columns(place: Place) -> str:
+    """Write every column in a stream."""
+    source, target = place.topic("columns-in", *values("a", 5)), place.topic("columns-out")
+    rows = place.stream(source).selectExpr(
+        "value",
+        "string(null) AS __key",
+        "timestamp_millis(1700000000123) AS __eventTime",
+        "map('of', value) AS __messageProperties",
+    )
+    place.write(rows, target, availableNow=True)
+    read = place.spark.read.format(FORMAT).options(**place.options).option("topic", target).load()
+    found = read.selectExpr("string(value)", "unix_millis(__eventTime)", "__messageProperties.of")
+    wanted = {(value.upper(), 1700000000123, value.upper()) for value in values("a", 5)}
+    require({tuple(row) for row in found.collect()}, wanted)
+    return ""
+
+
+def limits(place: Place) -> str:
+    """Keep the limit of each micro-batch, also after a restart."""
+    source, target = place.topic("limits-in", *values("a", 35)), place.topic("limits-out")
+    limited = {"maxMessagesPerTrigger": str(LIMIT), "subscription": "limits"}
+    sizes = place.write(place.stream(source, **limited), target, processingTime="0 seconds")
+    place.produce(source, *values("b", 25))
+    sizes += place.write(place.stream(source, **limited), target, processingTime="0 seconds")
+    require(place.read(target), upper(*values("a", 35), *values("b", 25)))
+    require([size for size in sizes if size > LIMIT], [])
+    return ""
+
+
+def available_now(place: Place) -> str:
+    """Read all that is there within the limits: in as many micro-batches as that takes."""
+    source, target = place.topic("now-in", *values("a", 35)), place.topic("now-out")
+    limited = {"maxMessagesPerTrigger": str(LIMIT), "subscription": "now"}
+    runs = 0
+    while place.read(target).total() < 35:
+        sizes = place.write(place.stream(source, **limited), target, availableNow=True)
+        require([size for size in sizes if size > LIMIT], [])
+        runs += 1
+        if runs > 35:
+            raise AssertionError("the query makes no progress")
+    require(place.read(target), upper(*values("a", 35)))
+    if ADMISSION_CONTROL.is_available():
+        require(runs, 1)
+        return ""
+    require(runs, 4)
+    return "one micro-batch a run"
+
+
+def segments(place: Place) -> str:
+    """Follow a split: parents before children, nothing twice."""
+    source, target = place.topic("split-in", *values("a", 20)), place.topic("split-out")
+    trigger = {"processingTime": "0 seconds"}
+    place.write(place.stream(source, subscription="split"), target, **trigger)
+    place.produce(source, *values("b", 20))
+    topology = place.admin.find_topic(source)
+    place.admin.split_segment(source, topology.active[0].descriptor)
+    place.produce(source, *values("c", 20))
+    place.write(place.stream(source, subscription="split"), target, **trigger)
+    place.produce(source, *values("d", 20))
+    place.write(place.stream(source, subscription="split"), target, **trigger)
+    wanted = [value for prefix in "abcd" for value in values(prefix, 20)]
+    require(place.read(target), upper(*wanted))
+    return ""
+
+
+def foreach_batch(place: Place) -> str:
+    """Write to two topics in one transaction, from a function."""
+    source = place.topic("each-in", *values("a", 20))
+    targets = place.topic("each-out"), place.topic("each-copy")
+    options = place.options
+
+    @pulsar_txn_spark.transactional(options)
+    def both(df: DataFrame, batch_id: int, txn: pulsar_txn_spark.BatchTransaction) -> None:
+        for target in targets:
+            txn.write(df, topic=target)
+
+    rows = place.stream(source, subscription="each")
+    writer = rows.writeStream.option("checkpointLocation", str(place.folder / "checkpoint-each"))
+    query = writer.foreachBatch(both).trigger(availableNow=True).start()
+    assert query.awaitTermination(QUERY_SECONDS), "the query does not end"
+    for target in targets:
+        require(place.read(target), upper(*values("a", 20)))
+    return ""
+
+
+def messages(place: Place) -> str:
+    """Say what is wrong with an option, without PySpark's frames in front."""
+    read = place.spark.readStream.format(FORMAT).options(**place.options)
+    try:
+        read.option("topic", "x").option("maxMessagesPerTriger", "1").load()
+    except PySparkException as error:
+        if "maxMessagesPerTrigger" not in str(error):
+            raise
+    else:
+        raise AssertionError("an option that does not exist was taken")
+    return ""
+
+
+def kills(place: Place) -> str:
+    """Kill the driver in the middle of micro-batches; every row is there once all the same."""
+    source, target = place.topic("kill-in", *values("a", 60)), place.topic("kill-out")
+    for step, phase in KILLS:
+        code, said = _job(place, source, target, f"{step}:{phase}:2")
+        if code != -signal.SIGKILL:
+            raise AssertionError(f"at {step} {phase} the job ended with {code}: {said}")
+        require([value for value, n in place.read(target).items() if n > 1], [])
+    for _ in range(12):
+        code, said = _job(place, source, target, "")
+        require((code, said if code else ""), (0, ""))
+        if place.read(target).total() >= 60:
+            break
+    require(place.read(target), upper(*values("a", 60)))
+    return ""
+
+
+def _job(place: Place, source: str, target: str, faults: str) -> tuple[int, str]:
+    """Run the job in a process group of its own, to its end or its death."""
+    log = place.folder / "job.log"
+    (place.folder / "faults").mkdir(exist_ok=True)
+    for old in (place.folder / "faults").iterdir():
+        old.unlink()
+    environment = {
+        **os.environ,
+        steps.FAULT: faults,
+        steps.FAULT_FILE: str(place.folder / "faults" / "f"),
+    }
+    shell = f'{steps.FAULT_PGID}=$$ exec "$0" "$@"'
+    job = [sys.executable, __file__, str(place.folder), "--job", source, target]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", shell, *job],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
+        try:
+            code = process.wait(QUERY_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+    return code, log.read_text(errors="replace")[-2000:]
+
+
+def run_job(place: Place, source: str, target: str) -> None:
+    """Consume, transform, produce: what ``kills`` runs and kills."""
+    rows = place.stream(source, subscription="kill", maxMessagesPerTrigger=str(LIMIT))
+    place.write(rows, target, processingTime="0 seconds")
+
+
+# -- Spark Connect -------------------------------------------------------------------------------
+
+
+def connect_batch(place: Place) -> str:
+    """Write and read a batch from a client."""
+    return batch(place)
+
+
+def connect_stream(place: Place) -> str:
+    """Run from topic to topic, started by a client."""
+    return stream(place)
+
+
+def connect_foreach_batch(place: Place) -> str:
+    """Run a function on the server's side."""
+    return foreach_batch(place)
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """Start Spark Connect's server in a process of its own."""
+    home = Path(pyspark.__file__).parent
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {
+        **session_settings(folder),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+    }
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
+    for key, value in settings.items():
+        command += ["--conf", f"{key}={value}"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    jars = sorted((home / "jars").glob("spark-connect_*.jar"))
+    with (folder / "connect.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, str(jars[0])],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "SPARK_HOME": str(home)},
+        )
+    try:
+        deadline = time.monotonic() + SERVER_SECONDS
+        while True:
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = (folder / "connect.log").read_text(errors="replace")[-2000:]
+                raise AssertionError(f"Spark Connect does not start: {said}")
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+# -- running -------------------------------------------------------------------------------------
+
+CLASSIC: dict[str, Callable[[Place], str]] = {
+    "batch": batch,
+    "stream": stream,
+    "columns": columns,
+    "limits": limits,
+    "availableNow": available_now,
+    "segments": segments,
+    "foreachBatch": foreach_batch,
+    "messages": messages,
+    "kills": kills,
+}
+CONNECT: dict[str, Callable[[Place], str]] = {
+    "connect batch": connect_batch,
+    "connect stream": connect_stream,
+    "connect foreachBatch": connect_foreach_batch,
+}
+PARTS = (*CLASSIC, *CONNECT)
+
+
+def session_settings(folder: Path) -> dict[str, str]:
+    """Return the settings of a session that keeps to itself."""
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.local.dir": str(folder / "scratch"),
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def open_session(folder: Path) -> SparkSession:
+    """Start Spark in this process."""
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in session_settings(folder).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def run(part: str, action: Callable[[Place], str], place: Place) -> None:
+    """Run a part, and print what came of it."""
+    begun = time.monotonic()
+    result = {"part": part, "ok": True, "note": ""}
+    try:
+        result["note"] = action(place)
+    except Exception as error:  # noqa: BLE001 - whatever it is belongs into the table
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        result |= {"ok": False, "note": f"{type(error).__name__}: {' '.join(lines)[:1500]}"}
+    result["seconds"] = round(time.monotonic() - begun, 1)
+    print(json.dumps(result), flush=True)  # noqa: T201 - for tools.versions
+
+
+def main(folder: Path, *wanted: str) -> None:
+    """Run the parts that are wanted, all of them by default."""
+    os.environ[server.OWNER_VARIABLE] = str(os.getpid())
+    chosen = wanted or PARTS
+    classic = {part: CLASSIC[part] for part in chosen if part in CLASSIC}
+    if classic:
+        here = folder / "classic"
+        here.mkdir(parents=True)
+        session = open_session(here)
+        place = Place(here, session)
+        for part, action in classic.items():
+            run(part, action, place)
+        session.stop()
+        server.stop_server(place.options["store.path"])
+    connect = {part: CONNECT[part] for part in chosen if part in CONNECT}
+    if connect:
+        here = folder / "connect"
+        here.mkdir(parents=True)
+        server.ensure_server(str(here / "store"))
+        with connect_server(here) as url:
+            place = Place(here, SparkSession.builder.remote(url).getOrCreate())
+            for part, action in connect.items():
+                run(part, action, place)
+            place.spark.stop()
+        server.stop_server(place.options["store.path"])
+
+
+if __name__ == "__main__":
+    if "--job" in sys.argv:
+        at = Path(sys.argv[1])
+        run_job(Place(at, open_session(at)), *sys.argv[3:])
+    else:
+        main(Path(sys.argv[1]), *sys.argv[2:])
