@@ -64,6 +64,10 @@ long: java $(VENV)/dev.stamp  ## what make test leaves out, such as the demo on 
 shim: java $(VENV)/dev.stamp  ## the jar by which a Pulsar broker gates segments, and its tests (Maven)
 	$(PY) -m pulsar_txn_spark.testing.broker_jar
 
+.PHONY: versions
+versions: java $(VENV)/dev.stamp  ## each supported PySpark and Python; ARGS="--write docs/compatibility.md"
+	$(PY) -m tools.versions $(ARGS)
+
 .PHONY: mutants
 mutants: $(VENV)/dev.stamp  ## take each safeguard out, in a copy, and see its test fail
 	$(PY) -m tests.mutation $(ARGS)

@@ -12,9 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,16 +69,16 @@ class Place:
 
     def produce(self, name: str, *values: str) -> None:
         """Append committed entries as a producer without Spark does."""
-        run = open_components(Options(self.options, Use.CONNECT))
-        router = Router(run.topics.require(TopicName.parse(name)))
+        components = open_components(Options(self.options, Use.CONNECT))
+        router = Router(components.topics.require(TopicName.parse(name)))
         for at, value in enumerate(values):
             ref = router.segments[at % len(router.segments)].ref
-            writer = run.log.writer(ref, f"plain {value}")
+            writer = components.log.writer(ref, f"plain {value}")
             writer.append(pa.record_batch([pa.array([value.encode()])], names=["value"]))
             last = writer.flush().last
             writer.close()
             assert last is not None
-            run.store.segments.raise_high(ref.id, last)
+            components.store.segments.raise_high(ref.id, last)
 
     def read(self, topic: str) -> Counter[str]:
         """Read what is committed, in a batch."""
@@ -99,8 +101,8 @@ class Place:
         else:
             query.processAllAvailable()
             query.stop()
-        found = [progress["numInputRows"] for progress in query.recentProgress]
-        return [rows for rows in found if rows]
+        sizes = [progress["numInputRows"] for progress in query.recentProgress]
+        return [size for size in sizes if size]
 
 
 def values(prefix: str, count: int) -> list[str]:
@@ -108,15 +110,15 @@ def values(prefix: str, count: int) -> list[str]:
     return [f"{prefix}-{at:03d}" for at in range(count)]
 
 
-def upper(*given: str) -> Counter[str]:
+def upper(*texts: str) -> Counter[str]:
     """Return what a job makes of values."""
-    return Counter(value.upper() for value in given)
+    return Counter(value.upper() for value in texts)
 
 
-def require(found: object, expected: object) -> None:
+def require(actual: object, expected: object) -> None:
     """Raise if a result is not the expected one."""
-    if found != expected:
-        raise AssertionError(f"expected {expected}, found {found}")
+    if actual != expected:
+        raise AssertionError(f"expected {expected}, found {actual}")
 
 
 # -- parts ---------------------------------------------------------------------------------------
@@ -138,9 +140,9 @@ def batch(place: Place) -> str:
         "__eventTime",
         "__messageProperties.n AS n",
     ]
-    found = {tuple(row) for row in read.selectExpr(*columns).collect()}
+    read_back = {tuple(row) for row in read.selectExpr(*columns).collect()}
     wanted = {tuple(row) for row in rows.selectExpr(*columns[:2], *columns[2:]).collect()}
-    require(found, wanted)
+    require(read_back, wanted)
     return ""
 
 
@@ -165,9 +167,11 @@ def columns(place: Place) -> str:
     )
     place.write(rows, target, availableNow=True)
     read = place.spark.read.format(FORMAT).options(**place.options).option("topic", target).load()
-    found = read.selectExpr("string(value)", "unix_millis(__eventTime)", "__messageProperties.of")
+    read_back = read.selectExpr(
+        "string(value)", "unix_millis(__eventTime)", "__messageProperties.of"
+    )
     wanted = {(value.upper(), 1700000000123, value.upper()) for value in values("a", 5)}
-    require({tuple(row) for row in found.collect()}, wanted)
+    require({tuple(row) for row in read_back.collect()}, wanted)
     return ""
 
 
@@ -230,13 +234,32 @@ def foreach_batch(place: Place) -> str:
         for target in targets:
             txn.write(df, topic=target)
 
-    rows = place.stream(source, subscription="each")
-    writer = rows.writeStream.option("checkpointLocation", str(place.folder / "checkpoint-each"))
-    query = writer.foreachBatch(both).trigger(availableNow=True).start()
-    assert query.awaitTermination(QUERY_SECONDS), "the query does not end"
+    _each_batch(place, place.stream(source, subscription="each"), both)
     for target in targets:
         require(place.read(target), upper(*values("a", 20)))
     return ""
+
+
+def threads(place: Place) -> str:
+    """Write to two topics in one transaction, from threads of the function's own."""
+    source = place.topic("pool-in", *values("a", 20))
+    targets = place.topic("pool-out"), place.topic("pool-copy")
+
+    @pulsar_txn_spark.transactional(place.options)
+    def both(df: DataFrame, batch_id: int, txn: pulsar_txn_spark.BatchTransaction) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda target: txn.write(df, topic=target), targets))
+
+    _each_batch(place, place.stream(source, subscription="pool"), both)
+    for target in targets:
+        require(place.read(target), upper(*values("a", 20)))
+    return ""
+
+
+def _each_batch(place: Place, rows: DataFrame, function: Callable[[DataFrame, int], None]) -> None:
+    writer = rows.writeStream.option("checkpointLocation", tempfile.mkdtemp(dir=place.folder))
+    query = writer.foreachBatch(function).trigger(availableNow=True).start()
+    assert query.awaitTermination(QUERY_SECONDS), "the query does not end"
 
 
 def messages(place: Place) -> str:
@@ -374,6 +397,7 @@ CLASSIC: dict[str, Callable[[Place], str]] = {
     "availableNow": available_now,
     "segments": segments,
     "foreachBatch": foreach_batch,
+    "threads": threads,
     "messages": messages,
     "kills": kills,
 }

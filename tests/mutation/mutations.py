@@ -39,6 +39,7 @@ TASKS = "tests/spark/sink/test_task.py"
 SCOPES = "tests/spark/sink/test_batch_transaction.py"
 OPS = "tests/txn/test_op_log.py"
 SOURCE = "tests/spark/source/test_stream.py"
+TRACKING = "tests/spark/source/test_tracking.py"
 EVIDENCE = "tests/txn/test_replay_evidence.py"
 CHECKPOINTS = "tests/models/test_checkpoint_histories.py"
 EVENTS = "tests/txn/test_watcher.py"
@@ -735,6 +736,26 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SOURCE_CODE}/task.py",
             "    if components.store.identity.uuid != partition.store_uuid:\n",
             "    if False:\n",
+        ),
+    ),
+    mutation(
+        "an older PySpark may read from another start than the end was computed for",
+        "INV-11",
+        f"{TRACKING}::test_a_start_that_the_end_was_not_computed_for_is_refused",
+        Edit(
+            f"{SOURCE_CODE}/tracking.py",
+            "        if self._answered is not None and self._answered != (start, end):\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "an older PySpark's restart forgets where the query stands",
+        "INV-10",
+        f"{TRACKING}::test_children_are_read_after_their_parents_also_after_a_restart",
+        Edit(
+            f"{SOURCE_CODE}/tracking.py",
+            "        self._reached = end\n        return super()",
+            "        return super()",
         ),
     ),
     # --- what tells a replay from other data ------------------------------------------------------

@@ -1,0 +1,59 @@
+"""The table of versions says what came of each cell, also of one that died."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import versions
+from tools.versions import BEGIN, END, Cells, Outcome, interpreters, shown, table, write
+
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def outcome(part: str, *, ok: bool = True) -> Outcome:
+    return Outcome(part, ok=ok, note="", seconds=1.0)
+
+
+def test_a_cell_names_the_parts_that_failed() -> None:
+    assert shown([outcome("batch"), outcome("stream")]) == "all 2"
+    found = [outcome("batch"), outcome("stream", ok=False), outcome("kills", ok=False)]
+    assert shown(found) == "1 of 3; not stream, kills"
+
+
+def test_the_table_is_put_between_its_marks(tmp_path: Path) -> None:
+    cells = {(spark, py): f"{spark}/{py}" for spark in versions.PYSPARKS for py in versions.PYTHONS}
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n{BEGIN}\n\nold\n\n{END}\n\nafter\n")
+    write(page, table(cells, "2026-01-02"))
+    text = page.read_text()
+    assert text.startswith(f"before\n\n{BEGIN}\n\nRun on 2026-01-02")
+    assert text.endswith(f" |\n\n{END}\n\nafter\n")
+    assert "old" not in text
+    assert "| 4.0.0 | 4.0.0/3.10 | 4.0.0/3.11 |" in text
+    with pytest.raises(SystemExit, match="no place for the table"):
+        write(Path(__file__).with_name("test_words.py"), "x")
+
+
+def test_an_interpreter_of_another_version_is_refused() -> None:
+    assert interpreters([f"{HERE}={sys.executable}"])[HERE] == Path(sys.executable)
+    with pytest.raises(SystemExit, match=r"is not Python 3\.10"):
+        interpreters([f"3.10={sys.executable}"])
+
+
+def test_a_part_of_a_cell_that_died_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = tmp_path / "cell.py"
+    cell.write_text(
+        "import sys\n"
+        'print(\'{"part": "batch", "ok": true, "note": "", "seconds": 1}\', flush=True)\n'
+        "sys.exit('it died')\n"
+    )
+    monkeypatch.setattr(versions, "CELL", cell)
+    monkeypatch.setattr(Cells, "environment", lambda *_: Path(sys.executable))
+    found = Cells(tmp_path / "cells", {}).run("4.0.0", HERE, ["batch", "stream"])
+    assert [(one.part, one.ok) for one in found] == [("batch", True), ("stream", False)]
+    assert "it died" in found[1].note

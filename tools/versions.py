@@ -1,0 +1,239 @@
+"""Runs the package on each supported PySpark and Python, and writes the table of what works.
+
+    python -m tools.versions [--pyspark 4.0.0 --python 3.10 --part batch …] [--write PAGE]
+
+Each cell gets a virtual environment of its own under ``.venv/versions``. Interpreters are looked
+for on the PATH and among those of pyenv; ``--interpreter 3.14=PATH`` names one elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from integration.support.version_cell import PARTS
+from pulsar_txn_spark.store.redis.server import find_server_binary
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "compatibility.md"
+CELL = ROOT / "integration" / "support" / "version_cell.py"
+PYSPARKS = ("4.0.0", "4.0.5", "4.1.0", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
+"""The oldest and the newest of each line."""
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "pandas>=2.2", "zstandard")
+"""What PySpark asks for as its extra ``connect``; pip installs no extras of what it has not."""
+CELL_SECONDS = 900  # a cell takes one to three minutes on two cores
+BEGIN, END = "<!-- tools.versions -->", "<!-- end -->"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one part in one cell."""
+
+    part: str
+    ok: bool
+    note: str
+    seconds: float
+
+
+def interpreters(named: Iterable[str]) -> dict[str, Path]:
+    """Return the interpreters that are there, by version."""
+    by_version: dict[str, Path] = {}
+    for name in PYTHONS:
+        pyenv = sorted((Path.home() / ".pyenv" / "versions").glob(f"{name}.*/bin/python"))
+        on_path = shutil.which(f"python{name}")
+        candidates = [*pyenv, *([Path(on_path)] if on_path else [])]
+        for path in candidates:
+            if _version_of(path) == name:
+                by_version[name] = path
+                break
+    for text in named:
+        name, _, where = text.partition("=")
+        if _version_of(Path(where)) != name:
+            raise SystemExit(f"{where} is not Python {name}")
+        by_version[name] = Path(where)
+    return by_version
+
+
+def _version_of(python: Path) -> str:
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    process = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return process.stdout.strip() if process.returncode == 0 else ""
+
+
+class Cells:
+    """Environments below a folder."""
+
+    def __init__(self, folder: Path, pythons: Mapping[str, Path]) -> None:
+        self._folder, self._pythons = folder, pythons
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def pyspark(self, version: str) -> Path:
+        """Return a folder with a PySpark: pure Python, so that every Python shares it."""
+        folder = self._folder / f"pyspark-{version}"
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _pip(Path(sys.executable), "--no-deps", "--target", str(folder), f"pyspark=={version}")
+            (folder / "done").touch()
+        return folder
+
+    def allows(self, pyspark: str, python: str) -> bool:
+        """Tell whether PySpark says that it runs on a Python."""
+        [metadata] = self.pyspark(pyspark).glob("pyspark-*.dist-info")
+        needed = Distribution.at(metadata).metadata["Requires-Python"] or ""
+        return Version(f"{python}.99") in SpecifierSet(needed)
+
+    def dependencies(self, python: str) -> Path:
+        """Return the folder with what the package needs on a Python, but for PySpark."""
+        tree = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        needed = [n for n in tree["project"]["dependencies"] if not n.startswith("pyspark")]
+        needed += CONNECT
+        folder = self._folder / f"python-{python}"
+        digest = hashlib.sha256("\n".join(needed).encode()).hexdigest()
+        stamp = folder / "made-of"
+        if not stamp.exists() or stamp.read_text() != digest:
+            shutil.rmtree(folder, ignore_errors=True)
+            _venv(self._pythons[python], folder)
+            packages = _site_packages(folder)
+            _pip(Path(sys.executable), "--python", str(folder / "bin" / "python"), *needed)
+            stamp.write_text(digest)
+            return packages
+        return _site_packages(folder)
+
+    def environment(self, pyspark: str, python: str) -> Path:
+        """Return the interpreter of a cell."""
+        folder = self._folder / f"cell-{pyspark}-{python}"
+        shutil.rmtree(folder, ignore_errors=True)
+        _venv(self._pythons[python], folder)
+        paths = (ROOT, self.pyspark(pyspark), self.dependencies(python))
+        (_site_packages(folder) / "cell.pth").write_text("".join(f"{path}\n" for path in paths))
+        return folder / "bin" / "python"
+
+    def run(self, pyspark: str, python: str, parts: Sequence[str]) -> list[Outcome]:
+        """Run parts in a cell. A part that printed nothing has failed."""
+        interpreter = self.environment(pyspark, python)
+        names = {"PYSPARK_PYTHON": str(interpreter), "PYSPARK_DRIVER_PYTHON": str(interpreter)}
+        # Where pip has no redis-server for a Python, the one of this environment is on the PATH.
+        path = f"{Path(find_server_binary()).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, **names, "PATH": path, "PYTHONNOUSERSITE": "1"}
+        for unwanted in ("SPARK_HOME", "PYTHONPATH", "SPARK_REMOTE"):
+            environment.pop(unwanted, None)
+        with tempfile.TemporaryDirectory() as folder:
+            command = [str(interpreter), str(CELL), str(Path(folder) / "place"), *parts]
+            said = ""
+            try:
+                process = subprocess.run(
+                    command,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    env=environment,
+                    cwd=folder,
+                    timeout=CELL_SECONDS,
+                )
+                lines, said = process.stdout.splitlines(), process.stderr[-1500:]
+            except subprocess.TimeoutExpired as error:
+                lines = (error.stdout or b"").decode(errors="replace").splitlines()
+        outcomes = [Outcome(**json.loads(line)) for line in lines if line.startswith("{")]
+        missing = [part for part in parts if part not in {outcome.part for outcome in outcomes}]
+        return [*outcomes, *(Outcome(part, ok=False, note=said, seconds=0) for part in missing)]
+
+
+def _venv(python: Path, folder: Path) -> None:
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+
+
+def _site_packages(folder: Path) -> Path:
+    [packages] = (folder / "lib").glob("python*/site-packages")
+    return packages
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    options = ("--quiet", "--disable-pip-version-check")
+    at = arguments.index("--python") + 2 if "--python" in arguments else 0
+    command = [str(python), "-m", "pip", *arguments[:at], "install", *options, *arguments[at:]]
+    subprocess.run(command, check=True)
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def shown(outcomes: Sequence[Outcome]) -> str:
+    """Return the text of a cell."""
+    failed = [outcome.part for outcome in outcomes if not outcome.ok]
+    if not failed:
+        return f"all {len(outcomes)}"
+    return f"{len(outcomes) - len(failed)} of {len(outcomes)}; not {', '.join(failed)}"
+
+
+def table(cells: Mapping[tuple[str, str], str], day: str) -> str:
+    """Return the table of what was run."""
+    head = ["PySpark", *(f"Python {python}" for python in PYTHONS)]
+    rows = [head, ["---"] * len(head)]
+    rows += [[pyspark, *(cells[pyspark, python] for python in PYTHONS)] for pyspark in PYSPARKS]
+    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"Run on {day}, on x86-64 Linux with Java 17:\n\n{text}"
+
+
+def write(page: Path, text: str) -> None:
+    """Put the table into the page."""
+    old = page.read_text(encoding="utf-8")
+    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
+    if not pattern.search(old):
+        raise SystemExit(f"{page} has no place for the table: {BEGIN} … {END}")
+    page.write_text(pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", old), encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the cells that are asked for; exit code 1 if a part fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--pyspark", action="append", choices=PYSPARKS)
+    parser.add_argument("--python", action="append", choices=PYTHONS)
+    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--interpreter", action="append", default=[], metavar="VERSION=PATH")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".venv" / "versions")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the whole table there")
+    chosen: Any = parser.parse_args(arguments)
+    pythons = interpreters(chosen.interpreter)
+    cells = Cells(chosen.folder, pythons)
+    texts: dict[tuple[str, str], str] = {}
+    is_whole = True
+    for pyspark in chosen.pyspark or PYSPARKS:
+        for python in chosen.python or PYTHONS:
+            where = pyspark, python
+            if not cells.allows(pyspark, python):
+                texts[where] = "-"
+            elif python not in pythons:
+                texts[where] = "not run"
+            else:
+                outcomes = cells.run(pyspark, python, chosen.part or PARTS)
+                texts[where] = shown(outcomes)
+                is_whole = is_whole and all(outcome.ok for outcome in outcomes)
+                for outcome in outcomes:
+                    if not outcome.ok or outcome.note:
+                        print(f"{pyspark} {python} {outcome.part}: {outcome.note}")
+            print(f"PySpark {pyspark}, Python {python}: {texts[where]}", flush=True)
+    if chosen.write:
+        write(chosen.write, table(texts, f"{datetime.now(UTC):%Y-%m-%d}"))
+    return 0 if is_whole else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
