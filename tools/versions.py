@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import Distribution
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,25 @@ CELL = ROOT / "integration" / "support" / "version_cell.py"
 PYSPARKS = ("4.0.0", "4.0.5", "4.1.0", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
 """The oldest and the newest of each line."""
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+WHOLE = {
+    "4.0.0": "3.11",
+    "4.0.5": "3.10",
+    "4.1.0": "3.10",
+    "4.1.4": "3.13",
+    "4.2.0": "3.12",
+    "4.2.1": "3.11",
+    "4.3.0": "3.14",
+}
+"""The Python on which every part runs with a PySpark. On the others the first parts do."""
+CORE = ("batch", "stream", "foreachBatch")
 CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "pandas>=2.2", "zstandard")
 """What PySpark asks for as its extra ``connect``; pip installs no extras of what it has not."""
 CELL_SECONDS = 900  # a cell takes one to three minutes on two cores
 BEGIN, END = "<!-- tools.versions -->", "<!-- end -->"
+
+
+Results = dict[str, dict[str, Any]]
+"""What came of each cell, by its name: the day, and the outcome of each part."""
 
 
 @dataclass(frozen=True)
@@ -175,21 +191,29 @@ def _pip(python: Path, *arguments: str) -> None:
 # -- the table -----------------------------------------------------------------------------------
 
 
+def parts_of(pyspark: str, python: str) -> tuple[str, ...]:
+    """Return the parts that run in a cell by default."""
+    return PARTS if WHOLE[pyspark] == python else CORE
+
+
 def shown(outcomes: Sequence[Outcome]) -> str:
     """Return the text of a cell."""
     failed = [outcome.part for outcome in outcomes if not outcome.ok]
     if not failed:
-        return f"all {len(outcomes)}"
+        return f"all {len(outcomes)}" if len(outcomes) == len(PARTS) else f"{len(outcomes)}"
     return f"{len(outcomes) - len(failed)} of {len(outcomes)}; not {', '.join(failed)}"
 
 
-def table(cells: Mapping[tuple[str, str], str], day: str) -> str:
-    """Return the table of what was run."""
-    head = ["PySpark", *(f"Python {python}" for python in PYTHONS)]
-    rows = [head, ["---"] * len(head)]
-    rows += [[pyspark, *(cells[pyspark, python] for python in PYTHONS)] for pyspark in PYSPARKS]
+def table(results: Results) -> str:
+    """Return the table of what was run, and since when."""
+    rows = [["PySpark", *(f"Python {python}" for python in PYTHONS)]]
+    rows.append(["---"] * len(rows[0]))
+    for pyspark in PYSPARKS:
+        cells = (results.get(f"{pyspark} {python}") for python in PYTHONS)
+        rows.append([pyspark, *("not run" if cell is None else cell["text"] for cell in cells)])
+    days = sorted(cell["day"] for cell in results.values())
     text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"Run on {day}, on x86-64 Linux with Java 17:\n\n{text}"
+    return f"Run since {days[0]} on x86-64 Linux with Java 17:\n\n{text}"
 
 
 def write(page: Path, text: str) -> None:
@@ -201,37 +225,46 @@ def write(page: Path, text: str) -> None:
     page.write_text(pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", old), encoding="utf-8")
 
 
+def run_cell(cells: Cells, pyspark: str, python: str, parts: Sequence[str]) -> tuple[str, bool]:
+    """Run a cell, and print what is to be known of it; return its text, and whether it is whole."""
+    outcomes = cells.run(pyspark, python, parts)
+    for outcome in outcomes:
+        if not outcome.ok or outcome.note:
+            print(f"{pyspark} {python} {outcome.part}: {outcome.note}")
+    return shown(outcomes), all(outcome.ok for outcome in outcomes)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the cells that are asked for; exit code 1 if a part fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--pyspark", action="append", choices=PYSPARKS)
     parser.add_argument("--python", action="append", choices=PYTHONS)
-    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--part", action="append", choices=PARTS, help="only try these")
     parser.add_argument("--interpreter", action="append", default=[], metavar="VERSION=PATH")
     parser.add_argument("--folder", type=Path, default=ROOT / ".venv" / "versions")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the whole table there")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table there")
     chosen: Any = parser.parse_args(arguments)
     pythons = interpreters(chosen.interpreter)
     cells = Cells(chosen.folder, pythons)
-    texts: dict[tuple[str, str], str] = {}
+    kept = chosen.folder / "results.json"
+    results: Results = json.loads(kept.read_text()) if kept.exists() else {}
     is_whole = True
-    for pyspark in chosen.pyspark or PYSPARKS:
-        for python in chosen.python or PYTHONS:
-            where = pyspark, python
-            if not cells.allows(pyspark, python):
-                texts[where] = "-"
-            elif python not in pythons:
-                texts[where] = "not run"
-            else:
-                outcomes = cells.run(pyspark, python, chosen.part or PARTS)
-                texts[where] = shown(outcomes)
-                is_whole = is_whole and all(outcome.ok for outcome in outcomes)
-                for outcome in outcomes:
-                    if not outcome.ok or outcome.note:
-                        print(f"{pyspark} {python} {outcome.part}: {outcome.note}")
-            print(f"PySpark {pyspark}, Python {python}: {texts[where]}", flush=True)
+    for pyspark, python in product(chosen.pyspark or PYSPARKS, chosen.python or PYTHONS):
+        if not cells.allows(pyspark, python):
+            text = "-"
+        elif python not in pythons:
+            print(f"there is no Python {python}: name one with --interpreter {python}=PATH")
+            continue
+        else:
+            parts = chosen.part or parts_of(pyspark, python)
+            text, is_good = run_cell(cells, pyspark, python, parts)
+            is_whole = is_whole and is_good
+        print(f"PySpark {pyspark}, Python {python}: {text}", flush=True)
+        if not chosen.part:
+            results[f"{pyspark} {python}"] = {"day": f"{datetime.now(UTC):%Y-%m-%d}", "text": text}
+            kept.write_text(json.dumps(results, indent=1))
     if chosen.write:
-        write(chosen.write, table(texts, f"{datetime.now(UTC):%Y-%m-%d}"))
+        write(chosen.write, table(results))
     return 0 if is_whole else 1
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
@@ -20,6 +22,8 @@ QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 _APPLICATION = "spark.app.id"
 ROOT_EXECUTION = "spark.sql.execution.root.id"
+
+_PS_TIMEOUT_S = 10  # it answers in 20 ms
 
 _begun: Counter[str] = Counter()
 
@@ -58,7 +62,7 @@ def unique_execution_id(execution_id: str, driver: str) -> str:
 def driver_name() -> str:
     """Name the JVM of Spark's driver, in a Python process that this JVM has started.
 
-    Empty where processes have no such names (not Linux), and outside of Spark.
+    Empty where the system does not tell of its processes, and outside of Spark.
     """
     return _driver_above(os.getppid())
 
@@ -82,29 +86,57 @@ def _jvm_of(context: Any) -> str:
 def _driver_above(pid: int) -> str:
     # Workers may be children of PySpark's daemon, which may be started anew meanwhile.
     while pid > 1:
-        stat = _stat(pid)
-        if stat is None:
+        process = _process(pid)
+        if process is None:
             return ""
-        if stat[0] == "java":
+        if process.command == "java":
             return _process_name(pid)
-        pid = int(stat[1][1])
+        pid = process.parent
     return ""
 
 
 def _process_name(pid: int) -> str:
     """Name a process by its id and its start time: no later process has the same name."""
-    stat = _stat(pid)
-    return "" if stat is None else f"{platform.node()}/{pid}/{stat[1][19]}"
+    process = _process(pid)
+    return "" if process is None else f"{platform.node()}/{pid}/{process.started}"
 
 
-def _stat(pid: int) -> tuple[str, list[str]] | None:
-    """Return a process's command, and the fields of ``/proc/<pid>/stat`` behind it."""
+class _Process(NamedTuple):
+    command: str
+    parent: int
+    started: str
+
+
+def _process(pid: int) -> _Process | None:
+    """Return what the system knows of a process: Linux in a file, others by the command ``ps``."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
-        return None
+        return None if sys.platform == "linux" else _process_of_ps(pid)
     head, _, rest = text.rpartition(")")
-    return head.partition("(")[2], rest.split()
+    fields = rest.split()
+    return _Process(head.partition("(")[2], int(fields[1]), fields[19])
+
+
+def _process_of_ps(pid: int) -> _Process | None:
+    command = ["ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)]
+    # Every process must find the same name, whatever its language and its zone.
+    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}
+    try:
+        answer = subprocess.run(  # noqa: S603 - a fixed command of the system
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_PS_TIMEOUT_S,
+            check=True,
+            env=environment,
+        )
+        # The start is five words: Sun Nov 22 13:54:42 2026.
+        parent, day, month, date, time, year, path = answer.stdout.split(maxsplit=6)
+        started = f"{day}-{month}-{date}-{time}-{year}"
+        return _Process(Path(path.strip()).name, int(parent), started)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,15 @@ def test_each_cell_was_run_with_every_part() -> None:
     head, _, *rows = RUN_TABLE
     assert head == ["PySpark", *(f"Python {python}" for python in versions.PYTHONS)]
     assert [row[0] for row in rows] == list(versions.PYSPARKS)
-    whole = f"all {len(PARTS)}"
-    assert {cell for row in rows for cell in row[1:]} <= {whole, "-"}
-    assert re.search(r"^Run on 20\d\d-\d\d-\d\d, ", PAGE, re.MULTILINE)
+    whole, core = f"all {len(PARTS)}", str(len(versions.CORE))
+    for pyspark, *cells in rows:
+        for python, cell in zip(versions.PYTHONS, cells, strict=True):
+            expected = whole if versions.WHOLE[pyspark] == python else core
+            assert cell in {expected, "-"}, f"PySpark {pyspark}, Python {python}"
+    assert re.search(r"^Run since 20\d\d-\d\d-\d\d on ", PAGE, re.MULTILINE)
+
+
+def test_each_python_runs_every_part_with_some_pyspark() -> None:
+    assert versions.WHOLE.keys() == set(versions.PYSPARKS)
+    assert set(versions.WHOLE.values()) == set(versions.PYTHONS)
+    assert set(versions.CORE) < set(PARTS)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from integration.support.version_cell import PARTS
 from tools import versions
 from tools.versions import BEGIN, END, Cells, Outcome, interpreters, shown, table, write
 
@@ -18,21 +19,29 @@ def outcome(part: str, *, ok: bool = True) -> Outcome:
 
 
 def test_a_cell_names_the_parts_that_failed() -> None:
-    assert shown([outcome("batch"), outcome("stream")]) == "all 2"
+    assert shown([outcome("batch"), outcome("stream")]) == "2"
+    assert shown([outcome(part) for part in PARTS]) == f"all {len(PARTS)}"
     found = [outcome("batch"), outcome("stream", ok=False), outcome("kills", ok=False)]
     assert shown(found) == "1 of 3; not stream, kills"
 
 
 def test_the_table_is_put_between_its_marks(tmp_path: Path) -> None:
-    cells = {(spark, py): f"{spark}/{py}" for spark in versions.PYSPARKS for py in versions.PYTHONS}
+    results: versions.Results = {
+        f"{pyspark} {python}": {"day": "2026-01-02", "text": f"{pyspark}/{python}"}
+        for pyspark in versions.PYSPARKS
+        for python in versions.PYTHONS
+    }
+    del results["4.3.0 3.14"]
+    results["4.0.0 3.11"]["day"] = "2026-01-01"
     page = tmp_path / "page.md"
     page.write_text(f"before\n\n{BEGIN}\n\nold\n\n{END}\n\nafter\n")
-    write(page, table(cells, "2026-01-02"))
+    write(page, table(results))
     text = page.read_text()
-    assert text.startswith(f"before\n\n{BEGIN}\n\nRun on 2026-01-02")
+    assert text.startswith(f"before\n\n{BEGIN}\n\nRun since 2026-01-01 ")
     assert text.endswith(f" |\n\n{END}\n\nafter\n")
     assert "old" not in text
     assert "| 4.0.0 | 4.0.0/3.10 | 4.0.0/3.11 |" in text
+    assert "4.3.0/3.13 | not run |" in text
     with pytest.raises(SystemExit, match="no place for the table"):
         write(Path(__file__).with_name("test_words.py"), "x")
 
