@@ -49,7 +49,13 @@ WHOLE = {
 }
 """The Python on which every part runs with a PySpark. On the others the first parts do."""
 CORE = ("batch", "stream", "foreachBatch")
-CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "pandas>=2.2", "zstandard")
+CONNECT = (
+    "googleapis-common-protos>=1.71",
+    "grpcio==1.76.0",  # what 4.1 and newer ask for at least, and the newest that takes protobuf 6
+    "grpcio-status==1.76.0",
+    "pandas>=2.2",
+    "zstandard>=0.25",
+)
 """What PySpark asks for as its extra ``connect``; pip installs no extras of what it has not."""
 CELL_SECONDS = 900  # a cell takes one to three minutes on two cores
 BEGIN, END = "<!-- tools.versions -->", "<!-- end -->"

@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -219,18 +218,17 @@ def segments(place: Place) -> str:
     return ""
 
 
-def foreach_batch(place: Place) -> str:
+def foreach_batch(place: Place, **options: str) -> str:
     """Write to two topics in one transaction, from a function."""
     source = place.topic("each-in", *values("a", 20))
     targets = place.topic("each-out"), place.topic("each-copy")
-    options = place.options
 
-    @pulsar_txn_spark.transactional(options)
+    @pulsar_txn_spark.transactional({**place.options, **options})
     def both(df: DataFrame, batch_id: int, txn: pulsar_txn_spark.BatchTransaction) -> None:
         for target in targets:
             txn.write(df, topic=target)
 
-    _each_batch(place, place.stream(source, subscription="each"), both)
+    _each_batch(place, "each", place.stream(source, subscription="each"), both)
     for target in targets:
         require(place.read(target), upper(*values("a", 20)))
     return ""
@@ -246,14 +244,17 @@ def threads(place: Place) -> str:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda target: txn.write(df, topic=target), targets))
 
-    _each_batch(place, place.stream(source, subscription="pool"), both)
+    _each_batch(place, "pool", place.stream(source, subscription="pool"), both)
     for target in targets:
         require(place.read(target), upper(*values("a", 20)))
     return ""
 
 
-def _each_batch(place: Place, rows: DataFrame, function: Callable[[DataFrame, int], None]) -> None:
-    writer = rows.writeStream.option("checkpointLocation", tempfile.mkdtemp(dir=place.folder))
+def _each_batch(
+    place: Place, name: str, rows: DataFrame, function: Callable[[DataFrame, int], None]
+) -> None:
+    checkpoint = str(place.folder / f"checkpoint-{name}")
+    writer = rows.writeStream.option("checkpointLocation", checkpoint)
     query = writer.foreachBatch(function).trigger(availableNow=True).start()
     assert query.awaitTermination(QUERY_SECONDS), "the query does not end"
 
@@ -338,8 +339,8 @@ def connect_stream(place: Place) -> str:
 
 
 def connect_foreach_batch(place: Place) -> str:
-    """Run a function on the server's side."""
-    return foreach_batch(place)
+    """Run a function on the server's side, which has to be told its query."""
+    return foreach_batch(place, checkpointLocation=str(place.folder / "checkpoint-each"))
 
 
 @contextmanager

@@ -758,6 +758,22 @@ MUTATIONS: tuple[Mutation, ...] = (
             "        return super()",
         ),
     ),
+    mutation(
+        "under Spark Connect one of several queries may be taken for a function's own",
+        "INV-15",
+        "tests/spark/test_connect.py::test_a_query_that_cannot_be_told_is_refused",
+        Edit(f"{SPARK}/connect.py", "    if len(active) != 1:\n", "    if not active:\n"),
+    ),
+    mutation(
+        "under Spark Connect another query's checkpoint is taken",
+        "INV-15",
+        "tests/spark/test_connect.py::test_the_checkpoint_of_another_query_is_refused",
+        Edit(
+            f"{SPARK}/connect.py",
+            "        if active and checkpoint.query not in active:\n",
+            "        if False:\n",
+        ),
+    ),
     # --- what tells a replay from other data ------------------------------------------------------
     mutation(
         "nothing but the ranges of our sources is compared",

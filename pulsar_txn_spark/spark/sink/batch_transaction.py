@@ -1,7 +1,7 @@
 """The transaction of one micro-batch in ``foreachBatch``: several writes, one commit.
 
-The first task that writes begins it: a task knows the query's id without py4j, as Spark Connect
-demands. The writes and their attempts are those of :mod:`pulsar_txn_spark.spark.sink.staging`.
+The first task that writes begins it. The writes and their attempts are those of
+:mod:`pulsar_txn_spark.spark.sink.staging`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pulsar_txn_spark.spark.checkpoint import (
     LocalCheckpoint,
     evidence_rule,
 )
+from pulsar_txn_spark.spark.connect import is_connect, query_of_connect
 from pulsar_txn_spark.spark.local_properties import LocalProperties
 from pulsar_txn_spark.spark.sink.job import sink_rules
 from pulsar_txn_spark.spark.sink.staging import SlotAttempt, staged_writes
@@ -104,7 +105,9 @@ class BatchTransaction:
         self._query_id = self._properties.query_id
         session: Any = session_of.sparkSession
         self._checkpoint: Checkpoint | None = LocalCheckpoint.at(parsed.get("checkpointlocation"))
-        if self._checkpoint is None:
+        if is_connect(session):
+            self._query_id = query_of_connect(session, self._checkpoint)
+        elif self._checkpoint is None:
             self._checkpoint = JvmCheckpoint.of(session, self._query_id)
         self._timeout_ms: int = parsed.get("txn.timeoutMs")
         self._lock = threading.Lock()  # a function may write from several threads
@@ -219,7 +222,7 @@ class BatchTransaction:
             self._commit_nothing(self._query_id)
             return
         if not self._declared:
-            # Only a task knows the query.
+            # The query is not known here: only a task knows it.
             self.write(self._df.limit(0).selectExpr(*_NO_ROWS))
         failed = sorted(self._declared.keys() - self._succeeded.keys())
         if failed:

@@ -85,8 +85,7 @@ class WriteJob:
             )
         if self.batch_id is not None and not query_id:
             raise OptionError(
-                "the query's id cannot be told in this thread (a thread pool in foreachBatch under "
-                "Spark Connect): write in foreachBatch's own thread"
+                "the query's id cannot be told in this thread: write in foreachBatch's own thread"
             )
         if not query_id:
             return BatchKey("", "", 0)

@@ -95,6 +95,10 @@ def spark(
     # Tasks register what they read for the sink's transaction; no sink is part of these tests.
     monkeypatch.setattr("pulsar_txn_spark.spark.source.task._register", lambda *_: None)
     monkeypatch.setattr("pulsar_txn_spark.spark.source.task.TaskFacts.of_task", lambda: None)
+    # Without waiting for the events that wake a reader up: each poll looks.
+    monkeypatch.setattr(
+        "pulsar_txn_spark.spark.source.idle.IdleWatch.unchanged_since", lambda *_: False
+    )
     spark = OlderSpark(redis_path)
     yield spark
     spark.stop()

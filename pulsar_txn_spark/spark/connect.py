@@ -1,0 +1,51 @@
+"""What Spark Connect does not tell a ``foreachBatch`` function: which query runs it.
+
+The function's commands run outside of the query's thread, so that neither they nor their tasks
+have Spark's local properties.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.spark.checkpoint import Checkpoint
+
+
+def is_connect(session: Any) -> bool:
+    """Tell whether a session is a client of Spark Connect, which has no SparkContext."""
+    return session is not None and getattr(session, "_sc", None) is None
+
+
+def query_of_connect(session: Any, checkpoint: Checkpoint | None) -> str:
+    """Return the id of the query that runs a function.
+
+    Parameters
+    ----------
+    session : SparkSession
+        Of the micro-batch.
+    checkpoint : Checkpoint or None
+        The one that the sink's options name, if it can be read.
+
+    Raises
+    ------
+    OptionError
+        If it cannot be told, or if the checkpoint is not that of a query of the session.
+    """
+    active = [str(query.id) for query in session.streams.active]
+    if checkpoint is not None:
+        if active and checkpoint.query not in active:
+            raise OptionError(
+                f"checkpointLocation is the checkpoint of query {checkpoint.query}, which does not "
+                f"run in this session: expected that of {' or '.join(active)}. Give the sink the "
+                "checkpointLocation of its own query"
+            )
+        return checkpoint.query
+    if len(active) != 1:
+        raise OptionError(
+            f"Spark Connect does not tell which query runs this function ({len(active)} queries "
+            "are active in its session), so that a replay could not be recognized: give the sink "
+            "the option checkpointLocation with the path of the query's checkpoint, as the server "
+            "of Spark Connect reads it"
+        )
+    return active[0]
