@@ -58,6 +58,7 @@ CONNECT = (
 )
 """What PySpark asks for as its extra ``connect``; pip installs no extras of what it has not."""
 CELL_SECONDS = 900  # a cell takes one to three minutes on two cores
+NOT_RUN = "not run"
 BEGIN, END = "<!-- tools.versions -->", "<!-- end -->"
 
 
@@ -216,10 +217,11 @@ def table(results: Results) -> str:
     rows.append(["---"] * len(rows[0]))
     for pyspark in PYSPARKS:
         cells = (results.get(f"{pyspark} {python}") for python in PYTHONS)
-        rows.append([pyspark, *("not run" if cell is None else cell["text"] for cell in cells)])
-    days = sorted(cell["day"] for cell in results.values())
+        rows.append([pyspark, *(NOT_RUN if cell is None else cell["text"] for cell in cells)])
+    days = sorted(cell["day"] for cell in results.values() if cell["text"] != "-")
+    when = f"Run since {days[0]} on x86-64 Linux with Java 17" if days else "No cell was run yet"
     text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"Run since {days[0]} on x86-64 Linux with Java 17:\n\n{text}"
+    return f"{when}:\n\n{text}"
 
 
 def write(page: Path, text: str) -> None:
