@@ -41,8 +41,9 @@ READ = Use.READ | Use.STREAM
         ("subscribe", "use 'topic' or 'topics'"),
         ("predefinedSubscription", "use 'subscription'"),
         ("kafka.bootstrap.servers", "use 'service.url'"),
-        ("startingTime", "starts and ends at offsets, not at a time"),
-        ("endingTimestamp", "starts and ends at offsets, not at a time"),
+        ("minOffsetsPerTrigger", "use 'minMessagesPerTrigger'"),
+        ("startingTime", "use 'startingTimestamp' or 'startingOffsetsByTimestamp'"),
+        ("endingTime", "use 'endingTimestamp' or 'endingOffsetsByTimestamp'"),
     ],
 )
 def test_an_option_of_another_connector_is_refused_with_what_stands_for_it(

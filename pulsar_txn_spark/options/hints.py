@@ -14,13 +14,9 @@ NO_OPTIONS = (
 )
 """Added to an error where no option at all has come."""
 
-_NO_TIME = (
-    "a query starts and ends at offsets, not at a time: use 'startingOffsets' and 'endingOffsets' "
-    "('earliest', 'latest' or JSON), or filter by __publishTime or __eventTime; a subscription can "
-    "be put at a time: pulsar-txn subscription reset --to TIME"
-)
 _OF_OTHERS = {
     "maxoffsetspertrigger": "use 'maxMessagesPerTrigger'",
+    "minoffsetspertrigger": "use 'minMessagesPerTrigger'",
     "maxrowspertrigger": "use 'maxMessagesPerTrigger'",
     "maxentriespertrigger": "use 'maxMessagesPerTrigger'",
     "maxfilespertrigger": "use 'maxMessagesPerTrigger'",
@@ -35,12 +31,8 @@ _OF_OTHERS = {
     "subscriptionprefix": "use 'subscription', which is taken as it stands",
     "groupid": "use 'subscription'",
     "kafka.group.id": "use 'subscription'",
-    "startingtime": _NO_TIME,
-    "startingtimestamp": _NO_TIME,
-    "startingoffsetsbytimestamp": _NO_TIME,
-    "endingtime": _NO_TIME,
-    "endingtimestamp": _NO_TIME,
-    "endingoffsetsbytimestamp": _NO_TIME,
+    "startingtime": "use 'startingTimestamp' or 'startingOffsetsByTimestamp'",
+    "endingtime": "use 'endingTimestamp' or 'endingOffsetsByTimestamp'",
     "polltimeoutms": "drop it: a read ends where it was planned to end",
     "transactional.id": "drop it: the query's id is what tells its transactions",
 }
