@@ -6,7 +6,7 @@ import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pulsar as pulsar_client
 import pytest
@@ -14,11 +14,13 @@ from pyspark.sql import SparkSession
 
 import pulsar_txn_spark
 from integration.support.admin_rest import AdminRest
-from integration.support.spark import NO_PANDAS_3, Lab, failure, until
+from integration.support.spark import NO_PANDAS_3, Lab, failure, until, until_the_clock_moves
 from pulsar_txn_spark.backends.pulsar.library.connections import close_quietly
 from pulsar_txn_spark.backends.pulsar.log import INTERNAL_SUBSCRIPTION, SEGMENT_PROPERTY
 from pulsar_txn_spark.errors import SegmentLogError
+from pulsar_txn_spark.options import METADATA_COLUMNS
 from pulsar_txn_spark.segments.topology import SegmentState
+from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
 from pulsar_txn_spark.testing.pulsar_server import Broker, find_java, resolve_classpath
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
@@ -136,6 +138,38 @@ def test_a_partitioned_topic_is_read_as_any_other(lab: Lab, plain: Plain) -> Non
     for key in "pqrstuvw":
         plain.produce(topic, f"new-{key}", key=key)
     assert drain() == ["a", "b", "c", "d", *(f"new-{key}" for key in "pqrstuvw")]
+
+
+def test_partitions_are_read_between_two_times_and_rows_name_their_producer(
+    embedded: dict[str, str], plain: Plain, pulsar: Broker
+) -> None:
+    topic = plain.topic(2)
+    for value in "abcd":
+        plain.produce(topic, value, value, key=value)
+        until_the_clock_moves()
+    given = embedded | {"service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
+    given |= {"topic": topic, "startingOffsetsByTimestampStrategy": "latest"}
+
+    def rows(**options: object) -> list[dict[str, Any]]:
+        columns = {"metadata.columns": ",".join(METADATA_COLUMNS)}
+        source = PulsarTxnDataSource(given | columns | {k: str(v) for k, v in options.items()})
+        reader = source.reader(source.schema())
+        batches = [b for p in reader.partitions() for b in reader.read(p)]
+        found = [row for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
+        return sorted(found, key=lambda row: row["__publishTime"])
+
+    everything = rows(startingTimestamp=0)
+    assert [row["value"] for row in everything] == [b"%c" % c for c in b"aabbccdd"]
+    assert [row["__sequenceId"] for row in everything] == [0, 1] * 4
+    for row in everything:
+        assert row["__topicPartition"] == f"{topic.rpartition('/')[0]}/{row['__segment']}"
+        assert row["__producerName"]
+    times = [round(row["__publishTime"].timestamp() * 1000) for row in everything]
+    for start in range(0, 8, 2):
+        for end in range(start, 8, 2):
+            found = rows(startingTimestamp=times[start], endingTimestamp=times[end])
+            assert found == everything[start:end]
+        assert rows(startingTimestamp=times[start]) == everything[start:]
 
 
 def test_pulsars_own_transactions_block_readers_and_show_what_was_committed(

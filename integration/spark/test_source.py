@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from integration.support.spark import (
     ended,
     failure,
     on_value,
-    until,
+    until_the_clock_moves,
 )
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -35,12 +33,6 @@ def offsets(lab: Lab, topic: str, *positions: Position | str) -> str:
     """Write offsets as the options take them, one for each segment."""
     names = descriptors(lab, topic)
     return json.dumps({topic: dict(zip(names, map(str, positions), strict=False))})
-
-
-def clock_has_moved() -> Callable[[], bool]:
-    """Return what tells whether a millisecond has passed."""
-    begun = time.time_ns() // 1_000_000
-    return lambda: time.time_ns() // 1_000_000 > begun
 
 
 # -- where it starts and ends ----------------------------------------------------------------------
@@ -138,7 +130,7 @@ def test_rows_say_where_they_stand_and_a_time_says_where_reading_starts_and_ends
     source, out = lab.topic(2), lab.topic()
     for number, value in enumerate("abc"):
         lab.produce(source, value, segment=number % 2)
-        until(clock_has_moved())  # so that publish times differ
+        until_the_clock_moves()
     columns = "__position,__producerName,__segment,__topicPartition"
     rows = lab.read(source, **{"metadata.columns": columns}).orderBy("__publishTime").collect()
     assert [bytes(row["value"]) for row in rows] == [b"a", b"b", b"c"]

@@ -390,6 +390,12 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def until_the_clock_moves() -> None:
+    """Wait for the next millisecond, so that publish times differ."""
+    begun = time.time_ns() // 1_000_000
+    until(lambda: time.time_ns() // 1_000_000 > begun)
+
+
 def forget_last_commit(checkpoint: Path) -> int:
     """Delete the last entry of Spark's commit log, as if the driver had died before writing it."""
     commits = checkpoint / "commits"
