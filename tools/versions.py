@@ -219,7 +219,9 @@ def table(results: Results) -> str:
         cells = (results.get(f"{pyspark} {python}") for python in PYTHONS)
         rows.append([pyspark, *(NOT_RUN if cell is None else cell["text"] for cell in cells)])
     days = sorted(cell["day"] for cell in results.values() if cell["text"] != "-")
-    when = f"Run since {days[0]} on x86-64 Linux with Java 17" if days else "No cell was run yet"
+    when = (
+        f"Run since {days[0]} on x86-64 Linux with Java 17" if days else "No result is recorded yet"
+    )
     text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"{when}:\n\n{text}"
 

@@ -56,7 +56,9 @@ def test_each_cell_that_was_run_passed_whole() -> None:
         for python, cell in zip(versions.PYTHONS, cells, strict=True):
             expected = whole if versions.WHOLE[pyspark] == python else core
             assert cell in {expected, "-", versions.NOT_RUN}, f"PySpark {pyspark}, Python {python}"
-    assert re.search(r"^(Run since 20\d\d-\d\d-\d\d on|No cell was run yet)", PAGE, re.MULTILINE)
+    assert re.search(
+        r"^(Run since 20\d\d-\d\d-\d\d on|No result is recorded yet)", PAGE, re.MULTILINE
+    )
 
 
 def test_each_python_runs_every_part_with_some_pyspark() -> None:
