@@ -52,7 +52,8 @@ def broker_jar() -> Path:
         if jar.exists() and stamp.exists() and stamp.read_text() == sources:
             return jar
         stamp.unlink(missing_ok=True)
-        _build(folder)
+        _build(folder / "target")
+        (folder / "target" / JAR_NAME).replace(jar)
         stamp.write_text(sources)
     return jar
 
@@ -68,15 +69,16 @@ def _digest() -> str:
     return whole.hexdigest()
 
 
-def _build(folder: Path) -> None:
+def _build(target: Path) -> None:
+    """Build from nothing: Maven goes by times, and what is there may be of other sources."""
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerJarError(
             "cannot build the broker's jar: expected the command 'mvn' on the PATH, found none; "
             "install Apache Maven"
         )
-    command = [maven, "-B", "-q", "-f", str(_MODULE / "pom.xml"), "package"]
-    command.append(f"-Dshim.build={folder}")
+    command = [maven, "-B", "-q", "-f", str(_MODULE / "pom.xml"), "clean", "package"]
+    command.append(f"-Dshim.build={target}")
     try:
         done = subprocess.run(  # noqa: S603 - no part of it comes from outside
             command,

@@ -19,6 +19,9 @@ from tests.mutation.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
 COPIED = (
+    "conf",
+    "integration",
+    "jvm_shim",
     "pulsar_txn_spark",
     "tests",
     "tools",

@@ -61,6 +61,12 @@ TIMES = "tests/spark/source/test_time_offsets.py"
 DELAYS = "tests/spark/source/test_trigger_delay.py"
 PATTERNS = "tests/spark/source/test_topics_pattern.py"
 LEASE = "tests/engine/test_lease.py"
+BROKER_CODE = "jvm_shim/src/main/java/pulsartxnspark/broker"
+STORE_CODE = "jvm_shim/src/main/java/pulsartxnspark/store"
+JAR = (
+    "integration/java/test_broker_jar.py"
+    "::test_the_jar_builds_with_its_tests_and_keeps_to_a_package_of_its_own"
+)
 GATE = "tests/backends/pulsar/test_gate.py"
 ADMINS = "tests/admin/test_subscriptions.py"
 STRETCHES = "tests/models/test_subscription_histories.py"
@@ -3350,6 +3356,79 @@ MUTATIONS: tuple[Mutation, ...] = (
             "pulsar_txn_spark/admin/subscriptions.py",
             "        is_later = any(parent in unread for parent in segment.parents)\n",
             "        is_later = False\n",
+        ),
+    ),
+    # --- the plug-in of brokers: its own tests run when the jar is built --------------------------
+    mutation(
+        "a broker's buffer appends before it holds consumers",
+        "INV-2",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java", "      holds.put(bits, fresh);\n", ""
+        ),
+    ),
+    mutation(
+        "a broker's buffer shows entries before it has recovered",
+        "INV-4",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "maxReadPosition = PositionFactory.EARLIEST;",
+            "maxReadPosition = PositionFactory.LATEST;",
+        ),
+    ),
+    mutation(
+        "a broker's buffer forgets pins when it recovers",
+        "INV-4",
+        JAR,
+        Edit(f"{BROKER_CODE}/MetadataTransactionBuffer.java", "      holds.putAll(found);\n", ""),
+    ),
+    mutation(
+        "a broker's buffer shows what is undecided when the store is away",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "      stopLooking();\n    }\n",
+            "      stopLooking();\n      synchronized (this) {\n        holds.clear();\n"
+            "        advance();\n      }\n    }\n",
+        ),
+    ),
+    mutation(
+        "a broker takes a loser for the winner of the same transaction",
+        "INV-1",
+        JAR,
+        Edit(f"{STORE_CODE}/WriterId.java", "long hash = hash(name);", 'long hash = hash("");'),
+    ),
+    mutation(
+        "a broker appends for a writer without a pin",
+        "INV-8",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisSegmentStore.java",
+            'case "UNPINNED" -> new Fate.Unpinned();',
+            'case "UNPINNED" -> new Fate.Pinned(LogPosition.EARLIEST);',
+        ),
+    ),
+    mutation(
+        "a dropped writer that a sweep has grouped counts as the winner",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{LUA}/seg_fates.lua",
+            "    record = group and redis.call('HGET', ARGV[4] .. group, writer)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a broker relies on a store that is older than what it has seen",
+        "INV-14",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/Scripts.java",
+            '    states.forEach((history, seq) -> known.add(seq + " " + '
+            '(history.isEmpty() ? "-" : history)));\n',
+            "",
         ),
     ),
 )

@@ -91,3 +91,29 @@ def test_a_bookies_frame_holds_the_largest_message_of_the_broker(
         assert f"nettyMaxFrameSizeBytes={frame}" in config
         arguments = (tmp_path / "java.args").read_text()
         assert ("--bookkeeper-port" in arguments) is (version == DEFAULT_VERSION)
+
+
+def test_a_broker_that_gates_has_the_plug_in_and_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "plug-in.jar"
+    monkeypatch.setattr(pulsar_server, "broker_jar", lambda: jar)
+    monkeypatch.setattr(pulsar_server, "resolve_classpath", lambda _version: "broker.jar")
+    monkeypatch.setattr(pulsar_server, "find_java", lambda: "java")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    written: dict[str, str] = {}
+
+    def launch(server: PulsarServer) -> None:
+        folder = server.log_path.parent
+        written.update({name: (folder / name).read_text() for name in ("broker.conf", "java.args")})
+        raise PulsarServerError("seen")
+
+    monkeypatch.setattr(PulsarServer, "_launch", launch)
+    server = PulsarServer(store_url="redis://127.0.0.1:1", settings={"clusterName": "c"})
+    with pytest.raises(PulsarServerError, match="seen"):
+        server.start()
+    server.stop()
+    assert "pulsarTxnSparkStoreUrl=redis://127.0.0.1:1\n" in written["broker.conf"]
+    assert "transactionBufferProviderClassName=pulsartxnspark." in written["broker.conf"]
+    assert "clusterName=c\n" in written["broker.conf"]
+    assert f'"{jar}:broker.jar"' in written["java.args"]

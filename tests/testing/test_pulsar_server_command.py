@@ -56,6 +56,14 @@ def test_a_command_runs_with_the_brokers_urls_and_its_exit_code_is_kept(
     assert fake.stopped
 
 
+def test_a_broker_gates_by_the_store_that_is_named(fake: type[FakeServer]) -> None:
+    command = [sys.executable, "-c", "pass"]
+    assert main(["--shim", "redis://127.0.0.1:6379", "--run", *command]) == 0
+    assert fake.made["store_url"] == "redis://127.0.0.1:6379"
+    assert main(["--run", *command]) == 0
+    assert fake.made["store_url"] is None
+
+
 def test_no_command_runs_without_a_broker_and_the_failure_is_one_line(
     fake: type[FakeServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
