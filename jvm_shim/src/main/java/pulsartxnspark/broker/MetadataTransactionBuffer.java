@@ -43,6 +43,9 @@ import pulsartxnspark.store.WriterId.TxnBits;
  * The transaction buffer of a gated segment: no consumer gets past an entry whose transaction is
  * undecided, and none gets an entry that lost. What is decided stands in the metadata store; nothing
  * is written into the topic. {@code docs/broker.md} has the states and the table of failures.
+ *
+ * <p>Whatever may take the topic's own lock runs without this one's: a topic that closes holds its
+ * lock, and asks for this one.
  */
 public final class MetadataTransactionBuffer implements TransactionBuffer {
   /** Stands in the statistics where Pulsar's own buffer names the type of its snapshots. */
@@ -106,6 +109,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   // Guarded by this.
   private final Map<TxnBits, Hold> holds = new LinkedHashMap<>();
   private final Deque<Append> waiting = new ArrayDeque<>(); // for the end of the recovery
+  private Position announced = PositionFactory.EARLIEST; // the maximum that the topic knows of
   private boolean looking;
   private boolean lookAgain;
   private String complaint;
@@ -187,6 +191,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
       due.forEach(this::appendInOrder);
       advance(); // what was appended meanwhile
     }
+    announce();
     recovered.complete(null);
   }
 
@@ -211,12 +216,17 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     int messages = metadata.hasNumMessagesInBatch() ? metadata.getNumMessagesInBatch() : 1;
     entry.retain(); // until it was appended or refused
     Append append = new Append(txn, writer, entry, messages, done);
+    boolean closed;
     synchronized (this) {
+      closed = state == State.Closed;
       if (state == State.Recovering) {
         waiting.add(append);
-      } else {
+      } else if (!closed) {
         appendInOrder(append);
       }
+    }
+    if (closed) {
+      refuse(append, new ServiceUnitNotReadyException("the topic is being closed"));
     }
     return done;
   }
@@ -240,10 +250,6 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
 
   /** Holds consumers, then appends; called with the lock. */
   private void appendInOrder(Append append) {
-    if (state == State.Closed) {
-      refuse(append, new ServiceUnitNotReadyException("the topic is being closed"));
-      return;
-    }
     TxnBits bits = append.writer().bits();
     Hold hold = holds.get(bits);
     if (hold == null) {
@@ -330,6 +336,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
       hold.waiting.clear();
       advance();
     }
+    announce();
     refused.forEach(one -> refuse(one, notAllowed(refusal, one.txn(), why)));
   }
 
@@ -386,7 +393,12 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     return asked;
   }
 
-  private synchronized void carryOut(List<Hold> asked, List<Fate> fates) {
+  private void carryOut(List<Hold> asked, List<Fate> fates) {
+    release(asked, fates);
+    announce();
+  }
+
+  private synchronized void release(List<Hold> asked, List<Fate> fates) {
     complaint = null;
     Set<List<Long>> won = new HashSet<>();
     Set<List<Long>> lost = new HashSet<>();
@@ -421,10 +433,22 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   }
 
   private void moveTo(Position position) {
-    Position before = maxReadPosition;
-    if (before.compareTo(position) < 0) {
+    if (maxReadPosition.compareTo(position) < 0) {
       maxReadPosition = position;
-      topic.moved(before, position);
+    }
+  }
+
+  /** Lets the topic know of a maximum that has moved; called without the lock. */
+  private void announce() {
+    Position before;
+    Position now;
+    synchronized (this) {
+      before = announced;
+      now = maxReadPosition;
+      announced = now;
+    }
+    if (before.compareTo(now) < 0) {
+      topic.moved(before, now);
     }
   }
 
@@ -450,6 +474,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
         moveTo(topic.lastConfirmed());
       }
     }
+    announce();
     topic.forgetLastDispatchable();
   }
 

@@ -12,6 +12,8 @@ final class FakeLog implements SegmentLog {
   record Sent(ByteBuf entry, int messages, Appended done) {}
 
   final List<Sent> sent = new ArrayList<>();
+  volatile Object bufferLock;
+  volatile boolean calledWithLock;
   int forgotten;
   private Position last = PositionFactory.create(1, -1);
 
@@ -40,6 +42,7 @@ final class FakeLog implements SegmentLog {
 
   @Override
   public void moved(Position before, Position now) {
+    noteLock();
     if (now.compareTo(before) <= 0) {
       throw new AssertionError("the maximum moved back from " + before + " to " + now);
     }
@@ -47,7 +50,13 @@ final class FakeLog implements SegmentLog {
 
   @Override
   public synchronized void forgetLastDispatchable() {
+    noteLock();
     forgotten++;
+  }
+
+  /** Notes a call that could wait for the topic's lock while the buffer's is held. */
+  void noteLock() {
+    calledWithLock |= bufferLock != null && Thread.holdsLock(bufferLock);
   }
 
   /** Lets an entry into the log, as a ledger's change does it: the LAC first, its callback not yet. */

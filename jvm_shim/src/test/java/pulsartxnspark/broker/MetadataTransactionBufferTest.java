@@ -74,6 +74,8 @@ class MetadataTransactionBufferTest {
     opened.forEach(MetadataTransactionBuffer::closeAsync);
     threads.shutdownNow();
     store.close();
+    // A topic that closes holds its own lock, and waits for the buffer's.
+    assertFalse(topic.calledWithLock);
   }
 
   private MetadataTransactionBuffer open(SegmentStore segments, EventFollower events, long pollMs) {
@@ -81,6 +83,7 @@ class MetadataTransactionBufferTest {
     MetadataTransactionBuffer buffer =
         new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
     opened.add(buffer);
+    topic.bufferLock = buffer;
     return buffer;
   }
 
@@ -121,10 +124,11 @@ class MetadataTransactionBufferTest {
     return Commands.serializeMetadataAndPayload(Commands.ChecksumType.Crc32c, metadata, payload);
   }
 
-  private static CompletableFuture<Position> append(MetadataTransactionBuffer buffer, WriterId writer) {
+  private CompletableFuture<Position> append(MetadataTransactionBuffer buffer, WriterId writer) {
     ByteBuf entry = entry(writer, txn(writer));
     CompletableFuture<Position> done = buffer.appendBufferToTxn(txn(writer), 0, entry);
     entry.release();
+    done.whenComplete((position, error) -> topic.noteLock());
     return done;
   }
 
