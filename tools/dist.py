@@ -83,8 +83,8 @@ def py_files(wheel: Path) -> Path:
     return path
 
 
-def environment(sdist: Path, wheel: Path) -> Path:
-    """Install, try and pack; return the packed environment."""
+def environment(sdist: Path, wheel: Path, *, try_out: bool = True) -> Path:
+    """Pack what is installed from the wheel, after the quick start has run with both; return it."""
     system = f"{platform.system()}-{platform.machine()}".lower()
     python = "py{}{}".format(*sys.version_info[:2])
     path = wheel.with_name(f"{NAME}-{version(wheel)}-environment-{python}-{system}.tar.gz")
@@ -92,10 +92,13 @@ def environment(sdist: Path, wheel: Path) -> Path:
         folder = Path(temporary, "environment")
         call(sys.executable, "-m", "venv", folder)
         pip = (folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check")
-        call(*pip, "install", sdist)
-        quick_start(folder)
-        call(*pip, "install", "--no-deps", "--force-reinstall", wheel)
-        quick_start(folder)
+        if try_out:
+            call(*pip, "install", sdist)
+            quick_start(folder)
+            call(*pip, "uninstall", "--yes", wheel.name.partition("-")[0])
+        call(*pip, "install", wheel)
+        if try_out:
+            quick_start(folder)
         call(*pip, "check")
         call(*pip, "uninstall", "--yes", *NOT_PACKED)
         pack = Path(sys.executable).with_name("venv-pack")
