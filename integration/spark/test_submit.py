@@ -347,8 +347,9 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, package in (("pyspark", "pyspark"), (f"py4j-{version('py4j')}-src", "py4j")):
         folder = spark_home().with_name(package)
         with zipfile.ZipFile(library / f"{name}.zip", "w") as archive:
-            for file in folder.rglob("*.py"):
-                archive.write(file, str(file.relative_to(folder.parent)))
+            for file in folder.rglob("*"):
+                if file.suffix in {".py", ".json"}:
+                    archive.write(file, str(file.relative_to(folder.parent)))
     return home
 
 
