@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from integration.support.admin_rest import AdminRest
+from integration.support.shared_broker import shared_broker
 from integration.support.spark import any_lab, embedded, lab, spark  # noqa: F401 — fixtures
-from pulsar_txn_spark.testing.pulsar_server import Broker, NoBrokerError, choose_broker
+from pulsar_txn_spark.testing.pulsar_server import Broker, NoBrokerError
 
 pytest.register_assert_rewrite("tests.contract.segment_log")
 
 
 @pytest.fixture(scope="session")
-def pulsar() -> Iterator[Broker]:
-    """Give a real broker with `service_url` and `admin_url`; see `choose_broker` for which."""
+def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Broker:
+    """Give a real broker with `service_url` and `admin_url`; see `choose_broker` for which.
+
+    Processes that share the tests out share it: names of topics are a test's own.
+    """
+    folder, owner = tmp_path_factory.getbasetemp(), os.getpid()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder, owner = folder.parent, os.getppid()
     try:
-        chosen = choose_broker()
-        broker = chosen.__enter__()
+        return shared_broker(folder, owner)
     except NoBrokerError as none:
         pytest.skip(str(none))
-    try:
-        yield broker
-    finally:
-        chosen.__exit__(None, None, None)
 
 
 @pytest.fixture

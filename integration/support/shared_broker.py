@@ -1,0 +1,91 @@
+"""One Pulsar broker for all processes that share the tests out, in a process of its own.
+
+Run as ``python -m integration.support.shared_broker <address file>``; ends by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from pulsar_txn_spark import watchdog
+from pulsar_txn_spark.testing.pulsar_server import Broker, NoBrokerError, choose_broker
+
+ROOT = Path(__file__).parents[2]
+_POLL_S = 0.1
+
+
+def shared_broker(folder: Path, owner: int) -> Broker:
+    """Return the broker of a test run. Who asks first starts it, the others wait for that.
+
+    Parameters
+    ----------
+    folder : Path
+        What the processes of the test run have in common, and no other test run.
+    owner : int
+        Pid of the process whose end is the end of the test run, and of the broker.
+
+    Raises
+    ------
+    NoBrokerError
+        If there is none and none can be started.
+    RuntimeError
+        If it ended while it was starting; with its output.
+    """
+    address = folder / "broker.json"
+    with (folder / "broker.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not address.exists():
+            _start(folder, address, owner)
+    found = json.loads(address.read_text())
+    if isinstance(found, str):
+        raise NoBrokerError(found)
+    return Broker(**found)
+
+
+def _start(folder: Path, address: Path, owner: int) -> None:
+    output, pid_file = folder / "broker.log", folder / "broker.pid"
+    pid_file.unlink(missing_ok=True)
+    watchdog.attach(owner, pid_file)
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "integration.support.shared_broker", str(address)],
+            cwd=ROOT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the owner
+        )
+    pid_file.write_text(str(process.pid))
+    while not address.exists():  # the broker's start has a time limit of its own
+        if process.poll() is not None and not address.exists():
+            raise RuntimeError(f"the broker ended: {output.read_text(errors='replace')}")
+        time.sleep(_POLL_S)
+
+
+def main(address: Path) -> None:
+    """Start a broker, write where it listens, and stop it when SIGTERM comes."""
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    try:
+        with choose_broker() as broker:
+            _write(address, asdict(broker))
+            ended.wait()
+    except NoBrokerError as none:
+        _write(address, str(none))
+
+
+def _write(address: Path, found: object) -> None:
+    part = address.with_suffix(".part")
+    part.write_text(json.dumps(found))
+    part.rename(address)  # all of it at once
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
