@@ -20,10 +20,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pulsar_txn_spark.testing.pulsar_server import find_java
+from pulsar_txn_spark.testing.pulsar_server import SHORT_LIVED_JVM, find_java
 
-# To optimize the code of a JVM that lives for seconds costs more than to run it as it is.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = " ".join(SHORT_LIVED_JVM)
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 TIMEOUT_S = 300
 ROWS = 100

@@ -35,7 +35,12 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.testing.pulsar_server import PulsarServer, PulsarServerError, free_ports
+from pulsar_txn_spark.testing.pulsar_server import (
+    SHORT_LIVED_JVM,
+    PulsarServer,
+    PulsarServerError,
+    free_ports,
+)
 from tests.contract.segment_log import numbered, read_values, values, write
 
 T = TypeVar("T")
@@ -71,7 +76,7 @@ def test_a_broker_from_the_command_line_dies_with_its_parent_that_was_killed(
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=os.environ | {"TMPDIR": str(tmp_path), "JDK_JAVA_OPTIONS": " ".join(SHORT_LIVED_JVM)},
     )
     with started:
         assert started.stdout is not None
@@ -86,7 +91,7 @@ def test_a_broker_from_the_command_line_dies_with_its_parent_that_was_killed(
 
 
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
-    server = PulsarServer(settings={"brokerServicePort": "no number"})
+    server = PulsarServer(settings={"brokerServicePort": "no number"}, short_lived=True)
     with pytest.raises(PulsarServerError, match=r"(?s)ended while it was starting.*no number"):
         server.start()
     with pytest.raises(PulsarServerError):
@@ -138,7 +143,7 @@ def log_of(server: PulsarServer, transport: str, **reader: str) -> PulsarSegment
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PulsarServer]:
-    with PulsarServer() as server:
+    with PulsarServer(short_lived=True) as server:
         yield server
 
 
@@ -248,7 +253,7 @@ def test_a_reader_goes_on_when_the_broker_comes_back(
 
 
 def test_a_broker_without_topic_level_policies_is_refused_with_what_to_set() -> None:
-    with PulsarServer(settings={"topicLevelPoliciesEnabled": "false"}) as server:
+    with PulsarServer(settings={"topicLevelPoliciesEnabled": "false"}, short_lived=True) as server:
         log = PulsarSegmentLog(PulsarConfig(server.service_url, server.admin_url))
         segment = new_segment()
         with pytest.raises(SegmentLogError, match="topicLevelPoliciesEnabled=true"):
@@ -324,7 +329,7 @@ def secured(openssl: str, certificate: tuple[Path, Path]) -> Iterator[dict[str, 
         "tlsKeyFilePath": str(certificate[1]),
         "tlsTrustCertsFilePath": str(certificate[0]),
     }
-    with PulsarServer(settings=settings, token=root) as server:
+    with PulsarServer(settings=settings, token=root, short_lived=True) as server:
         yield {
             "service": server.service_url,
             "admin": server.admin_url,

@@ -83,7 +83,7 @@ def answers(connection: redis.Redis) -> bool:
 
 @pytest.fixture(scope="module")
 def gated(store_url: str) -> Iterator[Gated]:
-    with PulsarServer(store_url=store_url) as server:
+    with PulsarServer(store_url=store_url, short_lived=True) as server:
         urls = {"service.url": server.service_url, "admin.url": server.admin_url}
         yield Gated(server, {**urls, "store.url": store_url})
 

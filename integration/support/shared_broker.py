@@ -74,7 +74,7 @@ def main(address: Path) -> None:
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     try:
-        with choose_broker() as broker:
+        with choose_broker(short_lived=True) as broker:
             _write(address, asdict(broker))
             ended.wait()
     except NoBrokerError as none:

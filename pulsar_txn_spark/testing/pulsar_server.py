@@ -42,6 +42,9 @@ from pulsar_txn_spark.watchdog import Ending, OwnedServer
 DEFAULT_VERSION = "4.0.7"
 """The LTS release that the tests run against."""
 
+SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options for a JVM that lives for seconds: to optimize its code costs more than it saves."""
+
 SERVICE_URL_VARIABLE = "PULSAR_TXN_SPARK_TEST_SERVICE_URL"
 ADMIN_URL_VARIABLE = "PULSAR_TXN_SPARK_TEST_ADMIN_URL"
 CACHE_VARIABLE = "PULSAR_TXN_SPARK_CACHE"
@@ -352,6 +355,8 @@ class PulsarServer:
         Bound on the time from the start until the broker answers.
     store_url : str, optional
         Metadata store by which the broker gates segments: it gets the plug-in of ``jvm_shim/``.
+    short_lived : bool
+        Start with half the processor time, and serve a large load slower: for tests.
 
     Attributes
     ----------
@@ -369,6 +374,7 @@ class PulsarServer:
         token: str | None = None,
         startup_timeout_s: float = _STARTUP_SECONDS,
         store_url: str | None = None,
+        short_lived: bool = False,
     ) -> None:
         self._version = version
         self._store_url = store_url
@@ -377,6 +383,7 @@ class PulsarServer:
             self._settings = plugin_settings(store_url) | self._settings
         self._token = token
         self._startup_timeout_s = startup_timeout_s
+        self._jvm_arguments = (*_JVM_ARGUMENTS, *(SHORT_LIVED_JVM if short_lived else ()))
         self._server: OwnedServer | None = None
         self._folder: Path | None = None
         self._ports: list[int] = []
@@ -477,7 +484,7 @@ class PulsarServer:
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         (self._folder / "log4j2.properties").write_text(_LOGGING)
         arguments = [
-            *_JVM_ARGUMENTS,
+            *self._jvm_arguments,
             f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
             f"-Djava.io.tmpdir={self._folder}",
             "-cp",
@@ -576,8 +583,13 @@ def _prepare(admin_url: str, token: str | None = None) -> None:
 
 
 @contextlib.contextmanager
-def choose_broker() -> Iterator[Broker]:
+def choose_broker(*, short_lived: bool = False) -> Iterator[Broker]:
     """Give a broker for tests: the environment's, one in Docker, or one from Maven.
+
+    Parameters
+    ----------
+    short_lived : bool
+        For one from Maven: see :class:`PulsarServer`.
 
     Yields
     ------
@@ -609,7 +621,7 @@ def choose_broker() -> Iterator[Broker]:
             f"no Pulsar to test against: {SERVICE_URL_VARIABLE} is not set, {no_docker}, and there "
             "is no 'mvn' on the PATH"
         )
-    with PulsarServer() as server:
+    with PulsarServer(short_lived=short_lived) as server:
         yield Broker(server.service_url, server.admin_url, "maven")
 
 
