@@ -102,7 +102,7 @@ def start(
     log = folder / "job.log"
     environment = {
         **os.environ,
-        "PYTHONPATH": str(JOB.parent.parent),
+        "PYTHONPATH": str(JOB.parents[2]),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

@@ -284,7 +284,7 @@ def test_a_driver_killed_amid_a_change_is_as_good_as_none(
     fault = {
         steps.FAULT: f"{step}:{phase}:1",
         steps.FAULT_FILE: str(lab.folder / "fault"),
-        "PYTHONPATH": str(JOB.parent.parent),
+        "PYTHONPATH": str(JOB.parents[2]),
     }
 
     def start(environment: dict[str, str]) -> int:
@@ -312,7 +312,7 @@ def test_a_driver_killed_amid_a_change_is_as_good_as_none(
     assert start(fault) == -signal.SIGKILL, (lab.folder / "job.log").read_text()[-4000:]
     assert (lab.folder / f"fault.{step}-{phase}.fired").exists()
     assert len(found_in(run, out)) < 2000
-    assert start({"PYTHONPATH": str(JOB.parent.parent)}) == 0, (lab.folder / "job.log").read_text()[
+    assert start({"PYTHONPATH": str(JOB.parents[2])}) == 0, (lab.folder / "job.log").read_text()[
         -4000:
     ]
     assert found_in(run, out) == list(range(2000))

@@ -21,6 +21,7 @@ def main(sink: str, limit: str, place: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "768m")
+        .config("spark.python.daemon.module", "integration.support.preloaded_daemon")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

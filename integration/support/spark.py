@@ -44,6 +44,12 @@ QUERY_SECONDS = 120  # far above what any query here takes, below the time limit
 # PySpark 4.3 says of pandas 3 that some features may not work; none that these tests use.
 NO_PANDAS_3 = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
+# Workers of tasks start with their modules imported. Spark finds the daemon by the path.
+PRELOADED_WORKERS = {
+    "spark.python.daemon.module": "integration.support.preloaded_daemon",
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
+}
+
 _EVERY_COLUMN = frozenset({"value", "key", "event_time_ms", "properties"})
 _numbers = itertools.count()
 
@@ -78,7 +84,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give the one session of this process."""
     # Every worker inherits it: whoever starts the embedded server, it ends with this process.
     os.environ[server.OWNER_VARIABLE] = str(os.getpid())
-    session = open_session(tmp_path_factory.mktemp("spark"))
+    session = open_session(tmp_path_factory.mktemp("spark"), **PRELOADED_WORKERS)
     yield session
     session.stop()
 
