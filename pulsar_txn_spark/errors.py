@@ -15,6 +15,14 @@ class OptionError(PulsarTxnError, ValueError):
     """An option is unknown, missing, malformed, or in conflict with another one."""
 
 
+class JobFileError(PulsarTxnError, ValueError):
+    """A job file, or what overrides it, is wrong; names each problem with its place."""
+
+
+class JobNotReadyError(PulsarTxnError):
+    """What a job file names is not there: a topic, the store, or Pulsar."""
+
+
 class TransactionDomainError(OptionError):
     """A topic of Pulsar's own transactions was given where one of this package's is needed."""
 

@@ -76,6 +76,11 @@ def _taking_file(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def options_file() -> Path | None:
+    """Return the file that ``--options`` of the running command names."""
+    return _options_file.get()
+
+
 def options_of(pairs: Sequence[str]) -> dict[str, str]:
     """Return the options of a command: those of ``-o``, of its file, and of the environment.
 

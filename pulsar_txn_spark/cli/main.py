@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from rich.console import Console
 import pulsar_txn_spark
 from pulsar_txn_spark.cli import (
     doctor,
+    job,
     op_log,
     server,
     subscriptions,
@@ -27,7 +29,7 @@ from pulsar_txn_spark.errors import PulsarTxnError
 app = Commands(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
-    help="Topics, transactions, subscriptions, sweeps, a check-up, and the embedded server.",
+    help="Topics, transactions, subscriptions, jobs, sweeps, a check-up, the embedded server.",
 )
 
 _GROUPS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
@@ -70,6 +72,15 @@ _GROUPS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
             "delete": subscriptions.subscription_delete,
         },
     ),
+    "job": (
+        "Jobs from one file: sources, SQL, sinks.",
+        {
+            "run": job.run,
+            "check": job.check,
+            "explain": job.explain,
+            "script": job.script,
+        },
+    ),
     "server": (
         "The embedded server.",
         {
@@ -107,10 +118,16 @@ def _root(
     pass
 
 
-def main() -> None:
-    """Run the command; our own errors are one line on standard error and exit code 1."""
+def main(command: Sequence[str] = ()) -> None:
+    """Run the command; our own errors are one line on standard error and exit code 1.
+
+    Parameters
+    ----------
+    command : sequence of str
+        Stands in front of the arguments of the process.
+    """
     try:
-        app()
+        app([*command, *sys.argv[1:]])
     except PulsarTxnError as error:
         text = f"error: {in_commands(str(error))}"
         Console(stderr=True).print(text, style="red", markup=False, soft_wrap=True)

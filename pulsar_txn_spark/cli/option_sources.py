@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pulsar_txn_spark.backends.pulsar.passthrough import PASS_THROUGH
 from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.options import Use, documented, is_secret, merged, read_file
+from pulsar_txn_spark.options import (
+    Use,
+    documented,
+    environment_words,
+    is_secret,
+    merged,
+    passthrough_keys,
+    read_file,
+)
 
 PREFIX = "PULSAR_TXN_"
 """Begins the name of each environment variable that is an option."""
 
-_OF_THE_PROJECT = "PULSAR_TXN_SPARK_"  # settings of tests and demo
+_NO_OPTIONS = ("PULSAR_TXN_SPARK_", "PULSAR_TXN__")
+"""Settings of tests and demo, and the variables that override a job file."""
+
 _NEAR = 0.9  # a variable with a name so similar to that of an option is a misspelling
 
 
@@ -28,8 +36,7 @@ def environment_variable(key: str) -> str:
 
     Dots become underscores, and an underscore is put in front of each capital letter.
     """
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key)
-    return PREFIX + words.replace(".", "_").upper()
+    return PREFIX + environment_words(key)
 
 
 def environment_keys() -> list[str]:
@@ -39,11 +46,7 @@ def environment_keys() -> list[str]:
         for option in documented()
         if option.use & Use.CONNECT and not option.key.startswith("metrics.")
     ]
-    return own + [
-        f"pulsar.{kind}.{option.name}"
-        for kind, options in PASS_THROUGH.items()
-        for option in options
-    ]
+    return own + passthrough_keys()
 
 
 def gather(
@@ -89,7 +92,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
     for name, value in environment.items():
         if name in known:
             options[known[name]] = value
-        elif name.startswith(PREFIX) and not name.startswith(_OF_THE_PROJECT):
+        elif name.startswith(PREFIX) and not name.startswith(_NO_OPTIONS):
             near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
             if near:
                 raise OptionError(

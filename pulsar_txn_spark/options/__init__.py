@@ -6,9 +6,10 @@ from pulsar_txn_spark.options.catalog_table import (
     from_comment,
     to_comment,
 )
+from pulsar_txn_spark.options.environment import environment_words, passthrough_keys
 from pulsar_txn_spark.options.file import FILE_OPTION, merged, read_file
 from pulsar_txn_spark.options.hints import NO_OPTIONS
-from pulsar_txn_spark.options.parsed import Options, refuse_endpoint
+from pulsar_txn_spark.options.parsed import Options, parse_option, refuse_endpoint
 from pulsar_txn_spark.options.table import (
     OPTIONS,
     SCOPE_OPTION,
@@ -44,11 +45,14 @@ __all__ = [
     "created_options",
     "default_of",
     "documented",
+    "environment_words",
     "fitting",
     "from_comment",
     "is_secret",
     "merged",
+    "parse_option",
     "parse_time_ms",
+    "passthrough_keys",
     "read_file",
     "refuse_endpoint",
     "subscription_name",

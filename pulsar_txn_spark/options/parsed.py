@@ -26,6 +26,42 @@ from pulsar_txn_spark.segments.topic_name import Domains, TopicName
 _ENDPOINT = ("metrics.port", "metrics.host")  # for Prometheus
 
 
+def parse_option(key: str, text: str, use: Use) -> Any:
+    """Check one option by itself, and return its value.
+
+    Parameters
+    ----------
+    key : str
+        In any case; none of those that are passed on to Pulsar.
+    text : str
+    use : Use
+        What it is for.
+
+    Raises
+    ------
+    OptionError
+        Naming the option, what was expected, and what to do.
+    """
+    option = BY_KEY.get(key.lower())
+    if option is None:
+        raise OptionError(unknown(key))
+    if not option.use & use or (use & ~Use.CONNECT and not fits(option.use, use)):
+        raise OptionError(
+            f"option {option.key!r} means nothing here ({purpose(use)}): it is for "
+            f"{purpose(option.use)}"
+        )
+    try:
+        return option.parse(text)
+    except OptionError as error:
+        # Its own type is kept: a topic of the other domain is more than a wrong text.
+        raise type(error)(f"option {option.key!r}: {error}") from error
+    except ValueError as error:
+        # A URL may hold a password, a malformed one anywhere.
+        hidden = is_secret(option.key)
+        shown = "" if hidden else f", found {redacted(text)!r}"
+        raise OptionError(f"option {option.key!r}: expected {error}{shown}") from error
+
+
 class Options:
     """A validated set of options.
 
@@ -64,26 +100,9 @@ class Options:
         self.raw = with_file({str(key).lower(): str(value) for key, value in raw.items()})
         self._values: dict[str, Any] = {}
         for key, text in self.raw.items():
-            if key.startswith(PASSTHROUGH):
-                continue
-            option = BY_KEY.get(key)
-            if option is None:
-                raise OptionError(unknown(key))
-            if not option.use & use or (use & ~Use.CONNECT and not fits(option.use, use)):
-                raise OptionError(
-                    f"option {option.key!r} means nothing here ({purpose(use)}): it is for "
-                    f"{purpose(option.use)}"
-                )
-            try:
-                self._values[option.key] = option.parse(text)
-            except OptionError as error:
-                # Its own type is kept: a topic of the other domain is more than a wrong text.
-                raise type(error)(f"option {option.key!r}: {error}") from error
-            except ValueError as error:
-                # A URL may hold a password, a malformed one anywhere.
-                hidden = is_secret(option.key)
-                shown = "" if hidden else f", found {redacted(text)!r}"
-                raise OptionError(f"option {option.key!r}: expected {error}{shown}") from error
+            if not key.startswith(PASSTHROUGH):
+                value = parse_option(key, text, use)
+                self._values[BY_KEY[key].key] = value
         self.use = use | Use.SCOPE if SCOPE_OPTION in self.raw else use
         self._choose_domains(use)
         self._refuse_conflicts()

@@ -79,6 +79,7 @@ IN_EVERY_HISTORY = (
     f"{TOPIC_HISTORIES}"
     "::test_in_every_history_nothing_of_one_instance_of_a_topic_reaches_into_the_next"
 )
+JOB = "pulsar_txn_spark/job"
 
 
 @dataclass(frozen=True)
@@ -3240,6 +3241,36 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SOURCE_CODE}/time_offsets.py",
             "        if is_blocked:\n",
             "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a job file with a secret in it is taken",
+        "a secret is in no file that is passed on",
+        "tests/job/test_secrets.py::test_a_secret_in_the_file_is_refused_and_not_shown",
+        Edit(
+            f"{JOB}/secrets.py",
+            "    return may_be_secret(key) and bool(text.strip())\n",
+            "    return False\n",
+        ),
+    ),
+    mutation(
+        "a job that is to stop begins another micro-batch",
+        "a stop is in order",
+        "tests/job/test_execution.py::test_no_micro_batch_begins_once_the_job_is_to_stop",
+        Edit(
+            f"{JOB}/execution.py",
+            "        if self._stop.requested.is_set():\n            raise _StoppedError\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a job that is to stop interrupts its running micro-batch",
+        "a stop is in order",
+        "tests/job/test_execution.py::test_a_running_micro_batch_ends_before_the_query_is_stopped",
+        Edit(
+            f"{JOB}/execution.py",
+            '        while query.status["isTriggerActive"] and time.monotonic() < deadline:\n',
+            "        while False:\n",
         ),
     ),
     mutation(

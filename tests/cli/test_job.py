@@ -1,0 +1,128 @@
+"""``pulsar-txn job``: exit codes and screens, as far as no Spark is needed."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import pulsar_txn_spark
+from pulsar_txn_spark.cli import job, main
+from pulsar_txn_spark.errors import EnvironmentTooOldError, JobNotReadyError
+
+GOOD = """
+[job]
+name = "copy"
+checkpoint = "{folder}/checkpoint"
+trigger = "availableNow"
+
+[[source]]
+name = "events"
+topic = "events"
+
+[[sink]]
+topic = "out"
+sql = "SELECT value, __key FROM events"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(job, "require_java", no_java)
+    path = tmp_path / "job.toml"
+    path.write_text(GOOD.replace("{folder}", str(tmp_path)))
+    return path
+
+
+def no_java() -> None:
+    raise EnvironmentTooOldError("no Java found")
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main.app, ["job", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("verb", ["run", "check", "explain"])
+def test_a_wrong_file_ends_each_command_with_its_own_exit_code(verb: str, file: Path) -> None:
+    file.write_text(file.read_text().replace("trigger", "triger"))
+    result = call(verb, file)
+    assert result.exit_code == job.BAD_FILE_EXIT_CODE == 2
+    first, last = result.stderr.splitlines()
+    assert first == f"{file}:5: [job] 'copy': unknown key 'triger': did you mean 'trigger'?"
+    assert last == "1 problem; nothing was started"
+    assert result.stdout == ""
+
+
+def test_a_check_shows_problems_as_json(file: Path) -> None:
+    file.write_text(file.read_text().replace("trigger", "triger"))
+    result = call("check", file, "--json")
+    assert result.exit_code == 2
+    first, last = json.loads(result.stdout)["problems"]
+    assert first.startswith(f"{file}:5: [job] 'copy': unknown key 'triger'")
+    assert last == "1 problem; nothing was started"
+
+
+def test_without_java_all_but_the_sql_is_checked(file: Path) -> None:
+    result = call("check", file)
+    assert result.exit_code == 0
+    note, last = result.stdout.splitlines()
+    assert note == "the SQL was not checked: no Java found"
+    assert last == f"{file}: job 'copy' is in order"
+    as_json = json.loads(call("check", file, "--json").stdout)
+    assert as_json == {"job": "copy", "problems": [], "notes": [note]}
+
+
+def test_a_topic_that_is_not_there_is_no_mistake_of_the_file(file: Path, option: str) -> None:
+    result = call("check", file, "--connect", "-o", option)
+    assert result.exit_code == 1
+    assert (
+        "[[source]] 'events': topic topic://public/default/events does not exist" in result.stderr
+    )
+    assert "2 problems; nothing was started" in result.stderr
+
+
+def test_topics_that_are_there_are_in_order(file: Path, option: str) -> None:
+    admin = pulsar_txn_spark.Admin({"store.path": option.partition("=")[2]})
+    for topic in ("events", "out"):
+        admin.create_topic(topic, exist_ok=True)
+    assert call("check", file, "--connect", "-o", option).exit_code == 0
+
+
+def test_a_job_whose_topics_are_not_there_starts_no_spark(
+    file: Path, redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "require_java", lambda: None)
+    monkeypatch.setenv("PULSAR_TXN_STORE_PATH", redis_path)
+    result = call("run", file, "--set", "source.events.topic=none", "--set", "job.name=other")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, JobNotReadyError)
+    assert "topic://public/default/none" in str(result.exception)
+
+
+def test_options_come_from_a_file_too(file: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "options"
+    secret.write_text("store.url=redis://:hunter2@127.0.0.1:1\nstore.timeoutMs=50\n")
+    secret.chmod(0o600)
+    result = call("check", file, "--connect", "--options", secret)
+    assert result.exit_code == 1
+    assert "127.0.0.1:1" in result.stderr
+    assert "hunter2" not in result.stderr
+
+
+def test_the_script_runs_a_job(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = call("script")
+    assert result.exit_code == 0
+    script = tmp_path / "job.py"
+    script.write_text(result.stdout)
+    monkeypatch.setattr("sys.argv", [str(script), str(file), "--set", "job.trigger=never"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert ended.value.code == job.BAD_FILE_EXIT_CODE
+    assert capsys.readouterr().err.startswith(
+        "--set job.trigger: [job] 'copy': 'trigger' cannot be"
+    )

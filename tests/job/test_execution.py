@@ -1,0 +1,154 @@
+"""How a job ends, with a query that does what the test says."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from pulsar_txn_spark.job import Job, execution
+from pulsar_txn_spark.job.execution import MicroBatch, Stop
+
+Loader = Callable[..., Job]
+
+
+class Query:
+    """A query that is active for some polls, and then idle or at its end."""
+
+    def __init__(self, *active: bool, ends: bool = False, error: str = "") -> None:
+        self._active = list(active)
+        self._ends, self._error = ends, error
+        self.stopped = 0
+        self.interrupted_at = 0
+        self.waited = 0
+        self.recentProgress: list[dict[str, Any]] = []
+
+    @property
+    def status(self) -> dict[str, bool]:
+        return {"isTriggerActive": any(self._active[:1]) or bool(self._error)}
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - as Spark's
+        self.waited += 1
+        if self.waited == self.interrupted_at:
+            raise execution._SecondSignalError
+        if self._active:
+            self._active.pop(0)
+            return False
+        if self._error:
+            raise StreamingQueryException(self._error)
+        return self._ends
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+def follow(query: Query, job: Job, stop: Stop) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    execution._follow(query, job, stop, lambda event: events.append(dict(event)))  # type: ignore[arg-type]
+    return events
+
+
+def test_no_micro_batch_begins_once_the_job_is_to_stop(loader: Loader) -> None:
+    stop = Stop()
+    batch = MicroBatch(loader(), "late", stop)
+    written: list[int] = []
+    batch.write = lambda _, batch_id: written.append(batch_id)  # type: ignore[method-assign,assignment]
+    batch(None, 4)  # type: ignore[arg-type]
+    stop.requested.set()
+    with pytest.raises(execution._StoppedError):
+        batch(None, 5)  # type: ignore[arg-type]
+    assert written == [4]
+
+
+def test_a_running_micro_batch_ends_before_the_query_is_stopped(loader: Loader) -> None:
+    stop, query = Stop(), Query(True, True, True)
+    stop.requested.set()
+    assert [event["event"] for event in follow(query, loader(), stop)] == ["stopping"]
+    assert query.waited == 3
+    assert query.stopped == 1
+
+
+def test_a_micro_batch_that_takes_too_long_is_interrupted(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(1000))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(seconds)))
+    stop, query = Stop(), Query(*[True] * 100)
+    stop.requested.set()
+    job = loader(("[job]", '[job]\nstopTimeout = "10 seconds"'))
+    [event] = follow(query, job, stop)
+    assert event["timeout_s"] == 10
+    assert query.stopped == 1
+    assert query.waited < 20
+
+
+def test_the_refusal_of_a_further_batch_is_no_failure_of_the_job(loader: Loader) -> None:
+    stop = Stop()
+    refusal = "job.execution._StoppedError"
+    with pytest.raises(StreamingQueryException):
+        follow(Query(error=refusal), loader(), stop)
+    stop.requested.set()
+    follow(Query(True, error=refusal), loader(), stop)
+    with pytest.raises(StreamingQueryException):
+        follow(Query(True, True, error="something else"), loader(), stop)
+
+
+def test_each_micro_batch_with_rows_is_reported_once(loader: Loader) -> None:
+    query = Query(False, False, ends=True)
+    query.recentProgress = [
+        {"batchId": number, "numInputRows": rows, "durationMs": {"triggerExecution": 1500}}
+        for number, rows in ((0, 3), (1, 0), (2, 4))
+    ]
+    assert follow(query, loader(), Stop()) == [
+        {"event": "batch", "batch": 0, "rows": 3, "seconds": 1.5},
+        {"event": "batch", "batch": 2, "rows": 4, "seconds": 1.5},
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_requests_the_end_and_a_second_one_insists(number: signal.Signals) -> None:
+    stop = Stop()
+    before = signal.getsignal(number)
+    with execution._signals(stop):
+        signal.raise_signal(number)
+        assert stop.requested.is_set()
+        with pytest.raises(execution._SecondSignalError):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_signal_ends_the_wait_for_a_micro_batch(loader: Loader) -> None:
+    stop, query = Stop(), Query(*[True] * 100)
+    stop.requested.set()
+    query.interrupted_at = 2
+    follow(query, loader(), stop)
+    assert query.stopped == 1
+
+
+def test_in_another_thread_no_signal_is_taken() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    during = []
+
+    def work() -> None:
+        with execution._signals(Stop()):
+            during.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert during == [before]
+
+
+def test_the_jvm_waits_for_the_end_of_the_query() -> None:
+    stop = Stop()
+    hook = threading.Thread(target=execution._Hook(stop, 60).run)
+    hook.start()
+    assert stop.requested.wait(10)
+    assert hook.is_alive()
+    stop.over.set()
+    hook.join(10)
+    assert not hook.is_alive()

@@ -1,0 +1,46 @@
+"""A check is quiet, unless Spark does not start; and a setting that comes too late is named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pulsar_txn_spark.job.session import _standard_error_in
+
+
+def say(text: str) -> None:
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; print({text!r}, file=sys.stderr)"], check=True
+    )
+
+
+def test_what_a_started_process_says_is_kept_from_the_screen(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with _standard_error_in(tmp_path / "stderr"):
+        say("noise")
+    say("after")
+    assert capfd.readouterr().err == "after\n"
+    assert (tmp_path / "stderr").read_text() == "noise\n"
+
+
+def test_it_is_shown_if_the_start_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def start() -> None:
+        with _standard_error_in(tmp_path / "stderr"):
+            say("reason")
+            raise OSError("no start")
+
+    with pytest.raises(OSError, match="no start"):
+        start()
+    assert capfd.readouterr().err == "reason\n"
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with _standard_error_in(tmp_path / "stderr"):
+            pass
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
