@@ -513,6 +513,7 @@ def events_of(printed: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.crash
+@pytest.mark.long
 def test_a_submitted_job_that_is_killed_and_submitted_again_is_exact(bench: Bench) -> None:
     source = SOURCE + "maxMessagesPerTrigger = 1\n"
     second = SINK.replace("{out}", "{other}") + 'sql = "SELECT id FROM flights WHERE id > 1"\n'

@@ -47,11 +47,11 @@ def reloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_import_that_finds_the_format_does_not_raise_with_a_pyspark_that_is_too_old(
     monkeypatch: pytest.MonkeyPatch, reloaded: None
 ) -> None:
-    monkeypatch.setattr(environment, "version", lambda _: "4.1.0")
+    monkeypatch.setattr(environment, "version", lambda _: "3.5.8")
     importlib.reload(pyspark_pulsar_txn)
     source = found_by_spark()["pulsar_txn"]
     assert pickle.loads(pickle.dumps(source)) is source
-    with pytest.raises(EnvironmentTooOldError, match=r"PySpark 4\.1\.0 is too old: .* pip install"):
+    with pytest.raises(EnvironmentTooOldError, match=r"PySpark 3\.5\.8 is too old: .* pip install"):
         source({})
 
 
@@ -138,14 +138,14 @@ def test_the_look_up_names_the_module_for_which_spark_registers_nothing(tmp_path
 
 def test_the_look_up_passes_on_what_the_formats_constructor_says(tmp_path: Path) -> None:
     # A PySpark that is too old, as the interpreter sees it.
-    info = tmp_path / "pyspark-4.1.0.dist-info"
+    info = tmp_path / "pyspark-3.5.8.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 4.1.0\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 3.5.8\n")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     given = {**os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
     found = look_up(given)
     assert not found.visible
-    assert found.problem.startswith("PySpark 4.1.0 is too old: ")
+    assert found.problem.startswith("PySpark 3.5.8 is too old: ")
 
 
 def test_the_look_up_has_the_path_that_spark_gives_to_its_workers(tmp_path: Path) -> None:
