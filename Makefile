@@ -9,6 +9,7 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3
 BACKEND ?= embedded
 SPLIT ?=
+JOB ?=
 # What `make test` leaves out; `make test MARK="not benchmark and not long and not crash"`
 # is quicker.
 MARK ?= not benchmark and not long
@@ -41,8 +42,8 @@ java:
 	@tools/check-java
 
 .PHONY: demo
-demo: java $(VENV)/demo.stamp  ## the flights, four kills, and the proof (BACKEND=pulsar, SPLIT=1)
-	$(PY) -m demo --backend $(BACKEND) $(if $(SPLIT),--split) $(ARGS)
+demo: java $(VENV)/demo.stamp  ## the flights, four kills, and the proof (BACKEND=pulsar, SPLIT=1, JOB=1)
+	$(PY) -m demo --backend $(BACKEND) $(if $(SPLIT),--split) $(if $(JOB),--job) $(ARGS)
 
 .PHONY: test
 test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against real servers

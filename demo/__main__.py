@@ -23,11 +23,12 @@ from typing import NoReturn
 from demo.child import Settings
 from demo.data import FLIGHTS, data_folder
 from demo.display import Display
-from demo.plan import KILLS, ROWS_PER_BATCH, USUAL_KILLS, random_kills
+from demo.plan import JOB_KILLS, KILLS, ROWS_PER_BATCH, USUAL_KILLS, random_kills
 from demo.run import Run
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.store.redis.server import OWNER_VARIABLE, stop_server
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
+from pulsar_txn_spark.testing.spark_cluster import SparkCluster
 
 
 @contextlib.contextmanager
@@ -50,6 +51,15 @@ def _backend(name: str, folder: Path, display: Display) -> Iterator[dict[str, st
             }
     finally:
         stop_server(store)
+
+
+@contextlib.contextmanager
+def _cluster(display: Display) -> Iterator[SparkCluster]:
+    """Give a standalone cluster in processes of its own."""
+    display.busy("starting a Spark cluster")
+    with SparkCluster() as cluster:
+        display.say(f"a Spark master and two workers: {cluster.url}")
+        yield cluster
 
 
 class _Ended(BaseException):
@@ -100,12 +110,20 @@ def main(arguments: list[str] | None = None) -> int:
         help="split, merge and seal segments all the time, and kill the driver at random",
     )
     parser.add_argument(
+        "--job",
+        action="store_true",
+        help="run the job from a file, by spark-submit on a cluster of a master and two workers; "
+        "a worker is killed, too",
+    )
+    parser.add_argument(
         "--every", type=float, default=2.0, metavar="SECONDS", help="so often, with --split"
     )
     parser.add_argument(
         "--seed", type=int, help="what --split draws at random hangs on it (default: another one)"
     )
     chosen = parser.parse_args(arguments)
+    if chosen.job and chosen.split:
+        parser.error("--job and --split exclude each other")
     if chosen.every <= 0:
         parser.error("--every takes a time above zero")
     seed = chosen.seed if chosen.seed is not None else secrets.randbelow(1 << 16)
@@ -118,15 +136,21 @@ def main(arguments: list[str] | None = None) -> int:
         with (
             Display(FLIGHTS) as display,
             _backend(chosen.backend, folder, display) as options,
+            contextlib.ExitStack() as started,
         ):
             display.say(f"backend: {chosen.backend}; everything lies in {folder}")
             settings = Settings(str(folder), options, ROWS_PER_BATCH)
             kills = KILLS[: chosen.kills]
+            cluster = None
+            if chosen.job:
+                kills = JOB_KILLS[: chosen.kills]
+                cluster = started.enter_context(_cluster(display))
+                settings = replace(settings, master=cluster.url)
             if chosen.split:
                 display.say(f"segments change every {chosen.every:g} s; again: --seed {seed}")
                 settings = replace(settings, reshape_every_s=chosen.every, seed=seed)
                 kills = random_kills(chosen.kills, seed)
-            failed = not Run(settings, display, kills).carry_out()
+            failed = not Run(settings, display, kills, cluster).carry_out()
     except BaseException as error:
         ended = _ended(error)
         if ended is not None:

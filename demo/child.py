@@ -34,6 +34,8 @@ class Settings:
         So often a segment of some topic is split, merged or sealed; 0 = never.
     seed : int
         What is drawn at random hangs on it.
+    master : str
+        Of the Spark cluster that runs the job as a file; empty = the job has a local Spark.
     """
 
     folder: str
@@ -41,6 +43,7 @@ class Settings:
     rows_per_batch: int
     reshape_every_s: float = 0.0
     seed: int = 0
+    master: str = ""
 
     def write(self) -> Path:
         """Write the file and return its path."""

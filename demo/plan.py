@@ -92,6 +92,12 @@ KILLS = (
 )
 """In the order in which they happen, each in a run of its own."""
 
+JOB_KILLS = KILLS[1:4]
+"""Those of a job on a cluster: the driver takes these steps, whose tasks run elsewhere."""
+
+WORKER_KILLED_AFTER = 2
+"""Micro-batches of a run of the job on a cluster, until a worker is killed in the next one."""
+
 _TASK_STEPS = {Step.APPEND: 12, Step.PIN: 12}
 _BATCH_NTH = 3
 

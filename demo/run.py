@@ -13,8 +13,9 @@ from typing import Any
 from demo.child import Settings
 from demo.data import FLIGHTS
 from demo.display import Display
-from demo.plan import Kill
+from demo.plan import WORKER_KILLED_AFTER, Kill
 from demo.processes import Child, DemoProcessError
+from pulsar_txn_spark.testing.spark_cluster import SparkCluster
 
 
 class Run:
@@ -26,10 +27,20 @@ class Run:
     display : Display
     kills : sequence of Kill
         To be done, each in a run of the job of its own.
+    cluster : SparkCluster, optional
+        Runs the job as a file. A worker of it is killed in the last run of the job.
     """
 
-    def __init__(self, settings: Settings, display: Display, kills: Sequence[Kill]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        display: Display,
+        kills: Sequence[Kill],
+        cluster: SparkCluster | None = None,
+    ) -> None:
         self._settings_file = settings.write()
+        self._cluster = cluster
+        self._workers_killed = 0
         self._folder = Path(settings.folder)
         self._display = display
         self._kills = kills
@@ -81,12 +92,16 @@ class Run:
     def run_job(self, number: int, job: Child, kill: Kill | None) -> None:
         """Follow one run of the job, to its end or to where it is killed."""
         self._display.describe(f"run {number}: waiting for Spark")
+        batches = 0
         for event in job.events():
             if event["event"] == "ready":
                 start = "again from its checkpoint" if number > 1 else "its query"
                 self._display.busy(f"run {number}: the job starts {start}")
             elif event["event"] == "batch":
                 self._note_batch(number, event["batch"], event["rows"])
+                batches += 1
+                if kill is None and batches == WORKER_KILLED_AFTER:
+                    self._kill_worker()
         if kill is None:
             job.expect_success()
             self._display.say("the job has read all of its input and ended by itself")
@@ -104,6 +119,19 @@ class Run:
             f"kill -9 of the driver in batch {killed.batch}, {kill.place}: {kill.meaning}",
             "bold red",
         )
+
+    def _kill_worker(self) -> None:
+        """Kill a worker of the cluster in the middle of a batch, and start another one."""
+        if self._cluster is None:
+            return
+        self._cluster.kill_worker(0)
+        self._workers_killed += 1
+        self._display.say(
+            f"kill -9 of a worker in batch {self._last_planned_batch()}: its executor goes with "
+            "it, and its tasks run again on the other worker",
+            "bold red",
+        )
+        self._cluster.start_worker(0)
 
     def _last_planned_batch(self) -> int:
         """Return the batch that Spark planned last, from the checkpoint's write-ahead log."""
@@ -149,6 +177,8 @@ class Run:
         if out_of_order:
             keys = ", ".join(findings["disordered"][:5])
             complaints.append(f"rows of {out_of_order} keys are out of order, among them {keys}")
+        if self._cluster is not None and not self._workers_killed:
+            complaints.append("the job ended before a worker of the cluster was killed")
         exact = verdict["exact"] and not complaints
         self._display.stop()
         if self._killed:
@@ -178,6 +208,11 @@ class Run:
                 if self._reshapes
                 else []
             ),
+            *(
+                [("workers of the cluster that were killed", 1, self._workers_killed)]
+                if self._cluster is not None
+                else []
+            ),
             ("seconds", None, round(self._display.seconds)),
         ]
         self._display.table(
@@ -202,7 +237,10 @@ class Run:
 
     def _job(self, number: int, kill: Kill | None) -> Child:
         return self._child(
-            "job", number, kill.fault if kill else None, self._folder / f"kill-{number}"
+            "job" if self._cluster is None else "submit",
+            number,
+            kill.fault if kill else None,
+            self._folder / f"kill-{number}",
         )
 
     def _child(

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from demo import __main__ as demo
 from demo.check import find
 from demo.child import Settings
-from demo.plan import KILLS, USUAL_KILLS
+from demo.plan import JOB_KILLS, KILLS, USUAL_KILLS
 from demo.proof import Expected, expectation
 from demo.run import Run
 from demo.topics import DELAYS
@@ -275,5 +275,23 @@ def test_on_a_real_broker_every_flight_comes_out_exactly_once(
     if arguments:
         (changes,) = figures(screen, "splits, merges and seals")
         assert changes >= 10
+    assert living(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(_DEMO_SECONDS)
+@pytest.mark.long
+def test_a_job_from_a_file_on_a_cluster_is_exact_although_drivers_and_a_worker_are_killed(
+    tmp_path: Path,
+) -> None:
+    with start(tmp_path, "--job") as process:
+        screen, _ = process.communicate(timeout=_DEMO_SECONDS)
+    assert process.returncode == 0, screen
+    assert screen.count("kill -9 of the driver in batch") == len(JOB_KILLS)
+    assert screen.count("kill -9 of a worker in batch") == 1
+    assert "Exactly once" in screen
+    for name in ("missing", "doubled", "wrong value", "out of order"):
+        assert figures(screen, name) == [0, 0]
+    assert figures(screen, "workers of the cluster") == [1, 1]
     assert living(tmp_path) == []
     assert list(tmp_path.iterdir()) == []

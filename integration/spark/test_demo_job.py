@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyarrow import parquet
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from demo import data
 from demo.child import Settings, spark_session
 from demo.job import split_by_delay
 from demo.proof import compare, expectation
+from demo.submit import JOB_FILE, environment
 from demo.topics import DELAYS, ON_TIME
+from pulsar_txn_spark.job import load
+from pulsar_txn_spark.job.definition import Source
+from pulsar_txn_spark.job.views import build, rows_of
 
 
 def test_the_demos_transformation_gives_what_its_proof_expects(tmp_path: Path) -> None:
@@ -32,5 +37,36 @@ def test_the_demos_transformation_gives_what_its_proof_expects(tmp_path: Path) -
         ]
         for topic in (DELAYS, ON_TIME)
     }
+    verdict = compare(expectation(), outputs)
+    assert verdict.exact, verdict
+
+
+def test_the_demos_job_file_gives_what_its_proof_expects(tmp_path: Path) -> None:
+    parquet.write_table(data.flights(), tmp_path / "flights.parquet")
+    job = load(JOB_FILE, environment=environment(Settings(str(tmp_path), {}, 1, master="local")))
+    active = SparkSession.getActiveSession()
+    spark = active or spark_session("transformation", Settings(str(tmp_path), {}, 1))
+
+    def read(spark: SparkSession, source: Source) -> DataFrame:
+        if source.is_own:
+            messages = spark.read.parquet(str(tmp_path / "flights.parquet"))
+            return messages.withColumnRenamed("key", "__key")
+        reader = spark.read.format(source.format).options(**source.options)
+        return reader.schema(source.schema or "").load()
+
+    try:
+        views = build(spark, replace(job, trigger="batch"), read)
+        assert views.problems == []
+        assert views.micro_batch == "named"
+        outputs = {
+            sink.topic or "": [
+                (row["__key"], row["value"].encode())
+                for row in rows_of(spark, sink, "named").toArrow().to_pylist()
+            ]
+            for sink in job.sinks
+        }
+    finally:
+        if active is None:
+            spark.stop()
     verdict = compare(expectation(), outputs)
     assert verdict.exact, verdict
