@@ -187,6 +187,7 @@ def expect_success(process: subprocess.Popen[str]) -> dict[str, Any]:
     return reports(output)
 
 
+@pytest.mark.long
 def test_in_client_mode_driver_and_executors_take_the_package_from_py_files(
     cluster: SparkCluster,
     task: Task,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_txn_spark.errors import JobFileError
 from pulsar_txn_spark.job import Job, load
@@ -225,8 +225,9 @@ def test_intervals_are_read(text: str, seconds: float) -> None:
     assert seconds_of("soon") is None
 
 
-def test_reading_a_file_starts_no_spark(loader: Loader) -> None:
+def test_reading_a_file_starts_no_spark(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a session was asked for")
+
+    monkeypatch.setattr(SparkSession, "__init__", refuse)
     loader()
-    session = sys.modules.get("pyspark.sql.session")
-    active = getattr(session, "SparkSession", None)
-    assert active is None or active._instantiatedSession is None
