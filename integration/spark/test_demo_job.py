@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
@@ -41,6 +42,7 @@ def test_the_demos_transformation_gives_what_its_proof_expects(tmp_path: Path) -
     assert verdict.exact, verdict
 
 
+@pytest.mark.long
 def test_the_demos_job_file_gives_what_its_proof_expects(tmp_path: Path) -> None:
     parquet.write_table(data.flights(), tmp_path / "flights.parquet")
     job = load(JOB_FILE, environment=environment(Settings(str(tmp_path), {}, 1, master="local")))
