@@ -27,6 +27,7 @@ Figures = Mapping[tuple[str, str], tuple[str, float]]
 
 _HERE = Path(__file__).parents[1]
 _WIDTH = 160  # of the table in a file
+_SHOWN_LINES = 40  # of benchmarks that have failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,18 @@ def _measure(root: Path, target: Path, backend: str, arguments: Sequence[str]) -
     command = [sys.executable, "-m", "benchmarks", "--backend", backend, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(root), "BENCH_JSON": str(target)}
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
-    with target.with_suffix(".log").open("w") as log:
-        subprocess.run(command, cwd=root, env=environment, stdout=log, check=True)
+    done = subprocess.run(
+        command,
+        cwd=root,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = "\n".join(done.stdout.splitlines()[-_SHOWN_LINES:])
+        raise SystemExit(f"the benchmarks of {root} have failed ({done.returncode}):\n{last}")
     return read_figures(target)
 
 
