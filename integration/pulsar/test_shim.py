@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,9 +24,10 @@ from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import FencedError, OptionError, SegmentLogUnavailableError
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.store.records import EndedBy
+from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis.server import find_server_binary
 from pulsar_txn_spark.testing.pulsar_server import Broker, PulsarServer, free_ports
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
@@ -217,6 +220,52 @@ def test_a_zombie_is_refused_and_told_why(gated: Gated, plain: pulsar_client.Cli
         with service.new_txn() as other:
             send(service, topic, other, "a")
         assert received(consumer, 1) == ["a"]
+
+
+DRIVER = """
+import json, sys, threading
+from pulsar_txn_spark import client
+service = client.connect(json.loads(sys.argv[1]))
+txn = service.new_txn(timeout_ms=2_000)
+producer = service.producer(sys.argv[2])
+producer.send("never", key="k", txn=txn)
+producer.flush()
+print(txn.id.key, flush=True)
+threading.Event().wait(60)
+"""
+
+
+def test_a_dead_driver_holds_plain_consumers_no_longer_than_its_lease(
+    gated: Gated, plain: pulsar_client.Client
+) -> None:
+    topic, segment = gated.topic()
+    consumer = subscribe(plain, segment)
+    command = [sys.executable, "-c", DRIVER, json.dumps(gated.options), topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        dead = TxnId.parse(driver.stdout.readline().strip())
+        driver.kill()
+    with client.connect(gated.options) as service:
+        with service.new_txn() as txn:
+            send(service, topic, txn, "a")
+        # Nobody sweeps, and no reader of this package comes.
+        assert received(consumer, 1) == ["a"]
+    coordinator = open_components(Options(gated.options, Use.CONNECT)).coordinator
+    await_(lambda: coordinator.status(dead) is TxnStatus.ABORTED)
+
+
+def test_a_broker_materializes_what_a_driver_has_decided_before_it_died(
+    gated: Gated, plain: pulsar_client.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, segment = gated.topic()
+    consumer = subscribe(plain, segment)
+    with client.connect(gated.options) as service:
+        txn = service.new_txn()
+        send(service, topic, txn, "a")
+        monkeypatch.setattr(TransactionCoordinator, "materialize", lambda *_, **__: None)
+        txn.commit()
+        assert received(consumer, 1) == ["a"]
+        await_(lambda: txn.status() is TxnStatus.COMMITTED)
 
 
 def test_this_packages_readers_see_the_same(gated: Gated) -> None:

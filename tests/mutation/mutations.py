@@ -3462,4 +3462,54 @@ MUTATIONS: tuple[Mutation, ...] = (
             "",
         ),
     ),
+    mutation(
+        "a broker materializes an expired transaction by the intents from before its abort",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/TransactionHelper.java",
+            "transactions.read(header.txn()).orElse(header);",
+            "header;",
+        ),
+    ),
+    mutation(
+        "a broker completes nothing on behalf of a dead driver",
+        "",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "      store.helper().inTheWay(pinned);\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a broker lets all entries of a winner count, whatever its bound",
+        "INV-3",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisTransactionStore.java",
+            "LogPosition.EARLIEST : winner.bound();",
+            "LogPosition.EARLIEST : null;",
+        ),
+    ),
+    mutation(
+        "a broker materializes a decision in a segment that lacks what the decision has seen",
+        "INV-14",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisTransactionStore.java",
+            "    scripts.raiseSeen(header.outcome().seen());\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a broker calls a transaction materialized whose segment has no tag",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisTransactionStore.java",
+            "    return reply != null;\n",
+            "    return true;\n",
+        ),
+    ),
 )

@@ -9,8 +9,13 @@ import pulsartxnspark.store.SegmentStore;
  *
  * @param segments the metadata store
  * @param events who follows its events; null where nobody does
+ * @param helper completes what dead drivers have left; null where nobody does
  * @param threads for whatever waits for the store
  * @param pollIntervalMs how often transactions in the way are looked at without an event
  */
 record BrokerStore(
-    SegmentStore segments, EventFollower events, ScheduledExecutorService threads, long pollIntervalMs) {}
+    SegmentStore segments,
+    EventFollower events,
+    TransactionHelper helper,
+    ScheduledExecutorService threads,
+    long pollIntervalMs) {}

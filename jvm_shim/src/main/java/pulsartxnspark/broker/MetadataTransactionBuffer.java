@@ -7,6 +7,7 @@ import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -36,6 +37,7 @@ import pulsartxnspark.store.Gate;
 import pulsartxnspark.store.LogPosition;
 import pulsartxnspark.store.SegmentStore.Query;
 import pulsartxnspark.store.StoreUnavailableException;
+import pulsartxnspark.store.TransactionId;
 import pulsartxnspark.store.WriterId;
 import pulsartxnspark.store.WriterId.TxnBits;
 
@@ -396,16 +398,25 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   private void carryOut(List<Hold> asked, List<Fate> fates) {
     release(asked, fates);
     announce();
+    if (store.helper() != null) {
+      Set<TransactionId> pinned = new LinkedHashSet<>();
+      for (int i = 0; i < asked.size(); i++) {
+        if (fates.get(i) instanceof Fate.Pinned) {
+          pinned.add(asked.get(i).writer.txn());
+        }
+      }
+      store.helper().inTheWay(pinned);
+    }
   }
 
   private synchronized void release(List<Hold> asked, List<Fate> fates) {
     complaint = null;
-    Set<List<Long>> won = new HashSet<>();
-    Set<List<Long>> lost = new HashSet<>();
+    Set<TransactionId> won = new HashSet<>();
+    Set<TransactionId> lost = new HashSet<>();
     for (int i = 0; i < asked.size(); i++) {
       Hold hold = asked.get(i);
       TxnBits bits = hold.writer.bits();
-      List<Long> txn = List.of((long) hold.writer.tc(), hold.writer.counter());
+      TransactionId txn = hold.writer.txn();
       if (fates.get(i) instanceof Fate.Dropped drop) {
         dropped.put(bits, drop.keptTo());
         lost.add(txn);
@@ -552,10 +563,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
 
   @Override
   public synchronized long getOngoingTxnCount() {
-    return holds.values().stream()
-        .map(one -> List.of((long) one.writer.tc(), one.writer.counter()))
-        .distinct()
-        .count();
+    return holds.values().stream().map(one -> one.writer.txn()).distinct().count();
   }
 
   @Override

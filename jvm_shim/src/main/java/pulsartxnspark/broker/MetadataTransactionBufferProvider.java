@@ -5,6 +5,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.pulsar.broker.service.Topic;
 import org.apache.pulsar.broker.service.persistent.PersistentTopic;
@@ -14,6 +15,7 @@ import org.apache.pulsar.broker.transaction.buffer.impl.TopicTransactionBufferPr
 import pulsartxnspark.store.EventFollower;
 import pulsartxnspark.store.RedisConnections;
 import pulsartxnspark.store.RedisSegmentStore;
+import pulsartxnspark.store.RedisTransactionStore;
 import pulsartxnspark.store.Scripts;
 import pulsartxnspark.store.StoreSettings;
 
@@ -79,12 +81,21 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
       RedisConnections connections = new RedisConnections(storeSettings(settings));
       ScheduledThreadPoolExecutor threads = new ScheduledThreadPoolExecutor(THREADS, daemons());
       threads.setRemoveOnCancelPolicy(true);
+      Scripts scripts = new Scripts(connections);
+      long pollIntervalMs = positive(settings, "PollIntervalMs", 1_000);
+      TransactionHelper helper =
+          new TransactionHelper(
+              new RedisTransactionStore(scripts),
+              threads,
+              pollIntervalMs,
+              () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
       store =
           new BrokerStore(
-              new RedisSegmentStore(new Scripts(connections)),
+              new RedisSegmentStore(scripts),
               new EventFollower(connections),
+              flag(settings, "HelperEnabled", true) ? helper : null,
               threads,
-              positive(settings, "PollIntervalMs", 1_000));
+              pollIntervalMs);
     }
     return store;
   }
@@ -127,6 +138,24 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
     }
     throw new IllegalArgumentException(
         PREFIX + name + ": expected a positive number, found '" + value + "'");
+  }
+
+  /**
+   * Reads a setting that is on or off.
+   *
+   * @param settings as they are in broker.conf
+   * @param name without the prefix
+   * @param otherwise where it is not set
+   * @return whether it is on
+   * @throws IllegalArgumentException if it is neither
+   */
+  static boolean flag(Properties settings, String name, boolean otherwise) {
+    String value = setting(settings, name, Boolean.toString(otherwise));
+    if (!value.equals("true") && !value.equals("false")) {
+      throw new IllegalArgumentException(
+          PREFIX + name + ": expected true or false, found '" + value + "'");
+    }
+    return value.equals("true");
   }
 
   private static ThreadFactory daemons() {

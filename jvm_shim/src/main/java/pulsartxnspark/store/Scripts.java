@@ -61,16 +61,6 @@ public final class Scripts {
 
   private record Script(String text, String sha1) {}
 
-  private record State(long seq, String history) {
-    static State of(Object value) {
-      String text = String.valueOf(value);
-      int blank = text.indexOf(' ');
-      return blank < 0
-          ? new State(Long.parseLong(text), "")
-          : new State(Long.parseLong(text.substring(0, blank)), text.substring(blank + 1));
-    }
-  }
-
   /**
    * Reads the store's identity; the first answer counts from then on.
    *
@@ -107,7 +97,39 @@ public final class Scripts {
    * @throws StoreException if no answer came, or the tag is lost, another store's or too old
    */
   public List<Object> run(Call call) {
+    List<Object> reply = runRaw(call);
+    return reply == null ? null : reply.stream().map(Scripts::decoded).toList();
+  }
+
+  /**
+   * Runs a script, like {@link #run}, and leaves the bulk strings of its reply as bytes; but not its
+   * first two values, the tag's state and the code.
+   *
+   * @param call what to run
+   * @return its reply, or null if nothing was ever written under the tag
+   * @throws StoreException as {@link #run} does
+   */
+  public List<Object> runRaw(Call call) {
     return run(call, false);
+  }
+
+  /**
+   * Refuses from now on any tag whose past lacks a state that others have seen of it.
+   *
+   * @param states by tag
+   */
+  public synchronized void raiseSeen(Map<String, Seen> states) {
+    states.forEach(
+        (tag, state) ->
+            seen.computeIfAbsent(tag, of -> new HashMap<>())
+                .merge(state.history(), state.seq(), Math::max));
+  }
+
+  private static Object decoded(Object value) {
+    if (value instanceof List<?> list) {
+      return list.stream().map(Scripts::decoded).toList();
+    }
+    return value instanceof byte[] bytes ? new String(bytes, StandardCharsets.UTF_8) : value;
   }
 
   private List<Object> run(Call call, boolean registered) {
@@ -141,9 +163,9 @@ public final class Scripts {
           "tag {"
               + call.tag()
               + "} belongs to store "
-              + reply.get(2)
+              + decoded(reply.get(2))
               + " epoch "
-              + reply.get(3)
+              + decoded(reply.get(3))
               + ", expected "
               + own.uuid()
               + " epoch "
@@ -153,13 +175,13 @@ public final class Scripts {
           "tag {"
               + call.tag()
               + "} is at step "
-              + State.of(reply.get(0)).seq()
+              + Seen.of(reply.get(0)).seq()
               + ", and a state that was seen before ("
               + compared
               + ") is not in its past: the metadata store lost acknowledged writes. Nothing was"
               + " read; restore the newest state of the store");
       default -> {
-        note(call.tag(), compared, State.of(reply.get(0)));
+        note(call.tag(), compared, Seen.of(reply.get(0)));
         return reply;
       }
     }
@@ -176,8 +198,8 @@ public final class Scripts {
               + "): it was wiped, replaced or rolled back while in use. Nothing was read; restore"
               + " the store");
     }
-    note("meta", Map.of(), State.of(reply.get(0)));
-    return String.valueOf(reply.get(2));
+    note("meta", Map.of(), Seen.of(reply.get(0)));
+    return String.valueOf(decoded(reply.get(2)));
   }
 
   private List<Object> ask(Call call, Identity own, Map<String, Long> states, boolean registered) {
@@ -193,12 +215,23 @@ public final class Scripts {
         jedis -> {
           Object reply;
           try {
-            reply = jedis.evalsha(script.sha1(), keys, args);
+            reply = jedis.evalsha(bytes(script.sha1()), bytes(keys), bytes(args));
           } catch (JedisNoScriptException unknown) {
-            reply = jedis.eval(script.text(), keys, args);
+            reply = jedis.eval(bytes(script.text()), bytes(keys), bytes(args));
           }
-          return new ArrayList<>((List<?>) reply);
+          List<Object> values = new ArrayList<>((List<?>) reply);
+          values.set(0, decoded(values.get(0)));
+          values.set(1, decoded(values.get(1)));
+          return values;
         });
+  }
+
+  private static byte[] bytes(String text) {
+    return text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  private static List<byte[]> bytes(List<String> texts) {
+    return texts.stream().map(Scripts::bytes).toList();
   }
 
   private synchronized Map<String, Long> seenOf(String tag) {
@@ -206,7 +239,7 @@ public final class Scripts {
   }
 
   /** The state that a reply shows contains all that were compared for it. */
-  private synchronized void note(String tag, Map<String, Long> compared, State state) {
+  private synchronized void note(String tag, Map<String, Long> compared, Seen state) {
     Map<String, Long> known = seen.computeIfAbsent(tag, of -> new HashMap<>());
     compared.forEach((history, seq) -> known.remove(history, seq)); // unless another thread has seen more since
     known.merge(state.history(), state.seq(), Math::max);

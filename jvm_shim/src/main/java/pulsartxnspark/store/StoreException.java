@@ -2,7 +2,7 @@ package pulsartxnspark.store;
 
 /** The metadata store did not answer, or what it answered must not be relied on. */
 public sealed class StoreException extends RuntimeException
-    permits StoreUnavailableException, StoreRolledBackException {
+    permits StoreUnavailableException, StoreRolledBackException, StoreCorruptException {
   private static final long serialVersionUID = 1L;
 
   /**

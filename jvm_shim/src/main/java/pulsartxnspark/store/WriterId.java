@@ -37,6 +37,15 @@ public record WriterId(String name, int tc, long counter) {
   }
 
   /**
+   * Gives the transaction that the writer writes for.
+   *
+   * @return its id
+   */
+  public TransactionId txn() {
+    return new TransactionId(tc, counter);
+  }
+
+  /**
    * Gives the transaction bits of the writer's entries.
    *
    * @return which transaction, and which of its writers

@@ -46,5 +46,13 @@ class MetadataTransactionBufferProviderTest {
                 () -> MetadataTransactionBufferProvider.storeSettings(none))
             .getMessage();
     assertTrue(message.contains("pulsarTxnSparkStoreTimeoutMs"), message);
+    assertTrue(MetadataTransactionBufferProvider.flag(none, "HelperEnabled", true));
+    none.setProperty("pulsarTxnSparkHelperEnabled", "no");
+    message =
+        assertThrows(
+                IllegalArgumentException.class,
+                () -> MetadataTransactionBufferProvider.flag(none, "HelperEnabled", true))
+            .getMessage();
+    assertTrue(message.contains("expected true or false, found 'no'"), message);
   }
 }

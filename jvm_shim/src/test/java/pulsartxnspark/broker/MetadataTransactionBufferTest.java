@@ -33,6 +33,7 @@ import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.EventFollower;
 import pulsartxnspark.store.Fate;
 import pulsartxnspark.store.Gate;
+import pulsartxnspark.store.Header;
 import pulsartxnspark.store.LogPosition;
 import pulsartxnspark.store.RedisServer;
 import pulsartxnspark.store.SegmentStore;
@@ -52,6 +53,7 @@ class MetadataTransactionBufferTest {
   private final List<MetadataTransactionBuffer> opened = new ArrayList<>();
   private final ScheduledExecutorService threads = Executors.newScheduledThreadPool(2);
   private TestStore store;
+  private TransactionHelper helper; // null where nobody helps
 
   @BeforeAll
   static void startServer() {
@@ -79,7 +81,7 @@ class MetadataTransactionBufferTest {
   }
 
   private MetadataTransactionBuffer open(SegmentStore segments, EventFollower events, long pollMs) {
-    BrokerStore shared = new BrokerStore(segments, events, threads, pollMs);
+    BrokerStore shared = new BrokerStore(segments, events, helper, threads, pollMs);
     MetadataTransactionBuffer buffer =
         new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
     opened.add(buffer);
@@ -370,7 +372,7 @@ class MetadataTransactionBufferTest {
 
   @Test
   void aSegmentOfAnotherStoreStaysUnreadable() {
-    BrokerStore shared = new BrokerStore(store.segments, null, threads, NEVER_MS);
+    BrokerStore shared = new BrokerStore(store.segments, null, null, threads, NEVER_MS);
     MetadataTransactionBuffer buffer =
         new MetadataTransactionBuffer(topic, "s", "another store", shared);
     opened.add(buffer);
@@ -487,6 +489,28 @@ class MetadataTransactionBufferTest {
     assertTrue(stats.recoverEndTime >= stats.recoverStartTime);
     assertEquals("1:-1", buffer.getTransactionInBufferStats(txn(WRITER)).startPosition);
     assertFalse(buffer.getTransactionInBufferStats(txn(WRITER)).aborted);
+  }
+
+  @Test
+  void aDeadDriversTransactionHoldsConsumersNoLongerThanItsLease() throws Exception {
+    helper = new TransactionHelper(store.transactions, threads, 5, System::currentTimeMillis);
+    MetadataTransactionBuffer buffer = ready();
+    WriterId dead = store.begin("dead", 1, "s");
+    store.pin("s", dead);
+    append(buffer, dead);
+    await(() -> topic.appends() == 1);
+    topic.acknowledge(0);
+    WriterId alive = store.begin("alive", NEVER_MS, "s");
+    store.pin("s", alive);
+    append(buffer, alive);
+    await(() -> topic.appends() == 2);
+    topic.acknowledge(1);
+    await(() -> buffer.getMaxReadPosition().equals(at(0)));
+    assertTrue(buffer.isTxnAborted(txn(dead), at(0)));
+    assertEquals(Header.State.OPEN, store.transactions.read(alive.txn()).orElseThrow().state());
+    store.end(alive.txn(), "alive", TestStore.outcome("s", alive, null, new LogPosition(1, 1)));
+    await(() -> buffer.getMaxReadPosition().equals(at(1)));
+    assertFalse(buffer.isTxnAborted(txn(alive), at(1)));
   }
 
   @Test

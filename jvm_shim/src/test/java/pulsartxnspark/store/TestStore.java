@@ -1,5 +1,10 @@
 package pulsartxnspark.store;
 
+import com.google.protobuf.CodedOutputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import redis.clients.jedis.Jedis;
 
@@ -14,6 +19,9 @@ public final class TestStore implements AutoCloseable {
   /** What the plug-in asks. */
   public final RedisSegmentStore segments;
 
+  /** What the plug-in does with transactions. */
+  public final RedisTransactionStore transactions;
+
   private final RedisServer server;
   private final Scripts writers;
 
@@ -25,7 +33,9 @@ public final class TestStore implements AutoCloseable {
     }
     create();
     connections = new RedisConnections(server.settings());
-    segments = new RedisSegmentStore(new Scripts(connections));
+    Scripts scripts = new Scripts(connections);
+    segments = new RedisSegmentStore(scripts);
+    transactions = new RedisTransactionStore(scripts);
     writers = new Scripts(connections);
   }
 
@@ -40,14 +50,124 @@ public final class TestStore implements AutoCloseable {
 
   /** Makes the tag of a segment. */
   public void prepare(String segment) {
+    makeTag("seg:" + segment);
+  }
+
+  private void makeTag(String tag) {
     try (Jedis jedis = server.client()) {
-      String key = "{seg:" + segment + "}:birth";
+      String key = "{" + tag + "}:birth";
       jedis.hset(key, "uuid", UUID);
       jedis.hset(key, "epoch", "1");
       jedis.hset(key, "seq", "1");
       jedis.hset(key, "registered", "1");
-      jedis.hset("{meta}:tags", "seg:" + segment, "born");
+      jedis.hset("{meta}:tags", tag, "born");
     }
+  }
+
+  /** Opens a transaction of the coordinator 0 with an intent of one writer, and names the writer. */
+  public WriterId begin(String nonce, long timeoutMs, String... segments) {
+    try (Jedis jedis = server.client()) {
+      if (!jedis.exists("{tc0}:birth")) {
+        makeTag("tc0");
+      }
+    }
+    List<String> keys = List.of("txn-counter", "nonces", "idx:txn-by-deadline", "idx:txn-open");
+    List<String> args =
+        List.of("{tc0}:txn:", "{tc0}:intents:", "0", nonce, "", "", "", "", "" + timeoutMs);
+    List<Object> reply = writers.run(new Scripts.Call("txn_create", "tc0", keys, args));
+    String key = String.valueOf(reply.get(2));
+    WriterId writer =
+        WriterId.ofName("ptxn-" + key.replace(':', '-') + "-0-" + nonce).orElseThrow();
+    for (String segment : segments) {
+      intend(writer.txn(), nonce, timeoutMs, "W|" + segment + "|" + writer.name());
+    }
+    return writer;
+  }
+
+  /** Extends a lease, and records an intent if one is given. */
+  public void intend(TransactionId txn, String nonce, long timeoutMs, String... intents) {
+    List<String> keys = List.of("txn:" + txn.key(), "intents:" + txn.key(), "idx:txn-by-deadline");
+    List<String> args = new ArrayList<>(List.of(nonce, txn.key(), "" + timeoutMs));
+    args.addAll(List.of(intents));
+    Scripts.Call call = new Scripts.Call("txn_intend", "tc0", keys, args);
+    if (!"OK".equals(code(writers.run(call)))) {
+      throw new AssertionError("the transaction " + txn + " takes no intent");
+    }
+  }
+
+  /** Commits a transaction as its owner, who dies before the decision is materialized. */
+  public void end(TransactionId txn, String nonce, byte[] outcome) {
+    try (Jedis jedis = server.client()) {
+      String header = "{tc0}:txn:" + txn.key();
+      byte[] key = header.getBytes(StandardCharsets.UTF_8);
+      List<String> keys =
+          List.of("txn:" + txn.key(), "idx:txn-by-deadline", "idx:txn-open",
+              "idx:txn-by-final-state", "idx:txn-unmaterialized", "events", "metrics");
+      List<String> args = List.of(txn.key(), "COMMITTED", "", "nonce", nonce);
+      String code = code(writers.run(new Scripts.Call("txn_end", "tc0", keys, args)));
+      if (!"OK".equals(code)) {
+        throw new AssertionError("the transaction " + txn + " is not committed: " + code);
+      }
+      // Not all of it is text.
+      jedis.hset(key, "outcome".getBytes(StandardCharsets.UTF_8), outcome);
+    }
+  }
+
+  /** The record of a decision for one winner, with fields that a later version may add. */
+  public static byte[] outcome(String segment, WriterId winner, LogPosition bound, LogPosition last) {
+    return record(
+        out -> {
+          byte[] one =
+              record(
+                  inner -> {
+                    inner.writeString(1, segment);
+                    inner.writeString(2, winner.name());
+                    if (bound != null) {
+                      inner.writeByteArray(3, position(bound));
+                    }
+                    inner.writeByteArray(4, position(last));
+                    inner.writeString(99, "of a later version");
+                  });
+          out.writeByteArray(1, one);
+          out.writeString(98, "of a later version");
+        });
+  }
+
+  /** The record of a decision that has seen a segment's tag. */
+  public static byte[] outcomeThatHasSeen(String segment, long seq) {
+    return record(
+        out ->
+            out.writeByteArray(
+                2,
+                record(
+                    entry -> {
+                      entry.writeString(1, "seg:" + segment);
+                      entry.writeUInt64(2, seq);
+                    })));
+  }
+
+  private static byte[] position(LogPosition position) {
+    return record(
+        out -> {
+          out.writeSInt64(1, position.ledger());
+          out.writeSInt64(2, position.entry());
+        });
+  }
+
+  private interface Fields {
+    void write(CodedOutputStream out) throws IOException;
+  }
+
+  private static byte[] record(Fields fields) {
+    ByteArrayOutputStream record = new ByteArrayOutputStream();
+    CodedOutputStream out = CodedOutputStream.newInstance(record);
+    try {
+      fields.write(out);
+      out.flush();
+    } catch (IOException error) {
+      throw new IllegalStateException(error);
+    }
+    return record.toByteArray();
   }
 
   /** Pins a writer, as it does before its first row. */

@@ -1,0 +1,213 @@
+package pulsartxnspark.store;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+import java.util.TreeSet;
+
+/** The metadata store on Redis: the tags {@code {tc<N>}}, and {@code {seg:<id>}} of participants. */
+public final class RedisTransactionStore implements TransactionStore {
+  private static final String RECORDS_AT_ONCE = "512"; // deleted in one step: it must stay short
+
+  private final Scripts scripts;
+
+  /**
+   * Makes a store.
+   *
+   * @param scripts that it runs
+   */
+  public RedisTransactionStore(Scripts scripts) {
+    this.scripts = scripts;
+  }
+
+  @Override
+  public Optional<Header> read(TransactionId txn) {
+    List<String> keys = List.of("txn:" + txn.key(), "intents:" + txn.key());
+    List<Object> reply = scripts.runRaw(new Scripts.Call("txn_read", tag(txn), keys, List.of()));
+    if (reply == null || "ABSENT".equals(text(reply.get(1)))) {
+      return Optional.empty();
+    }
+    List<?> flat = (List<?>) reply.get(3);
+    Map<String, byte[]> fields = new HashMap<>();
+    for (int i = 0; i < flat.size(); i += 2) {
+      fields.put(text(flat.get(i)), (byte[]) flat.get(i + 1));
+    }
+    byte[] outcome = fields.get("outcome");
+    return Optional.of(
+        new Header(
+            txn,
+            Header.State.valueOf(text(fields.get("state"))),
+            text(fields.get("nonce")),
+            number(fields.get("deadline_ms")),
+            fields.containsKey("finalized_ms") ? number(fields.get("finalized_ms")) : 0,
+            number(reply.get(2)),
+            outcome == null ? Outcome.NONE : Outcome.parse(outcome),
+            ((List<?>) reply.get(4)).stream().map(RedisTransactionStore::text).toList()));
+  }
+
+  @Override
+  public void abortExpired(TransactionId txn) {
+    List<String> keys =
+        List.of(
+            "txn:" + txn.key(),
+            "idx:txn-by-deadline",
+            "idx:txn-open",
+            "idx:txn-by-final-state",
+            "idx:txn-unmaterialized",
+            "events",
+            "metrics");
+    byte[] outcome = Outcome.abortRecord("its lease was over");
+    List<String> args =
+        List.of(
+            txn.key(),
+            "ABORTED",
+            new String(outcome, StandardCharsets.UTF_8), // all of it is ASCII
+            "expired",
+            "",
+            "pulsar_txn_metadata_store_header_cas_total|" + txn.tc() + "|ok",
+            "1",
+            "pulsar_txn_aborts_total|" + txn.tc() + "|lease-over",
+            "1");
+    scripts.run(new Scripts.Call("txn_end", tag(txn), keys, args));
+  }
+
+  @Override
+  public void materialize(Header header) {
+    if (header.state() == Header.State.OPEN) {
+      throw new IllegalArgumentException(
+          "transaction " + header.txn() + " is not decided: there is nothing to materialize");
+    }
+    scripts.raiseSeen(header.outcome().seen());
+    Participants participants = Participants.of(header);
+    boolean everywhere = true;
+    for (String segment : participants.segments()) {
+      everywhere &= materialize(header, segment, participants);
+    }
+    if (everywhere) {
+      forgetOperations(header);
+    }
+  }
+
+  /** Tells whether the segment knows the decision now. */
+  private boolean materialize(Header header, String segment, Participants participants) {
+    TransactionId txn = header.txn();
+    String tag = "seg:" + segment;
+    List<String> keys =
+        List.of("pins", "pin-order", "dropped", "closed", "resolved", "state", "events",
+            "resolved-order:" + txn.tc(), "dropped-from");
+    List<String> args = new ArrayList<>(List.of(
+        txn.key(), "" + txn.tc(), "" + txn.counter(), header.state().name()));
+    List<String> fates = new ArrayList<>();
+    LogPosition high = null;
+    for (String writer : participants.writersOf(segment)) {
+      Outcome.Winner winner = participants.winner(segment, writer);
+      LogPosition keptTo = winner == null ? LogPosition.EARLIEST : winner.bound();
+      fates.add(writer);
+      fates.add(keptTo == null ? "WON" : keptTo.padded());
+      LogPosition last = winner == null ? null : winner.last();
+      high = last != null && (high == null || high.compareTo(last) < 0) ? last : high;
+    }
+    args.add(high == null ? "" : high.padded());
+    args.add("" + fates.size() / 2);
+    args.addAll(fates);
+    List<String> subscriptions = participants.subscriptionsOf(segment);
+    args.add("" + subscriptions.size());
+    for (String name : subscriptions) {
+      for (String key :
+          List.of("cursor:", "pending-acks:", "ack-ranges:", "pending-ranges:")) {
+        args.add("{" + tag + "}:" + key + name);
+      }
+      args.set(args.size() - 1, args.get(args.size() - 1) + ":" + txn.key());
+    }
+    Scripts.Call call = new Scripts.Call("seg_materialize", tag, keys, args);
+    List<Object> reply = scripts.run(call);
+    // It ends: nothing is added any more, as the first pass notes the transaction as resolved.
+    while (reply != null && "MORE".equals(reply.get(1))) {
+      reply = scripts.run(call);
+    }
+    // This plug-in makes no tag. Where there is none yet, a sweep notes the decision.
+    return reply != null;
+  }
+
+  private void forgetOperations(Header header) {
+    TransactionId txn = header.txn();
+    List<String> keys =
+        List.of("txn:" + txn.key(), "txn-op:" + txn.key(), "stage:" + header.nonce(),
+            "idx:txn-unmaterialized", "idx:stages", "metrics");
+    String cursor = "0";
+    while (cursor != null) {
+      List<String> args =
+          List.of("materialized", txn.key(), "{" + tag(txn) + "}:op-batch:", cursor, RECORDS_AT_ONCE);
+      List<Object> reply = scripts.run(new Scripts.Call("txn_forget_ops", tag(txn), keys, args));
+      boolean pending = reply != null && "PENDING".equals(reply.get(1));
+      cursor = pending ? String.valueOf(reply.get(2)) : null;
+    }
+  }
+
+  private static String tag(TransactionId txn) {
+    return "tc" + txn.tc();
+  }
+
+  private static String text(Object value) {
+    return value instanceof byte[] bytes
+        ? new String(bytes, StandardCharsets.UTF_8)
+        : String.valueOf(value);
+  }
+
+  private static long number(Object value) {
+    return Long.parseLong(text(value));
+  }
+
+  /** The intents of a transaction, sorted out. */
+  private record Participants(
+      Map<String, List<String>> writers,
+      Map<String, List<String>> subscriptions,
+      Map<List<String>, Outcome.Winner> winners) {
+    static Participants of(Header header) {
+      Map<String, List<String>> writers = new TreeMap<>();
+      Map<String, List<String>> subscriptions = new TreeMap<>();
+      for (String intent : header.intents()) {
+        String[] parts = intent.split("\\|", 3);
+        switch (parts[0]) {
+          case "W" -> writers.computeIfAbsent(parts[1], of -> new ArrayList<>()).add(parts[2]);
+          case "A" -> subscriptions.computeIfAbsent(parts[1], of -> new ArrayList<>()).add(parts[2]);
+          case "P" -> { } // a sink's pointer: sweeps tell it the decision
+          default -> throw new StoreCorruptException(
+              "transaction "
+                  + header.txn()
+                  + " has an intent of an unknown kind: "
+                  + intent
+                  + ". Use the jar of the version of pulsar_txn_spark that wrote it",
+              null);
+        }
+      }
+      Map<List<String>, Outcome.Winner> winners = new HashMap<>();
+      if (header.state() == Header.State.COMMITTED) {
+        header.outcome().winners().forEach(one -> winners.put(List.of(one.segment(), one.writer()), one));
+      }
+      return new Participants(writers, subscriptions, winners);
+    }
+
+    TreeSet<String> segments() {
+      TreeSet<String> all = new TreeSet<>(writers.keySet());
+      all.addAll(subscriptions.keySet());
+      return all;
+    }
+
+    List<String> writersOf(String segment) {
+      return writers.getOrDefault(segment, List.of());
+    }
+
+    List<String> subscriptionsOf(String segment) {
+      return subscriptions.getOrDefault(segment, List.of());
+    }
+
+    Outcome.Winner winner(String segment, String writer) {
+      return winners.get(List.of(segment, writer));
+    }
+  }
+}
