@@ -160,6 +160,8 @@ class TopicWriters(Closing):
     def finish(self) -> list[Written]:
         """Wait for every receipt; same errors as :meth:`append`."""
         for output in self._outputs.values():
+            output.send()
+        for output in self._outputs.values():
             output.finish()
         return [written for output in self._outputs.values() for written in output.written()]
 
@@ -180,6 +182,7 @@ class _Open:
         self._proved = 0  # rows of those that are no longer in there
         self._appended = 0
         self._failed = False
+        self._unsent: Exception | None = None
 
     def append(self, rows: pa.RecordBatch) -> None:
         # Kept before they are sent: an error says nothing of which rows it has hit.
@@ -188,7 +191,16 @@ class _Open:
         self._guarded(lambda: self._writer.append(rows))
         self._forget_proved(self._writer.acknowledged())
 
+    def send(self) -> None:
+        """Send what is queued; an error after which its rows may go elsewhere is met by flush."""
+        try:
+            self._guarded(self._writer.send)
+        except _ENDED as error:
+            self._unsent = error
+
     def flush(self) -> None:
+        if self._unsent is not None:
+            raise self._unsent
         self._guarded(self._writer.flush)
         self._forget_proved(self._writer.acknowledged())
         if self._unproved:
@@ -271,6 +283,11 @@ class _Output:
         waiting = deque([rows])
         while waiting:
             waiting.extendleft(reversed(self._place(waiting.popleft())))
+
+    def send(self) -> None:
+        """Send what is queued to all segments, so that their receipts are waited for at once."""
+        for opened in self._open.values():
+            opened.send()
 
     def finish(self) -> None:
         """Wait for every receipt, wherever the rows have to go for it."""

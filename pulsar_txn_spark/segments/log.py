@@ -173,6 +173,13 @@ class SegmentWriter(Protocol):
         """
         ...
 
+    def send(self) -> None:
+        """Send what is queued, and do not wait for its receipts.
+
+        Raises the same errors as :meth:`append`.
+        """
+        ...
+
     def flush(self) -> Receipt:
         """Wait until every queued row is acknowledged, check every receipt, and sum them up.
 
@@ -270,6 +277,10 @@ class SegmentLog(Protocol):
 
         A range ``(start, end]`` is whole if ``start >= trimmed_to``.
         """
+        ...
+
+    def trimmed_to_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return it of each segment: many take hardly longer than one."""
         ...
 
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:

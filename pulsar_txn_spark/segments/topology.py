@@ -194,6 +194,11 @@ class Topology:
         """The segments by their ids."""
         return {segment.ref.id: segment for segment in self.segments}
 
+    @property
+    def by_descriptor(self) -> dict[str, Segment]:
+        """The segments by their descriptors."""
+        return {segment.descriptor: segment for segment in self.segments}
+
     def segment(self, name: str) -> Segment:
         """Find a segment by its number, descriptor or id.
 

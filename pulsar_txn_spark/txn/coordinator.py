@@ -466,8 +466,9 @@ class TransactionCoordinator:
             If a pin or a pending acknowledgement has no header: INV-6 is broken.
         """
         completed = False
-        for txn in sorted(set(txns)):
-            header = self.store.transactions.read(txn)
+        blocking = sorted(set(txns))
+        headers = self.store.transactions.read_many(blocking)
+        for txn, header in zip(blocking, headers, strict=True):
             if header is None and txn not in missing:
                 missing.add(txn)
                 completed = True

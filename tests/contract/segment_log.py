@@ -236,7 +236,7 @@ class SegmentLogContract:
         segment, log = harness.absent(), harness.log
         for _ in range(2):  # the first attempt must not have created it
             with pytest.raises(SegmentNotFoundError):
-                log.writer(segment, "w")
+                _append_and_flush(log.writer(segment, "w"), values(b"x"))
             with pytest.raises(SegmentNotFoundError):
                 log.last_confirmed(segment)
             with pytest.raises(SegmentNotFoundError):
@@ -254,7 +254,7 @@ class SegmentLogContract:
         harness.log.delete(segment)
         harness.log.delete(segment)
         with pytest.raises(SegmentNotFoundError):
-            harness.log.writer(segment, "w2")
+            _append_and_flush(harness.log.writer(segment, "w2"), values(b"x"))
         with pytest.raises(SegmentNotFoundError):
             harness.log.last_confirmed(segment)
 
@@ -566,6 +566,29 @@ class SegmentLogContract:
             _append_and_flush(log.writer(segment, "late"), values(b"late"))
         assert log.last_confirmed(segment) == receipt.last
         assert read_values(log, segment) == [b"before"]
+
+    def test_what_was_sent_is_acknowledged_by_the_next_flush(self, harness: Harness) -> None:
+        segments, log = [harness.segment(), harness.segment()], harness.log
+        writers = [log.writer(segment, "w") for segment in segments]
+        for writer in writers:
+            writer.send()  # nothing
+            writer.append(values(b"a", b"b"))
+        for writer in writers:
+            writer.send()
+        assert [writer.flush().messages for writer in writers] == [2, 2]
+        assert [writer.flush().messages for writer in writers] == [0, 0]
+        for segment, writer in zip(segments, writers, strict=True):
+            writer.close()
+            assert read_values(log, segment) == [b"a", b"b"]
+
+    def test_of_several_segments_the_ends_are_told_at_once(self, harness: Harness) -> None:
+        segments, log = [harness.segment(), harness.segment()], harness.log
+        write(log, segments[0], "w", values(b"a"))
+        ends = [log.last_confirmed(segment) for segment in segments]
+        assert log.last_confirmed_of_each(segments) == ends
+        assert log.trimmed_to_of_each(segments) == [EARLIEST, EARLIEST]
+        with pytest.raises(SegmentNotFoundError):
+            log.trimmed_to_of_each([segments[0], harness.absent()])
 
     def test_an_empty_segment_can_be_sealed(self, harness: Harness) -> None:
         segment, log = harness.segment(), harness.log

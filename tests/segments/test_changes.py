@@ -193,6 +193,9 @@ class Forgetful:
             raise UnverifiedReceiptError("the receipt was lost")
         self._proved = self._writer.acknowledged()
 
+    def send(self) -> None:
+        self._writer.send()
+
     def flush(self) -> Receipt:
         return self._writer.flush()
 
@@ -461,6 +464,9 @@ class _Forgetful:
         self._meanwhile()
         raise SegmentSealedError("sealed before the last receipt came")
 
+    def send(self) -> None:
+        self._inner.send()
+
     def flush(self) -> Receipt:
         return self._inner.flush()
 
@@ -516,8 +522,9 @@ def test_a_segment_that_was_terminated_past_us_is_an_error_until_it_gets_a_succe
     [parent] = run.topics.require(TOPIC).active
     run.log.seal(parent.ref)
     task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 100))
     with pytest.raises(SegmentSealedError, match="nobody has planned a successor"):
-        task.writers.append(TOPIC, rows(0, 100))
+        task.writers.finish()
     task.abort()
     run.topics.changes.seal(TOPIC, parent.descriptor)
     task = Task(run, "m")
@@ -545,8 +552,9 @@ def test_a_segment_that_was_deleted_past_us_is_an_error(run: Components) -> None
     [segment] = run.topics.require(TOPIC).active
     run.log.delete(segment.ref)
     task = Task(run, "n")
+    task.writers.append(TOPIC, rows(0, 100))
     with pytest.raises(SegmentNotFoundError):
-        task.writers.append(TOPIC, rows(0, 100))
+        task.writers.finish()
 
 
 def test_a_writer_that_meets_a_seal_leaves_the_rest_to_an_operator_who_is_alive(

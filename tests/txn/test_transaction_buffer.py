@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -341,6 +341,17 @@ def test_whoever_is_blocked_by_an_expired_transaction_aborts_it(world: World) ->
     assert world.state(dead) is TxnState.ABORTED
 
 
+def test_the_headers_of_all_that_block_are_read_at_once(world: World) -> None:
+    open_ones = [world.open() for _ in range(6)]
+    for txn in open_ones:
+        world.write(txn, "a")
+    reader = world.another_process()
+    assert len(reader.readable().blocked_by) == len(open_ones)
+    before = reader.store.round_trips
+    assert len(reader.readable().blocked_by) == len(open_ones)
+    assert reader.store.round_trips - before == 2, "the gate, then the headers"
+
+
 def test_a_living_transaction_is_not_aborted_by_impatient_readers(world: World) -> None:
     txn = world.open()
     winner = world.write(txn, "a")
@@ -356,14 +367,14 @@ def test_an_owner_that_comes_back_while_another_process_aborts_keeps_its_transac
     txn = world.open()
     world.write(txn, "a")
     world.expire(txn)
-    read_txn = world.store.transactions.read
+    read_txns = world.store.transactions.read_many
 
-    def read_then_beat(found: TxnId) -> Any:
-        header = read_txn(found)
+    def read_then_beat(found: Sequence[TxnId]) -> Any:
+        headers = read_txns(found)
         world.another_process().coordinator.heartbeat(txn.id, txn.nonce, TIMEOUT_MS)
-        return header
+        return headers
 
-    monkeypatch.setattr(world.store.transactions, "read", read_then_beat)
+    monkeypatch.setattr(world.store.transactions, "read_many", read_then_beat)
     assert world.coordinator.complete_on_behalf([txn.id], set()) is False
     monkeypatch.undo()
     assert world.state(txn) is TxnState.OPEN
@@ -397,13 +408,13 @@ def test_a_header_that_a_sweep_removes_meanwhile_is_not_missing(
     txn = world.open()
     world.decide(txn, world.write(txn, "a"))
     reader = world.another_process()
-    read_txn = reader.store.transactions.read
+    read_txns = reader.store.transactions.read_many
 
-    def sweep_then_read(found: TxnId) -> Any:
+    def sweep_then_read(found: Sequence[TxnId]) -> Any:
         Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
-        return read_txn(found)
+        return read_txns(found)
 
-    monkeypatch.setattr(reader.store.transactions, "read", sweep_then_read)
+    monkeypatch.setattr(reader.store.transactions, "read_many", sweep_then_read)
     assert reader.visible() == ["a"]
     assert world.store.transactions.read(txn.id) is None
 

@@ -268,10 +268,19 @@ class EmbeddedSegmentLog:
     def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
         """Open a writer; all of a thread share one connection, while something is in flight.
 
+        On one server it sends nothing: a writer learns by its first receipt whether its segment
+        takes rows. In a cluster a slot may have moved, which has to be found out before the first
+        append: nothing of that is ever sent twice.
+
         Raises
         ------
-        SegmentNotFoundError, SegmentSealedError, SegmentLogUnavailableError
+        SegmentNotFoundError, SegmentSealedError
+            In a cluster.
+        SegmentLogUnavailableError
         """
+        if not isinstance(self._client, redis.RedisCluster):
+            load = ("SCRIPT", "LOAD", _script("append")[0])
+            return _EmbeddedWriter(segment, name, self._lane(self._client.connection_pool, load))
         with _server_errors(segment, "open"):
             try:
                 return self._open_writer(segment, name)
@@ -318,18 +327,32 @@ class EmbeddedSegmentLog:
 
     def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
         """Return every LAC; see the Protocol."""
-        return [self.last_confirmed(segment) for segment in segments]
+        return [_position(number - 1) for number in self._state_of_each(segments, "next")]
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the last position that is gone, EARLIEST if none is."""
         return _position(self._state(segment, "trimmed"))
 
+    def trimmed_to_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return of each segment the last position that is gone; see the Protocol."""
+        return [_position(number) for number in self._state_of_each(segments, "trimmed")]
+
     def _state(self, segment: SegmentRef, field: str) -> int:
-        with _server_errors(segment, "read the state of"):
-            value: Any = self._client.hget(_state_key(segment), field)
-        if value is None:
-            raise _not_found(segment)
-        return int(value)
+        return self._state_of_each([segment], field)[0]
+
+    def _state_of_each(self, segments: Sequence[SegmentRef], field: str) -> list[int]:
+        """Read a field of each segment's state, in one round trip to each server."""
+        if not segments:
+            return []
+        pipe = self._client.pipeline(transaction=False)
+        for segment in segments:
+            pipe.hget(_state_key(segment), field)
+        with _server_errors(segments[0], "read the state of"):
+            values: list[Any] = pipe.execute()
+        for segment, value in zip(segments, values, strict=True):
+            if value is None:
+                raise _not_found(segment)
+        return [int(value) for value in values]
 
     def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
         """Return the last position that was published before `time_ms` by the server's clock."""
@@ -596,6 +619,12 @@ class _EmbeddedWriter:
                 self._buffer.add(piece, size)
                 if self._buffer.bytes >= _COALESCE_BYTES:
                     self._send_buffered()
+
+    def send(self) -> None:
+        """Send what is queued; the receipts come on the thread's connection, in its order."""
+        with self._used():
+            if self._buffer.rows:
+                self._send_buffered()
 
     def flush(self) -> Receipt:
         """Send what is queued, and wait for every receipt."""

@@ -371,6 +371,13 @@ class PulsarSegmentLog:
         first = self._admin.managed_ledger(segment.log_name).first_ledger
         return self._gone(segment, first)
 
+    def trimmed_to_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
+        """Return it of each; see the Protocol. A few admin calls are under way at a time."""
+        if len(segments) == 1:
+            return [self.trimmed_to(segments[0])]
+        with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-trimmed") as pool:
+            return list(pool.map(self.trimmed_to, segments))
+
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:
         """Let whole ledgers go; see the Protocol and the head of this module."""
         topic = segment.log_name

@@ -92,6 +92,12 @@ class EntryWriter(ABC):
             if self._buffer.rows >= self._full_rows or self._buffer.bytes >= self._full_bytes:
                 self._send_buffered(everything=False)
 
+    def send(self) -> None:
+        """Send what is queued; see :class:`~pulsar_txn_spark.segments.log.SegmentWriter`."""
+        with self._used():
+            if self._buffer.rows:
+                self._send_buffered(everything=True)
+
     def flush(self) -> Receipt:
         """Wait for every receipt; see :class:`~pulsar_txn_spark.segments.log.SegmentWriter`."""
         with self._used():

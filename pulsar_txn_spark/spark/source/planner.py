@@ -89,9 +89,13 @@ class SourcePlanner:
         """Make an offset; a deleted segment that its children replace stays with `keep_deleted`."""
         store = self.components.store
         topics = {}
+        by_topic: dict[str, dict[str, Position]] = {name: {} for name in topologies}
+        for (topic, descriptor), at in positions.items():
+            if topic in by_topic:
+                by_topic[topic][descriptor] = at
         for name, topology in topologies.items():
             segments = {}
-            own = {d: position for (topic, d), position in positions.items() if topic == name}
+            own = by_topic[name]
             for segment in topology.segments:
                 position = own.get(segment.descriptor)
                 leaves = not keep_deleted and leaves_offset(segment, topology, own)
@@ -258,13 +262,11 @@ class SourcePlanner:
         segments: Segments,
         starts: Positions,
         ends: Positions,
+        backlogs: Mapping[SegmentKey, RangeSize],
         max_rows: int | None,
         max_bytes: int | None,
     ) -> dict[SegmentKey, Position]:
         """Share the limits of a micro-batch out in proportion to each segment's backlog."""
-        if max_rows is None and max_bytes is None:
-            return dict(ends)
-        backlogs = self.backlogs(segments, starts, ends)
         rows = sum(backlog.messages for backlog in backlogs.values())
         size = sum(backlog.bytes for backlog in backlogs.values())
         if (max_rows is None or rows <= max_rows) and (max_bytes is None or size <= max_bytes):
@@ -313,16 +315,14 @@ class SourcePlanner:
             return []
         deleted = deleted or {}
         losses = dict(deleted)
-        for key, (start, end) in ranges.items():
-            if key not in deleted and (loss := self._trimmed(segments[key], start, end)):
-                losses[key] = loss
+        there = {key: range_ for key, range_ in ranges.items() if key not in deleted}
+        losses.update(self._trimmed(segments, there))
         plan = read_plan(
             tuple(PlannedRange(segments[k].id, start, end) for k, (start, end) in ranges.items())
         )
         self._require_no_loss(losses, left_to_tasks=plan is not None)
-        existing = {key: range_ for key, range_ in ranges.items() if key not in deleted}
-        visibilities = self._visibilities(segments, existing)
-        split_ends = self._split_ends(segments, existing)
+        visibilities = self._visibilities(segments, there)
+        split_ends = self._split_ends(segments, there)
         cursors = tuple((segments[k].id, at) for k, at in (starts or {}).items() if k in segments)
         partitions: list[SegmentPartition] = []
         for key, (start, end) in ranges.items():
@@ -356,12 +356,25 @@ class SourcePlanner:
                 raise data_loss_error(loss)
             _LOG.warning(SKIPPED, loss)
 
-    def _trimmed(self, segment: SegmentRef, start: Position, end: Position) -> str | None:
-        """Say what of a range is gone; None if all of it is there."""
-        if segment.in_pulsar_domain and start == EARLIEST:
-            return None  # from whatever is there
-        trimmed = self.log_of(segment).trimmed_to(segment)
-        return None if start >= trimmed else trimmed_range(segment, start, end, trimmed)
+    def _trimmed(
+        self, segments: Segments, ranges: Mapping[SegmentKey, Range]
+    ) -> dict[SegmentKey, str]:
+        """Say what is gone of the ranges of which not all is there."""
+        losses = {}
+        for native in (False, True):
+            wanted = {
+                segments[key].id: key
+                for key, (start, _) in ranges.items()
+                # A native one is read from whatever is there.
+                if segments[key].in_pulsar_domain == native and not (native and start == EARLIEST)
+            }
+            refs = [segments[key] for key in wanted.values()]
+            found = self.log_of(refs[0]).trimmed_to_of_each(refs) if refs else []
+            for key, trimmed in zip(wanted.values(), found, strict=True):
+                start, end = ranges[key]
+                if start < trimmed:
+                    losses[key] = trimmed_range(segments[key], start, end, trimmed)
+        return losses
 
     def _visibilities(
         self,

@@ -17,7 +17,7 @@ from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import DataLossError, OptionError, PulsarTxnError
 from pulsar_txn_spark.options import Use
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.context import driver_name
 from pulsar_txn_spark.spark.error_boundary import plain_errors
@@ -74,6 +74,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._segments: Mapping[SegmentKey, SegmentRef] = {}
         self._read_to: Mapping[SegmentKey, Position] = {}
         self._reported: dict[str, Any] | None = None
+        self._measured: dict[tuple[SegmentKey, Position, Position], RangeSize] = {}
         self._is_serving = self._options.get("metrics.port") is None
 
     @property
@@ -159,6 +160,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         latest = {key: item.end for key, item in readable.items()}
         self._latest = planner.offset(topologies, {**positions, **latest})
         self._segments, self._read_to, self._reported = segments, positions, None
+        self._measured = {}
         # A child waits until its parents have been read in an earlier micro-batch (INV-10).
         ends = {key: end for key, end in latest.items() if key[1] in orders[key[0]].released}
         # A segment that the checkpoint does not know is new: it starts at its beginning (INV-10).
@@ -174,14 +176,30 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Spark takes one limit only, so it asks with that one or with none: all options hold then.
         if not isinstance(limit, ReadAllAvailable):
             if self._available is None and self._delay.waits(
-                lambda: sum(b.messages for b in planner.backlogs(segments, starts, ends).values())
+                lambda: sum(b.messages for b in self._backlogs(starts, ends).values())
             ):
                 return start
             max_rows = self._options.get("maxMessagesPerTrigger")
             max_bytes = self._options.get("maxBytesPerTrigger")
-            ends = planner.limited(segments, starts, ends, max_rows, max_bytes)
+            if max_rows is not None or max_bytes is not None:
+                backlogs = self._backlogs(starts, ends)
+                ends = planner.limited(segments, starts, ends, backlogs, max_rows, max_bytes)
         self._read_to = {**positions, **ends}
         return planner.offset(topologies, self._read_to).to_json()
+
+    def _backlogs(
+        self, starts: Mapping[SegmentKey, Position], ends: Mapping[SegmentKey, Position]
+    ) -> dict[SegmentKey, RangeSize]:
+        """Measure what the latest poll has found; no range of it is measured twice."""
+        wanted = {
+            key: (key, starts.get(key, EARLIEST), end)
+            for key, end in ends.items()
+            if key in self._segments and starts.get(key, EARLIEST) < end
+        }
+        new = {key: ends[key] for key, range_ in wanted.items() if range_ not in self._measured}
+        for key, size in self._planner.backlogs(self._segments, starts, new).items():
+            self._measured[wanted[key]] = size
+        return {key: self._measured[range_] for key, range_ in wanted.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limits that the options ask for."""
@@ -206,9 +224,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._reported is None:
             self._reported = self._latest.to_json()
             try:
-                backlogs = self._planner.backlogs(
-                    self._segments, self._read_to, self._latest.positions()
-                )
+                backlogs = self._backlogs(self._read_to, self._latest.positions())
             except PulsarTxnError as error:
                 _LOG.warning("the lag of this micro-batch is not known: %s", error)
             else:
@@ -319,8 +335,9 @@ def _released(
     says as much, so that a release would only cost a request in each micro-batch.
     """
     by_query: dict[str, dict[str, Position]] = {}
+    by_descriptor = {name: topology.by_descriptor for name, topology in topologies.items()}
     for key, cursor in cursors.items():
-        segment = topologies[key[0]].segment(key[1])
+        segment = by_descriptor[key[0]][key[1]]
         end = ends.get(key)
         if cursor is None or end is None or not segment.drained_at(end):
             continue

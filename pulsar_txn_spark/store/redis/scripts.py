@@ -178,27 +178,62 @@ class Scripts:
         return [reply for chunk in chunks for reply in self._run_together(chunk)]
 
     def _run_together(self, calls: Sequence[Call]) -> list[list[Any]]:
-        """Run calls on several tags in one round trip where the server allows it."""
-        if len(calls) == 1 or isinstance(self.client, redis.RedisCluster):
-            return [self.run(call) for call in calls]
-        pipe = self.client.pipeline(transaction=False)
-        for call in calls:
-            _, sha = script(call.name)
-            pipe.evalsha(sha, len(call.all_keys), *call.all_keys, *self._args(call))
-        self._note_round_trip()
-        try:
-            replies = pipe.execute(raise_on_error=False)
-        except (*NO_REPLY, StoreUnavailableError):
-            replies = [None] * len(calls)
+        """Run calls on several tags in one round trip to each server that holds some of them."""
+        if len(calls) == 1:
+            return [self.run(calls[0])]
+        replies: list[Any] = [None] * len(calls)
+        for server, indices in self._by_server(calls):
+            own = [calls[index] for index in indices]
+            for index, reply in zip(indices, self._send_together(server, own), strict=True):
+                replies[index] = reply
         results = []
         for call, reply in zip(calls, replies, strict=True):
             lost = call.step is not None and steps.reply_is_lost(call.step)
-            # No script there yet, or no reply: one by one, as every script may be repeated.
+            # No reply, or the slot has moved: one by one, as every script may be repeated.
             if not isinstance(reply, list) or lost:
                 results.append(self.run(call))
             else:
                 results.append(self.checked(call, reply))
         return results
+
+    def _by_server(self, calls: Sequence[Call]) -> list[tuple[redis.Redis, list[int]]]:
+        """Return the servers that hold the tags of calls, each with the places of its calls."""
+        if not isinstance(self.client, redis.RedisCluster):
+            return [(self.client, list(range(len(calls))))]
+        by_server: dict[str, tuple[redis.Redis, list[int]]] = {}
+        for index, call in enumerate(calls):
+            node = self.client.get_node_from_key(call.all_keys[0])  # type: ignore[no-untyped-call]
+            if node is not None:  # else nobody has the slot now: the call is run by itself
+                server = self.client.get_redis_connection(node)
+                by_server.setdefault(node.name, (server, []))[1].append(index)
+        return list(by_server.values())
+
+    def _send_together(self, server: redis.Redis, calls: Sequence[Call]) -> list[Any]:
+        """Send calls to one server in one round trip, in two if it does not have the scripts."""
+        replies = self._pipelined(server, calls, load=())
+        unknown = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
+            missing = [calls[index] for index in unknown]
+            names = dict.fromkeys(call.name for call in missing)
+            retried = self._pipelined(server, missing, load=tuple(names))
+            for index, reply in zip(unknown, retried, strict=True):
+                replies[index] = reply
+        return replies
+
+    def _pipelined(
+        self, server: redis.Redis, calls: Sequence[Call], load: Sequence[str]
+    ) -> list[Any]:
+        pipe = server.pipeline(transaction=False)
+        for name in load:
+            pipe.script_load(script(name)[0])
+        for call in calls:
+            _, sha = script(call.name)
+            pipe.evalsha(sha, len(call.all_keys), *call.all_keys, *self._args(call))
+        self._note_round_trip()
+        try:
+            return pipe.execute(raise_on_error=False)[len(load) :]
+        except (*NO_REPLY, StoreUnavailableError):
+            return [None] * len(calls)
 
     def _ask(self, call: Call) -> list[Any]:
         body, sha = script(call.name)

@@ -257,7 +257,7 @@ def test_reading_does_not_copy_the_values() -> None:
 def test_a_segment_that_was_not_created_is_not_conjured_up(redis_client: redis.Redis) -> None:
     log = EmbeddedSegmentLog(redis_client)
     with pytest.raises(SegmentNotFoundError, match="s1"):
-        log.writer(SEGMENT, "w")
+        write(log, b"a")
     with pytest.raises(SegmentNotFoundError):
         log.last_confirmed(SEGMENT)
     with pytest.raises(SegmentNotFoundError):
@@ -308,7 +308,7 @@ def test_a_sealed_segment_takes_no_more_entries_and_tells_its_last_position(
         writer.append(rows(b"c"))
     writer.close()
     with pytest.raises(SegmentSealedError):
-        log.writer(SEGMENT, "another")
+        write(log, b"d", name="another")
     assert log.last_confirmed(SEGMENT) == at(0)
     assert values(log) == [b"a"]
 
@@ -725,7 +725,7 @@ def test_a_full_server_refuses_the_append_and_says_so(
 def test_every_error_survives_pickling_and_names_the_segment(log: EmbeddedSegmentLog) -> None:
     log.seal(SEGMENT)
     with pytest.raises(SegmentSealedError) as caught:
-        log.writer(SEGMENT, "w")
+        write(log, b"a")
     again = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(again, SegmentSealedError)
     assert "s1" in str(again)

@@ -15,6 +15,7 @@ from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Segment
 from pulsar_txn_spark.spark.rows import READ_SCHEMA
 from pulsar_txn_spark.spark.source.partition import SegmentPartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
@@ -51,6 +52,34 @@ class Source:
 @pytest.fixture
 def source(redis_path: str, redis_client: redis.Redis) -> Source:
     return Source(redis_path)
+
+
+def test_a_commit_looks_at_each_segment_a_bounded_number_of_times(
+    redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_components(Options({"store.path": redis_path}, Use.CONNECT))
+    descriptor: Any = Segment.descriptor
+    looks: list[int] = []
+
+    def look(segment: Segment) -> str:
+        looks.append(1)
+        found: str = descriptor.fget(segment)
+        return found
+
+    def cost(segments: int) -> int:
+        topic = TopicName.parse(f"in-{segments}")
+        run.topics.create(topic, segments)
+        given = {"store.path": redis_path, "topic": str(topic), "subscription": "sub"}
+        reader = PulsarTxnStreamReader(given, READ_SCHEMA)
+        start = reader.initialOffset()
+        looks.clear()
+        reader.commit(start)
+        reader.stop()
+        return len(looks)
+
+    monkeypatch.setattr(Segment, "descriptor", property(look))
+    few, many = cost(8), cost(64)
+    assert 0 < many <= 10 * few
 
 
 def test_offsets_that_run_backwards_are_refused(source: Source) -> None:

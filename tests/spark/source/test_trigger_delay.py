@@ -14,10 +14,14 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
+from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import OptionError, SegmentLogUnavailableError
 from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.lag import Lag
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.source.trigger_delay import TriggerDelay
@@ -109,6 +113,40 @@ def test_a_micro_batch_waits_for_messages_or_for_the_delay_and_the_first_one_for
     source.write(1)
     source.reader.prepareForTriggerAvailableNow()
     assert source.comes(), "and so does Trigger.AvailableNow"
+    source.close()
+
+
+@pytest.mark.parametrize("limit", [None, "2", "100"])
+def test_a_poll_measures_no_range_twice(
+    redis_path: str,
+    redis_client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str | None,
+) -> None:
+    options = {} if limit is None else {"maxMessagesPerTrigger": limit}
+    source = Source(redis_path, 1, minMessagesPerTrigger="3", maxTriggerDelay="1min", **options)
+    source.write(1)
+    assert source.comes(), "the first one"
+    measured: list[tuple[Position, Position]] = []
+    measure = EmbeddedSegmentLog.measure
+
+    def measure_once(
+        log: EmbeddedSegmentLog, segment: SegmentRef, start: Position, end: Position
+    ) -> RangeSize:
+        measured.append((start, end))
+        return measure(log, segment, start, end)
+
+    monkeypatch.setattr(EmbeddedSegmentLog, "measure", measure_once)
+    monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
+    source.write(2)
+    assert not source.ask(), "it waits for a third one"
+    assert source.lag()["messagesBehindLatest"] == 2
+    assert len(measured) == 1
+    measured.clear()
+    source.write(2)
+    assert source.ask()
+    assert source.lag()["messagesBehindLatest"] == (2 if limit == "2" else 0)
+    assert len(measured) == len(set(measured)) == (2 if limit == "2" else 1)
     source.close()
 
 

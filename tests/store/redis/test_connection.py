@@ -39,6 +39,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.store.records import Code
 from pulsar_txn_spark.store.redis import connection, durability, server
 from pulsar_txn_spark.store.redis.connection import connect, verify
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
@@ -547,6 +548,27 @@ def test_events_are_followed_on_a_cluster_by_a_read_for_each_slot(
             assert found, "every lost connection counts as an event"
         store.segments.raise_high(segments[1], Position(1, 1))
         assert watcher.wait(20) == [segments[1]]
+
+
+def test_one_step_over_many_segments_takes_a_round_trip_to_each_server_of_a_cluster(
+    start_redis: StartRedis,
+) -> None:
+    port = start_cluster(start_redis, nodes=3)
+    client: Any = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
+    store, segments = RedisStore(client), [f"segment-{number}" for number in range(24)]
+    txn, _ = store.transactions.create(
+        tc=0, nonce="n", owner="", sink="", query="", batch="", timeout_ms=60_000, intents=[]
+    )
+    store.segments.prepare(segments)
+    store.segments.pin(txn, "writer", segments)  # each server has the script from now on
+    before = store.round_trips
+    assert {answer.code for answer in store.segments.pin(txn, "writer", segments)} == {Code.PINNED}
+    assert store.round_trips - before == 3
+    for server_ in client.get_primaries():
+        client.get_redis_connection(server_).script_flush()
+    before = store.round_trips
+    assert all(gate.pins for gate in store.segments.gates(segments))
+    assert store.round_trips - before == 6, "two, where the script has to be loaded"
 
 
 def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(
