@@ -19,6 +19,7 @@ import redis
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin, TransactionState
 from pulsar_txn_spark.backends.pulsar.log import GATING_BUFFER
+from pulsar_txn_spark.cli.doctor import Level, examine
 from pulsar_txn_spark.client import Client, Transaction
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine.components import open_components
@@ -301,6 +302,31 @@ def test_the_children_of_a_gated_segment_are_gated(
         await_(lambda: any(gated.buffer_of(one.ref.log_name).ongoing == 0 for one in split.active))
         shown = [message for one in consumers for message in drained(one)]
         assert shown == ["b"]
+
+
+def test_an_existing_topic_is_gated_from_its_segments_seal_on(
+    gated: Gated, plain: pulsar_client.Client
+) -> None:
+    topic, segment = gated.topic("reader")
+    with client.connect(gated.options) as service:
+        with service.new_txn() as before:
+            send(service, topic, before, "a")
+        txn = service.new_txn()
+        send(service, topic, txn, "b")
+        (child,) = Admin(gated.options).gate_topic(topic).active
+        send(service, topic, txn, "c")
+        consumer = subscribe(plain, child.ref.log_name)
+        assert received(consumer, 0) == []
+        # What was there before the seal stays as it is.
+        assert received(subscribe(plain, segment), 2) == ["a", "b"]
+        txn.commit()
+        assert received(consumer, 1) == ["c"]
+        with service.consumer(topic, "ours") as ours:
+            found = [ours.receive(timeout_ms=int(SOON_S * 1000)).value for _ in range(3)]
+    assert found == [b"a", b"b", b"c"]
+    assert gated.buffer_of(child.ref.log_name).buffer == GATING_BUFFER
+    (checked,) = [one for one in examine(gated.options) if one.check == "gating brokers"]
+    assert checked.level is Level.OK, checked
 
 
 def test_pulsar_client_may_not_write_to_a_gated_segment(gated: Gated) -> None:

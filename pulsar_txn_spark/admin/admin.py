@@ -219,6 +219,34 @@ class Admin:
         """
         return self._components.topics.changes.seal(self._name(topic), segment)
 
+    def gate_topic(self, topic: str) -> Topology:
+        """Let the brokers hide uncommitted rows of a topic from every client, from now on.
+
+        Each active segment is sealed and continued in a gated one, under running queries. Rows of
+        the sealed segments stay as they are: only readers of this package know which of them count.
+        It cannot be undone. Install the plug-in on every broker before (docs/broker.md): without
+        it nobody can write. A topic that the brokers gate is left as it is.
+
+        Parameters
+        ----------
+        topic : str
+
+        Returns
+        -------
+        Topology
+            With gated segments.
+
+        Raises
+        ------
+        TopologyConflictError
+            If somebody else changes its segments.
+        TopicNotFoundError
+            If there is no such topic.
+        OptionError
+            If the topic does not lie on Pulsar.
+        """
+        return self._components.topics.gate(self._name(topic))
+
     # -- subscriptions -------------------------------------------------------------------------
 
     def reset_subscription(

@@ -15,6 +15,7 @@ COMMANDS = {
     "remove_topic_property": "topic remove-property",
     "reset_subscription": "subscription reset",
     "seal_segment": "topic seal",
+    "gate_topic": "topic gate",
     "serve_metrics": "sweep --every 30 --metrics-port PORT",
     "set_retention": "topic retention",
     "set_scaling": "topic scaling",

@@ -13,6 +13,7 @@ import typer
 
 import pulsar_txn_spark
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
+from pulsar_txn_spark.backends.pulsar.log import GATING_BUFFER
 from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
 from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, options_of
@@ -27,7 +28,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.segments.topology import TopicState, Topology
+from pulsar_txn_spark.segments.topology import GatedBy, TopicState, Topology
 from pulsar_txn_spark.store.protocol import SegmentStore, TransactionStore
 from pulsar_txn_spark.store.records import NOWHERE, StoreIdentity, TcState, TxnId
 from pulsar_txn_spark.store.redis.connection import connect, verify
@@ -137,7 +138,12 @@ def examine(user_options: Mapping[str, str]) -> list[Finding]:
             Finding("metadata store", Level.ERROR, str(error), "see the message; then run again")
         )
     # Nothing is appended to sealed segments, so their deduplication does not matter.
-    findings += _pulsar(options, [s.ref for t in topologies for s in t.active])
+    gated = [t for t in topologies if t.gate is GatedBy.BROKER]
+    findings += _pulsar(
+        options,
+        [s.ref for t in topologies for s in t.active],
+        [s.ref for t in gated for s in t.active],
+    )
     return findings
 
 
@@ -346,7 +352,9 @@ def _gates(store: SegmentStore, segments: list[SegmentRef]) -> Iterator[Finding]
 # -- Pulsar --------------------------------------------------------------------------------------
 
 
-def _pulsar(options: Options, segments: list[SegmentRef]) -> Iterator[Finding]:
+def _pulsar(
+    options: Options, segments: list[SegmentRef], gated: list[SegmentRef]
+) -> Iterator[Finding]:
     config = options.pulsar
     if config is None:
         yield Finding("Pulsar", Level.OK, "not used: the segments live in the embedded log")
@@ -357,6 +365,7 @@ def _pulsar(options: Options, segments: list[SegmentRef]) -> Iterator[Finding]:
     try:
         yield _pulsar_version(admin.broker_version())
         yield from _deduplication(admin, segments)
+        yield from _gating(admin, gated)
     except SegmentLogError as error:
         remedy = "check service.url, admin.url and the credentials; then run again"
         yield Finding("Pulsar", Level.ERROR, str(error), remedy)
@@ -405,6 +414,42 @@ def _deduplication(admin: PulsarAdmin, segments: list[SegmentRef]) -> Iterator[F
     if len(checked) < len(segments):
         left = len(segments) - len(checked)
         yield Finding("Pulsar deduplication", Level.OK, f"{left} further segments were not asked")
+
+
+def _gating(admin: PulsarAdmin, gated: list[SegmentRef]) -> Iterator[Finding]:
+    """Check that the brokers of gated segments have the plug-in, and can use it."""
+    well = 0
+    for ref in gated[:_SEGMENTS_CHECKED]:
+        try:
+            serving = admin.settled_transactions_of(ref.log_name)
+        except SegmentNotFoundError:
+            continue  # the check of deduplication says so
+        except SegmentLogError as error:
+            yield Finding(
+                "gating brokers",
+                Level.ERROR,
+                f"the broker of {ref.log_name} shows nothing of a gated segment: {error}",
+                "look into the broker's log; it has to reach the store at pulsarTxnSparkStoreUrl, "
+                "which has to be this one",
+            )
+            return  # others may be asked as long as this one
+        if serving is not None and serving.buffer == GATING_BUFFER:
+            well += 1
+            continue
+        yield Finding(
+            "gating brokers",
+            Level.ERROR,
+            f"the broker of {ref.log_name} has not loaded the plug-in, and the brokers are to gate "
+            f"segment {ref.id}: nobody can write there",
+            "put the jar into lib/ and the settings into broker.conf of every broker "
+            "(docs/broker.md), and restart it",
+        )
+    if well == len(gated):
+        shown = f"the plug-in gates all of {well} segments" if gated else "no topic is gated"
+        yield Finding("gating brokers", Level.OK, shown)
+    if len(gated) > _SEGMENTS_CHECKED:
+        left = len(gated) - _SEGMENTS_CHECKED
+        yield Finding("gating brokers", Level.OK, f"{left} further segments were not asked")
 
 
 def _duration(ms: int) -> str:

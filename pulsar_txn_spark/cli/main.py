@@ -42,6 +42,7 @@ _GROUPS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
             "split": topics.topic_split,
             "merge": topics.topic_merge,
             "seal": topics.topic_seal,
+            "gate": topics.topic_gate,
             "adopt": topics.topic_adopt,
             "delete": topics.topic_delete,
             "properties": topic_settings.topic_properties,

@@ -142,6 +142,16 @@ def topic_seal(
     _describe(name, option, as_json=as_json)
 
 
+def topic_gate(name: TopicArgument, option: OptionPairs = [], as_json: AsJson = False) -> None:
+    """Let the brokers hide uncommitted rows from every client, from now on.
+
+    The segments are sealed and continued in gated ones, which cannot be undone. Install the plug-in
+    on every broker before.
+    """
+    admin_of(option).gate_topic(name)
+    _describe(name, option, as_json=as_json)
+
+
 def _hash(text: str) -> int:
     try:
         return int(text, 16)

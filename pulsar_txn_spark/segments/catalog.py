@@ -100,15 +100,7 @@ class Topics:
         StoreUnavailableError, SegmentLogUnavailableError
         """
         self._refuse_scalable(topic)
-        gate_store = ""
-        if gate is GatedBy.BROKER:
-            if self._log.backend != "pulsar":
-                raise OptionError(
-                    f"topic {topic} would lie on the backend {self._log.backend!r}, and only "
-                    "brokers of Pulsar can gate one: give service.url and admin.url, or leave the "
-                    "gate to the readers"
-                )
-            gate_store = self._store.identity.uuid
+        gate_store = self._gate_store(topic) if gate is GatedBy.BROKER else ""
         topology, created = self.lifecycle.begin(
             lambda: Topology.plan(topic, segments, self._log.backend, gate_store)
         )
@@ -127,6 +119,28 @@ class Topics:
             )
         self._list(topology)
         return topology
+
+    def _gate_store(self, topic: TopicName) -> str:
+        """Return what names this store to brokers that are to gate a topic."""
+        if self._log.backend != "pulsar":
+            raise OptionError(
+                f"topic {topic} would lie on the backend {self._log.backend!r}, and only "
+                "brokers of Pulsar can gate one: give service.url and admin.url, or leave the "
+                "gate to the readers"
+            )
+        return self._store.identity.uuid
+
+    def gate(self, topic: TopicName) -> Topology:
+        """Let the brokers gate a topic from now on (:meth:`.TopologyChanges.gate`).
+
+        Raises
+        ------
+        OptionError
+            If it lies on no broker.
+        TopicNotFoundError, TopologyConflictError, StoreUnavailableError,
+        SegmentLogUnavailableError
+        """
+        return self.changes.gate(topic, self._gate_store(topic))
 
     def _list(self, topology: Topology) -> None:
         """Add a topic to the catalogue that an older version has left out of it."""

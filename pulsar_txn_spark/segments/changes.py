@@ -35,7 +35,7 @@ from pulsar_txn_spark.segments.key_load import cut_by_load
 from pulsar_txn_spark.segments.log import SegmentLog
 from pulsar_txn_spark.segments.topic_lifecycle import TopicLifecycle
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import Change, Segment, SegmentState, Topology
+from pulsar_txn_spark.segments.topology import Change, GatedBy, Segment, SegmentState, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
 
@@ -99,46 +99,74 @@ class TopologyChanges:
         if at is not None and by_load:
             raise OptionError("a segment is cut at a hash or by its load: choose one of them")
 
-        def chosen(topology: Topology) -> tuple[Sequence[Segment], Sequence[int]]:
+        def planned(topology: Topology, change: str) -> Topology:
             parent = topology.segment(segment)
             cut = at
             if by_load:
                 cut = cut_by_load(self._log, parent)
             if cut is None:
                 cut = (parent.hash_start + parent.hash_end + 1) // 2
-            return [parent], [cut]
+            return topology.with_planned([parent], [cut], change)
 
-        return self._change(topic, chosen)
+        return self._change(topic, planned)
 
     def merge(self, topic: TopicName, segments: Sequence[str]) -> Topology:
         """Replace adjacent segments by one; same results and errors as :meth:`split`."""
         if len(set(segments)) < 2:  # noqa: PLR2004
             raise OptionError(f"a merge takes at least two segments, found {list(segments)}")
-        return self._change(topic, lambda t: ([t.segment(name) for name in segments], []))
+        return self._change(
+            topic, lambda t, change: t.with_planned([t.segment(n) for n in segments], [], change)
+        )
 
     def seal(self, topic: TopicName, segment: str) -> Topology:
         """Seal a segment and go on in another one over the same hashes; otherwise as a split."""
-        return self._change(topic, lambda t: ([t.segment(segment)], []))
+        return self._change(
+            topic, lambda t, change: t.with_planned([t.segment(segment)], [], change)
+        )
 
-    def _change(
-        self,
-        topic: TopicName,
-        chosen: Callable[[Topology], tuple[Sequence[Segment], Sequence[int]]],
-    ) -> Topology:
+    def gate(self, topic: TopicName, gate_store: str) -> Topology:
+        """Let the brokers gate a topic: seal all of its segments and go on in gated ones.
+
+        One step of the store plans all of it. So no segment that is active afterwards was created
+        without the gate. What was sealed stays as it is.
+
+        Parameters
+        ----------
+        topic : TopicName
+        gate_store : str
+            Uuid of the metadata store.
+
+        Returns
+        -------
+        Topology
+            With gated segments only; if the brokers gate it already, as it is.
+
+        Raises
+        ------
+        TopologyConflictError
+            If somebody else changes a segment.
+        TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
+        """
+        topology = self.finish(self._require(topic))
+        if topology.gate is GatedBy.BROKER:
+            return topology
+        return self._change(topic, lambda t, change: t.with_gate(gate_store, change))
+
+    def _change(self, topic: TopicName, planned: Callable[[Topology, str], Topology]) -> Topology:
         change = secrets.token_hex(8)
         topology = self._require(topic)
         for _ in range(_TRIES):
             if any(segment.change == change for segment in topology.segments):
                 return self.finish(topology)  # the reply was lost, but the plan is there
             try:
-                planned = topology.with_planned(*chosen(topology), change)
+                after = planned(topology, change)
             except TopologyConflictError:
                 # Whoever was first may have died half way: nothing stays half done.
                 self.finish(topology)
                 raise
             # Step 11, plan-children: durable before any log is touched.
             with steps.at(Step.PLAN_CHILDREN):
-                self._swap(topology, planned, Step.PLAN_CHILDREN)
+                self._swap(topology, after, Step.PLAN_CHILDREN)
             topology = self._lifecycle.reread(topology, "a change of its segments was planned")
             # Only the record says who was first: two plans can differ in the change's id alone.
         raise TopologyConflictError(

@@ -303,6 +303,24 @@ class Topology:
             next_segment=self.next_segment + len(children),
         )
 
+    def with_gate(self, gate_store: str, change: str) -> Topology:
+        """Plan gated children of all active segments, each over its parent's hashes.
+
+        Parameters
+        ----------
+        gate_store : str
+            Uuid of the metadata store by which the brokers are to gate them.
+        change : str
+            Names the first of the changes, and begins the names of the others; otherwise as for
+            :meth:`with_planned`, and so are the errors.
+        """
+        if self.gate_store:
+            raise TopologyConflictError(f"the brokers gate topic {self.topic} already")
+        gated = replace(self, gate_store=gate_store)
+        for number, segment in enumerate(self.active):
+            gated = gated.with_planned([segment], [], f"{change}-{number}" if number else change)
+        return gated
+
     def with_done(self, change: Change, ends: Mapping[str, Position]) -> Topology:
         """Let the children of a change take over; `ends` are the last positions of its parents.
 

@@ -97,6 +97,22 @@ def test_a_topic_keeps_the_gate_that_it_was_created_with(
         admin.create_topic("gated", segments=1, exist_ok=True)
 
 
+def test_an_existing_topic_is_gated_by_sealing_all_its_segments(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.create_topic("embedded", segments=1)
+    with pytest.raises(OptionError, match="only brokers of Pulsar can gate"):
+        admin.gate_topic("embedded")
+    monkeypatch.setattr(EmbeddedSegmentLog, "backend", "pulsar")
+    before = admin.create_topic("plain", segments=2)
+    gated = admin.gate_topic("plain")
+    assert gated.gate is GatedBy.BROKER
+    assert names(gated.active) == ["0000-7fff-2", "8000-ffff-3"]
+    assert [segment.sealed for segment in gated.segments] == [True, True, False, False]
+    assert [segment.ref for segment in gated.segments[:2]] == [s.ref for s in before.segments]
+    assert admin.gate_topic("plain") == gated
+
+
 def test_retention_scaling_and_properties_are_of_a_topic(admin: Admin) -> None:
     admin.create_topic(NAME, segments=1, retention_time="1h")
     assert admin.topic_retention(NAME) == Retention(time_ms=3_600_000)

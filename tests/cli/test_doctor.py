@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import redis
 from typer.testing import CliRunner
 
+from pulsar_txn_spark.backends.pulsar.admin_api import TransactionState
 from pulsar_txn_spark.cli import doctor, main
 from pulsar_txn_spark.cli.doctor import Finding, Level, examine
 from pulsar_txn_spark.cli.format_lookup import Lookup
@@ -22,11 +24,13 @@ from pulsar_txn_spark.errors import (
     SegmentNotFoundError,
 )
 from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.store.records import TxnId, TxnState
 from pulsar_txn_spark.store.redis.durability import Problem, ServerFacts
+from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey, SinkRules
 from pulsar_txn_spark.txn.health import tc_states
 from tests.support.scenario import SEGMENT, Txn, World
@@ -265,6 +269,14 @@ class FakeAdmin:
     def broker_version(self) -> str:
         return self.version
 
+    buffer = "pulsar_txn_spark"
+    silent = False
+
+    def settled_transactions_of(self, topic: str) -> TransactionState:
+        if self.silent:
+            raise SegmentLogUnavailableError("it does not say")
+        return TransactionState("Ready", EARLIEST, 0, self.buffer)
+
     def deduplication_status(self, topic: str) -> str:
         if self.error is not None:
             raise self.error
@@ -311,6 +323,28 @@ def test_a_segment_whose_topic_is_gone_is_found(
 ) -> None:
     admin.error = SegmentNotFoundError("it is not there")
     assert len(wrong(examine({**given, **PULSAR}))) == 3
+
+
+def test_a_broker_without_the_plug_in_is_found_where_it_is_to_gate(
+    given: dict[str, str],
+    admin: type[FakeAdmin],
+    monkeypatch: pytest.MonkeyPatch,
+    redis_client: redis.Redis,
+) -> None:
+    checked = "gating brokers"
+    shown = [one.found for one in examine({**given, **PULSAR}) if one.check == checked]
+    assert shown == ["no topic is gated"]
+    [plain] = doctor._topologies(RedisStore(redis_client))
+    gated = replace(plain, gate_store="a1b2")
+    monkeypatch.setattr(doctor, "_topologies", lambda _: [plain, gated])
+    shown = [one.found for one in examine({**given, **PULSAR}) if one.check == checked]
+    assert shown == ["the plug-in gates all of 3 segments"]
+    admin.buffer = "Single"
+    found = wrong(examine({**given, **PULSAR}))
+    assert [one.check for one in found] == [checked] * 3
+    assert "nobody can write there" in found[0].found
+    admin.silent = True
+    assert "pulsarTxnSparkStoreUrl" in only(examine({**given, **PULSAR}), checked).remedy
 
 
 def test_a_pulsar_that_is_too_old_or_does_not_answer_is_found(

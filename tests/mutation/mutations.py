@@ -2569,8 +2569,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_of_two_operators_at_once_one_wins_and_the_other_is_told",
         Edit(
             f"{SEGMENTS}/changes.py",
-            "                self._swap(topology, planned, Step.PLAN_CHILDREN)\n",
-            "                self._swap(topology, planned, Step.PLAN_CHILDREN)\n"
+            "                self._swap(topology, after, Step.PLAN_CHILDREN)\n",
+            "                self._swap(topology, after, Step.PLAN_CHILDREN)\n"
             "            return self.finish(self._require(topic))\n",
         ),
     ),
@@ -3510,6 +3510,17 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{STORE_CODE}/RedisTransactionStore.java",
             "    return reply != null;\n",
             "    return true;\n",
+        ),
+    ),
+    mutation(
+        "a topic that brokers are to gate keeps segments from before",
+        "",
+        "tests/segments/test_changes.py"
+        "::test_a_topic_is_gated_in_one_step_of_the_store_and_whoever_comes_by_finishes_it",
+        Edit(
+            "pulsar_txn_spark/segments/topology.py",
+            "for number, segment in enumerate(self.active):",
+            "for number, segment in enumerate(self.active[:1]):",
         ),
     ),
 )

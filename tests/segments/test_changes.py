@@ -32,6 +32,7 @@ from pulsar_txn_spark.segments.topology import (
     Topology,
     hash_of,
 )
+from pulsar_txn_spark.steps import Step
 from tests.models.segment_histories import ClientReader, Reader, SourceReader, Task, record_batch
 
 TOPIC = TopicName.parse("changing")
@@ -83,6 +84,55 @@ def test_the_children_of_a_gated_segment_are_created_as_gated(
     names = ["0000-ffff-0", "0000-7fff-1", "8000-ffff-2"]
     assert created == [(name, run.store.identity.uuid) for name in names]
     assert uuid == run.store.identity.uuid
+
+
+def test_a_topic_is_gated_in_one_step_of_the_store_and_whoever_comes_by_finishes_it(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EmbeddedSegmentLog, "backend", "pulsar")
+    topic = TopicName.parse("gated-later")
+    before = run.topics.create(topic, 2)
+    created: dict[str, str] = {}
+    real = run.log.create
+
+    def create(segment: SegmentRef, gate_store: str = "") -> None:
+        created[segment.id.rpartition("/")[2]] = gate_store
+        real(segment, gate_store)
+
+    monkeypatch.setattr(run.log, "create", create)
+
+    def dies(_: Topology) -> Topology:
+        raise ConnectionError
+
+    with monkeypatch.context() as dying:
+        dying.setattr(run.topics.changes, "finish", lambda t: t if not t.unfinished else dies(t))
+        with pytest.raises(ConnectionError):
+            run.topics.gate(topic)
+    half = run.topics.require(topic)
+    assert half.gate is GatedBy.BROKER
+    assert [s.ref for s in half.active] == [s.ref for s in before.active]
+    assert len(half.unfinished) == 2
+    uuid = run.store.identity.uuid
+    gated = run.topics.changes.split(topic, run.topics.gate(topic).active[0].ref.id)
+    names = ["0000-7fff-2", "8000-ffff-3", "0000-3fff-4", "4000-7fff-5"]
+    assert created == dict.fromkeys(names, uuid)
+    assert not {segment.ref.id for segment in gated.active} & set(before.by_id)
+
+
+def test_a_topic_is_not_gated_while_a_split_is_half_done(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EmbeddedSegmentLog, "backend", "pulsar")
+    topic = TopicName.parse("gated-while-split")
+    topology = run.topics.create(topic, 1)
+    planned = topology.with_planned(topology.active, [0x8000], "abc")
+    with pytest.raises(TopologyConflictError):
+        planned.with_gate("a1b2", "def")
+    run.store.topics.swap(str(topic), topology.version, planned.serialize(), Step.PLAN_CHILDREN)
+    gated = run.topics.gate(topic)  # which finishes the split first
+    assert [s.descriptor for s in gated.active] == ["0000-7fff-3", "8000-ffff-4"]
+    with pytest.raises(TopologyConflictError, match="already"):
+        gated.with_gate("a1b2", "def")
 
 
 def test_a_split_a_merge_and_a_seal_leave_ranges_that_tile(run: Components) -> None:
