@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -47,5 +46,7 @@ def register(spark: SparkSession) -> None:
 
 def _py_files() -> list[str]:
     """Return what ``--py-files`` and ``addPyFile`` have put on the driver's path."""
+    from pyspark import SparkFiles  # pyspark-client, for Spark Connect alone, does not have it
+
     root = Path(SparkFiles.getRootDirectory())
     return [entry for entry in sys.path if Path(entry).is_relative_to(root)]

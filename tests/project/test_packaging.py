@@ -376,7 +376,7 @@ def test_an_unknown_dependency_group_is_refused_with_those_that_there_are() -> N
     )
     assert run.returncode == 1
     assert run.stderr == (
-        "there is no dependency group 'sales'; there are: demo, dist, docs, dev\n"
+        "there is no dependency group 'sales'; there are: demo, dist, docs, dev, oldest-pyspark\n"
     )
 
 

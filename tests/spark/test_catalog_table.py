@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_txn_spark.errors import OptionError, SchemaError, TopicNotFoundError
@@ -17,6 +16,7 @@ from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
 from pulsar_txn_spark.spark.rows import KEY, MESSAGE_ID, READ_SCHEMA, VALUE
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
 from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
+from pulsar_txn_spark.spark.versions import arrow_schema
 from tests.support.sink_calls import SCHEMA, Spark
 
 
@@ -40,7 +40,7 @@ def writer(options: dict[str, str], schema: StructType) -> PulsarTxnWriter:
 
 def rows(schema: StructType, *values: str, **columns: Any) -> pa.RecordBatch:
     """Return rows as Spark writes them, with null in the columns that are not named."""
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_schema(schema)
     columns = {VALUE: [value.encode() for value in values], **columns}
     return pa.RecordBatch.from_arrays(
         [pa.array(columns.get(f.name, [None] * len(values)), f.type) for f in arrow], schema=arrow

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_txn_spark import transactional
@@ -18,6 +17,7 @@ from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SchemaError
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
 from pulsar_txn_spark.spark.error_boundary import plain_call, plain_errors
 from pulsar_txn_spark.spark.rows import READ_SCHEMA
+from pulsar_txn_spark.spark.versions import ReadAllAvailable, SupportsTriggerAvailableNow
 
 NOWHERE = {"topic": "t", "endingOffsets": "latest", "store.path": "/nowhere"}
 

@@ -12,7 +12,6 @@ import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsar_txn_spark.errors import FencedError, TransactionConflictError
 from pulsar_txn_spark.options import Options, Use
@@ -26,6 +25,7 @@ from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
 from pulsar_txn_spark.spark.source import stream as source_module
 from pulsar_txn_spark.spark.source.offsets import SourceOffset
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan

@@ -13,7 +13,6 @@ import numpy as np
 import pulsar
 import pytest
 import redis
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin, TransactionState
@@ -42,6 +41,7 @@ from pulsar_txn_spark.spark.source.partition import partition_index
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.topics import source_options
+from pulsar_txn_spark.spark.versions import ReadAllAvailable
 
 NAME = "persistent://public/default/t"
 TOPIC = TopicName.of_any_domain(NAME)

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsar_txn_spark import client
 from pulsar_txn_spark.engine.components import Components, open_components
@@ -20,6 +19,7 @@ from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter
 from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.partition import SegmentPartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from tests.support.round_trips import RoundTrips, meet_all_coordinators, round_trips
 from tests.support.streaming import SCHEMA
 

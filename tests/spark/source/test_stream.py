@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
@@ -19,6 +18,7 @@ from pulsar_txn_spark.segments.topology import Segment
 from pulsar_txn_spark.spark.rows import READ_SCHEMA
 from pulsar_txn_spark.spark.source.partition import SegmentPartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.versions import ReadAllAvailable
 
 TOPIC = TopicName.parse("in")
 

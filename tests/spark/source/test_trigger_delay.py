@@ -7,12 +7,6 @@ from typing import Any
 
 import pytest
 import redis
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-)
 
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Components, open_components
@@ -25,6 +19,12 @@ from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.lag import Lag
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.source.trigger_delay import TriggerDelay
+from pulsar_txn_spark.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+)
 from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import SCHEMA
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import redis
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 import pulsar_txn_spark
@@ -24,6 +23,7 @@ from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
 from pulsar_txn_spark.store.records import Seen
 from pulsar_txn_spark.store.redis import connection, server
