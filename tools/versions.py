@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from packaging.version import Version
 
 from integration.support.version_cell import PARTS
 from pulsar_txn_spark.store.redis.server import find_server_binary
+from pulsar_txn_spark.testing.pulsar_server import SHORT_LIVED_JVM, find_java
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -49,15 +51,17 @@ WHOLE = {
 }
 """The Python on which every part runs with a PySpark. On the others the first parts do."""
 CORE = ("batch", "stream", "foreachBatch")
-CONNECT = (
+PYSPARK_NEEDS = (
+    "py4j==0.10.9.9",  # what 4.0.0 asks for exactly, and all others take
     "googleapis-common-protos>=1.71",
     "grpcio==1.76.0",  # what 4.1 and newer ask for at least, and the newest that takes protobuf 6
     "grpcio-status==1.76.0",
     "pandas>=2.2",
     "zstandard>=0.25",
 )
-"""What PySpark asks for as its extra ``connect``; pip installs no extras of what it has not."""
-CELL_SECONDS = 900  # a cell takes one to three minutes on two cores
+"""What PySpark asks for, with its extra ``connect``: it is put into a folder without them."""
+BRIEF_JVM = " ".join((*SHORT_LIVED_JVM, "-Xlog:disable", "-Xlog:all=error:stderr"))
+CELL_SECONDS = 900  # a cell takes half a minute to three minutes on two cores
 NOT_RUN = "not run"
 BEGIN, END = "<!-- tools.versions -->", "<!-- end -->"
 
@@ -114,6 +118,9 @@ class Cells:
         if not (folder / "done").exists():
             shutil.rmtree(folder, ignore_errors=True)
             _pip(Path(sys.executable), "--no-deps", "--target", str(folder), f"pyspark=={version}")
+            # Workers look there first, where nothing is compiled: see tools/setup-venv.
+            for archive in (folder / "pyspark" / "python" / "lib").glob("*.zip"):
+                archive.unlink()
             (folder / "done").touch()
         return folder
 
@@ -127,7 +134,7 @@ class Cells:
         """Return the folder with what the package needs on a Python, but for PySpark."""
         tree = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
         needed = [n for n in tree["project"]["dependencies"] if not n.startswith("pyspark")]
-        needed += CONNECT
+        needed += PYSPARK_NEEDS
         folder = self._folder / f"python-{python}"
         digest = hashlib.sha256("\n".join(needed).encode()).hexdigest()
         stamp = folder / "made-of"
@@ -153,6 +160,9 @@ class Cells:
         """Run parts in a cell. A part that printed nothing has failed."""
         interpreter = self.environment(pyspark, python)
         names = {"PYSPARK_PYTHON": str(interpreter), "PYSPARK_DRIVER_PYTHON": str(interpreter)}
+        archive = self._folder / f"pyspark-{pyspark}-{_java()}.jsa"
+        fresh = archive.with_suffix(".part")
+        names["SPARK_SUBMIT_OPTS"] = _jvm_options(archive, fresh, parts)
         # Where pip has no redis-server for a Python, the one of this environment is on the PATH.
         path = f"{Path(find_server_binary()).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, **names, "PATH": path, "PYTHONNOUSERSITE": "1"}
@@ -176,7 +186,28 @@ class Cells:
                 lines = (error.stdout or b"").decode(errors="replace").splitlines()
         outcomes = [Outcome(**json.loads(line)) for line in lines if line.startswith("{")]
         missing = [part for part in parts if part not in {outcome.part for outcome in outcomes}]
+        if fresh.exists() and not missing:
+            fresh.rename(archive)
         return [*outcomes, *(Outcome(part, ok=False, note=said, seconds=0) for part in missing)]
+
+
+def _java() -> str:
+    """Return what tells one Java from another."""
+    said = subprocess.run([find_java(), "-version"], capture_output=True, check=True).stderr
+    return hashlib.sha256(said).hexdigest()[:8]
+
+
+def _jvm_options(archive: Path, fresh: Path, parts: Sequence[str]) -> str:
+    """Return options with which a PySpark's JVMs take their classes from the first cell's JVM.
+
+    A JVM keeps them when it ends (JEP 350), which costs a cell less than loading them again does.
+    Only a cell with one JVM does it: several would write the same file.
+    """
+    if archive.exists():
+        return f'{BRIEF_JVM} "-XX:SharedArchiveFile={archive}"'
+    if set(parts) <= set(CORE):
+        return f'{BRIEF_JVM} "-XX:ArchiveClassesAtExit={fresh}"'
+    return BRIEF_JVM
 
 
 def _venv(python: Path, folder: Path) -> None:
@@ -235,6 +266,12 @@ def write(page: Path, text: str) -> None:
     page.write_text(pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", old), encoding="utf-8")
 
 
+def _read(kept: Path) -> Results:
+    """Return the results so far."""
+    results: Results = json.loads(kept.read_text()) if kept.exists() else {}
+    return results
+
+
 def run_cell(cells: Cells, pyspark: str, python: str, parts: Sequence[str]) -> tuple[str, bool]:
     """Run a cell, and print what is to be known of it; return its text, and whether it is whole."""
     outcomes = cells.run(pyspark, python, parts)
@@ -257,9 +294,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pythons = interpreters(chosen.interpreter)
     cells = Cells(chosen.folder, pythons)
     kept = chosen.folder / "results.json"
-    results: Results = json.loads(kept.read_text()) if kept.exists() else {}
     is_whole = True
-    for pyspark, python in product(chosen.pyspark or PYSPARKS, chosen.python or PYTHONS):
+    chosen_cells = product(chosen.pyspark or PYSPARKS, chosen.python or PYTHONS)
+    # With each PySpark the whole cell comes last: it has several JVMs, and takes their classes
+    # from an archive of an earlier cell.
+    for pyspark, python in sorted(
+        chosen_cells, key=lambda cell: (PYSPARKS.index(cell[0]), WHOLE[cell[0]] == cell[1])
+    ):
+        begun = time.monotonic()
         if not cells.allows(pyspark, python):
             text = "-"
         elif python not in pythons:
@@ -269,12 +311,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parts = chosen.part or parts_of(pyspark, python)
             text, is_good = run_cell(cells, pyspark, python, parts)
             is_whole = is_whole and is_good
-        print(f"PySpark {pyspark}, Python {python}: {text}", flush=True)
+        took = round(time.monotonic() - begun)
+        print(f"PySpark {pyspark}, Python {python}: {text} ({took} s)", flush=True)
         if not chosen.part:
+            results = _read(kept)  # others may run other cells meanwhile
             results[f"{pyspark} {python}"] = {"day": f"{datetime.now(UTC):%Y-%m-%d}", "text": text}
             kept.write_text(json.dumps(results, indent=1))
     if chosen.write:
-        write(chosen.write, table(results))
+        write(chosen.write, table(_read(kept)))
     return 0 if is_whole else 1
 
 

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -343,8 +343,46 @@ def connect_foreach_batch(place: Place) -> str:
     return foreach_batch(place, checkpointLocation=str(place.folder / "checkpoint-each"))
 
 
+def connect_kill(place: Place) -> str:
+    """Kill the server between a commit and Spark's own; another recognizes the replay."""
+    source, target = place.topic("lost-in", *values("a", 20)), place.topic("lost-out")
+    with connect_server(place.folder) as (url, process):
+        job = [sys.executable, __file__, str(place.folder), "--client", url, source, target]
+        with (place.folder / "client.log").open("wb") as log:
+            client = subprocess.Popen([*job, str(process.pid)], stdout=log, stderr=log)
+        try:
+            require(process.wait(QUERY_SECONDS), -signal.SIGKILL)
+        finally:
+            client.kill()  # it tries for minutes to reach the server again
+            client.wait()
+    place.produce(source, *values("b", 20))
+    with connect_server(place.folder) as (url, _):
+        here = Place(place.folder, SparkSession.builder.remote(url).getOrCreate())
+        require(here.read(target), upper(*values("a", 20)))
+        # Spark may end an availableNow query after the batch that it runs again.
+        for _ in range(2):
+            run_client(here, source, target)
+        require(here.read(target), upper(*values("a", 20), *values("b", 20)))
+        here.spark.stop()
+    return ""
+
+
+def run_client(place: Place, source: str, target: str, server_pid: int = 0) -> None:
+    """Run a query with a function, which kills the server once it has committed if it is told."""
+    checkpoint = str(place.folder / "checkpoint-lost")
+    options = {**place.options, "topic": target, "checkpointLocation": checkpoint}
+    sink = pulsar_txn_spark.TransactionalSink(options)
+
+    def commit(df: DataFrame, batch_id: int) -> None:
+        sink(df, batch_id)
+        if server_pid:
+            os.kill(server_pid, signal.SIGKILL)
+
+    _each_batch(place, "lost", place.stream(source, subscription="lost"), commit)
+
+
 @contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
+def connect_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Start Spark Connect's server in a process of its own."""
     home = Path(pyspark.__file__).parent
     with socket.socket() as probe:
@@ -360,7 +398,7 @@ def connect_server(folder: Path) -> Iterator[str]:
         command += ["--conf", f"{key}={value}"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     jars = sorted((home / "jars").glob("spark-connect_*.jar"))
-    with (folder / "connect.log").open("wb") as log:
+    with (folder / "connect.log").open("ab") as log:
         process = subprocess.Popen(
             [*command, str(jars[0])],
             stdout=log,
@@ -378,9 +416,10 @@ def connect_server(folder: Path) -> Iterator[str]:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.2)
-        yield f"sc://127.0.0.1:{port}"
+        yield f"sc://127.0.0.1:{port}", process
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         process.wait()
 
 
@@ -403,7 +442,8 @@ CONNECT: dict[str, Callable[[Place], str]] = {
     "connect stream": connect_stream,
     "connect foreachBatch": connect_foreach_batch,
 }
-PARTS = (*CLASSIC, *CONNECT)
+CONNECT_KILL = "connect kill"
+PARTS = (*CLASSIC, *CONNECT, CONNECT_KILL)
 
 
 def session_settings(folder: Path) -> dict[str, str]:
@@ -414,6 +454,8 @@ def session_settings(folder: Path) -> dict[str, str]:
         "spark.driver.memory": "768m",
         "spark.local.dir": str(folder / "scratch"),
         "spark.log.level": "ERROR",
+        # PySpark's own daemon, with the modules imported that each worker would import.
+        "spark.python.daemon.module": "integration.support.preloaded_daemon",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
@@ -457,21 +499,29 @@ def main(folder: Path, *wanted: str) -> None:
         session.stop()
         server.stop_server(place.options["store.path"])
     connect = {part: CONNECT[part] for part in chosen if part in CONNECT}
-    if connect:
+    if connect or CONNECT_KILL in chosen:
         here = folder / "connect"
         here.mkdir(parents=True)
         server.ensure_server(str(here / "store"))
-        with connect_server(here) as url:
+    if connect:
+        with connect_server(here) as (url, _):
             place = Place(here, SparkSession.builder.remote(url).getOrCreate())
             for part, action in connect.items():
                 run(part, action, place)
             place.spark.stop()
-        server.stop_server(place.options["store.path"])
+    if CONNECT_KILL in chosen:
+        run(CONNECT_KILL, connect_kill, Place(here))
+    if connect or CONNECT_KILL in chosen:
+        server.stop_server(str(here / "store"))
 
 
 if __name__ == "__main__":
     if "--job" in sys.argv:
         at = Path(sys.argv[1])
         run_job(Place(at, open_session(at)), *sys.argv[3:])
+    elif "--client" in sys.argv:
+        remote, wanted_source, wanted_target, pid = sys.argv[3:]
+        client = Place(Path(sys.argv[1]), SparkSession.builder.remote(remote).getOrCreate())
+        run_client(client, wanted_source, wanted_target, int(pid))
     else:
         main(Path(sys.argv[1]), *sys.argv[2:])

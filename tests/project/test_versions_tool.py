@@ -52,6 +52,32 @@ def test_an_interpreter_of_another_version_is_refused() -> None:
         interpreters([f"3.10={sys.executable}"])
 
 
+def test_a_cell_with_one_jvm_keeps_the_classes_that_later_ones_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = tmp_path / "cell.py"
+    cell.write_text(
+        "import json, os, pathlib, re, sys\n"
+        "options = os.environ['SPARK_SUBMIT_OPTS']\n"
+        "kept = re.search('ArchiveClassesAtExit=([^\"]+)', options)\n"
+        "if kept: pathlib.Path(kept[1]).write_bytes(b'classes')\n"
+        "for part in sys.argv[2:]:\n"
+        "    print(json.dumps({'part': part, 'ok': True, 'note': options, 'seconds': 1}))\n"
+    )
+    monkeypatch.setattr(versions, "CELL", cell)
+    monkeypatch.setattr(Cells, "environment", lambda *_: Path(sys.executable))
+    cells = Cells(tmp_path / "cells", {})
+    notes = [
+        cells.run("4.0.0", HERE, parts)[0].note
+        for parts in (PARTS, versions.CORE, versions.CORE, PARTS)
+    ]
+    assert ["ArchiveClassesAtExit" in note for note in notes] == [False, True, False, False]
+    assert ["SharedArchiveFile" in note for note in notes] == [False, False, True, True]
+    [archive] = (tmp_path / "cells").glob("*.jsa")
+    assert archive.read_bytes() == b"classes"
+    assert str(archive) in notes[2]
+
+
 def test_a_part_of_a_cell_that_died_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
