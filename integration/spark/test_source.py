@@ -36,6 +36,12 @@ def offsets(lab: Lab, topic: str, *positions: Position | str) -> str:
     return json.dumps({topic: dict(zip(names, map(str, positions), strict=False))})
 
 
+def published(lab: Lab, topic: str) -> dict[str, int]:
+    """Return when each value of a topic was published, in milliseconds."""
+    rows = lab.read(topic).selectExpr("string(value)", "unix_millis(__publishTime)").collect()
+    return {row[0]: row[1] for row in rows}
+
+
 # -- where it starts and ends ----------------------------------------------------------------------
 
 
@@ -149,6 +155,48 @@ def test_rows_say_where_they_stand_and_a_time_says_where_reading_starts_and_ends
     assert "no message was published at or after the starting time in 2 segments" in error
 
 
+def test_a_stream_starts_at_a_time_that_each_segment_has_reached(any_lab: Lab) -> None:
+    lab = any_lab
+    source, out = lab.topic(2), lab.topic()
+    for number, value in enumerate("abc"):
+        until_the_clock_moves()
+        lab.produce(source, value, segment=number % 2)
+    late = {"startingTimestamp": published(lab, source)["c"], "subscription": "s"}
+    error = failure(lambda: lab.drain(lab.sink(lab.source(source, **late), out, lab.checkpoint())))
+    assert "no message was published at or after the starting time in 1 segments" in error
+    assert descriptors(lab, source)[1] in error
+    assert "startingOffsetsByTimestampStrategy=latest" in error
+    lab.produce(source, "d", segment=1)
+    lab.drain(lab.sink(lab.source(source, **late), out, lab.checkpoint()))
+    assert lab.visible(out) == ["c", "d"]
+    lab.produce(source, "e")
+    # The checkpoint says where to go on, whatever the option says.
+    lab.drain(lab.sink(lab.source(source, startingTimestamp=0), out, lab.checkpoint()))
+    assert lab.visible(out) == ["c", "d", "e"]
+
+
+def test_a_stream_starts_at_a_time_of_its_own_in_each_topic_and_segment(lab: Lab) -> None:
+    both, late, out = lab.topic(2), lab.topic(), lab.topic()
+    for number, value in enumerate("abcd"):
+        until_the_clock_moves()
+        lab.produce(both, value, segment=number % 2)
+    lab.produce(late, "x")
+    times = published(lab, both)
+    by_segment = dict(zip(descriptors(lab, both), (times["c"], times["b"]), strict=True))
+    named = json.dumps({both: by_segment, late: times["d"] + 3_600_000})
+    options = {
+        "startingOffsetsByTimestamp": named,
+        "startingOffsetsByTimestampStrategy": "latest",
+        "topics": f"{both},{late}",
+    }
+    writer = lab.sink(lab.source(None, **options), out, lab.checkpoint())
+    lab.drain(writer)
+    assert lab.visible(out) == ["b", "c", "d"]
+    lab.produce(late, "y")
+    lab.drain(writer)
+    assert lab.visible(out) == ["b", "c", "d", "y"]
+
+
 # -- which topics ----------------------------------------------------------------------------------
 
 
@@ -171,6 +219,36 @@ def test_a_pattern_finds_a_topic_that_is_created_while_the_query_runs(lab: Lab) 
     assert lab.visible(out) == ["a", "b", "c"]
     both = lab.read(None, topics=f"{first},{other}").selectExpr("string(value)", "__topic")
     assert sorted(map(tuple, both.collect())) == [("a", first), ("c", first), ("other", other)]
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_stops_a_query_unless_it_may_skip(lab: Lab) -> None:
+    kept, gone = lab.topic(name="pair-kept"), lab.topic(name="pair-gone")
+    strict, lenient = lab.topic(name="out"), lab.topic(name="out")
+    lab.produce(kept, "a")
+    lab.produce(gone, "b")
+    queries = [
+        lab.sink(
+            lab.source(None, topicsPattern="public/default/pair-.*", failOnDataLoss=fails),
+            out,
+            lab.checkpoint(fails),
+        ).start()
+        for out, fails in ((strict, "true"), (lenient, "false"))
+    ]
+    for out in (strict, lenient):
+        lab.wait_for(out, ["a", "b"])
+    Admin(lab.options).delete_topic(gone)
+    error = failure(lambda: ended(queries[0]))
+    assert "DataLossError" in error
+    assert gone in error
+    assert "failOnDataLoss=false" in error
+    lab.produce(kept, "c")
+    lab.wait_for(lenient, ["a", "b", "c"])
+    # One that was created again is a new one.
+    Admin(lab.options).create_topic(gone, segments=1)
+    lab.produce(gone, "d")
+    lab.wait_for(lenient, ["a", "b", "c", "d"])
+    queries[1].stop()
+    assert lab.visible(strict) == ["a", "b"]
 
 
 # -- how much at a time ----------------------------------------------------------------------------

@@ -336,7 +336,8 @@ class Lab:
 
     def stream(self, topic: str | None = None, **options: object) -> DataFrame:
         """Return a stream with all columns; from the earliest on unless told otherwise."""
-        settings = {"startingOffsets": "earliest", **options}
+        is_told = any(name.startswith("starting") for name in options)
+        settings = options if is_told else {"startingOffsets": "earliest", **options}
         loaded: DataFrame = self._with(self.spark.readStream.format(FORMAT), topic, settings).load()
         return loaded
 
