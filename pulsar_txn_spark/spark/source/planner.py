@@ -369,8 +369,8 @@ class SourcePlanner:
                 if segments[key].in_pulsar_domain == native and not (native and start == EARLIEST)
             }
             refs = [segments[key] for key in wanted.values()]
-            found = self.log_of(refs[0]).trimmed_to_of_each(refs) if refs else []
-            for key, trimmed in zip(wanted.values(), found, strict=True):
+            trims = self.log_of(refs[0]).trimmed_to_of_each(refs) if refs else []
+            for key, trimmed in zip(wanted.values(), trims, strict=True):
                 start, end = ranges[key]
                 if start < trimmed:
                     losses[key] = trimmed_range(segments[key], start, end, trimmed)
