@@ -23,6 +23,8 @@ PY := $(VENV)/bin/python
 # Spark starts a "python3" of its own choice to look for data sources unless it is told which.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
+# Where this is set, each of the hundreds of Python processes compiles the package for itself.
+export PYTHONDONTWRITEBYTECODE :=
 # Sparks that live for seconds, as those of the tests do, start in half the time.
 BRIEF_SPARKS = SPARK_SUBMIT_OPTS="$$($(PY) tools/spark_jvm_options.py $(VENV))"
 

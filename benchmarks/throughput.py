@@ -24,7 +24,8 @@ from benchmarks.place import Place
 from benchmarks.processes import Crew, Job
 from pulsar_txn_spark import TransactionalSink
 from pulsar_txn_spark.environment import FORMAT
-from pulsar_txn_spark.segments.log import READ_SCHEMA, SegmentRef
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.spark.rows import needed_columns, schema_of
 
 ROWS_PER_SECOND = "rows/s"
 TRANSACTIONAL = "exactly-once"
@@ -349,7 +350,7 @@ def source(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Iterato
         plain = stack.enter_context(filled(bench, place, "false"))
         sides[place.side(PLAIN)] = lambda: consumed(_TWO_COLUMNS, topic=plain)
         yield bench.run_case("source", sides, ratios_of(place))
-    everything = frozenset(READ_SCHEMA.names)
+    everything = needed_columns(schema_of(()))
     sides = {ours: lambda: consumed(None), log: lambda: from_log(everything)}
     yield bench.run_case("source_all_columns", sides, ratios_of(place))
     yield bench.run_case("source_count", {ours: counted}, ratios_of(place))

@@ -30,14 +30,10 @@ def test_the_demos_transformation_gives_what_its_proof_expects(tmp_path: Path) -
     finally:
         if active is None:  # another test's session is not ours to stop
             spark.stop()
-    outputs = {
-        topic: [
-            (row["__key"], row["value"].encode())
-            for row in rows.to_pylist()
-            if row["__topic"] == topic
-        ]
-        for topic in (DELAYS, ON_TIME)
-    }
+    outputs: dict[str, list[tuple[bytes | None, bytes]]] = {DELAYS: [], ON_TIME: []}
+    columns = (rows[name].to_pylist() for name in ("__topic", "__key", "value"))
+    for topic, key, value in zip(*columns, strict=True):
+        outputs[topic].append((key, value.encode()))
     verdict = compare(expectation(), outputs)
     assert verdict.exact, verdict
 

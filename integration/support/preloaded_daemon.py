@@ -6,6 +6,8 @@ most of what a worker of a test takes of a processor.
 
 from __future__ import annotations
 
+import gc
+
 # pyarrow imports pandas for its first array.
 import pandas as pd  # noqa: F401 - for the workers, as what follows
 import pyspark.worker  # noqa: F401
@@ -16,4 +18,5 @@ import pulsar_txn_spark.spark.sink.task
 import pulsar_txn_spark.spark.source.task  # noqa: F401
 
 if __name__ == "__main__":
+    gc.freeze()  # a worker collects garbage after each task, 60 ms with all of this
     daemon.manager()
