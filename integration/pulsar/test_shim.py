@@ -329,6 +329,44 @@ def test_an_existing_topic_is_gated_from_its_segments_seal_on(
     assert checked.level is Level.OK, checked
 
 
+def test_key_shared_consumers_see_each_key_in_order(
+    gated: Gated, plain: pulsar_client.Client
+) -> None:
+    topic, segment = gated.topic()
+    kind, earliest = pulsar_client.ConsumerType.KeyShared, pulsar_client.InitialPosition.Earliest
+    consumers = [
+        plain.subscribe(segment, "shared", kind, initial_position=earliest) for _ in range(3)
+    ]
+    keys, rounds = [f"key-{number}" for number in range(40)], 6
+    with client.connect(gated.options) as service:
+        producer = service.producer(topic)
+        for number in range(rounds):
+            txn = service.new_txn()
+            for value in range(3 * number, 3 * number + 3):
+                for key in keys:
+                    producer.send(f"{value}", key=key, txn=txn)
+            producer.flush()
+            if number % 3 == 2:
+                txn.abort()
+            else:
+                txn.commit()
+    expected = [3 * n + i for n in range(rounds) if n % 3 != 2 for i in range(3)]
+    seen: dict[str, list[int]] = {}
+    owners: dict[str, set[int]] = {}
+    deadline = time.monotonic() + SOON_S
+    while sum(map(len, seen.values())) < len(keys) * len(expected):
+        assert time.monotonic() < deadline
+        for which, consumer in enumerate(consumers):
+            with contextlib.suppress(pulsar_client.Timeout):
+                message = consumer.receive(20)
+                consumer.acknowledge(message)
+                seen.setdefault(message.partition_key(), []).append(int(message.data()))
+                owners.setdefault(message.partition_key(), set()).add(which)
+    assert seen == dict.fromkeys(keys, expected)
+    assert {len(own) for own in owners.values()} == {1}
+    assert set().union(*owners.values()) == {0, 1, 2}
+
+
 def test_pulsar_client_may_not_write_to_a_gated_segment(gated: Gated) -> None:
     topic, _ = gated.topic()
     with client.connect({**gated.options, "transport": "client"}) as service:

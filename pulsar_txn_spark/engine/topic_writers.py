@@ -38,7 +38,13 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import Router, SegmentState, Topology
+from pulsar_txn_spark.segments.topology import (
+    GatedBy,
+    Router,
+    SegmentState,
+    Topology,
+    key_groups_of,
+)
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Winner
 from pulsar_txn_spark.txn.coordinator import as_record
 
@@ -331,11 +337,16 @@ class _Output:
         routed = self._router.route(keys, rows.num_rows)
         segments = self._router.segments
         used = np.unique(routed)
-        if len(used) == 1:
+        gated = self._topology.gate is GatedBy.BROKER
+        if len(used) == 1 and not gated:
             yield segments[used[0]].ref, rows
             return
         # One stable sort, then slices: rows of a segment stay in order and are copied once.
-        order = np.argsort(routed, kind="stable")
+        if gated:
+            # A batch takes keys of one group only: see WireSegmentWriter.
+            order = np.lexsort((key_groups_of(rows), routed))
+        else:
+            order = np.argsort(routed, kind="stable")
         # Not pa.array: its first call in a process imports pandas, 0.2 s of the first batch.
         indices = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
         ordered = rows.take(indices)

@@ -560,6 +560,34 @@ def hashes_of(keys: pa.Array) -> npt.NDArray[np.int64]:
     return (hashes & 0x7FFFFFFF) % HASH_SPACE
 
 
+KEY_GROUPS = 64
+"""Into so many groups the keys of a gated segment are divided. More let more Key_Shared consumers
+share a segment evenly; fewer let batches be larger."""
+
+
+def key_groups_of(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the group of each row's key, -1 for a row without one.
+
+    Rows of one key are of one group, whoever writes them.
+
+    Parameters
+    ----------
+    rows : pa.RecordBatch
+        With a column ``key``, or without any keys.
+
+    Returns
+    -------
+    array of int64, shape (rows,)
+    """
+    groups = np.full(rows.num_rows, -1, np.int64)
+    if "key" in rows.schema.names:
+        keys = rows.column(rows.schema.names.index("key"))
+        there = keys.is_valid().to_numpy(zero_copy_only=False)
+        # The hashes of a segment lie in one range: their lowest bits divide it evenly.
+        groups[there] = hashes_of(keys.drop_null() if keys.null_count else keys) % KEY_GROUPS
+    return groups
+
+
 def _murmur3(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """Return Murmur3 (32 bit, seed 0) of each row of bytes."""
     count, width = keys.shape

@@ -3523,4 +3523,24 @@ MUTATIONS: tuple[Mutation, ...] = (
             "for number, segment in enumerate(self.active[:1]):",
         ),
     ),
+    mutation(
+        "an entry of a gated segment has no ordering key",
+        "",
+        f"{WIRE}::test_an_entry_of_a_gated_segment_has_keys_of_one_group_and_the_group_as_its_ordering_key",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "            metadata.ordering_key = ordering_key\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "an entry of a gated segment has keys of several groups",
+        "",
+        f"{WIRE}::test_an_entry_of_a_gated_segment_has_keys_of_one_group_and_the_group_as_its_ordering_key",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "        if self._bits is None:\n            yield 0, rows.num_rows, None\n",
+            '        if True:\n            yield 0, rows.num_rows, b"0"\n',
+        ),
+    ),
 )

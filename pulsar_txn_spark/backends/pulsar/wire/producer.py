@@ -16,9 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pulsar_txn_spark.backends import entry_codec
 from pulsar_txn_spark.backends.pulsar.errors import ENTRY_MARGIN_BYTES, too_large, unverified
@@ -51,6 +53,7 @@ from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import FencedError, SegmentLogError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topology import key_groups_of
 
 _ENCODED_BYTES = 8 * 1024 * 1024  # at a time, however large a batch Spark gives
 _CLOSE_SECONDS = 5.0  # a broker answers once what it was storing is stored, or has failed
@@ -92,6 +95,10 @@ class WireWriterSettings(EntrySettings):
 
 class WireSegmentWriter(EntryWriter):
     """Appends row batches through one producer.
+
+    Where the brokers gate the segment, other consumers than this package's are to be served. A
+    Key_Shared subscription gives an entry to a consumer as a whole, by the entry's ordering key. So
+    an entry has keys of one group only there, and the group is its ordering key.
 
     Parameters
     ----------
@@ -149,25 +156,48 @@ class WireSegmentWriter(EntryWriter):
         step = max(1, rows.num_rows * _ENCODED_BYTES // max(size, 1))
         for first in range(0, rows.num_rows, step):
             part = rows.slice(first, step)
-            encoded, payload, start = batch.encode(part), entry_codec.payload_sizes(part), 0
-            for end in self._cuts(encoded.offsets):
-                self._send_rows(encoded, start, end, int(payload[start:end].sum()))
-                start = end
+            encoded, payload = batch.encode(part), entry_codec.payload_sizes(part)
+            for first_row, last, ordering_key in self._runs(part):
+                start = first_row
+                for end in self._cuts(encoded.offsets, start, last):
+                    self._send_rows(
+                        encoded, start, end, int(payload[start:end].sum()), ordering_key
+                    )
+                    start = end
 
-    def _cuts(self, offsets: Any) -> Iterator[int]:
+    def _runs(self, rows: pa.RecordBatch) -> Iterator[tuple[int, int, bytes | None]]:
+        """Yield what may be in one entry: rows ``[start, end)``, and the entry's ordering key.
+
+        Rows stay in the order in which they came, as their receipts prove a prefix of them.
+        """
+        if self._bits is None:
+            yield 0, rows.num_rows, None
+            return
+        groups = key_groups_of(rows)
+        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), rows.num_rows]
+        for start, end in pairwise(starts):
+            group = int(groups[start])
+            yield start, end, b"%d" % group if group >= 0 else None
+
+    def _cuts(self, offsets: Any, start: int, rows: int) -> Iterator[int]:
         """Yield the ends of entries: about as large as each other, so that none waits for more."""
-        settings, start, rows = self._settings, 0, len(offsets) - 1
+        settings = self._settings
         while start < rows:
-            left = int(offsets[-1] - offsets[start])
+            left = int(offsets[rows] - offsets[start])
             parts = max(-(-left // settings.entry_bytes), -(-(rows - start) // settings.entry_rows))
             share = int(offsets[start]) + -(-left // parts)
             end = int(np.searchsorted(offsets, share, side="right")) - 1
-            end = max(start + 1, min(end, start + settings.entry_rows))
+            end = max(start + 1, min(end, start + settings.entry_rows, rows))
             yield end
             start = end
 
     def _send_rows(
-        self, encoded: batch.EncodedRows, start: int, end: int, payload_bytes: int
+        self,
+        encoded: batch.EncodedRows,
+        start: int,
+        end: int,
+        payload_bytes: int,
+        ordering_key: bytes | None,
     ) -> None:
         plain, number = encoded.payload(start, end), self._ledger.next_number
         metadata = MessageMetadata(
@@ -180,6 +210,8 @@ class WireSegmentWriter(EntryWriter):
         if self._bits is not None:
             metadata.txnid_most_bits, metadata.txnid_least_bits = self._bits
             send.txnid_most_bits, send.txnid_least_bits = self._bits
+        if ordering_key is not None:
+            metadata.ordering_key = ordering_key
         packed = plain
         if self._settings.compression:
             packed = compress(plain, self._settings.compression)

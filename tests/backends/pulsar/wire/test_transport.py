@@ -37,6 +37,7 @@ from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
 )
 from pulsar_txn_spark.backends.pulsar.transport import choose
 from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
+from pulsar_txn_spark.backends.pulsar.wire import batch
 from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS, WireClient
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
 from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
@@ -61,6 +62,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import READ_SCHEMA, Receipt, SegmentRef
+from pulsar_txn_spark.segments.topology import KEY_GROUPS, hash_of
 from pulsar_txn_spark.spark.rows import RowOrigin, needed_columns, to_spark_batches
 from tests.support.fake_pulsar import LEDGER, TERMINATED, Act, FakePulsar, Peer
 
@@ -171,6 +173,46 @@ def test_the_transaction_bits_stand_in_the_command_and_in_the_entry_after_a_reco
     metadata = entry.metadata
     assert (metadata.txnid_most_bits, metadata.txnid_least_bits) == (1 << 62, 7)
     feed.close()
+
+
+def entries_of(client: WireClient) -> list[tuple[bytes | None, list[bytes | None]]]:
+    """Return each entry's ordering key, and the keys of its rows."""
+    feed = WireEntryFeed(SEGMENT, EARLIEST, client, WireReaderSettings(poll_s=0.01))
+    found = []
+    previous = EARLIEST
+    while (entry := feed.next_entry(previous)) is not None:
+        previous = entry.position
+        metadata = entry.metadata
+        rows = batch.decode(bytes(entry.payload), metadata.num_messages_in_batch).to_pylist()
+        ordering = metadata.ordering_key if metadata.HasField("ordering_key") else None
+        own: list[bytes | None] = [row.get("key") for row in rows]
+        found.append((ordering, own))
+    feed.close()
+    return found
+
+
+def test_an_entry_of_a_gated_segment_has_keys_of_one_group_and_the_group_as_its_ordering_key(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    keys = [None, *(b"%d" % (number % 5) for number in range(40)), None]
+    rows = pa.record_batch({"value": pa.array(keys), "key": pa.array(keys, pa.binary())})
+    put_through(writer_on(client, bits=TxnBits(1 << 62, 7)), rows)
+    found = entries_of(client)
+    # In the order in which they came, as receipts prove a prefix.
+    assert [key for _, own in found for key in own] == keys
+    for ordering, own in found:
+        groups = {None if key is None else b"%d" % (hash_of(key) % KEY_GROUPS) for key in own}
+        assert groups == {ordering}
+    assert len({ordering for ordering, _ in found}) > 2
+
+
+def test_entries_of_other_segments_have_rows_of_all_keys(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    keys: list[bytes | None] = [b"a", b"b", b"a"]
+    rows = pa.record_batch({"value": pa.array(keys), "key": pa.array(keys, pa.binary())})
+    put_through(writer_on(client, WireWriterSettings()), rows)
+    assert entries_of(client) == [(None, keys)]
 
 
 def test_a_writer_without_bits_sends_none(broker: FakePulsar, client: WireClient) -> None:
