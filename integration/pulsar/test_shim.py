@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -327,6 +328,19 @@ def test_an_existing_topic_is_gated_from_its_segments_seal_on(
     assert gated.buffer_of(child.ref.log_name).buffer == GATING_BUFFER
     (checked,) = [one for one in examine(gated.options) if one.check == "gating brokers"]
     assert checked.level is Level.OK, checked
+
+
+def test_the_brokers_endpoint_has_the_metrics_of_the_metadata_store(gated: Gated) -> None:
+    topic, _ = gated.topic()
+    with client.connect(gated.options) as service, service.new_txn() as txn:
+        send(service, topic, txn, "a")
+
+    def scraped() -> str:
+        with urllib.request.urlopen(f"{gated.server.admin_url}/metrics/") as answer:
+            return str(answer.read().decode())
+
+    samples = ("op_writes_total", "outstanding_op_records", "index_query_seconds_count")
+    await_(lambda: all(f"pulsar_txn_metadata_store_{one}{{" in scraped() for one in samples))
 
 
 def test_key_shared_consumers_see_each_key_in_order(

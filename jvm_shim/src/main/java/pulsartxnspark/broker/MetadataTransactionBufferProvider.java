@@ -7,6 +7,8 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.LongSupplier;
+import org.apache.pulsar.broker.PulsarService;
 import org.apache.pulsar.broker.service.Topic;
 import org.apache.pulsar.broker.service.persistent.PersistentTopic;
 import org.apache.pulsar.broker.transaction.buffer.TransactionBuffer;
@@ -17,7 +19,9 @@ import pulsartxnspark.store.RedisConnections;
 import pulsartxnspark.store.RedisSegmentStore;
 import pulsartxnspark.store.RedisTransactionStore;
 import pulsartxnspark.store.Scripts;
+import pulsartxnspark.store.StoreMetrics;
 import pulsartxnspark.store.StoreSettings;
+import pulsartxnspark.store.TransactionStore;
 
 /**
  * Gives gated segments a {@link MetadataTransactionBuffer}, and every other topic the buffer that it
@@ -46,8 +50,8 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
   @Override
   public TransactionBuffer newTransactionBuffer(Topic topic) {
     PersistentTopic persistent = (PersistentTopic) topic;
-    Properties settings =
-        persistent.getBrokerService().getPulsar().getConfiguration().getProperties();
+    PulsarService pulsar = persistent.getBrokerService().getPulsar();
+    Properties settings = pulsar.getConfiguration().getProperties();
     Map<String, String> marks = persistent.getManagedLedger().getProperties();
     String segment = marks.get(SEGMENT_PROPERTY);
     if (segment == null || !GATED_BY_BROKER.equals(marks.get(GATE_PROPERTY))) {
@@ -55,7 +59,7 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
     }
     String uuid = marks.getOrDefault(STORE_PROPERTY, "");
     return new MetadataTransactionBuffer(
-        new PersistentTopicLog(persistent), segment, uuid, store(settings));
+        new PersistentTopicLog(persistent), segment, uuid, store(pulsar, settings));
   }
 
   private synchronized TransactionBufferProvider others(Properties settings) {
@@ -76,22 +80,24 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
   }
 
   /** The first gated segment connects; a broker without any never asks the store for anything. */
-  private synchronized BrokerStore store(Properties settings) {
+  private synchronized BrokerStore store(PulsarService pulsar, Properties settings) {
     if (store == null) {
       RedisConnections connections = new RedisConnections(storeSettings(settings));
       ScheduledThreadPoolExecutor threads = new ScheduledThreadPoolExecutor(THREADS, daemons());
       threads.setRemoveOnCancelPolicy(true);
       Scripts scripts = new Scripts(connections);
       long pollIntervalMs = positive(settings, "PollIntervalMs", 1_000);
+      StoreMetrics metrics = new StoreMetrics();
+      TransactionStore transactions = new RedisTransactionStore(scripts, metrics);
+      LongSupplier clockMs = () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime());
       TransactionHelper helper =
-          new TransactionHelper(
-              new RedisTransactionStore(scripts),
-              threads,
-              pollIntervalMs,
-              () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
+          new TransactionHelper(transactions, threads, pollIntervalMs, clockMs);
+      String cluster = pulsar.getConfiguration().getClusterName();
+      pulsar.addPrometheusRawMetricsProvider(
+          new BrokerMetrics(cluster, metrics, transactions, threads, clockMs));
       store =
           new BrokerStore(
-              new RedisSegmentStore(scripts),
+              new RedisSegmentStore(scripts, metrics),
               new EventFollower(connections),
               flag(settings, "HelperEnabled", true) ? helper : null,
               threads,

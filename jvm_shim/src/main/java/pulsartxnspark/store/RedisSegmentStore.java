@@ -11,14 +11,25 @@ public final class RedisSegmentStore implements SegmentStore {
   private static final String ALL_PINS = "0"; // ZRANGE 0 -1
 
   private final Scripts scripts;
+  private final StoreMetrics metrics;
 
   /**
    * Makes a store.
    *
    * @param scripts that it runs
+   * @param metrics what it counts into
    */
-  public RedisSegmentStore(Scripts scripts) {
+  public RedisSegmentStore(Scripts scripts, StoreMetrics metrics) {
     this.scripts = scripts;
+    this.metrics = metrics;
+  }
+
+  /** Queries the index of writes by segment. */
+  private List<Object> query(Scripts.Call call) {
+    long began = System.nanoTime();
+    List<Object> reply = scripts.run(call);
+    metrics.countQuery(System.nanoTime() - began);
+    return reply;
   }
 
   @Override
@@ -40,7 +51,7 @@ public final class RedisSegmentStore implements SegmentStore {
     List<String> keys =
         List.of("pins", "pin-order", "dropped", "floor", "state", "dropped-groups", "dropped-floors");
     List<String> args = List.of(ALL_PINS, "", "", "{" + tag + "}:dropped:");
-    List<Object> reply = scripts.run(new Scripts.Call("seg_gate", tag, keys, args));
+    List<Object> reply = query(new Scripts.Call("seg_gate", tag, keys, args));
     if (reply == null || "PLAIN".equals(reply.get(1))) {
       return Gate.PLAIN;
     }
@@ -82,7 +93,7 @@ public final class RedisSegmentStore implements SegmentStore {
       args.add(Long.toString(query.writer().counter()));
       args.add(query.pinnedAt() == null ? "" : query.pinnedAt().padded());
     }
-    List<Object> reply = scripts.run(new Scripts.Call("seg_fates", tag, keys, args));
+    List<Object> reply = query(new Scripts.Call("seg_fates", tag, keys, args));
     List<Fate> fates = new ArrayList<>();
     for (int i = 0; i < queries.size(); i++) {
       if (reply == null || "DELETED".equals(reply.get(1))) {

@@ -14,14 +14,17 @@ public final class RedisTransactionStore implements TransactionStore {
   private static final String RECORDS_AT_ONCE = "512"; // deleted in one step: it must stay short
 
   private final Scripts scripts;
+  private final StoreMetrics metrics;
 
   /**
    * Makes a store.
    *
    * @param scripts that it runs
+   * @param metrics what it counts into
    */
-  public RedisTransactionStore(Scripts scripts) {
+  public RedisTransactionStore(Scripts scripts, StoreMetrics metrics) {
     this.scripts = scripts;
+    this.metrics = metrics;
   }
 
   @Override
@@ -72,7 +75,34 @@ public final class RedisTransactionStore implements TransactionStore {
             "1",
             "pulsar_txn_aborts_total|" + txn.tc() + "|lease-over",
             "1");
-    scripts.run(new Scripts.Call("txn_end", tag(txn), keys, args));
+    List<Object> reply = scripts.run(new Scripts.Call("txn_end", tag(txn), keys, args));
+    String code = reply == null ? "ABSENT" : String.valueOf(reply.get(1));
+    metrics.countDecision(
+        txn.tc(),
+        switch (code) {
+          case "OK" -> StoreMetrics.Result.OK;
+          case "DECIDED" -> StoreMetrics.Result.CONFLICT;
+          default -> StoreMetrics.Result.REJECT;
+        });
+  }
+
+  @Override
+  public Map<Integer, Map<String, Long>> counts() {
+    Map<Integer, Map<String, Long>> all = new TreeMap<>();
+    List<String> keys =
+        List.of("idx:txn-open", "idx:txn-by-final-state", "idx:txn-unmaterialized", "metrics");
+    for (int tc = 0; tc < scripts.identity().coordinators(); tc++) {
+      String tag = "tc" + tc;
+      Map<String, Long> counts = new HashMap<>();
+      List<Object> reply =
+          scripts.run(new Scripts.Call("tc_state", tag, keys, List.of("{" + tag + "}:txn:", "0")));
+      List<?> flat = reply == null ? List.of() : (List<?>) reply.get(8);
+      for (int i = 0; i < flat.size(); i += 2) {
+        counts.put(text(flat.get(i)), number(flat.get(i + 1)));
+      }
+      all.put(tc, counts);
+    }
+    return all;
   }
 
   @Override

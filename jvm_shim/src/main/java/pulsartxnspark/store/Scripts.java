@@ -46,8 +46,9 @@ public final class Scripts {
    *
    * @param uuid of the store
    * @param epoch of the store
+   * @param coordinators how many there are
    */
-  public record Identity(String uuid, String epoch) {}
+  public record Identity(String uuid, String epoch, int coordinators) {}
 
   /**
    * One script call on one tag.
@@ -70,7 +71,7 @@ public final class Scripts {
   public synchronized Identity identity() {
     if (identity == null) {
       List<String> record =
-          connections.with(jedis -> jedis.hmget("{meta}:birth", "uuid", "epoch", "schema"));
+          connections.with(jedis -> jedis.hmget("{meta}:birth", "uuid", "epoch", "schema", "coordinators"));
       if (record.get(0) == null) {
         throw new StoreRolledBackException(
             "the metadata store has no identity: it is empty or was wiped. Nothing was read; let"
@@ -84,7 +85,7 @@ public final class Scripts {
                 + SCHEMA_VERSION
                 + ": use the jar of the version of pulsar_txn_spark that made the store");
       }
-      identity = new Identity(record.get(0), record.get(1));
+      identity = new Identity(record.get(0), record.get(1), Integer.parseInt(record.get(3)));
     }
     return identity;
   }

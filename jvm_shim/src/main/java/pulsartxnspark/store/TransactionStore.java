@@ -1,5 +1,6 @@
 package pulsartxnspark.store;
 
+import java.util.Map;
 import java.util.Optional;
 
 /**
@@ -24,6 +25,14 @@ public interface TransactionStore {
    * @throws StoreException if the store does not answer: it may be aborted or not
    */
   void abortExpired(TransactionId txn);
+
+  /**
+   * Reads what scripts and processes have counted of transactions.
+   *
+   * @return by coordinator, the counts by their fields
+   * @throws StoreException if the store does not answer, or is not to be relied on
+   */
+  Map<Integer, Map<String, Long>> counts();
 
   /**
    * Materializes a decision in every segment of its transaction, each in one step (INV-3).

@@ -68,6 +68,11 @@ class TransactionHelperTest {
     }
 
     @Override
+    public Map<Integer, Map<String, Long>> counts() {
+      throw new AssertionError("a helper counts nothing");
+    }
+
+    @Override
     public void materialize(Header header) {
       calls.add("materialize " + header.txn() + " " + header.state());
     }

@@ -197,7 +197,7 @@ class RedisSegmentStoreTest {
       try (Jedis jedis = replica.client()) {
         jedis.replicaof("127.0.0.1", 1);
       }
-      RedisSegmentStore lagging = new RedisSegmentStore(new Scripts(connections));
+      RedisSegmentStore lagging = new RedisSegmentStore(new Scripts(connections), store.metrics);
       StoreException error =
           assertThrows(StoreUnavailableException.class, () -> lagging.gate("s"));
       assertTrue(error.getMessage().contains("slave"), error.getMessage());

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
@@ -14,6 +15,8 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.SegmentStore.Query;
+import pulsartxnspark.store.StoreMetrics.Decision;
+import pulsartxnspark.store.StoreMetrics.Result;
 import redis.clients.jedis.Jedis;
 
 class RedisTransactionStoreTest {
@@ -87,6 +90,15 @@ class RedisTransactionStoreTest {
     assertEquals("1", field("{tc0}:metrics", "pulsar_txn_aborts_total|0|lease-over"));
     String decisions = "pulsar_txn_metadata_store_header_cas_total|0|ok";
     assertEquals("1", field("{tc0}:metrics", decisions));
+    store.transactions.abortExpired(new TransactionId(0, 99));
+    assertEquals(
+        Map.of(
+            new Decision(0, Result.OK), 1L,
+            new Decision(0, Result.CONFLICT), 1L,
+            new Decision(0, Result.REJECT), 1L),
+        store.metrics.decisions());
+    assertEquals(List.of(0, 1, 2, 3), List.copyOf(store.transactions.counts().keySet()));
+    assertEquals(1L, store.transactions.counts().get(0).get(decisions));
     assertEquals("\32\22its lease was over", field("{tc0}:txn:0:1", "outcome"));
   }
 
@@ -170,7 +182,7 @@ class RedisTransactionStoreTest {
   void aSegmentThatLacksWhatADecisionHasSeenIsRefused() {
     WriterId writer = store.begin("n", LONG_MS, "s");
     store.pin("s", writer);
-    store.end(writer.txn(), "n", TestStore.outcomeThatHasSeen("s", 1_000));
+    store.end(writer.txn(), "n", TestStore.outcomeThatHasSeen("s", 100));
     Header decided = header(writer);
     assertThrows(
         StoreRolledBackException.class, () -> store.transactions.materialize(decided));

@@ -5,6 +5,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import redis.clients.jedis.Jedis;
 
@@ -18,6 +19,9 @@ public final class TestStore implements AutoCloseable {
 
   /** What the plug-in asks. */
   public final RedisSegmentStore segments;
+
+  /** What the plug-in has counted. */
+  public final StoreMetrics metrics = new StoreMetrics();
 
   /** What the plug-in does with transactions. */
   public final RedisTransactionStore transactions;
@@ -34,8 +38,8 @@ public final class TestStore implements AutoCloseable {
     create();
     connections = new RedisConnections(server.settings());
     Scripts scripts = new Scripts(connections);
-    segments = new RedisSegmentStore(scripts);
-    transactions = new RedisTransactionStore(scripts);
+    segments = new RedisSegmentStore(scripts, metrics);
+    transactions = new RedisTransactionStore(scripts, metrics);
     writers = new Scripts(connections);
   }
 
@@ -97,19 +101,17 @@ public final class TestStore implements AutoCloseable {
 
   /** Commits a transaction as its owner, who dies before the decision is materialized. */
   public void end(TransactionId txn, String nonce, byte[] outcome) {
-    try (Jedis jedis = server.client()) {
-      String header = "{tc0}:txn:" + txn.key();
-      byte[] key = header.getBytes(StandardCharsets.UTF_8);
-      List<String> keys =
-          List.of("txn:" + txn.key(), "idx:txn-by-deadline", "idx:txn-open",
-              "idx:txn-by-final-state", "idx:txn-unmaterialized", "events", "metrics");
-      List<String> args = List.of(txn.key(), "COMMITTED", "", "nonce", nonce);
-      String code = code(writers.run(new Scripts.Call("txn_end", "tc0", keys, args)));
-      if (!"OK".equals(code)) {
-        throw new AssertionError("the transaction " + txn + " is not committed: " + code);
-      }
-      // Not all of it is text.
-      jedis.hset(key, "outcome".getBytes(StandardCharsets.UTF_8), outcome);
+    String record = new String(outcome, StandardCharsets.US_ASCII); // short lengths, small numbers
+    if (!Arrays.equals(record.getBytes(StandardCharsets.US_ASCII), outcome)) {
+      throw new AssertionError("the outcome is no text, and cannot be sent as such");
+    }
+    List<String> keys =
+        List.of("txn:" + txn.key(), "idx:txn-by-deadline", "idx:txn-open",
+            "idx:txn-by-final-state", "idx:txn-unmaterialized", "events", "metrics");
+    List<String> args = List.of(txn.key(), "COMMITTED", record, "nonce", nonce);
+    String code = code(writers.run(new Scripts.Call("txn_end", "tc0", keys, args)));
+    if (!"OK".equals(code)) {
+      throw new AssertionError("the transaction " + txn + " is not committed: " + code);
     }
   }
 
@@ -126,10 +128,10 @@ public final class TestStore implements AutoCloseable {
                       inner.writeByteArray(3, position(bound));
                     }
                     inner.writeByteArray(4, position(last));
-                    inner.writeString(99, "of a later version");
+                    inner.writeString(15, "of a later version");
                   });
           out.writeByteArray(1, one);
-          out.writeString(98, "of a later version");
+          out.writeString(15, "of a later version");
         });
   }
 

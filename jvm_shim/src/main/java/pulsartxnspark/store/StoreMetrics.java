@@ -1,0 +1,109 @@
+package pulsartxnspark.store;
+
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.LongAdder;
+
+/** What this broker has counted of its requests to the metadata store: PIP-471's metrics. */
+public final class StoreMetrics {
+  /** Upper bounds of the buckets of a query's time, in seconds; as in the Python package. */
+  static final double[] BOUNDS_S = {
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0
+  };
+
+  private final LongAdder[] queries = new LongAdder[BOUNDS_S.length + 1]; // the last one: slower
+  private final LongAdder queryNanos = new LongAdder();
+  private final Map<Decision, LongAdder> decisions = new ConcurrentHashMap<>();
+
+  /** What came of a compare-and-set on a header. */
+  public enum Result {
+    /** It has decided. */
+    OK,
+    /** It was decided before. */
+    CONFLICT,
+    /** It may not be decided so. */
+    REJECT
+  }
+
+  /**
+   * Which compare-and-sets are counted together.
+   *
+   * @param tc id of the coordinator
+   * @param result what came of them
+   */
+  public record Decision(int tc, Result result) implements Comparable<Decision> {
+    @Override
+    public int compareTo(Decision other) {
+      int byTc = Integer.compare(tc, other.tc);
+      return byTc != 0 ? byTc : result.compareTo(other.result);
+    }
+  }
+
+  /** Makes counters that stand at 0. */
+  public StoreMetrics() {
+    for (int i = 0; i < queries.length; i++) {
+      queries[i] = new LongAdder();
+    }
+  }
+
+  /**
+   * Counts a query of the index of writes by segment.
+   *
+   * @param nanos how long it took, round trip included, in nanoseconds
+   */
+  void countQuery(long nanos) {
+    int bucket = 0;
+    while (bucket < BOUNDS_S.length && nanos > BOUNDS_S[bucket] * TimeUnit.SECONDS.toNanos(1)) {
+      bucket++;
+    }
+    queries[bucket].increment();
+    queryNanos.add(nanos);
+  }
+
+  /**
+   * Counts a compare-and-set on a header.
+   *
+   * @param tc id of its coordinator
+   * @param result what came of it
+   */
+  void countDecision(int tc, Result result) {
+    decisions.computeIfAbsent(new Decision(tc, result), one -> new LongAdder()).increment();
+  }
+
+  /**
+   * Gives the times of queries.
+   *
+   * @return upper bound in seconds to how many took no longer; the last bound is infinite
+   */
+  public Map<Double, Long> queries() {
+    Map<Double, Long> all = new TreeMap<>();
+    long sum = 0;
+    for (int i = 0; i < queries.length; i++) {
+      sum += queries[i].sum();
+      all.put(i < BOUNDS_S.length ? BOUNDS_S[i] : Double.POSITIVE_INFINITY, sum);
+    }
+    return all;
+  }
+
+  /**
+   * Gives the time of all queries together.
+   *
+   * @return seconds
+   */
+  public double querySeconds() {
+    return queryNanos.sum() / (double) TimeUnit.SECONDS.toNanos(1);
+  }
+
+  /**
+   * Gives the compare-and-sets.
+   *
+   * @return how many there were, in a fixed order
+   */
+  public Map<Decision, Long> decisions() {
+    Map<Decision, Long> all = new TreeMap<>();
+    decisions.forEach((one, count) -> all.put(one, count.sum()));
+    return all;
+  }
+}

@@ -1,0 +1,103 @@
+package pulsartxnspark.broker;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.Unpooled;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import org.apache.pulsar.common.util.SimpleTextOutputStream;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import pulsartxnspark.store.RedisServer;
+import pulsartxnspark.store.TestStore;
+import pulsartxnspark.store.WriterId;
+import redis.clients.jedis.Jedis;
+
+class BrokerMetricsTest {
+  private static RedisServer server;
+  private TestStore store;
+  private long nowMs;
+  private BrokerMetrics metrics;
+
+  @BeforeAll
+  static void startServer() {
+    server = new RedisServer();
+  }
+
+  @AfterAll
+  static void stopServer() {
+    server.close();
+  }
+
+  @BeforeEach
+  void makeStore() {
+    store = new TestStore(server);
+    metrics =
+        new BrokerMetrics("c", store.metrics, store.transactions, Runnable::run, () -> nowMs);
+  }
+
+  @AfterEach
+  void closeStore() {
+    store.close();
+  }
+
+  private List<String> scraped() {
+    ByteBuf buffer = Unpooled.buffer();
+    metrics.generate(new SimpleTextOutputStream(buffer));
+    return buffer.toString(StandardCharsets.UTF_8).lines().toList();
+  }
+
+  @Test
+  void theBrokersEndpointHasTheMetricsOfPip471() throws Exception {
+    store.prepare("s");
+    WriterId writer = store.begin("n", 1, "s");
+    while (!store.transactions.read(writer.txn()).orElseThrow().expired()) {
+      Thread.onSpinWait();
+    }
+    store.transactions.abortExpired(writer.txn());
+    store.segments.gate("s");
+    store.segments.gate("s");
+    try (Jedis jedis = store.client()) {
+      jedis.hset("{tc0}:metrics", BrokerMetrics.OP_WRITES, "7");
+      jedis.hset("{tc0}:metrics", BrokerMetrics.OUTSTANDING, "3");
+    }
+    List<String> lines = scraped();
+    String labels = "{cluster=\"c\",coordinator_id=\"0\"";
+    assertTrue(lines.contains("# TYPE pulsar_txn_metadata_store_op_writes_total counter"));
+    assertTrue(lines.contains("pulsar_txn_metadata_store_op_writes_total" + labels + "} 7"));
+    assertTrue(lines.contains("pulsar_txn_metadata_store_outstanding_op_records" + labels + "} 3"));
+    assertTrue(
+        lines.contains(
+            "pulsar_txn_metadata_store_header_cas_total" + labels + ",result=\"ok\"} 1"));
+    String query = "pulsar_txn_metadata_store_index_query_seconds";
+    String index = "{cluster=\"c\",index=\"writes-by-segment\"";
+    assertTrue(lines.contains(query + "_bucket" + index + ",le=\"+Inf\"} 2"), lines.toString());
+    assertTrue(lines.contains(query + "_count" + index + "} 2"));
+    assertEquals(11, lines.stream().filter(one -> one.startsWith(query + "_bucket")).count());
+    String sum = lines.stream().filter(one -> one.startsWith(query + "_sum")).findFirst().get();
+    assertTrue(Double.parseDouble(sum.substring(sum.indexOf(' '))) > 0);
+  }
+
+  @Test
+  void whatIsNotKnownIsLeftOutAndAskedForAgainLater() {
+    assertEquals(4, counted(scraped()));
+    try (Jedis jedis = store.client()) {
+      jedis.hset("{meta}:birth", "epoch", "2");
+      jedis.hset("{tc0}:birth", "uuid", "of another store");
+    }
+    assertEquals(4, counted(scraped()));
+    nowMs += 10_000;
+    assertEquals(0, counted(scraped()));
+    assertFalse(scraped().isEmpty());
+  }
+
+  private static long counted(List<String> lines) {
+    return lines.stream().filter(one -> one.startsWith(BrokerMetrics.OP_WRITES)).count();
+  }
+}
