@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pulsar as pulsar_client
 import pytest
@@ -41,11 +42,37 @@ NOTHING_MS = 300  # so long a consumer waits for what must not come
 _numbers = itertools.count()
 
 
+class Redis:
+    """A Redis that brokers reach, on a port: the embedded one has a unix socket only."""
+
+    def __init__(self, folder: Path) -> None:
+        (self._port,) = free_ports(1)
+        self._command = [find_server_binary(), "--port", str(self._port), "--bind", "127.0.0.1"]
+        self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        self._command += ["--dir", str(folder)]
+        self._server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        self._server = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        with redis.Redis(port=self._port) as connection:
+            await_(lambda: answers(connection))
+
+    def kill(self) -> None:
+        assert self._server is not None
+        self._server.kill()
+        self._server.wait()
+
+
 @dataclass
 class Gated:
     """A broker with the plug-in, and the store that it gates by."""
 
     server: PulsarServer
+    store: Redis
     options: dict[str, str]
 
     def topic(self, gate: str = "broker") -> tuple[str, str]:
@@ -66,17 +93,11 @@ class Gated:
 
 
 @pytest.fixture(scope="module")
-def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Give a Redis that brokers reach: the embedded one has a unix socket only."""
-    (port,) = free_ports(1)
-    command = [find_server_binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    command += ["--appendonly", "yes", "--appendfsync", "always"]
-    command += ["--dir", str(tmp_path_factory.mktemp("redis"))]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        with redis.Redis(port=port) as connection:
-            await_(lambda: answers(connection))
-        yield f"redis://127.0.0.1:{port}"
-        server.kill()
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    server = Redis(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
 
 
 def answers(connection: redis.Redis) -> bool:
@@ -87,10 +108,10 @@ def answers(connection: redis.Redis) -> bool:
 
 
 @pytest.fixture(scope="module")
-def gated(store_url: str) -> Iterator[Gated]:
-    with PulsarServer(store_url=store_url, short_lived=True) as server:
+def gated(store: Redis) -> Iterator[Gated]:
+    with PulsarServer(store_url=store.url, short_lived=True) as server:
         urls = {"service.url": server.service_url, "admin.url": server.admin_url}
-        yield Gated(server, {**urls, "store.url": store_url})
+        yield Gated(server, store, {**urls, "store.url": store.url})
 
 
 @pytest.fixture
@@ -206,6 +227,33 @@ def test_an_unloaded_segment_is_as_before_from_the_store_alone(
         kept.commit()
         gated.admin.unload(segment)
         assert received(subscribe(plain, segment), 1) == ["a"]
+
+
+def test_the_gate_is_closed_while_the_store_is_away_and_opens_after(
+    gated: Gated, plain: pulsar_client.Client
+) -> None:
+    topic, segment = gated.topic()
+    consumer = subscribe(plain, segment)
+    with client.connect(gated.options) as service:
+        with service.new_txn() as before:
+            send(service, topic, before, "a")
+        assert received(consumer, 1) == ["a"]
+        txn = service.new_txn()
+        send(service, topic, txn, "b")
+        gated.store.kill()
+        try:
+            assert received(consumer, 0) == []
+            # Loaded anew, the segment shows nothing at all: what is decided is not known.
+            gated.admin.unload(segment)
+            late = subscribe(plain, segment)
+            assert received(late, 0) == []
+            assert received(consumer, 0) == []
+        finally:
+            gated.store.start()
+        assert received(late, 1) == ["a"]
+        txn.commit()
+        assert received(late, 1) == ["b"]
+        assert received(consumer, 2) == ["a", "b"]  # the first one again: it has acknowledged none
 
 
 def test_a_zombie_is_refused_and_told_why(gated: Gated, plain: pulsar_client.Client) -> None:
@@ -390,10 +438,10 @@ def test_pulsar_client_may_not_write_to_a_gated_segment(gated: Gated) -> None:
 
 
 def test_a_broker_without_the_plug_in_gets_no_row_of_a_gated_segment(
-    pulsar: Broker, store_url: str
+    pulsar: Broker, store: Redis
 ) -> None:
     urls = {"service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
-    options = {**urls, "store.url": store_url}
+    options = {**urls, "store.url": store.url}
     topic = f"topic://public/default/gated-{next(_numbers)}"
     Admin(options).create_topic(topic, segments=1, gate="broker")
     with client.connect(options) as service:

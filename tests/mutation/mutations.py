@@ -3543,4 +3543,14 @@ MUTATIONS: tuple[Mutation, ...] = (
             '        if True:\n            yield 0, rows.num_rows, b"0"\n',
         ),
     ),
+    mutation(
+        "a broker takes the certificate of any host for the store's",
+        "",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisConnections.java",
+            '      parameters.setEndpointIdentificationAlgorithm("HTTPS");\n',
+            "",
+        ),
+    ),
 )

@@ -69,6 +69,11 @@ public final class RedisServer implements AutoCloseable {
     }
   }
 
+  /** Gives the port that it listens on. */
+  public int port() {
+    return port;
+  }
+
   /** Opens a connection. */
   public Jedis client() {
     return new Jedis("127.0.0.1", port);

@@ -1,0 +1,153 @@
+package pulsartxnspark.store;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import pulsartxnspark.store.SegmentStore.Query;
+import redis.clients.jedis.Jedis;
+
+/** TLS, and a user with the rights of conf/redis-acl.conf and no others. */
+class RedisConnectionsTest {
+  private static final Path ACL_FILE = Path.of("../conf/redis-acl.conf");
+  private static final String USER = "pulsar_txn";
+  private static final String PASSWORD = "CHANGE-ME";
+
+  @TempDir private static Path folder;
+  private static RedisServer server;
+  private static TlsEndpoint endpoint;
+  private TestStore store;
+
+  @BeforeAll
+  static void startServers() throws Exception {
+    server = new RedisServer();
+    endpoint = new TlsEndpoint(folder, "localhost", server.port());
+  }
+
+  @AfterAll
+  static void stopServers() throws IOException {
+    endpoint.close();
+    server.close();
+  }
+
+  @BeforeEach
+  void makeStore() {
+    store = new TestStore(server);
+    store.prepare("s");
+  }
+
+  @AfterEach
+  void closeStore() {
+    store.close();
+    try (Jedis jedis = server.client()) {
+      jedis.aclDelUser(USER);
+    }
+  }
+
+  private static void makeUser(String... more) throws IOException {
+    String line =
+        Files.readAllLines(ACL_FILE).stream().filter(one -> one.startsWith("user " + USER + " "))
+            .findFirst().orElseThrow();
+    String[] rules = line.substring(("user " + USER + " ").length()).split(" ");
+    try (Jedis jedis = server.client()) {
+      jedis.aclSetUser(USER, rules);
+      if (more.length > 0) {
+        jedis.aclSetUser(USER, more);
+      }
+    }
+  }
+
+  private static StoreSettings plain(String user, String password) {
+    return StoreSettings.of("redis://127.0.0.1:" + server.port(), user, password, "", 2_000);
+  }
+
+  private static StoreSettings encrypted(String host, String file) {
+    return StoreSettings.of("rediss://" + host + ":" + endpoint.port(), "", "", file, 2_000);
+  }
+
+  private static Gate gate(StoreSettings settings) {
+    try (RedisConnections connections = new RedisConnections(settings)) {
+      return new RedisSegmentStore(new Scripts(connections), new StoreMetrics()).gate("s");
+    }
+  }
+
+  @Test
+  void theUserOfTheExampleMayDoAllThatThePluginDoes() throws Exception {
+    makeUser();
+    WriterId writer = store.begin("n", 1, "s");
+    store.pin("s", writer);
+    CountDownLatch events = new CountDownLatch(2); // the first look, and the event
+    try (RedisConnections connections = new RedisConnections(plain(USER, PASSWORD))) {
+      Scripts scripts = new Scripts(connections);
+      RedisSegmentStore segments = new RedisSegmentStore(scripts, new StoreMetrics());
+      RedisTransactionStore transactions = new RedisTransactionStore(scripts, new StoreMetrics());
+      EventFollower follower = new EventFollower(connections);
+      Runnable look = events::countDown;
+      follower.follow("s", look);
+      segments.requireIdentity(TestStore.UUID);
+      assertEquals(1, segments.gate("s").pins().size());
+      while (!transactions.read(writer.txn()).orElseThrow().expired()) {
+        Thread.onSpinWait();
+      }
+      while (events.getCount() == 2) { // an event before the first look is not told twice
+        Thread.onSpinWait();
+      }
+      transactions.abortExpired(writer.txn());
+      transactions.materialize(transactions.read(writer.txn()).orElseThrow());
+      assertEquals(4, transactions.counts().size());
+      Fate fate = segments.fates("s", List.of(new Query(writer, LogPosition.EARLIEST))).get(0);
+      assertEquals(new Fate.Dropped(LogPosition.EARLIEST), fate);
+      assertTrue(events.await(20, TimeUnit.SECONDS));
+      follower.leave("s", look);
+    }
+  }
+
+  @Test
+  void aWrongPasswordOrAMissingRightShowsNothingAndNoSecret() throws IOException {
+    makeUser();
+    String wrong = "not-the-password";
+    StoreUnavailableException refused =
+        assertThrows(StoreUnavailableException.class, () -> gate(plain(USER, wrong)));
+    assertFalse(refused.getMessage().contains(wrong), refused.getMessage());
+    makeUser("-hget");
+    store.begin("n", 1, "s"); // something to read
+    store.pin("s", WriterId.ofName("ptxn-0-1-0-n").orElseThrow());
+    assertThrows(StoreException.class, () -> gate(plain(USER, PASSWORD)));
+  }
+
+  @Test
+  void tlsWorksWithTheServersCertificateAndNotWithout() {
+    String file = endpoint.certificate().toString();
+    assertEquals(Gate.PLAIN, gate(encrypted("localhost", file)));
+    assertThrows(StoreUnavailableException.class, () -> gate(encrypted("localhost", "")));
+  }
+
+  @Test
+  void theCertificateHasToBeOfTheServersName() {
+    String file = endpoint.certificate().toString();
+    assertThrows(StoreUnavailableException.class, () -> gate(encrypted("127.0.0.1", file)));
+  }
+
+  @Test
+  void aFileWithoutACertificateIsRefused() throws IOException {
+    Path file = folder.resolve("none.pem");
+    Files.write(file, Arrays.asList("-----BEGIN CERTIFICATE-----", "x"));
+    assertThrows(
+        IllegalArgumentException.class,
+        () -> new RedisConnections(encrypted("localhost", file.toString())));
+  }
+}
