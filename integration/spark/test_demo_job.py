@@ -30,7 +30,7 @@ def test_the_demos_transformation_gives_what_its_proof_expects(tmp_path: Path) -
     finally:
         if active is None:  # another test's session is not ours to stop
             spark.stop()
-    outputs: dict[str, list[tuple[bytes | None, bytes]]] = {DELAYS: [], ON_TIME: []}
+    outputs: dict[str, list[tuple[str | None, bytes | None]]] = {DELAYS: [], ON_TIME: []}
     columns = (rows[name].to_pylist() for name in ("__topic", "__key", "value"))
     for topic, key, value in zip(*columns, strict=True):
         outputs[topic].append((key, value.encode()))
