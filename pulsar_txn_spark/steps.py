@@ -119,6 +119,16 @@ def reply_is_lost(step: Step) -> bool:
 
 
 @contextmanager
+def at_once(*passed: Step) -> Iterator[None]:
+    """Run the body as several steps that are one: nobody can die between them."""
+    for step in passed:
+        reach(step, Phase.BEFORE)
+    yield
+    for step in passed:
+        reach(step, Phase.AFTER)
+
+
+@contextmanager
 def at(step: Step) -> Iterator[None]:
     """Run the body as one step of the protocol."""
     reach(step, Phase.BEFORE)

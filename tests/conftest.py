@@ -18,6 +18,7 @@ from pulsar_txn_spark.engine import components as engine_components
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.redis import connection, server
+from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
 from tests.support.scenario import World
 
 # Inherited by everything that a test starts, so that a server which some worker starts again is
@@ -87,6 +88,15 @@ def redis_client(redis_path: str) -> redis.Redis:
     client.flushall()
     engine_components._opened.clear()  # what this process knew of a store that is no more
     return client
+
+
+@pytest.fixture
+def single_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is opened from now on take single steps, as all do in a cluster.
+
+    Name it by ``usefixtures``: it has to come before the store that a test uses.
+    """
+    monkeypatch.setenv(SINGLE_STEPS, "1")
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import SubscriptionRef, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
+from pulsar_txn_spark.txn.participants import ack_intent, write_intent
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.seen import note_segments
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
@@ -56,7 +57,9 @@ class Acknowledger(Protocol):
         ...
 
 
-def _writers(components: Components, txn: TxnId, nonce: str, timeout_ms: int) -> TopicWriters:
+def _writers(
+    components: Components, txn: TxnId, nonce: str, timeout_ms: int, intents: set[str]
+) -> TopicWriters:
     # A function: with a reference back to it, a dropped transaction would live on for a while.
     random = secrets.token_hex(6)
 
@@ -65,6 +68,7 @@ def _writers(components: Components, txn: TxnId, nonce: str, timeout_ms: int) ->
         return writer_name(txn, 0, f"{random}{suffix}")
 
     def admit(writer: str, segments: Sequence[str]) -> None:
+        intents.update(write_intent(segment, writer) for segment in segments)
         components.buffer.admit(txn, nonce, timeout_ms, writer, segments)
 
     # Rows without a key begin at any segment: else short transactions would all use the first.
@@ -99,7 +103,9 @@ class Transaction:
             self._id = components.coordinator.new_txn(
                 self._nonce, timeout_ms=timeout_ms, owner=owner
             )
-        self._writers = _writers(components, self._id, self._nonce, timeout_ms)
+        self._intents: set[str] = set()
+        self._ops: dict[str, bytes] = {}
+        self._writers = _writers(components, self._id, self._nonce, timeout_ms, self._intents)
         # If it is dropped without an end, its lease ends as if its process had died.
         self._dropped = weakref.finalize(self, leases.forgotten, self._writers.close)
         self._dropped.atexit = False
@@ -173,6 +179,7 @@ class Transaction:
         self.require_open()
         # Before the first request: it may take effect although its reply never comes.
         self._acknowledged.add(where.segment)
+        self._intents.add(ack_intent(where.segment, where.subscription))
         self._acknowledgers[by] = None
 
     def require_open(self) -> None:
@@ -258,7 +265,9 @@ class Transaction:
                 self._prepare()
             assert self._outcome is not None
             try:
-                self._components.coordinator.commit(self._id, self._nonce, self._outcome)
+                self._components.coordinator.commit(
+                    self._id, self._nonce, self._outcome, intents=self._intents, ops=self._ops
+                )
             except TransactionAbortedError:
                 self._note(TxnState.ABORTED)
                 raise
@@ -285,7 +294,9 @@ class Transaction:
         try:
             self._finish_writing()
             ops = op_records(self._written)
-            if ops:
+            if self._components.coordinator.ops_go_along(self._id):
+                self._ops = ops
+            elif ops:
                 with steps.at(Step.OP_RECORD):
                     self._components.coordinator.append_ops(self._id, self._nonce, ops)
         except PulsarTxnError as error:

@@ -22,6 +22,7 @@ from pulsar_txn_spark.store.records import (
     AckAnswer,
     AckRequest,
     Answer,
+    CommitAnswer,
     Cursor,
     CursorAnswer,
     CursorStart,
@@ -376,6 +377,52 @@ class SegmentStore(Protocol):
         ...
 
 
+class MergedSteps(Protocol):
+    """Steps of several tags as one, where one server holds all tags (``_merged.lua``).
+
+    None says that nothing was changed: the single steps have to be taken. So it is in a cluster,
+    for very many segments, and where a tag is new or not the one that was known.
+    """
+
+    @property
+    def possible(self) -> bool:
+        """Whether one server holds all tags."""
+        ...
+
+    def admit(
+        self,
+        txn: TxnId,
+        nonce: str,
+        timeout_ms: int,
+        intents: Sequence[str],
+        writer: str,
+        segments: Sequence[str],
+    ) -> tuple[TxnAnswer, list[PinAnswer]] | None:
+        """Record intents, then pin a writer in each segment.
+
+        Nothing is pinned, and there is no answer to a pin, where the intents were refused.
+        """
+        ...
+
+    def commit(
+        self,
+        txn: TxnId,
+        nonce: str,
+        outcome: bytes,
+        counts: Mapping[str, int],
+        intents: Collection[str],
+        ops: Mapping[str, bytes],
+        decisions: Sequence[SegmentDecision],
+    ) -> CommitAnswer | None:
+        """Store operation records, decide for COMMITTED, and materialize the decision.
+
+        Not repeated by itself: no reply is
+        :class:`~pulsar_txn_spark.errors.CommitStateUnknownError`. It is only materialized where
+        `intents`, from which the caller has made `decisions`, are those of the header.
+        """
+        ...
+
+
 class SubscriptionStore(Protocol):
     """Cursors and acknowledgements in segments: the tag ``{seg:<id>}``."""
 
@@ -580,6 +627,11 @@ class MetadataStore(Protocol):
     @property
     def segments(self) -> SegmentStore:
         """Pins, dropped writers and floors of segments: the tag ``{seg:<id>}``."""
+        ...
+
+    @property
+    def merged(self) -> MergedSteps:
+        """Steps of several tags that one step can take, where one server holds all tags."""
         ...
 
     @property

@@ -588,6 +588,28 @@ class OpsAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitAnswer:
+    """Answer to a commit in one step.
+
+    Parameters
+    ----------
+    answer : TxnAnswer
+        To the decision; or to the operation records, if they were refused before it.
+    settings : OpLogSettings or None
+        As in `OpsAnswer`.
+    header : TxnHeader or None
+        Of a transaction that was decided now, with all of its intents.
+    materialized : bool
+        Whether the decision was also materialized everywhere, and nothing is left to do.
+    """
+
+    answer: TxnAnswer
+    settings: OpLogSettings | None
+    header: TxnHeader | None = None
+    materialized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RawOps:
     """Operation records of a transaction as they are stored.
 

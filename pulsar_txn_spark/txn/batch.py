@@ -52,7 +52,7 @@ from pulsar_txn_spark.store.records import (
     TxnState,
 )
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, require_open
-from pulsar_txn_spark.txn.participants import pointer_intent
+from pulsar_txn_spark.txn.participants import ack_intent, pointer_intent, write_intent
 from pulsar_txn_spark.txn.pending_ack import (
     MetadataPendingAckStore,
     ReadPlan,
@@ -583,7 +583,11 @@ class BatchTransactions:
             **metrics.observation(metrics.BATCH_BYTES, outcome.bytes),
             **metrics.observation(metrics.BATCH_ROUND_TRIPS, trips + 1),  # and the decision
         }
-        self._coordinator.commit(attempt.txn, attempt.nonce, outcome, counts)
+        intents = {write_intent(w.segment, w.writer) for w in outcome.winners}
+        intents |= {ack_intent(ack.segment, ack.subscription) for ack in acks}
+        if attempt.key.streaming:
+            intents.add(pointer_intent(attempt.key.query, attempt.key.sink))
+        self._coordinator.commit(attempt.txn, attempt.nonce, outcome, counts, intents=intents)
 
     def _plans(self, key: BatchKey, run_id: str) -> list[ReadPlan]:
         if not key.streaming:

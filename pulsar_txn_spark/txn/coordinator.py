@@ -8,7 +8,7 @@ compare-and-set on the header (INV-1); everything after it only materializes tha
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.backports import StrEnum
@@ -29,6 +29,7 @@ from pulsar_txn_spark.store.metadata_pb2 import Position as PositionRecord
 from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.store.records import (
     Code,
+    CommitAnswer,
     EndedBy,
     Pin,
     SegmentDecision,
@@ -171,6 +172,10 @@ class TransactionCoordinator:
         self._require_own(txn)
         self.ops.append(txn, nonce, ops)
 
+    def ops_go_along(self, txn: TxnId) -> bool:
+        """Tell whether operation records may go along with the decision (:meth:`commit`)."""
+        return self.store.merged.possible and not self.ops.gathers(txn.tc)
+
     def add_partition(self, txn: TxnId, segments: Sequence[str], *, nonce: str) -> None:
         """Answer PIP-31's ``addPartitionToTxn``: changes nothing, as PIP-471 has it.
 
@@ -282,10 +287,24 @@ class TransactionCoordinator:
         nonce: str,
         outcome: Outcome,
         counts: Mapping[str, int] | None = None,
+        *,
+        intents: Collection[str] | None = None,
+        ops: Mapping[str, bytes] | None = None,
     ) -> None:
         """Decide for COMMITTED, winners and bounds included, and materialize it.
 
-        `counts` are added to the metrics in the same step.
+        Parameters
+        ----------
+        txn : TxnId
+        nonce : str
+        outcome : Outcome
+        counts : mapping of str to int, optional
+            Added to the metrics in the same step.
+        intents : collection of str, optional
+            All intents of the transaction, as far as the caller knows. Where they are all, and one
+            server holds the store, decision and materialization are one step.
+        ops : mapping of str to bytes, optional
+            Operation records that go along with the decision.
 
         Raises
         ------
@@ -297,13 +316,25 @@ class TransactionCoordinator:
             If the store did not answer: read the header once it does.
         """
         record = outcome.SerializeToString(deterministic=True)
-        with steps.at(Step.DECIDE):
-            answer = self._decide(txn, TxnState.COMMITTED, record, EndedBy.OWNER, nonce, counts)
+        merged: CommitAnswer | None = None
+        if intents is not None and self.store.merged.possible:
+            merged = self._commit_at_once(txn, nonce, outcome, counts, intents, ops or {})
+        if merged is not None:
+            if merged.materialized:
+                return
+            answer, header = merged.answer, merged.header
+        else:
+            if ops:
+                with steps.at(Step.OP_RECORD):
+                    self.append_ops(txn, nonce, ops)
+            with steps.at(Step.DECIDE):
+                answer = self._decide(txn, TxnState.COMMITTED, record, EndedBy.OWNER, nonce, counts)
+            header = None
         if answer.code is Code.FENCED:
             raise FencedError(
                 f"transaction {txn} belongs to another attempt: this one may not commit it"
             )
-        header = self._header(txn)
+        header = header or self._header(txn)
         if header.state is TxnState.ABORTED:
             raise TransactionAbortedError(
                 f"transaction {txn} was aborted before its commit ({_cause(header)}): nothing of "
@@ -315,6 +346,47 @@ class TransactionCoordinator:
                 f"transaction {txn} was committed already, with other writers than those named now"
             )
         self.materialize(header)
+
+    def _commit_at_once(
+        self,
+        txn: TxnId,
+        nonce: str,
+        outcome: Outcome,
+        counts: Mapping[str, int] | None,
+        intents: Collection[str],
+        ops: Mapping[str, bytes],
+    ) -> CommitAnswer | None:
+        """Store records, decide and materialize in one step; None: it has to be single steps."""
+        self._require_own(txn)
+        record = outcome.SerializeToString(deterministic=True)
+        decisions = _decisions(outcome, Participants.of(intents), committed=True)
+        last_seen = noted_in(outcome)
+        self.store.raise_last_seen(last_seen)
+        passed = [Step.OP_RECORD] if ops else []
+        unknown: CommitStateUnknownError | None = None
+        for _ in range(_DECISION_TRIES):
+            try:
+                with steps.at_once(*passed, Step.DECIDE, Step.MATERIALIZE):
+                    answered = self.store.merged.commit(
+                        txn, nonce, record, counts or {}, intents, ops, decisions
+                    )
+            except CommitStateUnknownError as error:
+                unknown = error
+                continue
+            except StoreUnavailableError:
+                # This try was never sent, but an earlier one may still take effect.
+                if unknown is not None:
+                    raise unknown from None
+                raise
+            if answered is None and unknown is not None:
+                raise unknown
+            if answered is not None and answered.answer.code is Code.ABSENT:
+                raise _no_header(txn)
+            if answered is not None and ops and answered.header is not None:
+                self.ops.learn(txn.tc, answered.settings)
+            return answered
+        assert unknown is not None
+        raise unknown
 
     def abort(self, txn: TxnId, by: EndedBy, *, nonce: str = "", cause: str) -> TxnState:
         """Decide for ABORTED unless it is decided, materialize the decision, and return it.
@@ -409,29 +481,7 @@ class TransactionCoordinator:
         self.store.raise_last_seen(noted_in(outcome))
         participants = Participants.of(header.intents)
         committed = header.state is TxnState.COMMITTED
-        won = {(w.segment, w.writer): w for w in outcome.winners} if committed else {}
-        decisions = []
-        for segment in participants.segments:
-            fates = []
-            high: Position | None = None
-            for writer in participants.writers.get(segment, ()):
-                winner = won.get((segment, writer))
-                if winner is None:
-                    fates.append(WriterFate(writer, EARLIEST))
-                    continue
-                bound = as_position(winner.bound) if winner.HasField("bound") else None
-                fates.append(WriterFate(writer, bound))
-                if winner.HasField("last"):
-                    last = as_position(winner.last)
-                    high = last if high is None else max(high, last)
-            decisions.append(
-                SegmentDecision(
-                    segment,
-                    tuple(fates),
-                    tuple(participants.subscriptions.get(segment, ())),
-                    high,
-                )
-            )
+        decisions = _decisions(outcome, participants, committed=committed)
         while decisions:
             # Each pass is a step of its own: whoever dies in between has materialized a part.
             with steps.at(Step.MATERIALIZE):
@@ -513,6 +563,30 @@ def require_open(txn: TxnId, answer: TxnAnswer) -> None:
     raise TransactionConflictError(
         f"transaction {txn} is {answer.state} already: it takes no more writes"
     )
+
+
+def _decisions(
+    outcome: Outcome, participants: Participants, *, committed: bool
+) -> list[SegmentDecision]:
+    """Return what a decision means in each segment."""
+    won = {(w.segment, w.writer): w for w in outcome.winners} if committed else {}
+    decisions = []
+    for segment in participants.segments:
+        fates = []
+        high: Position | None = None
+        for writer in participants.writers.get(segment, ()):
+            winner = won.get((segment, writer))
+            if winner is None:
+                fates.append(WriterFate(writer, EARLIEST))
+                continue
+            bound = as_position(winner.bound) if winner.HasField("bound") else None
+            fates.append(WriterFate(writer, bound))
+            if winner.HasField("last"):
+                last = as_position(winner.last)
+                high = last if high is None else max(high, last)
+        subscriptions = tuple(participants.subscriptions.get(segment, ()))
+        decisions.append(SegmentDecision(segment, tuple(fates), subscriptions, high))
+    return decisions
 
 
 def _same_decision(decided: bytes, requested: bytes) -> bool:

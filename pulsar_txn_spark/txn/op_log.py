@@ -242,12 +242,23 @@ class OpLog:
         for name, record in ops.items():
             if record.startswith(MAGIC) or name.startswith(_BATCH):
                 raise ValueError(f"not an operation record: {name!r} would be taken for a batch")
+        return self._shard(txn.tc).submit(txn, nonce, ops, self._write_single)
+
+    def _shard(self, tc: int) -> _Shard:
         with self._lock:
-            shard = self._shards.get(txn.tc)
+            shard = self._shards.get(tc)
             if shard is None:
-                shard = self._shards[txn.tc] = _Shard(txn.tc, self._write)
+                shard = self._shards[tc] = _Shard(tc, self._write)
                 shard.configure(self._own)
-        return shard.submit(txn, nonce, ops, self._write_single)
+        return shard
+
+    def gathers(self, tc: int) -> bool:
+        """Tell whether the records of a TC are gathered into entries, as far as is known here."""
+        return self._shard(tc).gathers
+
+    def learn(self, tc: int, settings: OpLogSettings | None) -> None:
+        """Go by what the store says of a TC."""
+        self._shard(tc).learn(settings)
 
     def close(self) -> None:
         """Write what was gathered, and end the threads."""
@@ -337,7 +348,12 @@ class _Shard:
             self._settings = own or OpLogSettings()
             self._changed.notify_all()
 
-    def _learn(self, settings: OpLogSettings | None) -> None:
+    @property
+    def gathers(self) -> bool:
+        with self._changed:
+            return self._settings.enabled
+
+    def learn(self, settings: OpLogSettings | None) -> None:
         """Go by what the store's last answer says."""
         with self._changed:
             if self._own is None:
@@ -361,7 +377,7 @@ class _Shard:
             except PulsarTxnError as error:
                 done.set_exception(error)
                 return done
-            self._learn(settings)
+            self.learn(settings)
             done.set_result(addresses)
         return done
 
@@ -421,7 +437,7 @@ class _Shard:
                 self._changed.notify_all()  # there is room again
             result = self._write(self._tc, batch, trigger)
             if result is not None:
-                self._learn(result.settings)
+                self.learn(result.settings)
 
     def _cut(self) -> list[_Pending]:
         """Take the oldest records that fit into one entry, at least one."""

@@ -15,8 +15,9 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord
-from pulsar_txn_spark.store.records import Code, Gate, TxnId
-from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+from pulsar_txn_spark.store.records import Code, Gate, PinAnswer, TxnId
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, require_open
+from pulsar_txn_spark.txn.ids import require_own
 from pulsar_txn_spark.txn.participants import write_intent
 
 _WRITER_PREFIX = "ptxn"
@@ -106,13 +107,7 @@ class MetadataTransactionBuffer:
         SegmentSealedError
             If a segment was deleted, which is to say sealed long ago: its children take the rows.
         """
-        # Step 2, intent: durable before the segments are touched.
-        with steps.at(Step.INTENT):
-            intents = [write_intent(segment, writer) for segment in segments]
-            self._coordinator.intend(txn, nonce, timeout_ms, intents)
-        # Step 3, pin: from here on no reader passes what is about to be appended.
-        with steps.at(Step.PIN):
-            answers = self._segments.pin(txn, writer, segments)
+        answers = self._intend_and_pin(txn, nonce, timeout_ms, writer, segments)
         for segment, answer in zip(segments, answers, strict=True):
             if answer.code in (Code.OK, Code.PINNED):
                 continue
@@ -127,6 +122,27 @@ class MetadataTransactionBuffer:
                 f"segment {segment} takes no more writes of transaction {txn} "
                 f"({answer.code.lower()} there): the transaction is over"
             )
+
+    def _intend_and_pin(
+        self, txn: TxnId, nonce: str, timeout_ms: int, writer: str, segments: Sequence[str]
+    ) -> list[PinAnswer]:
+        intents = [write_intent(segment, writer) for segment in segments]
+        store = self._coordinator.store
+        if store.merged.possible:
+            require_own(txn, store.identity.coordinators)
+            # Step 2, intent, and step 3, pin, as one: the script pins after it has recorded.
+            with steps.at_once(Step.INTENT, Step.PIN):
+                merged = store.merged.admit(txn, nonce, timeout_ms, intents, writer, segments)
+            if merged is not None:
+                answer, pins = merged
+                require_open(txn, answer)
+                return pins
+        # Step 2, intent: durable before the segments are touched.
+        with steps.at(Step.INTENT):
+            self._coordinator.intend(txn, nonce, timeout_ms, intents)
+        # Step 3, pin: from here on no reader passes what is about to be appended.
+        with steps.at(Step.PIN):
+            return self._segments.pin(txn, writer, segments)
 
     def append_buffer_to_txn(
         self,

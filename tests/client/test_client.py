@@ -229,6 +229,7 @@ def test_ending_twice_the_same_way_is_no_error_and_the_other_way_is(service: Ser
     assert service.visible(topic) == ["a"]
 
 
+@pytest.mark.usefixtures("single_steps")
 def test_a_commit_whose_answer_is_lost_is_found_out_or_unknown(service: Service) -> None:
     topic = service.topic()
     producer = service.client.producer(topic)
@@ -249,6 +250,29 @@ def test_a_commit_whose_answer_is_lost_is_found_out_or_unknown(service: Service)
     assert service.visible(topic) == ["a", "b"]
 
 
+def test_a_commit_in_one_step_whose_answer_is_lost_is_found_out_or_unknown(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    producer = service.client.producer(topic)
+    with service.client.new_txn() as txn:
+        producer.send("a", txn=txn)
+        service.lose({"txn_commit": [Loss.REPLY]})
+    assert txn.status() is TxnStatus.COMMITTED
+    unknown = service.client.new_txn()
+    producer.send("b", txn=unknown)
+    producer.flush()
+    service.lose(always={"txn_commit": Loss.REPLY, "txn_read": Loss.REQUEST})
+    with pytest.raises(CommitStateUnknownError):
+        unknown.commit()
+    with pytest.raises(TransactionConflictError, match="its commit was begun"):
+        producer.send("c", txn=unknown)
+    service.mend()
+    unknown.commit()
+    assert service.visible(topic) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("single_steps")
 def test_a_commit_that_lost_the_store_after_the_decision_is_unknown_and_not_failed(
     service: Service,
 ) -> None:
@@ -272,7 +296,7 @@ def test_a_transaction_in_which_something_failed_cannot_be_committed(service: Se
     producer.send("a", txn=txn)
     producer.flush()
     other = service.client.producer(service.topic())
-    service.lose(always={"seg_pin": Loss.REQUEST})
+    service.lose(always={"txn_admit": Loss.REQUEST})
     other.send("b", txn=txn)
     with pytest.raises(StoreUnavailableError):
         other.flush()
@@ -1021,7 +1045,7 @@ def test_the_end_of_an_unknown_commit_is_found_out_by_the_consumer(service: Serv
     [a] = take(consumer, 1)
     with pytest.raises(CommitStateUnknownError), service.client.new_txn() as txn:  # noqa: PT012
         consumer.acknowledge(a, txn)
-        service.lose(always={"txn_end": Loss.REQUEST})
+        service.lose(always={"txn_commit": Loss.REQUEST})
     service.mend()
     assert nothing_comes(consumer), "it may be committed"
     service.expire(txn)

@@ -20,6 +20,7 @@ from pulsar_txn_spark.errors import ReceiveTimeoutError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.steps import Phase, Step
+from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
 from tests.crash.client_child import INPUT, MESSAGES_A_TRANSACTION, OUTPUT, SUBSCRIPTION, main, some
 
 CHILD_TIMEOUT_S = 60
@@ -63,8 +64,14 @@ def end_leases(run: Components) -> None:
 
 
 @pytest.mark.crash
+@pytest.mark.parametrize("single", [False, True], ids=["merged", "single"])
 def test_a_service_that_dies_at_any_step_copies_every_message_exactly_once(
-    redis_path: str, redis_client: redis.Redis, tmp_path: Path, processes: ForkServerContext
+    redis_path: str,
+    redis_client: redis.Redis,
+    tmp_path: Path,
+    processes: ForkServerContext,
+    *,
+    single: bool,
 ) -> None:
     options = {"store.path": redis_path}
     run = open_components(Options(options, Use.CONNECT))
@@ -79,6 +86,7 @@ def test_a_service_that_dies_at_any_step_copies_every_message_exactly_once(
                 producer.send(value, key=f"k{number % KEYS}", txn=txn)
         for number, (step, phase) in enumerate(CHAIN):
             environment = {
+                SINGLE_STEPS: "1" if single else "",
                 steps.FAULT: f"{step}:{phase}:{NTH}",
                 steps.FAULT_FILE: str(tmp_path / f"fault-{number}"),
             }

@@ -18,6 +18,7 @@ import redis
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.steps import Phase, Step
+from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
 from tests.crash.crash_child import (
     BATCHES,
     INPUT,
@@ -32,6 +33,8 @@ from tests.crash.crash_child import (
 )
 
 NEVER = 1_000_000
+MERGED_STEPS = (Step.INTENT, Step.PIN, Step.DECIDE, Step.MATERIALIZE)
+"""Steps that are part of another one on one server, and in a cluster are taken by themselves."""
 CHILD_TIMEOUT_S = 60
 FAILS_THE_ATTEMPT = {Step.APPEND, Step.SPARK_COMMIT_LOG}
 """Where a lost answer cannot be asked for again; every other one is answered by the store."""
@@ -40,8 +43,11 @@ FAILS_THE_ATTEMPT = {Step.APPEND, Step.SPARK_COMMIT_LOG}
 class Crashes:
     """One query, with its input, its checkpoint and its output."""
 
-    def __init__(self, path: str, folder: Path, processes: ForkServerContext) -> None:
+    def __init__(
+        self, path: str, folder: Path, processes: ForkServerContext, *, single: bool
+    ) -> None:
         self.path, self.folder, self.processes = path, folder, processes
+        self.environment = {SINGLE_STEPS: "1" if single else ""}
         self.checkpoint = folder / "commits"
         self.checkpoint.mkdir()
         self.driver = Driver(path, self.checkpoint)
@@ -58,6 +64,7 @@ class Crashes:
     def start(self, step: Step, phase: Phase, nth: int) -> int | None:
         """Run the query until it is through or dies, and return its exit code."""
         environment = {
+            **self.environment,
             steps.FAULT: f"{step}:{phase}:{nth}",
             steps.FAULT_FILE: str(self.folder / "fault"),
         }
@@ -149,7 +156,13 @@ def kill_and_recover(crashes: Crashes, step: Step, phase: Phase, nth: int) -> No
 
 @pytest.mark.crash
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("step", Step)
+@pytest.mark.parametrize(
+    "step, single",
+    [
+        *(pytest.param(step, False, id=step) for step in Step),
+        *(pytest.param(step, True, id=f"single {step}") for step in MERGED_STEPS),
+    ],
+)
 def test_a_driver_that_dies_at_any_passage_of_a_step_leaves_every_row_exactly_once(
     redis_path: str,
     redis_client: redis.Redis,
@@ -157,13 +170,17 @@ def test_a_driver_that_dies_at_any_passage_of_a_step_leaves_every_row_exactly_on
     processes: ForkServerContext,
     step: Step,
     phase: Phase,
+    *,
+    single: bool,
 ) -> None:
     (tmp_path / "count").mkdir()
-    passages = passages_of(Crashes(redis_path, tmp_path / "count", processes), step, phase)
+    counting = Crashes(redis_path, tmp_path / "count", processes, single=single)
+    passages = passages_of(counting, step, phase)
     assert passages >= BATCHES, "a step that nobody passes proves nothing"
     # Every passage of the first batch, and the last one of all; those in between are alike.
     for nth in [*range(1, -(-passages // BATCHES) + 1), passages]:
         redis_client.flushall()
         folder = tmp_path / f"kill-{nth}"
         folder.mkdir()
-        kill_and_recover(Crashes(redis_path, folder, processes), step, phase, nth)
+        crashes = Crashes(redis_path, folder, processes, single=single)
+        kill_and_recover(crashes, step, phase, nth)

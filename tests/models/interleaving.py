@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.store.redis.scripts import MERGED
 from tests.support.scenario import SCRIPTS, MemoryLog, World, load_scripts
 
 DEATH = 0.006
@@ -78,6 +79,21 @@ class Process(threading.Thread):
 
     def dies(self) -> bool:
         return self.mortal and self.scheduler.chaos and self.random.random() < DEATH
+
+
+def steps_of(
+    name: str, args: tuple[Any, ...], reply: list[Any]
+) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Yield the steps that a script has taken: name, arguments and reply of each."""
+    own = list(args[1 + int(args[0]) :])
+    if name not in MERGED:
+        yield name, own, reply
+        return
+    at = 1
+    for answer in reply[1:]:
+        step, count = own[at], int(own[at + 2])
+        yield step, own[at + 3 : at + 3 + count], answer
+        at += 3 + count
 
 
 class GatedClient:
@@ -178,6 +194,8 @@ class Scheduler:
         """Return what a new process sees of the world."""
         world = self.world.another_process()
         world.log = GatedLog(process, self.log)
+        # Some processes take single steps, as all do in a cluster.
+        world.store.scripts._single_steps = self.random.random() < 0.5
         world.store.scripts.client = GatedClient(process)  # type: ignore[assignment]
         return world
 

@@ -43,7 +43,7 @@ from pulsar_txn_spark.txn.pending_ack import (
 from pulsar_txn_spark.txn.read_progress import ReadProgress
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer, writer_name
-from tests.models.interleaving import Process, Scheduler
+from tests.models.interleaving import Process, Scheduler, steps_of
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World, load_scripts
 
 RUNS = int(os.environ.get("INTERLEAVINGS", "72"))
@@ -127,10 +127,11 @@ class Model:
     # -- what is true ------------------------------------------------------------------------
 
     def _observe(self, name: str, args: tuple[object, ...], reply: list[bytes]) -> None:
-        if name != "txn_end" or reply[1] != b"OK":
-            return
-        # numkeys, the keys, then the three of the prelude: uuid, epoch, seq.
-        txn = TxnId.parse(str(args[1 + int(str(args[0])) + 3]))
+        for step, own, answer in steps_of(name, args, reply):
+            if step == "txn_end" and answer[1] == b"OK":
+                self._note_decision(TxnId.parse(str(own[3])), answer)
+
+    def _note_decision(self, txn: TxnId, reply: list[bytes]) -> None:
         assert txn not in self.decisions, f"INV-1: {txn} was decided twice"
         self.decisions[txn] = TxnState(reply[2].decode()), Outcome.FromString(reply[3])
         if self.decisions[txn][0] is TxnState.COMMITTED:

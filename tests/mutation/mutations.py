@@ -29,6 +29,7 @@ ACKS = "tests/txn/test_pending_ack.py"
 MESSAGES = "tests/txn/test_message_acks.py"
 STORES = "tests/store/redis/test_store_identity.py"
 HISTORIES = "tests/store/redis/test_store_histories.py"
+MERGED_STEPS = "tests/store/redis/test_merged_steps.py"
 SWEEPS = "tests/txn/test_sweeper.py"
 EMBEDDED = "tests/backends/embedded/test_log.py"
 RECEIPT_LEDGER = "tests/backends/pulsar/test_receipt_ledger.py"
@@ -124,6 +125,47 @@ def mutation(name: str, invariant: str, killer: str, *edits: Edit) -> Mutation:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
+    # --- several steps as one --------------------------------------------------------------------
+    mutation(
+        "a merged step begins before it has looked at every tag",
+        "INV-11",
+        f"{MERGED_STEPS}::test_a_tag_that_is_not_the_one_that_was_known_keeps_all_others_untouched",
+        Edit(
+            f"{LUA}/_merged.lua", "  if identity(call.keys, call.args) then\n", "  if false then\n"
+        ),
+    ),
+    mutation(
+        "a merged step looks at no tag without writing to it",
+        "INV-11",
+        f"{MERGED_STEPS}::test_a_tag_that_nobody_has_registered_is_not_registered_by_a_look",
+        Edit(f"{REDIS}/scripts.py", "return command ~= 'HSET' and server", "return server"),
+    ),
+    mutation(
+        "a writer is pinned although its intents were refused",
+        "INV-6",
+        f"{MERGED_STEPS}::test_no_writer_is_pinned_whose_intents_were_refused",
+        Edit(f"{LUA}/_merged.lua", "  txn_intend = {OK = true},\n", ""),
+    ),
+    mutation(
+        "a commit in one step is materialized although it was decided otherwise",
+        "INV-1",
+        f"{MERGED_STEPS}::test_nothing_is_materialized_of_a_transaction_that_was_decided_otherwise",
+        Edit(f"{LUA}/_merged.lua", "  txn_end = {OK = true},\n", ""),
+    ),
+    mutation(
+        "a commit in one step is materialized by who does not know all writers",
+        "INV-6",
+        f"{MERGED_STEPS}"
+        "::test_a_decision_is_not_materialized_by_one_that_does_not_know_all_writers",
+        Edit(f"{LUA}/_merged.lua", "    if not known[intent] then\n", "    if false then\n"),
+        Edit(f"{LUA}/_merged.lua", "  return #intents == #args - 3\n", "  return true\n"),
+    ),
+    mutation(
+        "in one step, materialized after the first of several pieces",
+        "INV-9",
+        f"{MERGED_STEPS}::test_what_one_step_cannot_give_up_at_once_is_given_up_by_the_next",
+        Edit(f"{LUA}/_merged.lua", "CLOSED = true}", "CLOSED = true, MORE = true}"),
+    ),
     # --- what a user meets -----------------------------------------------------------------------
     mutation(
         "user and password of the admin URL stay in what is shown",
@@ -392,8 +434,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_no_command_of_an_abort_shows_a_row_of_it",
         Edit(
             f"{REDIS}/segments.py",
-            '"resolved", "state", "events"]\n',
-            '"resolved", "state", "events"]\n'
+            "        calls = materialize_calls(txn, state, decisions)\n",
+            "        calls = materialize_calls(txn, state, decisions)\n"
             "        for d in decisions:\n"
             "            for fate in d.fates:\n"
             '                pins = f"{{seg:{d.segment}}}:pins"\n'
@@ -1958,8 +2000,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{METRICS}::test_what_a_refused_decision_would_have_delivered_is_kept_for_the_next",
         Edit(
             f"{REDIS}/transactions.py",
-            "            self._scripts.counters.add(own)  # nothing",
-            "            # ",
+            "    counters.add(drained)\n",
+            "",
         ),
     ),
     mutation(

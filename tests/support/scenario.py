@@ -289,9 +289,12 @@ def load_scripts(client: Any) -> None:
 SCRIPTS = {
     scripts.script(name)[1]: name
     for name in (
-        path.name.removesuffix(".lua")
-        for path in (resources.files("pulsar_txn_spark.store.redis") / "lua").iterdir()
-        if not path.name.startswith("_")
+        *scripts.MERGED,
+        *(
+            path.name.removesuffix(".lua")
+            for path in (resources.files("pulsar_txn_spark.store.redis") / "lua").iterdir()
+            if not path.name.startswith("_")
+        ),
     )
 }
 """Every script of the store, by its SHA1."""

@@ -759,16 +759,19 @@ def test_tasks_of_two_transactions_are_not_committed_together(world: World) -> N
     assert world.state(attempt.txn) is TxnState.OPEN
 
 
+@pytest.mark.parametrize("single", [False, True], ids=["in one step", "in single steps"])
 def test_a_commit_whose_outcome_is_unknown_is_found_out_by_the_next_attempt(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch, *, single: bool
 ) -> None:
+    monkeypatch.setattr(world.store.scripts, "_single_steps", single)
+    commit, tries = ("txn_end", 1) if single else ("txn_commit", 3)
     for key, loss, visible in ((KEY, Loss.REPLY, ["a"]), (NEXT, Loss.REQUEST, ["a", "c"])):
         attempt = world.batches.begin(key, f"n{key.batch}")
         task = world.write_batch(attempt, "a" if loss is Loss.REPLY else "b")
-        network = world.lose(always={"txn_end": loss, "txn_read": Loss.REQUEST})
+        network = world.lose(always={commit: loss, "txn_read": Loss.REQUEST})
         with pytest.raises(CommitStateUnknownError):
             world.batches.commit(attempt, [[task]], "run", acknowledge=True)
-        assert network.calls["txn_end"] == 1
+        assert network.calls[commit] == tries
         world.mend()
         again = world.run_batch(key, f"m{key.batch}", "c")
         assert again.replay is (loss is Loss.REPLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 import uuid as uuid_module
@@ -40,6 +41,7 @@ COORDINATORS = 4
 _LOST_REPLY_TRIES = 4  # a step is sent so often without a reply before the store is called away
 _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
 _CALLS_AT_ONCE = 100  # scripts of one round trip: the server runs them without a break
+_PRELUDE = ("_prelude",)
 _INCLUDED = {
     "tag_create": (),
     "store_identity": (),
@@ -51,6 +53,21 @@ _INCLUDED = {
     "txn_op": ("_prelude", "_open_txn"),
 }
 """What stands in front of a script; of those that are not named here, the prelude."""
+
+MERGED = {
+    "txn_admit": ("txn_intend", "seg_pin"),
+    "txn_commit": ("txn_op", "txn_end", "txn_read", "seg_materialize", "txn_forget_ops"),
+}
+"""Steps of several tags that one script takes, and the scripts that it is made of."""
+SINGLE_STEPS = "PULSAR_TXN_SPARK_SINGLE_STEPS"
+"""Environment: ``1`` for single steps on one server, too, as a cluster takes them (for tests)."""
+_MERGED_AT_ONCE = 100  # calls of a merged script: all others wait for it
+_WITHOUT_WRITES = """
+  local server = redis
+  local redis = {call = function(command, ...)
+    return command ~= 'HSET' and server.call(command, ...)
+  end}
+"""
 
 
 class _TagFault(StrEnum):
@@ -71,10 +88,20 @@ NO_REPLY = (RedisConnectionError, RedisTimeoutError, RedisClusterException)
 @cache
 def script(name: str) -> tuple[str, str]:
     """Return a script's text and SHA1."""
-    folder = resources.files("pulsar_txn_spark.store.redis") / "lua"
-    parts = (*_INCLUDED.get(name, ("_prelude",)), name)
-    body = "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts)
+    body = _merged(MERGED[name]) if name in MERGED else _text(*_INCLUDED.get(name, _PRELUDE), name)
     return body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
+
+
+def _text(*parts: str) -> str:
+    folder = resources.files("pulsar_txn_spark.store.redis") / "lua"
+    return "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts)
+
+
+def _merged(names: Sequence[str]) -> str:
+    """Return a script in which each of several scripts is a function."""
+    functions = [f"scripts.{n} = function(KEYS, ARGV)\n{script(n)[0]}\nend\n" for n in names]
+    identity = f"local function identity(KEYS, ARGV)\n{_WITHOUT_WRITES}{_text(*_PRELUDE)}\nend\n"
+    return "".join(["local scripts = {}\n", *functions, identity, _text("_merged")])
 
 
 class Call:
@@ -140,6 +167,7 @@ class Scripts:
         # tag -> history -> the highest sequence number of it that was seen or told of. More than
         # one history only until the next step on the tag has compared them all.
         self._seen: dict[str, dict[str, int]] = {}
+        self._single_steps = os.environ.get(SINGLE_STEPS) == "1"
         self.round_trips = 0
         self.counters = metrics.Counters()
         self.identity = self._read_identity(coordinators)
@@ -243,6 +271,49 @@ class Scripts:
         """Send one call; a lost reply is an error at once. Let `checked` judge the reply."""
         body, sha = script(call.name)
         return self._send_once(sha, body, call.all_keys, self._args(call))
+
+    @property
+    def merges(self) -> bool:
+        """Whether one server holds all tags, so that one script may touch several of them."""
+        return not isinstance(self.client, redis.RedisCluster) and not self._single_steps
+
+    def merged(
+        self, name: str, calls: Sequence[Call], *, once: bool = False
+    ) -> list[list[Any]] | None:
+        """Run calls on several tags as one step (``_merged.lua``).
+
+        Parameters
+        ----------
+        name : str
+            Of the merged script, as in `MERGED`.
+        calls : sequence of Call
+        once : bool
+            Whether a lost reply is an error at once.
+
+        Returns
+        -------
+        list of replies or None
+            Up to the first behind which nothing may follow. None: nothing was changed, and the
+            single steps have to be taken.
+        """
+        if not self.merges or len(calls) > _MERGED_AT_ONCE:
+            return None
+        body, sha = script(name)
+        args: list[Arg] = [len(calls)]
+        for call in calls:
+            own = self._args(call)
+            args += [call.name, len(call.all_keys), len(own), *own]
+        keys = [key for call in calls for key in call.all_keys]
+        send = self._send_once if once else self._send
+        code, *replies = send(sha, body, keys, args)
+        passed = dict.fromkeys(call.step for call in calls if call.step is not None)
+        if any([steps.reply_is_lost(step) for step in passed]):  # noqa: C419 - each is counted
+            if once:
+                raise RedisTimeoutError("the reply was lost on purpose")
+            code, *replies = send(sha, body, keys, args)
+        if text(code) != Code.OK:
+            return None
+        return [self.checked(*pair) for pair in zip(calls, replies, strict=False)]
 
     @contextmanager
     def timed(self, index: str) -> Iterator[None]:

@@ -77,10 +77,7 @@ class RedisSegmentStore:
 
     def pin(self, txn: TxnId, writer: str, segments: Sequence[str]) -> list[PinAnswer]:
         """Pin a writer in each segment (``seg_pin.lua``)."""
-        keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state"]
-        args: list[Arg] = [writer, txn.key, txn.tc, txn.counter, EARLIEST.padded()]
-        calls = [Call("seg_pin", f"seg:{segment}", keys, args, Step.PIN) for segment in segments]
-        return [_as_pin_answer(reply) for reply in self._scripts.run_all(calls)]
+        return [as_pin_answer(r) for r in self._scripts.run_all(pin_calls(txn, writer, segments))]
 
     def gates(
         self, segments: Sequence[str], ranges: Sequence[tuple[Position, Position]] | None = None
@@ -101,24 +98,7 @@ class RedisSegmentStore:
         self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
     ) -> list[Answer]:
         """Materialize a decision, in one step for each segment (``seg_materialize.lua``)."""
-        keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state", "events"]
-        keys += [f"resolved-order:{txn.tc}", "dropped-from"]
-        calls = []
-        for decision in decisions:
-            tag = f"seg:{decision.segment}"
-            args: list[Arg] = [txn.key, txn.tc, txn.counter, state]
-            args += [decision.high.padded() if decision.high else "", len(decision.fates)]
-            for fate in decision.fates:
-                args += [fate.writer, "WON" if fate.kept_to is None else fate.kept_to.padded()]
-            args.append(len(decision.subscriptions))
-            for name in decision.subscriptions:
-                args += [
-                    f"{{{tag}}}:cursor:{name}",
-                    f"{{{tag}}}:pending-acks:{name}",
-                    f"{{{tag}}}:ack-ranges:{name}",
-                    f"{{{tag}}}:pending-ranges:{name}:{txn.key}",
-                ]
-            calls.append(Call("seg_materialize", tag, keys, args, Step.MATERIALIZE))
+        calls = materialize_calls(txn, state, decisions)
         return [Answer(code_of(reply)) for reply in self._scripts.run_all(calls)]
 
     def close(self, segment: str, tc: int, below: int) -> SegmentAnswer:
@@ -204,7 +184,40 @@ class RedisSegmentStore:
         return self._scripts.answer(Call("seg_purge", tag, keys, args))
 
 
-def _as_pin_answer(reply: list[Any]) -> PinAnswer:
+def pin_calls(txn: TxnId, writer: str, segments: Sequence[str]) -> list[Call]:
+    """Return the calls that pin a writer."""
+    keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state"]
+    args: list[Arg] = [writer, txn.key, txn.tc, txn.counter, EARLIEST.padded()]
+    return [Call("seg_pin", f"seg:{segment}", keys, args, Step.PIN) for segment in segments]
+
+
+def materialize_calls(
+    txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
+) -> list[Call]:
+    """Return the calls that materialize a decision."""
+    keys = ["pins", "pin-order", "dropped", "closed", "resolved", "state", "events"]
+    keys += [f"resolved-order:{txn.tc}", "dropped-from"]
+    calls = []
+    for decision in decisions:
+        tag = f"seg:{decision.segment}"
+        args: list[Arg] = [txn.key, txn.tc, txn.counter, state]
+        args += [decision.high.padded() if decision.high else "", len(decision.fates)]
+        for fate in decision.fates:
+            args += [fate.writer, "WON" if fate.kept_to is None else fate.kept_to.padded()]
+        args.append(len(decision.subscriptions))
+        for name in decision.subscriptions:
+            args += [
+                f"{{{tag}}}:cursor:{name}",
+                f"{{{tag}}}:pending-acks:{name}",
+                f"{{{tag}}}:ack-ranges:{name}",
+                f"{{{tag}}}:pending-ranges:{name}:{txn.key}",
+            ]
+        calls.append(Call("seg_materialize", tag, keys, args, Step.MATERIALIZE))
+    return calls
+
+
+def as_pin_answer(reply: list[Any]) -> PinAnswer:
+    """Read the reply to a pin."""
     code = code_of(reply)
     if code in (Code.OK, Code.PINNED):
         return PinAnswer(code, bound=Position.from_padded(text(reply[2])))

@@ -13,6 +13,7 @@ from pulsar_txn_spark.store.records import (
     StoreIdentity,
 )
 from pulsar_txn_spark.store.redis.event_feed import RedisEventFeed
+from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.store.redis.scripts import NO_REPLY, Call, Redis, Scripts, flat, text
 from pulsar_txn_spark.store.redis.segments import RedisSegmentStore
 from pulsar_txn_spark.store.redis.sinks import RedisQueryStore, RedisSinkStore
@@ -56,6 +57,7 @@ class RedisStore:
         self.stages = RedisStageStore(self.scripts)
         self.segments = RedisSegmentStore(self.scripts)
         self.subscriptions = RedisSubscriptionStore(self.scripts)
+        self.merged = RedisMergedSteps(self.scripts)
         self.sinks = RedisSinkStore(self.scripts)
         self.queries = RedisQueryStore(self.scripts)
 

@@ -97,12 +97,7 @@ class RedisTransactionStore:
 
     def intend(self, txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> TxnAnswer:
         """Record participants (none = a heartbeat) and extend the lease (``txn_intend.lua``)."""
-        keys = [f"txn:{txn.key}", f"intents:{txn.key}", "idx:txn-by-deadline"]
-        args: list[Arg] = [nonce, txn.key, timeout_ms, *intents]
-        step = Step.INTENT if intents else None
-        return _txn_answer(
-            self._scripts.run(Call("txn_intend", f"tc{txn.tc}", keys, args, step))[1:]
-        )
+        return txn_answer(self._scripts.run(intend_call(txn, nonce, timeout_ms, intents))[1:])
 
     def end(
         self,
@@ -114,33 +109,19 @@ class RedisTransactionStore:
         counts: Mapping[str, int] | None = None,
     ) -> TxnAnswer:
         """Decide a transaction by one compare-and-set (``txn_end.lua``), not repeated by itself."""
-        keys = [
-            f"txn:{txn.key}",
-            "idx:txn-by-deadline",
-            "idx:txn-open",
-            "idx:txn-by-final-state",
-            "idx:txn-unmaterialized",
-            "events",
-            "metrics",
-        ]
         own = self._scripts.counters.drain()
-        added = metrics.total([own, counts or {}, _decided(txn.tc, state, by)])
-        # To the script an administrator is one more who may fence.
-        ground = EndedBy.FENCE if by is EndedBy.ADMIN else by
-        args: list[Arg] = [txn.key, state, outcome, ground, nonce, *flat(added)]
-        call = Call("txn_end", f"tc{txn.tc}", keys, args)
+        added = metrics.total([own, counts or {}])
+        call = end_call(txn, state, outcome, by, nonce, added)
         try:
             reply = self._scripts.ask_once(call)
         except NO_REPLY as error:
-            raise _unknown(txn, error) from error
+            raise unknown(txn, error) from error
         if state is TxnState.COMMITTED and steps.reply_is_lost(Step.DECIDE):
-            raise _unknown(txn, RedisTimeoutError("the reply was lost on purpose"))
+            raise unknown(txn, RedisTimeoutError("the reply was lost on purpose"))
         reply = self._scripts.checked(call, reply)
-        answer = _txn_answer(reply[1:])
+        answer = txn_answer(reply[1:])
         if answer.code is not Code.OK:
-            self._scripts.counters.add(own)  # nothing was decided: nothing was counted
-            result = "conflict" if answer.code is Code.DECIDED else "reject"
-            self._scripts.counters.count(metrics.HEADER_CAS, str(txn.tc), result)
+            count_refused(self._scripts.counters, own, txn, answer)
         return answer
 
     def read(self, txn: TxnId) -> TxnHeader | None:
@@ -150,11 +131,8 @@ class RedisTransactionStore:
 
     def read_many(self, txns: Sequence[TxnId]) -> list[TxnHeader | None]:
         """Read headers, each with its intents in one step."""
-        calls = [
-            Call("txn_read", f"tc{txn.tc}", [f"txn:{txn.key}", f"intents:{txn.key}"], [])
-            for txn in txns
-        ]
-        return [_as_header(*pair) for pair in zip(txns, self._scripts.run_all(calls), strict=True)]
+        replies = self._scripts.run_all([read_call(txn) for txn in txns])
+        return [as_header(*pair) for pair in zip(txns, replies, strict=True)]
 
     def list_open(self, tc: int, *, deadline_ms: int | None, limit: int) -> list[tuple[TxnId, int]]:
         """List OPEN transactions with their deadlines, earliest first, due by `deadline_ms`."""
@@ -236,13 +214,7 @@ class RedisOpLogStore:
 
     def append(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> OpsAnswer:
         """Append named operation records, each by itself (``txn_op.lua``)."""
-        keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", "op-log", "metrics"]
-        args: list[Arg] = [nonce]
-        for name, record in ops.items():
-            args += [name, record]
-        reply = self._scripts.run(Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD))
-        answer = _txn_answer(reply[1:])
-        return OpsAnswer((answer,), _as_op_log(reply[2:]) if answer.code is Code.OK else None)
+        return as_ops_answer(self._scripts.run(ops_call(txn, nonce, ops)))
 
     def append_batch(
         self, tc: int, entry: str, batch: bytes, groups: Sequence[OpGroup]
@@ -254,7 +226,7 @@ class RedisOpLogStore:
             args += [group.txn.key, group.nonce, group.reference, group.records]
         keys = [f"op-batch:{entry}", "op-log", "metrics"]
         reply = self._scripts.run(Call("txn_op_batch", tag, keys, args, Step.OP_BATCH))
-        return OpsAnswer(tuple(map(_txn_answer, reply[3:])), _as_op_log(reply[2]))
+        return OpsAnswer(tuple(map(txn_answer, reply[3:])), _as_op_log(reply[2]))
 
     def read(self, txn: TxnId) -> RawOps:
         """Read the operation records of a transaction, and the batches that they are in."""
@@ -277,20 +249,9 @@ class RedisOpLogStore:
 
     def forget(self, txn: TxnId, nonce: str) -> Answer:
         """Delete the operation records of a transaction that every participant has materialized."""
-        tag = f"tc{txn.tc}"
-        keys = [
-            f"txn:{txn.key}",
-            f"txn-op:{txn.key}",
-            f"stage:{nonce}",
-            "idx:txn-unmaterialized",
-            "idx:stages",
-            "metrics",
-        ]
         cursor = "0"
         while True:
-            args: list[Arg] = ["materialized", txn.key, f"{{{tag}}}:op-batch:", cursor]
-            call = Call("txn_forget_ops", tag, keys, [*args, _OPS_FORGOTTEN])
-            reply = self._scripts.run(call)
+            reply = self._scripts.run(forget_call(txn, nonce, cursor))
             if code_of(reply) is not Code.PENDING:
                 return Answer(code_of(reply))
             cursor = text(reply[2])
@@ -337,6 +298,84 @@ class RedisStageStore:
         return int(reply[2]), int(reply[3])
 
 
+def intend_call(txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> Call:
+    """Return the call that records participants."""
+    keys = [f"txn:{txn.key}", f"intents:{txn.key}", "idx:txn-by-deadline"]
+    args: list[Arg] = [nonce, txn.key, timeout_ms, *intents]
+    return Call("txn_intend", f"tc{txn.tc}", keys, args, Step.INTENT if intents else None)
+
+
+def end_call(
+    txn: TxnId,
+    state: TxnState,
+    outcome: bytes,
+    by: EndedBy,
+    nonce: str,
+    counts: Mapping[str, int],
+) -> Call:
+    """Return the call that decides a transaction; `counts` are added to the metrics."""
+    keys = [
+        f"txn:{txn.key}",
+        "idx:txn-by-deadline",
+        "idx:txn-open",
+        "idx:txn-by-final-state",
+        "idx:txn-unmaterialized",
+        "events",
+        "metrics",
+    ]
+    added = metrics.total([counts, _decided(txn.tc, state, by)])
+    # To the script an administrator is one more who may fence.
+    ground = EndedBy.FENCE if by is EndedBy.ADMIN else by
+    return Call(
+        "txn_end", f"tc{txn.tc}", keys, [txn.key, state, outcome, ground, nonce, *flat(added)]
+    )
+
+
+def count_refused(
+    counters: metrics.Counters, drained: Mapping[str, int], txn: TxnId, answer: TxnAnswer
+) -> None:
+    """Count a decision that was refused: what was to be counted with it was not."""
+    counters.add(drained)
+    result = "conflict" if answer.code is Code.DECIDED else "reject"
+    counters.count(metrics.HEADER_CAS, str(txn.tc), result)
+
+
+def read_call(txn: TxnId, known_intents: Sequence[str] = ()) -> Call:
+    """Return the call that reads a header; of the intents only a merged script knows."""
+    keys = [f"txn:{txn.key}", f"intents:{txn.key}"]
+    return Call("txn_read", f"tc{txn.tc}", keys, list(known_intents))
+
+
+def ops_call(txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> Call:
+    """Return the call that appends operation records, each by itself."""
+    keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", "op-log", "metrics"]
+    args: list[Arg] = [nonce]
+    for name, record in ops.items():
+        args += [name, record]
+    return Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD)
+
+
+def as_ops_answer(reply: list[Any]) -> OpsAnswer:
+    """Read the reply to operation records."""
+    answer = txn_answer(reply[1:])
+    return OpsAnswer((answer,), _as_op_log(reply[2:]) if answer.code is Code.OK else None)
+
+
+def forget_call(txn: TxnId, nonce: str, cursor: str = "0") -> Call:
+    """Return the call that deletes operation records from a cursor on."""
+    tag = f"tc{txn.tc}"
+    keys = [
+        f"txn:{txn.key}",
+        f"txn-op:{txn.key}",
+        f"stage:{nonce}",
+        "idx:txn-unmaterialized",
+        "idx:stages",
+        "metrics",
+    ]
+    args: list[Arg] = ["materialized", txn.key, f"{{{tag}}}:op-batch:", cursor, _OPS_FORGOTTEN]
+    return Call("txn_forget_ops", tag, keys, args)
+
+
 def _decided(tc: int, state: TxnState, by: EndedBy) -> dict[str, int]:
     """Return what is counted if a transaction is decided so."""
     counters = metrics.Counters()
@@ -348,7 +387,7 @@ def _decided(tc: int, state: TxnState, by: EndedBy) -> dict[str, int]:
     return counters.drain()
 
 
-def _txn_answer(parts: Sequence[Any]) -> TxnAnswer:
+def txn_answer(parts: Sequence[Any]) -> TxnAnswer:
     """Read a code and what comes behind it."""
     code, *rest = parts
     code = Code(text(code))
@@ -358,7 +397,8 @@ def _txn_answer(parts: Sequence[Any]) -> TxnAnswer:
     return TxnAnswer(code, TxnState(text(rest[0])) if decided else None)
 
 
-def _as_header(txn: TxnId, reply: list[Any]) -> TxnHeader | None:
+def as_header(txn: TxnId, reply: list[Any]) -> TxnHeader | None:
+    """Read a header; None if there is none."""
     if text(reply[1]) == Code.ABSENT:
         return None
     fields = dict(pairs(reply[3]))
@@ -389,7 +429,8 @@ def _as_op_log(values: Sequence[bytes | None]) -> OpLogSettings | None:
     return OpLogSettings(bool(enabled), *limits)
 
 
-def _unknown(txn: TxnId, error: Exception) -> CommitStateUnknownError:
+def unknown(txn: TxnId, error: Exception) -> CommitStateUnknownError:
+    """Return the error of a decision without a reply."""
     return CommitStateUnknownError(
         f"no reply to the decision of transaction {txn} ({type(error).__name__}: {error}): it may "
         "or may not have taken effect"

@@ -30,6 +30,7 @@ from pulsar_txn_spark.spark.source.partition import SegmentPartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.redis import connection, server
+from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from pulsar_txn_spark.store.redis.transactions import RedisTransactionStore
 from tests.support.frames import WritableFrame
@@ -193,7 +194,7 @@ def note_size(
 STEPS: dict[str, tuple[type, str]] = {
     "begin": (RedisTransactionStore, "create"),
     "acknowledgement": (RedisSubscriptionStore, "place_acks"),
-    "decision": (RedisTransactionStore, "end"),
+    "decision": (RedisMergedSteps, "commit"),
 }
 CASES = [
     (kind, subscription, lost)

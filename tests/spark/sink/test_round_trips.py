@@ -98,7 +98,7 @@ def counted(query: Query, redis_client: redis.Redis) -> RoundTrips:
     return trips
 
 
-@pytest.mark.parametrize("segments, bound", [(4, 36), (16, 71), (64, 215)])
+@pytest.mark.parametrize("segments, bound", [(4, 32), (16, 67), (64, 211)])
 def test_a_micro_batch_with_a_row_in_each_segment(
     redis_path: str,
     redis_client: redis.Redis,

@@ -301,6 +301,7 @@ def test_a_tag_that_moves_to_another_server_and_back_is_no_loss(pair: tuple[int,
 # --- where it is remembered ---------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("single_steps")
 def test_a_header_remembers_the_history_of_its_segments(world: World) -> None:
     world.store.segments.raise_high(SEGMENT, Position(1, 0))
     backup = snapshot(world.client, TAG)

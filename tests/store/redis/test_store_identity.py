@@ -280,6 +280,7 @@ def test_a_last_seen_sequence_number_is_never_lowered(world: World) -> None:
     assert world.store.seen("seg:other").seq == 3
 
 
+@pytest.mark.usefixtures("single_steps")
 def test_a_decision_carries_the_last_seen_sequence_numbers_of_its_segments(world: World) -> None:
     # The header says which state of the segment the commit had seen. One that is older lost pins.
     key = BatchKey("sink", "query", 0)

@@ -1,0 +1,64 @@
+-- The end of a merged script: it runs scripts of several tags as one step, where one server holds
+-- all of those tags. In front of it stand `scripts` (by name, each with its prelude) and `identity`,
+-- which is the prelude without its writes.
+-- KEYS     those of each call, one call behind the other
+-- ARGV[1]  number of calls; then of each: its script, how many keys and arguments it has, and its
+--          arguments. Behind those that txn_read takes come the intents that the caller knows.
+-- -> {'FAULT'}          a tag is not what the caller knows: nothing was written. The single steps
+--                       tell which, and create what is new
+--    {'OK', reply...}   the replies, up to the first behind which nothing may follow
+local calls = {}
+local key, arg = 0, 1
+for i = 1, tonumber(ARGV[1]) do
+  local call = {name = ARGV[arg + 1], keys = {}, args = {}}
+  local own_keys, own_args = tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
+  for k = 1, own_keys do
+    call.keys[k] = KEYS[key + k]
+  end
+  for k = 1, own_args do
+    call.args[k] = ARGV[arg + 3 + k]
+  end
+  key, arg = key + own_keys, arg + 3 + own_args
+  calls[i] = call
+end
+-- Every tag before the first write: a part of a step must not take effect.
+for _, call in ipairs(calls) do
+  if identity(call.keys, call.args) then
+    return {'FAULT'}
+  end
+end
+-- A step may follow only where the one before it has taken effect: no pin without its intent, and
+-- nothing is materialized that was not decided here and now.
+local passes = {
+  txn_op = {OK = true},
+  txn_intend = {OK = true},
+  txn_end = {OK = true},
+  seg_materialize = {OK = true, ALREADY = true, CLOSED = true},
+}
+-- What is materialized must be all that the transaction has touched: the caller need not know of
+-- the writers of tasks that failed.
+local function knows_all(intents, args)
+  local known = {}
+  for i = 4, #args do
+    known[args[i]] = true
+  end
+  for _, intent in ipairs(intents) do
+    if not known[intent] then
+      return false
+    end
+  end
+  return #intents == #args - 3
+end
+local result = {'OK'}
+for _, call in ipairs(calls) do
+  local reply = scripts[call.name](call.keys, call.args)
+  result[#result + 1] = reply
+  local passing = passes[call.name]
+  if passing and not passing[reply[2]] then
+    break
+  end
+  if call.name == 'txn_read' and not knows_all(reply[5] or {}, call.args) then
+    break
+  end
+end
+return result

@@ -1,0 +1,101 @@
+"""Steps of several tags that are one step where one Redis holds all tags."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from pulsar_txn_spark import metrics, steps
+from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.records import (
+    Code,
+    CommitAnswer,
+    EndedBy,
+    PinAnswer,
+    SegmentDecision,
+    TxnAnswer,
+    TxnId,
+    TxnState,
+)
+from pulsar_txn_spark.store.redis.scripts import NO_REPLY, Scripts, code_of
+from pulsar_txn_spark.store.redis.segments import as_pin_answer, materialize_calls, pin_calls
+from pulsar_txn_spark.store.redis.transactions import (
+    as_header,
+    as_ops_answer,
+    count_refused,
+    end_call,
+    forget_call,
+    intend_call,
+    ops_call,
+    read_call,
+    txn_answer,
+    unknown,
+)
+
+
+class RedisMergedSteps:
+    """The steps that one script may take; see `MERGED` in :mod:`.scripts`."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    @property
+    def possible(self) -> bool:
+        """Whether one server holds all tags."""
+        return self._scripts.merges
+
+    def admit(
+        self,
+        txn: TxnId,
+        nonce: str,
+        timeout_ms: int,
+        intents: Sequence[str],
+        writer: str,
+        segments: Sequence[str],
+    ) -> tuple[TxnAnswer, list[PinAnswer]] | None:
+        """Record intents, then pin a writer; no pin where the intents were refused."""
+        intend = intend_call(txn, nonce, timeout_ms, intents)
+        replies = self._scripts.merged("txn_admit", [intend, *pin_calls(txn, writer, segments)])
+        if replies is None:
+            return None
+        return txn_answer(replies[0][1:]), [as_pin_answer(reply) for reply in replies[1:]]
+
+    def commit(
+        self,
+        txn: TxnId,
+        nonce: str,
+        outcome: bytes,
+        counts: Mapping[str, int],
+        intents: Collection[str],
+        ops: Mapping[str, bytes],
+        decisions: Sequence[SegmentDecision],
+    ) -> CommitAnswer | None:
+        """Store operation records, decide for COMMITTED, and materialize it."""
+        own = self._scripts.counters.drain()
+        added = metrics.total([own, counts])
+        calls = [ops_call(txn, nonce, ops)] if ops else []
+        decides = len(calls)
+        calls += [
+            end_call(txn, TxnState.COMMITTED, outcome, EndedBy.OWNER, nonce, added),
+            read_call(txn, sorted(intents)),
+            *materialize_calls(txn, TxnState.COMMITTED, decisions),
+            forget_call(txn, nonce),
+        ]
+        try:
+            replies = self._scripts.merged("txn_commit", calls, once=True)
+        except NO_REPLY as error:
+            raise unknown(txn, error) from error
+        if replies is None:
+            self._scripts.counters.add(own)
+            return None
+        if steps.reply_is_lost(Step.DECIDE):
+            raise unknown(txn, RedisTimeoutError("the reply was lost on purpose"))
+        settings = as_ops_answer(replies[0]).settings if ops else None
+        answer = txn_answer(replies[min(decides, len(replies) - 1)][1:])
+        if len(replies) <= decides + 1 or answer.code is not Code.OK:
+            count_refused(self._scripts.counters, own, txn, answer)
+            return CommitAnswer(answer, settings)
+        header = as_header(txn, replies[decides + 1])
+        done = len(replies) == len(calls) and code_of(replies[-1]) is Code.OK
+        return CommitAnswer(answer, settings, header, materialized=done)

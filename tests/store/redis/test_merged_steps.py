@@ -1,0 +1,281 @@
+"""Several steps as one script: all of it, in its order, or what has taken effect so far."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from pulsar_txn_spark.errors import (
+    FencedError,
+    StoreRolledBackError,
+    TransactionAbortedError,
+)
+from pulsar_txn_spark.position import EARLIEST, MessagePosition
+from pulsar_txn_spark.store.ack_ranges import AckInterval
+from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
+from pulsar_txn_spark.store.records import (
+    Code,
+    CommitAnswer,
+    EndedBy,
+    SegmentDecision,
+    SubscriptionRef,
+    TxnState,
+    WriterFate,
+)
+from pulsar_txn_spark.store.redis import scripts
+from pulsar_txn_spark.txn.coordinator import TxnStatus
+from pulsar_txn_spark.txn.participants import write_intent
+from pulsar_txn_spark.txn.transaction_buffer import writer_name
+from tests.support.scenario import (
+    OTHER_SEGMENT,
+    SEGMENT,
+    TIMEOUT_MS,
+    Loss,
+    Txn,
+    World,
+    load_scripts,
+)
+
+BOTH = [SEGMENT, OTHER_SEGMENT]
+OPS = {"op": b"record"}
+
+
+@pytest.fixture
+def known(world: World) -> World:
+    """Return a world whose segments were written to before: their tags are there."""
+    load_scripts(world.client)
+    for segment in BOTH:
+        txn = world.open()
+        world.commit(txn, world.write(txn, "before", segment=segment))
+    return world
+
+
+def intents_of(winners: Sequence[Winner]) -> set[str]:
+    return {write_intent(winner.segment, winner.writer) for winner in winners}
+
+
+def merged_commit(
+    world: World, txn: Txn, winners: Sequence[Winner], intents: Collection[str] | None = None
+) -> CommitAnswer | None:
+    decisions = [SegmentDecision(w.segment, (WriterFate(w.writer, None),)) for w in winners]
+    return world.store.merged.commit(
+        txn.id,
+        txn.nonce,
+        Outcome(winners=winners).SerializeToString(deterministic=True),
+        {},
+        intents_of(winners) if intents is None else intents,
+        OPS,
+        decisions,
+    )
+
+
+def test_a_writer_is_admitted_and_a_transaction_committed_in_one_round_trip_each(
+    known: World,
+) -> None:
+    txn = known.open()
+    before = known.store.round_trips
+    winners = [known.write(txn, "a", segment=segment) for segment in BOTH]
+    assert known.store.round_trips - before == len(BOTH)
+    before = known.store.round_trips
+    outcome = Outcome(winners=winners)
+    intents = intents_of(winners)
+    known.coordinator.commit(txn.id, txn.nonce, outcome, intents=intents, ops=OPS)
+    assert known.store.round_trips - before == 1
+    assert known.coordinator.status(txn.id) is TxnStatus.COMMITTED
+    for segment in BOTH:
+        assert known.visible(segment) == ["before", "a"]
+        assert known.pinned(segment) == []
+    assert known.store.op_log.read(txn.id).records == {}
+
+
+@pytest.mark.usefixtures("single_steps")
+def test_single_steps_do_the_same(known: World) -> None:
+    assert not known.store.merged.possible
+    txn = known.open()
+    winner = known.write(txn, "a")
+    intents = intents_of([winner])
+    outcome = Outcome(winners=[winner])
+    known.coordinator.commit(txn.id, txn.nonce, outcome, intents=intents, ops=OPS)
+    assert known.coordinator.status(txn.id) is TxnStatus.COMMITTED
+    assert known.visible() == ["before", "a"]
+    assert known.store.op_log.read(txn.id).records == {}
+
+
+def test_no_writer_is_pinned_whose_intents_were_refused(known: World) -> None:
+    txn = known.open()
+    known.store.transactions.end(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
+    with pytest.raises(TransactionAbortedError):
+        known.admit(txn)
+    assert known.pinned() == []
+    other = known.open()
+    with pytest.raises(FencedError):
+        known.admit(Txn(other.id, "another nonce"))
+    assert known.pinned() == []
+
+
+def test_nothing_is_materialized_of_a_transaction_that_was_decided_otherwise(known: World) -> None:
+    txn = known.open()
+    winner = known.write(txn, "a")
+    known.store.transactions.end(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
+    for ops in (OPS, {}):
+        found = known.store.merged.commit(
+            txn.id,
+            txn.nonce,
+            Outcome(winners=[winner]).SerializeToString(deterministic=True),
+            {},
+            intents_of([winner]),
+            ops,
+            [SegmentDecision(SEGMENT, (WriterFate(winner.writer, None),))],
+        )
+        assert found is not None
+        assert (found.answer.code, found.answer.state) == (Code.DECIDED, TxnState.ABORTED)
+        assert found.header is None
+        assert known.pinned() == [winner.writer]
+    with pytest.raises(TransactionAbortedError):
+        known.coordinator.commit(
+            txn.id, txn.nonce, Outcome(winners=[winner]), intents=intents_of([winner])
+        )
+    assert known.visible() == ["before"]
+
+
+def test_a_decision_is_not_materialized_by_one_that_does_not_know_all_writers(
+    known: World,
+) -> None:
+    txn = known.open()
+    winner, loser = known.write(txn, "a"), known.write(txn, "x", task=1)
+    for unknown in (set(), {"W|elsewhere|w"}):
+        assert intents_of([winner]) | unknown != known.header(txn).intents
+    found = merged_commit(known, txn, [winner])
+    assert found is not None
+    assert found.answer.code is Code.OK
+    assert not found.materialized
+    assert found.header is not None
+    assert found.header.intents == intents_of([winner, loser])
+    assert sorted(known.pinned()) == sorted([winner.writer, loser.writer])
+    # The single steps go on with the intents of the header.
+    known.coordinator.materialize(found.header)
+    assert known.dropped() == {loser.writer: EARLIEST}
+    assert known.visible() == ["before", "a"]
+
+
+def test_a_writer_that_the_caller_of_a_commit_does_not_know_is_dropped(known: World) -> None:
+    txn = known.open()
+    winner, loser = known.write(txn, "a"), known.write(txn, "x", task=1)
+    outcome = Outcome(winners=[winner])
+    known.coordinator.commit(txn.id, txn.nonce, outcome, intents=intents_of([winner]))
+    assert known.dropped() == {loser.writer: EARLIEST}
+    assert known.visible() == ["before", "a"]
+    assert known.coordinator.status(txn.id) is TxnStatus.COMMITTED
+
+
+def test_an_intent_more_than_there_are_is_no_full_knowledge(known: World) -> None:
+    txn = known.open()
+    winner = known.write(txn, "a")
+    found = merged_commit(known, txn, [winner], {*intents_of([winner]), "W|elsewhere|w"})
+    assert found is not None
+    assert not found.materialized
+    assert known.pinned() == [winner.writer]
+
+
+def test_a_tag_that_is_not_the_one_that_was_known_keeps_all_others_untouched(known: World) -> None:
+    txn = known.open()
+    known.client.hset(known.key("birth", OTHER_SEGMENT), "uuid", "another store")
+    writer = writer_name(txn.id, 0, "w")
+    intents = [write_intent(segment, writer) for segment in BOTH]
+    before = known.store.seen(f"tc{txn.id.tc}")
+    found = known.store.merged.admit(txn.id, txn.nonce, TIMEOUT_MS, intents, writer, BOTH)
+    assert found is None
+    assert known.header(txn).intents == frozenset()
+    assert known.pinned() == []
+    assert known.store.seen(f"tc{txn.id.tc}") == before
+    with pytest.raises(StoreRolledBackError, match="belongs to store another store"):
+        known.buffer.admit(txn.id, txn.nonce, TIMEOUT_MS, writer, BOTH)
+
+
+def test_a_tag_that_nobody_has_registered_is_not_registered_by_a_look(known: World) -> None:
+    # Its creator died in between; the other tag is of another store, so nothing may be written.
+    txn = known.open()
+    known.client.hdel(known.key("birth"), "registered")
+    known.client.hset(known.key("birth", OTHER_SEGMENT), "uuid", "another store")
+    calls = [scripts.Call("seg_raise", f"seg:{s}", ["state", "events"], []) for s in BOTH]
+    calls[0].registered = True
+    assert known.store.scripts.merged("txn_admit", calls) is None
+    assert not known.client.hexists(known.key("birth"), "registered")
+    assert known.header(txn).intents == frozenset()
+
+
+def test_a_lost_reply_to_a_commit_in_one_step_is_found_out(
+    known: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
+    for loss in Loss:
+        txn = known.open()
+        winner = known.write(txn, f"{loss}")
+        network = known.lose({"txn_commit": [loss, loss], "txn_admit": [loss]})
+        known.write(txn, f"{loss} too", segment=OTHER_SEGMENT)
+        known.mend()
+        known.lose({"txn_commit": [loss, loss]})
+        known.coordinator.commit(
+            txn.id,
+            txn.nonce,
+            Outcome(winners=[winner]),
+            intents=known.header(txn).intents,
+            ops=OPS,
+        )
+        known.mend()
+        assert network.calls["txn_admit"] == 2
+        assert known.coordinator.status(txn.id) is TxnStatus.COMMITTED
+        assert known.pinned() == known.pinned(OTHER_SEGMENT) == []
+    assert known.visible() == ["before", *(f"{loss}" for loss in Loss)]
+    assert known.visible(OTHER_SEGMENT) == ["before"]
+
+
+def test_a_late_copy_changes_nothing(known: World) -> None:
+    txn = known.open()
+    winner = known.write(txn, "a")
+    assert merged_commit(known, txn, [winner]) is not None
+    later = known.open()
+    while later.id.tc != txn.id.tc:
+        later = known.open()
+    blocking = known.write(later, "b", task=1)
+    for _ in range(2):
+        late = merged_commit(known, txn, [winner])
+        assert late is not None
+        assert late.answer.code is Code.DECIDED
+        known.store.merged.admit(
+            txn.id, txn.nonce, TIMEOUT_MS, sorted(intents_of([winner])), winner.writer, [SEGMENT]
+        )
+        assert known.pinned() == [blocking.writer]
+        assert known.store.op_log.read(txn.id).records == {}
+
+
+def test_what_one_step_cannot_give_up_at_once_is_given_up_by_the_next(known: World) -> None:
+    where = SubscriptionRef(SEGMENT, "sub", "q")
+    known.acks.claim(where, EARLIEST)
+    txn = known.open()
+    places = [MessagePosition(1, entry) for entry in range(1400)]
+    intervals = [AckInterval(*places[at : at + 2]) for at in range(0, 1400, 2)]
+    known.acks.acknowledge_individual(txn.id, txn.nonce, TIMEOUT_MS, where, intervals)
+    intents = known.header(txn).intents
+    known.coordinator.commit(txn.id, txn.nonce, Outcome(), intents=intents)
+    assert known.coordinator.status(txn.id) is TxnStatus.COMMITTED
+    state = known.store.subscriptions.read_acks(SEGMENT, "sub")
+    assert state is not None
+    assert not state.pending
+
+
+def test_too_many_segments_for_one_step_take_single_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts, "_MERGED_AT_ONCE", 3)
+    txn = world.open()
+    segments = [f"segment-{number}" for number in range(4)]
+    world.store.segments.prepare(segments)
+    writer = writer_name(txn.id, 0, "w")
+    world.buffer.admit(txn.id, txn.nonce, TIMEOUT_MS, writer, segments)
+    intents = world.header(txn).intents
+    assert intents == {write_intent(segment, writer) for segment in segments}
+    world.coordinator.commit(txn.id, txn.nonce, Outcome(), intents=intents, ops=OPS)
+    assert world.coordinator.status(txn.id) is TxnStatus.COMMITTED
+    assert all(not world.pinned(segment) for segment in segments)
