@@ -3595,4 +3595,24 @@ MUTATIONS: tuple[Mutation, ...] = (
             "",
         ),
     ),
+    mutation(
+        "a broker forgets dropped writers that no floor filters",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "!named.contains(one) && one.least() < raised.getOrDefault(one.tc(), 0L)",
+            "!named.contains(one)",
+        ),
+    ),
+    mutation(
+        "a broker forgets dropped writers without having learnt of the floor",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "    floor = Map.copyOf(raised); // before any name goes\n",
+            "",
+        ),
+    ),
 )

@@ -56,6 +56,8 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   private static final Logger log = LoggerFactory.getLogger(MetadataTransactionBuffer.class);
   private static final long FIRST_PAUSE_MS = 100; // before the store is asked again; doubled
   private static final long LONGEST_PAUSE_MS = 5_000;
+  private static final long PRUNE_INTERVAL_MS = 600_000;
+  private static final int PRUNED_FROM = 1_000; // dropped writers, of about 100 bytes each
 
   private enum State {
     Recovering,
@@ -100,6 +102,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   private final LongAdder committed = new LongAdder();
   private final LongAdder aborted = new LongAdder();
   private final Future<?> polling;
+  private final Future<?> pruning;
 
   // Read without the lock, for each entry that is dispatched. A writer is put there before the
   // maximum moves past its entries.
@@ -142,6 +145,11 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
             .threads()
             .scheduleWithFixedDelay(
                 look, store.pollIntervalMs(), store.pollIntervalMs(), TimeUnit.MILLISECONDS);
+    this.pruning =
+        store
+            .threads()
+            .scheduleWithFixedDelay(
+                this::pruneIfMany, PRUNE_INTERVAL_MS, PRUNE_INTERVAL_MS, TimeUnit.MILLISECONDS);
   }
 
   // --- recovery -----------------------------------------------------------------------------------
@@ -477,6 +485,35 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     return bits.least() < floor.getOrDefault(bits.tc(), 0L);
   }
 
+  private void pruneIfMany() {
+    if (dropped.size() >= PRUNED_FROM) {
+      prune();
+    }
+  }
+
+  /** Forgets dropped writers of which the log has deleted every entry: the floor is enough (INV-5). */
+  void prune() {
+    if (state != State.Ready) {
+      return;
+    }
+    Gate gate;
+    try {
+      gate = store.segments().gate(segment);
+    } catch (RuntimeException error) {
+      complain("does not learn which dropped writers are gone", error);
+      return;
+    }
+    Map<Integer, Long> raised = new HashMap<>(floor);
+    gate.floor().forEach((tc, counter) -> raised.merge(tc, counter, Math::max));
+    floor = Map.copyOf(raised); // before any name goes
+    Set<TxnBits> named = new HashSet<>();
+    gate.dropped().keySet().forEach(one -> WriterId.ofName(one).ifPresent(w -> named.add(w.bits())));
+    // Whatever the store has shown: only what the floor filters as well may go.
+    dropped
+        .keySet()
+        .removeIf(one -> !named.contains(one) && one.least() < raised.getOrDefault(one.tc(), 0L));
+  }
+
   @Override
   public void syncMaxReadPositionForNormalPublish(Position position, boolean isMarkerMessage) {
     synchronized (this) {
@@ -509,6 +546,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
       }
     }
     polling.cancel(false);
+    pruning.cancel(false);
     if (store.events() != null) {
       store.events().leave(segment, look);
     }

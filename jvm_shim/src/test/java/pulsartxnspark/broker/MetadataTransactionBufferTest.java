@@ -37,6 +37,7 @@ import pulsartxnspark.store.Header;
 import pulsartxnspark.store.LogPosition;
 import pulsartxnspark.store.RedisServer;
 import pulsartxnspark.store.SegmentStore;
+import pulsartxnspark.store.StoreUnavailableException;
 import pulsartxnspark.store.TestStore;
 import pulsartxnspark.store.WriterId;
 import redis.clients.jedis.Jedis;
@@ -368,6 +369,76 @@ class MetadataTransactionBufferTest {
     MetadataTransactionBuffer buffer = ready();
     assertTrue(buffer.isTxnAborted(txn(WRITER), at(20)));
     assertFalse(buffer.isTxnAborted(txn(OTHER), at(20)));
+  }
+
+  /** A buffer that knows of an aborted transaction. */
+  private MetadataTransactionBuffer withDropped(SegmentStore segments) throws Exception {
+    MetadataTransactionBuffer buffer = open(segments, null, 5);
+    buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+    store.pin("s", WRITER);
+    append(buffer, WRITER);
+    await(() -> topic.appends() == 1);
+    topic.acknowledge(0);
+    store.abort("s", WRITER);
+    await(() -> buffer.getMaxReadPosition().equals(at(0)));
+    assertEquals(1, buffer.getStats(false).totalAbortedTransactions);
+    return buffer;
+  }
+
+  @Test
+  void droppedWritersAreForgottenOnceTheFloorFiltersThem() throws Exception {
+    MetadataTransactionBuffer buffer = withDropped(store.segments);
+    buffer.prune();
+    assertEquals(1, buffer.getStats(false).totalAbortedTransactions);
+    store.sweep("s", 0, 2, new LogPosition(1, 9), LogPosition.EARLIEST);
+    buffer.prune(); // they are in a group now
+    assertEquals(1, buffer.getStats(false).totalAbortedTransactions);
+    store.sweep("s", 0, 2, new LogPosition(1, 9), new LogPosition(1, 9));
+    buffer.prune();
+    assertEquals(0, buffer.getStats(false).totalAbortedTransactions);
+    assertTrue(buffer.isTxnAborted(txn(WRITER), at(0)));
+    assertFalse(buffer.isTxnAborted(txn(OTHER), at(0)));
+  }
+
+  @Test
+  void aStoreThatHasForgottenTheSegmentTakesNoDroppedWriterAway() throws Exception {
+    ForgetfulStore forgetful = new ForgetfulStore(store.segments);
+    MetadataTransactionBuffer buffer = withDropped(forgetful);
+    forgetful.forgotten = true;
+    buffer.prune();
+    assertTrue(buffer.isTxnAborted(txn(WRITER), at(0)));
+    forgetful.away = true;
+    buffer.prune();
+    assertTrue(buffer.isTxnAborted(txn(WRITER), at(0)));
+  }
+
+  /** A store of which a segment is deleted while its buffer is in use, or that goes away. */
+  private static final class ForgetfulStore implements SegmentStore {
+    volatile boolean forgotten;
+    volatile boolean away;
+    private final SegmentStore store;
+
+    ForgetfulStore(SegmentStore store) {
+      this.store = store;
+    }
+
+    @Override
+    public void requireIdentity(String uuid) {
+      store.requireIdentity(uuid);
+    }
+
+    @Override
+    public Gate gate(String segment) {
+      if (away) {
+        throw new StoreUnavailableException("no answer", null);
+      }
+      return forgotten ? Gate.PLAIN : store.gate(segment);
+    }
+
+    @Override
+    public List<Fate> fates(String segment, List<Query> queries) {
+      return store.fates(segment, queries);
+    }
   }
 
   @Test
