@@ -20,7 +20,7 @@ class JobFileError(PulsarTxnError, ValueError):
 
 
 class JobNotReadyError(PulsarTxnError):
-    """What a job file names is not there: a topic, the store, or Pulsar."""
+    """What a job needs is not there: a topic, the store, Pulsar, or a driver of its own."""
 
 
 class TransactionDomainError(OptionError):

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 import pulsar_txn_spark
@@ -23,12 +24,15 @@ from pulsar_txn_spark.cli import job_script
 from pulsar_txn_spark.errors import JobFileError, JobNotReadyError
 from pulsar_txn_spark.job import Job, load
 from pulsar_txn_spark.job.analysis import analyze, unreachable
+from pulsar_txn_spark.job.avro import PACKAGE
 from pulsar_txn_spark.job.execution import Stop, require_ready, run_in
 from pulsar_txn_spark.job.explanation import explanation_of
 from pulsar_txn_spark.steps import FAULT, FAULT_FILE, FAULT_PGID, Phase, Step
+from tests.support.pages import snippet, snippets
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
 
+PAGE = "docs/job.md"
 HEAD = """
 [job]
 name = "test"
@@ -339,6 +343,27 @@ def test_what_spark_would_refuse_is_refused_before(
     assert expected in bench.complaint(*parts)
 
 
+AVRO = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "carrier", "type": ["null", "string"], "default": None},
+    ],
+}
+AVRO_SOURCE = SOURCE.replace('"json"', '"avro"').replace(
+    'schema = "id BIGINT, carrier STRING, delay INT"', 'schema = "${file:flight.avsc}"'
+)
+
+
+def test_avro_without_the_package_of_spark_is_refused_with_its_name(bench: Bench) -> None:
+    (bench.lab.folder / "flight.avsc").write_text(json.dumps(AVRO))
+    found = bench.complaint(AVRO_SOURCE, SINK)
+    assert found.startswith("job.toml:7: [[source]] 'flights': decode = \"avro\" needs Spark's")
+    assert f'set jars.packages = "{PACKAGE}" in [spark]' in found
+    assert "\n" not in found
+
+
 def test_an_unknown_table_of_another_format_is_left_out_of_the_check(bench: Bench) -> None:
     table = '[[source]]\nname = "airlines"\nformat = "jdbc"\noptions = { dbtable = "a" }\n'
     step = '[[step]]\nname = "s"\nsql = "SELECT * FROM flights JOIN airlines USING (carrier)"\n'
@@ -363,6 +388,86 @@ def test_a_job_that_the_analyzer_refuses_does_not_run(bench: Bench) -> None:
     step = '[[step]]\nname = "s"\nsql = "SELECT nothing FROM flights"\n'
     with pytest.raises(JobFileError, match="UNRESOLVED_COLUMN"):
         bench.run(bench.job(SOURCE, step, SINK))
+
+
+# -- a package of Spark's --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def avro_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the jar of spark-avro for this Spark, or the newest that Maven finds."""
+    folder = tmp_path_factory.mktemp("avro")
+    if shutil.which("mvn") is None:
+        pytest.skip("spark-avro is a package of Maven's, and there is no 'mvn'")
+    for version in (pyspark.__version__, "4.1.1"):
+        (folder / "pom.xml").write_text(
+            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+            "<groupId>test</groupId><artifactId>avro</artifactId><version>1</version>"
+            "<dependencies><dependency><groupId>org.apache.spark</groupId>"
+            f"<artifactId>spark-avro_2.13</artifactId><version>{version}</version>"
+            "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+            "</exclusions></dependency></dependencies></project>"
+        )
+        command = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=."]
+        subprocess.run(command, cwd=folder, capture_output=True, timeout=300, check=False)
+        for jar in folder.glob("*.jar"):
+            return jar
+    pytest.skip("Maven finds no spark-avro")
+
+
+def run_cli(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``pulsar-txn``, whose Spark is one of its own."""
+    code = "from pulsar_txn_spark.cli.main import main; main()"
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=QUERY_SECONDS, check=False
+    )
+
+
+def encoded(number: int, carrier: str) -> bytes:
+    """Return a flight as Avro writes it: numbers and lengths as zigzag, the union by its index."""
+    return bytes([2 * number, 2 * 1, 2 * len(carrier)]) + carrier.encode()
+
+
+@pytest.mark.long
+def test_avro_is_decoded_with_the_package_of_spark(bench: Bench, avro_jar: Path) -> None:
+    (bench.lab.folder / "flight.avsc").write_text(json.dumps(AVRO, indent=2))
+    own_spark = (
+        f'[spark]\nmaster = "local[1]"\njars = "{avro_jar}"\nlog.level = "ERROR"\n',
+        f'[options]\nstore.path = "{bench.lab.options["store.path"]}"\n',
+    )
+    bench.job(
+        *own_spark,
+        AVRO_SOURCE + 'malformed = "keep"\n',
+        SINK + 'sql = "SELECT id, carrier FROM flights WHERE __malformed IS NULL"\n',
+        SINK.replace("{out}", "{other}").replace("json", "none"),
+        'sql = "SELECT __malformed AS value FROM flights WHERE __malformed IS NOT NULL"\n',
+    )
+    frame = bench.lab.spark.createDataFrame(
+        [(encoded(1, "AA"),), (b"\xff",), (encoded(2, "BB"),), (None,)], "value BINARY"
+    )
+    bench.lab.write(frame, bench.source)
+    ran = run_cli("job", "run", "job.toml", cwd=bench.lab.folder)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert bench.values(bench.out) == [
+        {"carrier": "AA", "id": 1},
+        {"carrier": "BB", "id": 2},
+        {},  # a message without a value is not malformed
+    ]
+    assert [row["value"] for row in bench.lab.rows(bench.other)] == [b"\xff"]
+    # Without `keep` the job stops, and a schema that Avro refuses is found by the check.
+    source = AVRO_SOURCE.replace('"s"', '"again"')
+    bench.job(*own_spark, source, SINK, checkpoint=str(bench.lab.folder / "again"))
+    ran = run_cli("job", "run", "job.toml", cwd=bench.lab.folder)
+    assert ran.returncode == 1
+    assert "Malformed records are detected" in ran.stderr
+    assert len(bench.values(bench.out)) == len(("AA", "BB", "none"))
+    fields = [{"name": "id", "type": "longg"}]
+    (bench.lab.folder / "flight.avsc").write_text(json.dumps({**AVRO, "fields": fields}))
+    ran = run_cli("job", "check", "job.toml", cwd=bench.lab.folder)
+    assert ran.returncode == 2
+    assert "[[source]] 'flights': Avro does not take the schema: " in ran.stderr
+    assert "longg" in ran.stderr
 
 
 # -- what holds ------------------------------------------------------------------------------------
@@ -576,8 +681,7 @@ def test_the_example_runs(lab: Lab) -> None:
 
 
 def test_the_first_job_of_the_page_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "job.md").read_text(encoding="utf-8")
-    text = page.partition("```toml\n")[2].partition("```")[0]
+    text = snippet(PAGE, "[job]")
     (bench.lab.folder / "airlines.csv").write_text("carrier,name\nAA,American\n")
     for written, meant in (
         ("/data/", f"{bench.lab.folder}/"),
@@ -605,6 +709,74 @@ def test_the_first_job_of_the_page_runs(bench: Bench, monkeypatch: pytest.Monkey
     [late] = bench.values(bench.out)
     assert late == {"id": 1, "carrier": "AA", "dep_delay": 20, "airline": "American"}
     assert bench.values(bench.other) == [{"id": 2, "dep_delay": 5}]
+
+
+def test_each_snippet_of_the_page_is_analyzed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [text for language, text in snippets(PAGE) if language == "toml"]
+    found = [text for text in texts if "[job]" not in text and "avro" not in text]
+    head = '[job]\nname = "test"\ncheckpoint = "{checkpoint}"\n'
+    sink = '[[sink]]\ntopic = "out"\nencode = "json"\n'
+    source = found[1].partition("[[step]]")[0]  # with a watermark, which a state needs
+    [code] = [text for language, text in snippets(PAGE) if language == "python"]
+    (bench.lab.folder / "flight_steps.py").write_text(code)
+    monkeypatch.syspath_prepend(str(bench.lab.folder))
+    for text in found:
+        parts = (
+            text if "[[source]]" in text else source + text,
+            "" if "[[sink]]" in text else sink,
+        )
+        assert bench.complaint(*parts, head=head) == "", text
+    sys.modules.pop("flight_steps")
+
+
+@pytest.mark.long
+def test_the_commands_of_the_pages_run(bench: Bench) -> None:
+    bench.job(
+        '[spark]\nmaster = "local[1]"\nlog.level = "ERROR"\n',
+        f'[options]\nstore.path = "{bench.lab.options["store.path"]}"\n',
+        SOURCE + "maxMessagesPerTrigger = 1\n",
+        SINK,
+    )
+    bench.produce(*FLIGHTS)
+    folder = bench.lab.folder
+    code = snippet(PAGE, "pulsar-txn job check") + snippet(
+        "docs/deployment.md", "pulsar-txn job script"
+    )
+    for written, meant in (
+        ("/jobs/", f"{folder}/"),
+        ("spark://host:7077", "'local[1]' --conf spark.ui.enabled=false"),
+    ):
+        assert written in code
+        code = code.replace(written, meant)
+    home = find_spec("pyspark").submodule_search_locations[0]  # type: ignore[union-attr,index]
+    head = (
+        f"pulsar-txn() {{ {sys.executable} -c "
+        "'from pulsar_txn_spark.cli.main import main; main()' \"$@\"; }\n"
+    )
+    ran = subprocess.run(
+        ["bash", "-e", "-c", head + code],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PATH": os.pathsep.join([f"{home}/bin", os.environ["PATH"]]),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=2 * QUERY_SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:]
+    assert "job 'test' is in order" in ran.stdout
+    assert "Guarantees" in ran.stdout
+    # What `run` has written, spark-submit finds acknowledged, in each of its two ways.
+    assert ran.stdout.count("started as ") == len(("run", "spark-submit", "spark-submit"))
+    assert ran.stdout.count("1 rows in") == len(FLIGHTS)
+    assert bench.values(bench.out) == list(FLIGHTS)
 
 
 def drop_store(options: Mapping[str, str]) -> dict[str, str]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.job import avro
 from pulsar_txn_spark.job.definition import Job, Sink, Source, Step, Watermark
 from pulsar_txn_spark.job.key_checks import KeyChecks, format_of
-from pulsar_txn_spark.job.keys import AVAILABLE_NOW, BATCH
+from pulsar_txn_spark.job.keys import AVAILABLE_NOW, BATCH, WITH_SCHEMA
 from pulsar_txn_spark.job.overrides import apply_arguments, apply_environment
 from pulsar_txn_spark.job.problems import Place, Problem, error_of, nearest
 from pulsar_txn_spark.job.secrets import Secrets, holds_secret, may_be_secret
@@ -33,6 +34,7 @@ _UNITS = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": 
 _INTERVAL = re.compile(rf"\s*(\d+)\s*({'|'.join(_UNITS)})s?\s*", re.IGNORECASE)
 DEFAULT_STOP_TIMEOUT_S = 60.0
 _METRICS = "metrics."
+_API_MODE = "spark.api.mode"
 _REMOTE = "spark.remote"
 
 
@@ -178,7 +180,8 @@ class _Reader:
             try:
                 texts = [entry.value] if isinstance(entry.value, str) else entry.value
                 replaced = [self.substitution.replace(text, secret=secret) for text in texts]
-                for text in texts:
+                # A schema is no secret, and messages about columns would lose its lines.
+                for text in texts if key != "schema" else ():
                     for content in self.substitution.files(text):
                         self.secrets.add(content)
             except SubstitutionError as error:
@@ -196,7 +199,8 @@ class _Reader:
 
     def _check_spark(self, table: Table) -> None:
         for key, entry in table.entries.items():
-            if key == _REMOTE:
+            is_mode_connect = key == _API_MODE and entry.text.strip().lower() == "connect"
+            if key == _REMOTE or is_mode_connect:
                 text = "a job starts a driver of its own: it cannot be run through Spark Connect"
                 self._note(entry.place, table, text)
 
@@ -277,14 +281,6 @@ class _Reader:
                 if table.text(name) is not None:
                     text = f"{name!r} is for {FORMAT}, whose rows have a column 'value'"
                     self._note(table.place, table, text)
-        schema = table.text("schema")
-        if source_format == FORMAT and (decode == "json") != (schema is not None):
-            text = (
-                'decode = "json" needs a \'schema\', such as "id BIGINT, name STRING"'
-                if schema is None
-                else "'schema' has no effect without decode = \"json\""
-            )
-            self._note(table.place, table, text)
         if stream and trigger == BATCH:
             text = "a job with trigger = \"batch\" has no streams: drop 'stream'"
             self._note(table.place, table, text)
@@ -295,10 +291,19 @@ class _Reader:
             stream=stream,
             options=options,
             decode=decode,
-            schema=schema,
+            schema=self._schema(table, decode),
             keep_malformed=table.text("malformed") == "keep",
             watermark=self._watermark(table),
         )
+
+    def _schema(self, table: Table, decode: str) -> str | None:
+        schema, entry = table.text("schema"), table.get("schema")
+        is_empty = entry is not None and not entry.text  # which has been said already
+        if format_of(table) == FORMAT and not is_empty:
+            problem = _schema_problem(decode, schema)
+            if problem:
+                self._note(table.place if entry is None else entry.place, table, problem)
+        return schema
 
     def _watermark(self, table: Table) -> Watermark | None:
         values = _nested(table, "watermark")
@@ -466,6 +471,19 @@ def _nested(table: Table, name: str) -> dict[str, str]:
 def _option_name(table: Table, key: str) -> str:
     """Return the option or setting that a key of a table sets."""
     return key.removeprefix("options.") if table.section.several else key
+
+
+def _schema_problem(decode: str, schema: str | None) -> str:
+    """Return what is wrong with `decode` and `schema` of a source together, empty if nothing is."""
+    if schema is None:
+        if decode not in WITH_SCHEMA:
+            return ""
+        example = '"id BIGINT, name STRING"' if decode == "json" else '"${file:flights.avsc}"'
+        return f"decode = \"{decode}\" needs a 'schema', such as {example}"
+    if decode not in WITH_SCHEMA:
+        decodings = " or ".join(f'"{name}"' for name in WITH_SCHEMA)
+        return f"'schema' has no effect without decode = {decodings}"
+    return avro.schema_problem(schema) if decode == "avro" else ""
 
 
 def _without_metrics(options: Mapping[str, str]) -> dict[str, str]:

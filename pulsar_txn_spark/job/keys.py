@@ -77,7 +77,8 @@ class Section:
 
 
 FORMAT_KEY = "format"
-DECODINGS = ("bytes", "string", "json")
+DECODINGS = ("bytes", "string", "json", "avro")
+WITH_SCHEMA = ("json", "avro")
 ENCODINGS = ("none", "json")
 OUTPUT_MODES = ("append", "update", "complete")
 AVAILABLE_NOW = "availableNow"
@@ -185,12 +186,13 @@ SECTIONS: tuple[Section, ...] = (
             Key(
                 "schema",
                 Kind.TEXT,
-                "Columns as in `CREATE TABLE`: of the JSON, or of the files of another format.",
+                "Columns as in `CREATE TABLE`: of the JSON, or of the files of another format. Of "
+                "Avro: its schema, as JSON.",
             ),
             Key(
                 "malformed",
                 Kind.TEXT,
-                "Of JSON that does not fit the schema: `fail` stops the job, `keep` puts the text "
+                "Of messages that do not fit the schema: `fail` stops the job, `keep` puts them "
                 "into the column `__malformed`, which is null elsewhere.",
                 default="fail",
                 words=("fail", "keep"),

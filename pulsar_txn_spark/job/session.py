@@ -13,12 +13,16 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from pulsar_txn_spark.announcement import announce
+from pulsar_txn_spark.errors import JobNotReadyError
 from pulsar_txn_spark.job.definition import Job
 from pulsar_txn_spark.spark.registration import register
 
 _MASTER = "spark.master"
 _NAME = "spark.app.name"
+_API_MODE = "spark.api.mode"
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit has started the JVM, and this process
+_CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+"""Variables by which PySpark is the client of a driver elsewhere."""
 _STANDARD_ERROR = 2
 _TOO_LATE = (
     "spark.archives",
@@ -29,6 +33,7 @@ _TOO_LATE = (
     "spark.driver.extraLibraryPath",
     "spark.driver.memory",
     "spark.driver.memoryOverhead",
+    "spark.jars",
     "spark.jars.packages",
     "spark.submit.deployMode",
 )
@@ -113,13 +118,30 @@ def _standard_error_in(file: Path) -> Iterator[None]:
         os.close(before)
 
 
+def require_no_connect(environment: Mapping[str, str]) -> None:
+    """Refuse an environment in which PySpark is a client of Spark Connect.
+
+    Raises
+    ------
+    JobNotReadyError
+    """
+    for variable in _CONNECT:
+        if variable in environment:
+            raise JobNotReadyError(
+                f"{variable} is set, so that PySpark would be a client of Spark Connect; a job is "
+                "a driver itself: unset the variable, and name a master in [spark], or submit the "
+                "job by spark-submit"
+            )
+
+
 def _session(job: Job, settings: Mapping[str, str]) -> SparkSession:
+    require_no_connect(os.environ)
     # Spark looks for data sources with this program, else with the first python3 on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Functions of steps may stand beside the job file.
     if job.folder not in sys.path:
         sys.path.insert(0, job.folder)
-    builder = SparkSession.builder
+    builder = SparkSession.builder.config(_API_MODE, "classic")  # whatever SPARK_API_MODE says
     for key, value in settings.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()

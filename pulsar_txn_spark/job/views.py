@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from pulsar_txn_spark.errors import PulsarTxnError, SchemaError
+from pulsar_txn_spark.job.avro import from_avro
 from pulsar_txn_spark.job.definition import Job, Sink, Source, Step, Watermark
 from pulsar_txn_spark.job.problems import Place, Problem
 from pulsar_txn_spark.options import METADATA_COLUMNS
@@ -217,6 +218,9 @@ def decoded(frame: DataFrame, source: Source) -> DataFrame:
     """Return the rows of a source with `value` decoded as the source says."""
     if not source.is_own or source.decode == "bytes":
         return frame
+    if source.decode == "avro":
+        malformed = MALFORMED if source.keep_malformed else None
+        return from_avro(frame, VALUE, source.schema or "", malformed)
     text = f.col(VALUE).cast("string")
     if source.decode == "string":
         return frame.withColumn(VALUE, text)

@@ -100,6 +100,7 @@ def test_all_mistakes_are_named_at_once_in_the_order_of_the_file(complaints: Com
         ("[options]", "[transaction]\ntopic = 't'\n[options]", "'topic' stands in each [[sink]]"),
         ("[options]", "[transaction]\ntransactions = false\n[options]", "drop the option"),
         ("[options]", "[spark]\nremote = 'sc://h'\n[options]", "cannot be run through Spark"),
+        ("[options]", "[spark]\napi.mode = 'Connect'\n[options]", "cannot be run through Spark"),
         ('topic = "flights"', 'topci = "flights"', "did you mean 'topic'?"),
         ('topic = "flights"\n', "", "no topic to read"),
         ('topic = "flights"', 'kafka.group.id = "g"', "use 'subscription'"),

@@ -32,6 +32,9 @@ def whole(snippet: str) -> str:
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_each_snippet_is_in_order(snippet: str, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(whole(snippet))
+    (tmp_path / "flights.avsc").write_text(
+        '{"type": "record", "name": "F", "fields": [{"name": "id", "type": "long"}]}'
+    )
     load(tmp_path / "job.toml", environment={"STORE_PASSWORD": "geheim"})
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pulsar_txn_spark.job.session import _standard_error_in
+from pulsar_txn_spark.errors import JobNotReadyError
+from pulsar_txn_spark.job import Job
+from pulsar_txn_spark.job.session import _standard_error_in, open_local_session, open_session
 
 
 def say(text: str) -> None:
@@ -44,3 +47,17 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         with _standard_error_in(tmp_path / "stderr"):
             pass
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("variable", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
+def test_a_client_of_spark_connect_is_refused_before_spark_starts(
+    loader: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    job = loader()
+    monkeypatch.setenv(variable, "sc://elsewhere:15002")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # a Spark that started all the same would fail
+    expected = f"{variable} is set.*unset the variable"
+    with pytest.raises(JobNotReadyError, match=expected):
+        open_session(job)
+    with pytest.raises(JobNotReadyError, match=expected):
+        open_local_session(job, tmp_path)
