@@ -103,6 +103,7 @@ def environment(sdist: Path, wheel: Path, *, try_out: bool = True) -> Path:
         call(*pip, "uninstall", "--yes", *NOT_PACKED)
         pack = Path(sys.executable).with_name("venv-pack")
         call(pack, "--prefix", folder, "--output", path, "--quiet")
+    shutil.copymode(wheel, path)  # venv-pack lets nobody else read it
     return path
 
 

@@ -177,6 +177,16 @@ def test_the_snippets_of_the_readme_and_of_the_source_run(
     assert {bytes(row["value"]) for row in found["batch"].collect()} >= {b"shout", b"SHOUT"}
 
 
+def test_the_snippet_that_registers_the_format_runs(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[object] = []
+    monkeypatch.setattr(pulsar_txn_spark, "register", registered.append)
+    [code] = snippets("docs/deployment.md")
+    found = run_snippet(code, lab, Path())
+    assert registered == [found["spark"]] == [lab.spark]
+
+
 @pytest.mark.usefixtures("topics")
 def test_the_snippets_of_the_sinks_run(lab: Lab, tmp_path: Path) -> None:
     one, sink, scope, batch = snippets("docs/sink.md")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -420,7 +421,7 @@ def run_cli(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     code = "from pulsar_txn_spark.cli.main import main; main()"
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=QUERY_SECONDS, check=False
+        command, cwd=cwd, capture_output=True, text=True, timeout=2 * QUERY_SECONDS, check=False
     )
 
 
@@ -717,17 +718,16 @@ def test_each_snippet_of_the_page_is_analyzed(
     texts = [text for language, text in snippets(PAGE) if language == "toml"]
     found = [text for text in texts if "[job]" not in text and "avro" not in text]
     head = '[job]\nname = "test"\ncheckpoint = "{checkpoint}"\n'
-    sink = '[[sink]]\ntopic = "out"\nencode = "json"\n'
+    sink = '[[sink]]\ntopic = "out"\nencode = "json"\nsql = "SELECT 1 AS one FROM `{view}`"\n'
     source = found[1].partition("[[step]]")[0]  # with a watermark, which a state needs
     [code] = [text for language, text in snippets(PAGE) if language == "python"]
     (bench.lab.folder / "flight_steps.py").write_text(code)
     monkeypatch.syspath_prepend(str(bench.lab.folder))
     for text in found:
-        parts = (
-            text if "[[source]]" in text else source + text,
-            "" if "[[sink]]" in text else sink,
-        )
-        assert bench.complaint(*parts, head=head) == "", text
+        [*_, view] = re.findall(r'^name = "(.*)"', text, re.MULTILINE)
+        before = "" if "[[source]]" in text else source
+        after = "" if "[[sink]]" in text else sink
+        assert bench.complaint(before, text, after, head=head, view=view) == "", text
     sys.modules.pop("flight_steps")
 
 
@@ -737,9 +737,10 @@ def test_the_commands_of_the_pages_run(bench: Bench) -> None:
         '[spark]\nmaster = "local[1]"\nlog.level = "ERROR"\n',
         f'[options]\nstore.path = "{bench.lab.options["store.path"]}"\n',
         SOURCE + "maxMessagesPerTrigger = 1\n",
-        SINK,
+        SINK + 'sql = "SELECT id, carrier, delay FROM flights"\n',
     )
-    bench.produce(*FLIGHTS)
+    for flight in FLIGHTS:
+        bench.produce(flight)
     folder = bench.lab.folder
     code = snippet(PAGE, "pulsar-txn job check") + snippet(
         "docs/deployment.md", "pulsar-txn job script"

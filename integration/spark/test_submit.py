@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +23,9 @@ from pyspark.sql import SparkSession
 
 from integration.support.hosts import Hosts, missing
 from integration.support.spark import NO_PANDAS_3, Lab, until
-from pulsar_txn_spark.store.redis import connection
+from pulsar_txn_spark.cli import job_script
+from pulsar_txn_spark.store.redis import connection, server
+from pulsar_txn_spark.testing.pulsar_server import free_ports
 from pulsar_txn_spark.testing.spark_cluster import SparkCluster, spark_home
 from tools import dist
 
@@ -31,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 JOB = ROOT / "integration" / "support" / "submit_job.py"
 SUBMIT_SECONDS = 240  # a driver and executors of its own, on a busy machine
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+ROWS_OF_THE_PAGE = 1000  # of docs/first-job.md, in each of its two runs
 ROWS = [f"row {number}" for number in range(24)]
 DEFAULTS = f"""
 spark.driver.memory            512m
@@ -260,10 +265,17 @@ def test_without_registration_a_package_from_py_files_is_not_found(
 
 
 def submit_to_cluster(
-    cluster: SparkCluster, package: Path, settings: str, conf: dict[str, str], cwd: Path
+    cluster: SparkCluster,
+    package: Path,
+    settings: str,
+    conf: dict[str, str],
+    cwd: Path,
+    job: Path = JOB,
+    arguments: Sequence[str] = (),
 ) -> str:
     """Submit the job in cluster mode; return the driver's id."""
-    code = script("The driver in the cluster", settings, url=cluster.url, package=package)
+    code = script("The driver in the cluster", settings, url=cluster.url, package=package, job=job)
+    code = f"{code} {shlex.join(arguments)}"
     known = {driver["id"] for driver in cluster.drivers()}
     with cluster.run_script(code, environment=conf, cwd=cwd) as process:
         output, _ = process.communicate(timeout=SUBMIT_SECONDS)
@@ -288,6 +300,56 @@ def test_a_driver_in_the_cluster_that_is_killed_starts_again_and_every_row_comes
     assert found["jvm"] != first
     assert {package.name in module for _, module in found["tasks"]} == {True}
     task.expect_every_row_once()
+
+
+JOB_FILE = """
+[job]
+name = "submitted"
+checkpoint = "{checkpoint}"
+trigger = "availableNow"
+
+[options]
+store.path = "${STORE_OF_THE_JOB:-/nowhere}"
+
+[[source]]
+name = "rows"
+topic = "{source}"
+subscription = "job"
+startingOffsets = "earliest"
+maxMessagesPerTrigger = 2
+decode = "string"
+
+[[step]]
+name = "shouted"
+sql = "SELECT upper(value) AS value FROM rows"
+
+[[sink]]
+topic = "{out}"
+"""
+
+
+@pytest.mark.long
+def test_a_job_file_in_the_cluster_goes_on_after_its_driver_was_killed(
+    cluster: SparkCluster, task: Task, package: Path, conf: dict[str, str], tmp_path: Path
+) -> None:
+    text = JOB_FILE.replace("{checkpoint}", str(task.lab.checkpoint()))
+    file = tmp_path / "job.toml"
+    file.write_text(text.replace("{source}", task.source).replace("{out}", task.out))
+    job = Path(shutil.copy(job_script.__file__, tmp_path / "job.py"))
+    # The environment of spark-submit does not reach the driver; arguments do.
+    store = f"options.store.path={task.lab.options['store.path']}"
+    driver = submit_to_cluster(
+        cluster, package, str(file), conf, tmp_path, job, arguments=("--set", store)
+    )
+    until(lambda: len(task.lab.visible(task.out)) >= 2)
+    [(pid, _)] = processes("DriverWrapper", driver)
+    os.kill(pid, signal.SIGKILL)
+    assert len(task.lab.visible(task.out)) < len(ROWS)
+    until(lambda: cluster.driver_state(driver) == "FINISHED")
+    task.expect_every_row_once()
+    said = (cluster.driver_folder(driver) / "stdout").read_text()
+    assert said.count("started as ") == len(("the first", "the one after it"))
+    assert said.splitlines()[-1] == "ended"
 
 
 @pytest.mark.long
@@ -320,11 +382,17 @@ sys.stdin.read()
     until(lambda: not Path(folder).exists())
 
 
+def processes(*texts: str) -> list[tuple[int, str]]:
+    """Return id and command line of the processes whose command line has all these texts."""
+    command = ["ps", "-A", "-ww", "-o", "pid=,args="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = (line.split(maxsplit=1) for line in listed.stdout.splitlines())
+    return [(int(pid), args) for pid, args in lines if all(text in args for text in texts)]
+
+
 def processes_that_name(*names: str) -> list[str]:
     """Return the command lines that have one of these texts."""
-    command = ["ps", "-A", "-ww", "-o", "args="]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [line for line in listed.stdout.splitlines() if any(name in line for name in names)]
+    return [args for name in names for _, args in processes(name)]
 
 
 # -- a packed environment --------------------------------------------------------------------------
@@ -364,6 +432,8 @@ def test_driver_and_executors_run_in_an_environment_from_archives(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    [wheel] = environment.parent.glob("*.whl")
+    assert environment.stat().st_mode == wheel.stat().st_mode, "whoever reads one reads the other"
     monkeypatch.setenv("SPARK_HOME", str(distribution))
     with SparkCluster() as cluster:
         code = script(
@@ -412,3 +482,72 @@ def test_a_job_runs_on_workers_that_are_hosts_of_their_own(
                 assert module.startswith(f"{cluster.folder}/worker-")
         task.expect_every_row_once()
         connection.close_all()
+
+
+# -- as a new user does ----------------------------------------------------------------------------
+
+
+def commands_of(page: Path) -> str:
+    """Return all commands of a page as one script; a file that it names is written before them."""
+    blocks = re.finditer(
+        r"(?:^\*\*([\w.]+)\*\* [^\n]*\n\n)?^```(\w+)\n(.*?)^```",
+        page.read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
+    parts = []
+    for name, language, text in (block.groups() for block in blocks):
+        assert (language == "shell") == (name is None), f"what is this block for?\n{text}"
+        parts.append(text if name is None else f"cat > {name} <<'END'\n{text}END\n")
+    return "".join(parts)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_from_an_empty_machine_to_a_job_on_a_cluster(environment: Path, tmp_path: Path) -> None:
+    """Run every command of the page in an empty home: the job comes as zip, then as archive."""
+    [wheel] = environment.parent.glob("*.whl")
+    dist.py_files(wheel)
+    (tmp_path / "dist").symlink_to(environment.parent)
+    page = ROOT / "docs" / "first-job.md"
+    master, board, first, second = map(str, free_ports(4))
+    code = (
+        commands_of(page).replace(":7077", f":{master}").replace("--port 7077", f"--port {master}")
+    )
+    code = code.replace("master.Master", f"master.Master --webui-port {board}")
+    code = code.replace("--work-dir work-1", f"--work-dir work-1 --webui-port {first}")
+    code = code.replace("--work-dir work-2", f"--work-dir work-2 --webui-port {second}")
+    of_pip = {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
+    base = str(Path(sys.base_prefix) / "bin")
+    process = subprocess.Popen(
+        ["bash", "-e", "-x", "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path), "PATH": f"{base}:/usr/bin:/bin", **of_pip},
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=700)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        server.stop_server(str(tmp_path / "store"))
+    assert process.returncode == 0, output[-6000:]
+    said = page.read_text(encoding="utf-8")
+    for topic, is_of in (("delays", lambda late: late), ("on_time", lambda late: not late)):
+        rows = sum(is_of(number % 60 > 15) for number in range(2 * ROWS_OF_THE_PAGE))
+        line = f"{topic}: {rows} rows, {rows} flights"
+        assert f"\n{line}\n" in output
+        assert f"`{line}`" in said
+    rows_in = re.compile(r"^batch \d+: (\d+) rows in", re.MULTILINE)
+    killed = (tmp_path / "job.log").read_text()
+    first_run, again = (
+        part.partition("\nended\n")[0] for part in output.split("\nstarted as ")[-2:]
+    )
+    assert sum(map(int, rows_in.findall(first_run))) == ROWS_OF_THE_PAGE
+    assert len(rows_in.findall(first_run)) > len(rows_in.findall(killed)) >= len("123")
+    assert "ended" not in killed
+    # What the killed driver had committed is not read again, and what it had not is.
+    assert 0 < sum(map(int, rows_in.findall(again))) < ROWS_OF_THE_PAGE

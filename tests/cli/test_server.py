@@ -8,6 +8,8 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 from pulsar_txn_spark.cli import main
 from pulsar_txn_spark.errors import OptionError, StoreUnavailableError
 from pulsar_txn_spark.store.redis import server, server_status
+from tests.support.pages import ROOT, snippet
 
 
 @pytest.fixture
@@ -54,6 +57,31 @@ def test_a_server_is_started_shown_and_stopped(folder: str) -> None:
     code, shown = call("stop", "--path", folder)
     assert (code, shown["done"], shown["state"], shown["pid"]) == (0, "stopped", "stopped", None)
     assert call("status", "--path", folder)[0] == 3
+
+
+def test_the_commands_of_the_page_run() -> None:
+    script = (
+        "trap 'echo failed with $?' ERR\n"
+        f"pulsar-txn() {{ {sys.executable} -c "
+        "'from pulsar_txn_spark.cli.main import main; main()' \"$@\"; }\n"
+        + snippet("docs/deployment.md", "pulsar-txn server status")
+    )
+    elsewhere = {"PULSAR_TXN_SPARK_HOME", "PULSAR_TXN_STORE_PATH", "XDG_DATA_HOME"}
+    kept = {name: text for name, text in os.environ.items() if name not in elsewhere}
+    with tempfile.TemporaryDirectory() as home:  # a short path, for the socket in it
+        ran = subprocess.run(
+            ["bash", "-c", script],
+            env={**kept, "HOME": home, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert not (Path(home) / ".local" / "share" / "pulsar_txn_spark").exists()
+    assert ran.returncode == 0, ran.stdout
+    # Before it is started, the status is that of a stopped server, and nothing else fails.
+    assert ran.stdout.count("failed with 3") == ran.stdout.count("failed with") == 1, ran.stdout
 
 
 def test_starting_and_stopping_are_idempotent_and_the_data_stays(folder: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
 from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.txn.sweeper import Sweeper, SweepReport
 from tests.support.command_line import call, open_txn, screen
+from tests.support.pages import snippet
 
 
 def test_a_sweep_collects_what_is_decided(option: str, run: Components) -> None:
@@ -33,9 +35,13 @@ def test_sweeps_go_on_with_metrics_until_they_are_told_to_stop(
     txn = open_txn(run)
     run.coordinator.abort(txn, EndedBy.ADMIN, cause="a test")
     code = "from pulsar_txn_spark.cli.main import main; main()"
-    args = ["sweep", "--every", "0.1", "--retention-ms", "0", "--metrics-port", "0", "--json"]
+    program, *args = shlex.split(snippet("docs/deployment.md", "pulsar-txn sweep"))
+    assert program == "pulsar-txn"
+    ours = {"30": "0.1", "9464": "0", "store.url=redis://meta:6379": option}
+    args = [ours.pop(arg, arg) for arg in args] + ["--retention-ms", "0", "--json"]
+    assert ours == {}, "the page has another command"
     with subprocess.Popen(
-        [sys.executable, "-c", code, *args, "-o", option],
+        [sys.executable, "-c", code, *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

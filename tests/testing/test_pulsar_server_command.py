@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 
 from pulsar_txn_spark.testing import pulsar_server
 from pulsar_txn_spark.testing.pulsar_server import PulsarServerError, main
+from tests.support.pages import ROOT, snippet
 
 RECORD = "import sys; open(sys.argv[1], 'w').write(' '.join(sys.argv[2:])); sys.exit(7)"
 
@@ -54,6 +56,22 @@ def test_a_command_runs_with_the_brokers_urls_and_its_exit_code_is_kept(
     assert record.read_text() == f"service.url={fake.service_url} admin.url={fake.admin_url}"
     assert fake.made["startup_timeout_s"] == 5
     assert fake.stopped
+
+
+def test_the_command_of_the_page_runs_the_example(
+    fake: type[FakeServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = snippet("docs/deployment.md", "python -m pulsar_txn_spark.testing.pulsar_server")
+    python, _, module, *arguments = shlex.split(line)
+    assert module == pulsar_server.__name__
+    program = tmp_path / python
+    program.write_text('#!/bin/sh\necho "$@" > "$0.record"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert main(arguments) == 0
+    example, *options = (tmp_path / "python.record").read_text().split()
+    assert (ROOT / example).is_file()
+    assert options == [f"service.url={fake.service_url}", f"admin.url={fake.admin_url}"]
 
 
 def test_a_broker_gates_by_the_store_that_is_named(fake: type[FakeServer]) -> None:
