@@ -458,7 +458,8 @@ def test_avro_is_decoded_with_the_package_of_spark(bench: Bench, avro_jar: Path)
     assert [row["value"] for row in bench.lab.rows(bench.other)] == [b"\xff"]
     # Without `keep` the job stops, and a schema that Avro refuses is found by the check.
     source = AVRO_SOURCE.replace('"s"', '"again"')
-    bench.job(*own_spark, source, SINK, checkpoint=str(bench.lab.folder / "again"))
+    sink = SINK + 'sql = "SELECT id, carrier FROM flights"\n'
+    bench.job(*own_spark, source, sink, checkpoint=str(bench.lab.folder / "again"))
     ran = run_cli("job", "run", "job.toml", cwd=bench.lab.folder)
     assert ran.returncode == 1
     assert "Malformed records are detected" in ran.stderr
