@@ -61,7 +61,8 @@ PYSPARK_NEEDS = (
 )
 """What PySpark asks for, with its extra ``connect``: it is put into a folder without them."""
 BRIEF_JVM = " ".join((*SHORT_LIVED_JVM, "-Xlog:disable", "-Xlog:all=error:stderr"))
-CELL_SECONDS = 900  # a cell takes half a minute to three minutes on two cores
+CELL_SECONDS = 1800  # a cell takes half a minute to four minutes on two idle cores
+END_SECONDS = 60  # in which a cell that is stopped stops its servers
 NOT_RUN = "not run"
 BEGIN, END = "<!-- tools.versions -->", "<!-- end -->"
 
@@ -170,25 +171,35 @@ class Cells:
             environment.pop(unwanted, None)
         with tempfile.TemporaryDirectory() as folder:
             command = [str(interpreter), str(CELL), str(Path(folder) / "place"), *parts]
-            said = ""
-            try:
-                process = subprocess.run(
-                    command,
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                    env=environment,
-                    cwd=folder,
-                    timeout=CELL_SECONDS,
-                )
-                lines, said = process.stdout.splitlines(), process.stderr[-1500:]
-            except subprocess.TimeoutExpired as error:
-                lines = (error.stdout or b"").decode(errors="replace").splitlines()
+            with subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+                cwd=folder,
+            ) as process:
+                try:
+                    output, said = process.communicate(timeout=CELL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    output, _ = _stopped(process)
+                    said = f"the cell was stopped after {CELL_SECONDS} s"
+        lines, said = output.splitlines(), said[-1500:]
         outcomes = [Outcome(**json.loads(line)) for line in lines if line.startswith("{")]
         missing = [part for part in parts if part not in {outcome.part for outcome in outcomes}]
         if fresh.exists() and not missing:
             fresh.rename(archive)
         return [*outcomes, *(Outcome(part, ok=False, note=said, seconds=0) for part in missing)]
+
+
+def _stopped(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Let a cell stop its servers, and return what it printed."""
+    process.terminate()
+    try:
+        return process.communicate(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()
 
 
 def _java() -> str:

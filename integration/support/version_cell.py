@@ -486,6 +486,8 @@ def run(part: str, action: Callable[[Place], str], place: Place) -> None:
 
 def main(folder: Path, *wanted: str) -> None:
     """Run the parts that are wanted, all of them by default."""
+    # Whoever stops a cell stops its servers: they are in sessions of their own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ[server.OWNER_VARIABLE] = str(os.getpid())
     chosen = wanted or PARTS
     classic = {part: CLASSIC[part] for part in chosen if part in CLASSIC}

@@ -92,3 +92,25 @@ def test_a_part_of_a_cell_that_died_has_failed(
     found = Cells(tmp_path / "cells", {}).run("4.0.0", HERE, ["batch", "stream"])
     assert [(one.part, one.ok) for one in found] == [("batch", True), ("stream", False)]
     assert "it died" in found[1].note
+
+
+def test_a_cell_that_takes_too_long_is_stopped_with_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, mark = tmp_path / "cell.py", tmp_path / "ended"
+    cell.write_text(
+        "import pathlib, signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
+        'print(\'{"part": "batch", "ok": true, "note": "", "seconds": 1}\', flush=True)\n'
+        "try:\n"
+        "    signal.pause()\n"
+        "finally:\n"
+        f"    pathlib.Path({str(mark)!r}).touch()\n"
+    )
+    monkeypatch.setattr(versions, "CELL", cell)
+    monkeypatch.setattr(versions, "CELL_SECONDS", 3)
+    monkeypatch.setattr(Cells, "environment", lambda *_: Path(sys.executable))
+    found = Cells(tmp_path / "cells", {}).run("4.0.0", HERE, ["batch", "stream"])
+    assert [(one.part, one.ok) for one in found] == [("batch", True), ("stream", False)]
+    assert found[1].note == "the cell was stopped after 3 s"
+    assert mark.exists()
