@@ -43,7 +43,7 @@ from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.sweeper import SweepReport
-from tests.models.interleaving import Died, GatedClient, Process, Scheduler
+from tests.models.interleaving import Died, GatedClient, Process, Scheduler, steps_of
 from tests.models.segment_histories import Reader, Task, record_batch
 
 TOPICS = [TopicName.parse("lives"), TopicName.parse("lives"), TopicName.parse("other")]
@@ -388,14 +388,17 @@ class TopicHistory:
     # -- what must hold at every moment --------------------------------------------------------
 
     def _observe(self, name: str, args: tuple[Any, ...], reply: Any) -> None:
-        if not isinstance(reply, list) or reply[1] != b"OK":
+        if not isinstance(reply, list):
             return
-        keys = [str(key) for key in args[1 : 1 + int(args[0])]]
-        values = args[1 + int(args[0]) + 3 :]
-        if name == "topology_cas":
-            self._observe_topology(keys[1].removeprefix("{topic:").partition("}")[0], values[1])
-        elif name == "txn_end" and str(values[1]) == "COMMITTED":
-            self._observe_commit(TxnId.parse(str(values[0])), values[2])
+        for step, own, answer in steps_of(name, args, reply):
+            values = own[3:]
+            if answer[1] != b"OK":
+                continue
+            if step == "topology_cas":
+                topic = str(args[2]).removeprefix("{topic:").partition("}")[0]
+                self._observe_topology(topic, values[1])
+            elif step == "txn_end" and str(values[1]) == "COMMITTED":
+                self._observe_commit(TxnId.parse(str(values[0])), values[2])
 
     def _observe_topology(self, topic: str, record: bytes | str) -> None:
         if not record:
