@@ -58,7 +58,7 @@ def test_each_cell_that_was_run_passed_whole() -> None:
             expected = whole if versions.WHOLE[pyspark] == python else core
             if (pyspark, python) in NOT_SUPPORTED_BY_PYSPARK:
                 expected = "-"
-            assert cell in {expected, versions.NOT_RUN}, f"PySpark {pyspark}, Python {python}"
+            assert cell == expected, f"PySpark {pyspark}, Python {python}"
     assert re.search(r"^Run since 20\d\d-\d\d-\d\d on", PAGE, re.MULTILINE)
     assert f"\n- `{whole}`: all of these parts. `{core}`: a batch," in PAGE
 
