@@ -18,7 +18,7 @@ PACKAGE = f"org.apache.spark:spark-avro_2.13:{pyspark_version}"
 """What has ``from_avro``: PySpark comes without it."""
 
 _NOT_LOADED = "AVRO_NOT_LOADED"
-_SAID_BY_AVRO = re.compile(r"Caused by: org\.apache\.avro\.\w+: (.*)")
+_SAID_BY_AVRO = re.compile(r"^(?:Caused by)?: org\.apache\.avro\.\w+: (.*)", re.MULTILINE)
 _RECORD = "record"
 _PARSED = "__parsed"
 _MARKER = "__is_parsed"  # a field with a default: null in those rows alone that are malformed
@@ -64,8 +64,15 @@ def from_avro(frame: DataFrame, value: str, schema: str, malformed: str | None) 
     rest = [name for name in frame.columns if name != value]
     texts = [f.lit(text) for pair in options.items() for text in pair]
     call = f.call_function("from_avro", f.col(value), f.lit(schema), f.create_map(*texts))
+    kept: Column | None = None
+    if malformed is not None:
+        is_malformed = f.col(f"{_PARSED}.{_MARKER}").isNull()
+        kept = f.when(is_malformed, f.col(value)).alias(malformed)
     try:
         parsed = frame.select(call.alias(_PARSED), value, *rest)
+        if kept is None:
+            return parsed.select(f"{_PARSED}.*", *rest)
+        return parsed.select(f"{_PARSED}.*", kept, *rest).drop(_MARKER)
     except AnalysisException as error:
         if _NOT_LOADED not in str(error):
             raise
@@ -79,10 +86,6 @@ def from_avro(frame: DataFrame, value: str, schema: str, malformed: str | None) 
         if not said:
             raise
         raise SchemaError(f"Avro does not take the schema: {said[-1]}") from None
-    if malformed is None:
-        return parsed.select(f"{_PARSED}.*", *rest)
-    kept: Column = f.when(f.col(f"{_PARSED}.{_MARKER}").isNull(), f.col(value)).alias(malformed)
-    return parsed.select(f"{_PARSED}.*", kept, *rest).drop(_MARKER)
 
 
 def _marked(schema: dict[str, Any]) -> str:
