@@ -586,6 +586,11 @@ class OpsAnswer:
     answers: tuple[TxnAnswer, ...]
     settings: OpLogSettings | None
 
+    @property
+    def stored(self) -> bool:
+        """Whether all of them were stored."""
+        return all(answer.code is Code.OK for answer in self.answers)
+
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswer:
@@ -595,8 +600,8 @@ class CommitAnswer:
     ----------
     answer : TxnAnswer
         To the decision; or to the operation records, if they were refused before it.
-    settings : OpLogSettings or None
-        As in `OpsAnswer`.
+    ops : OpsAnswer or None
+        To the operation records, if there were any.
     header : TxnHeader or None
         Of a transaction that was decided now, with all of its intents.
     materialized : bool
@@ -604,7 +609,7 @@ class CommitAnswer:
     """
 
     answer: TxnAnswer
-    settings: OpLogSettings | None
+    ops: OpsAnswer | None
     header: TxnHeader | None = None
     materialized: bool = False
 

@@ -318,7 +318,7 @@ class TransactionCoordinator:
         record = outcome.SerializeToString(deterministic=True)
         merged: CommitAnswer | None = None
         if intents is not None and self.store.merged.possible:
-            merged = self._commit_at_once(txn, nonce, outcome, counts, intents, ops or {})
+            merged = self._commit_at_once(txn, nonce, outcome, record, counts, intents, ops or {})
         if merged is not None:
             if merged.materialized:
                 return
@@ -352,13 +352,13 @@ class TransactionCoordinator:
         txn: TxnId,
         nonce: str,
         outcome: Outcome,
+        record: bytes,
         counts: Mapping[str, int] | None,
         intents: Collection[str],
         ops: Mapping[str, bytes],
     ) -> CommitAnswer | None:
         """Store records, decide and materialize in one step; None: it has to be single steps."""
         self._require_own(txn)
-        record = outcome.SerializeToString(deterministic=True)
         decisions = _decisions(outcome, Participants.of(intents), committed=True)
         last_seen = noted_in(outcome)
         self.store.raise_last_seen(last_seen)
@@ -382,8 +382,9 @@ class TransactionCoordinator:
                 raise unknown
             if answered is not None and answered.answer.code is Code.ABSENT:
                 raise _no_header(txn)
-            if answered is not None and ops and answered.header is not None:
-                self.ops.learn(txn.tc, answered.settings)
+            # Records that were refused bring no settings along.
+            if answered is not None and answered.ops is not None and answered.ops.stored:
+                self.ops.learn(txn.tc, answered.ops.settings)
             return answered
         assert unknown is not None
         raise unknown

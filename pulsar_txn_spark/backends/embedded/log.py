@@ -314,8 +314,6 @@ class EmbeddedSegmentLog:
         if not isinstance(self._client, redis.RedisCluster):
             return self._client.connection_pool
         node = self._client.get_node_from_key(key)  # type: ignore[no-untyped-call]
-        if node is None:
-            raise SegmentLogUnavailableError(f"No node of the Redis Cluster holds the key {key}.")
         return self._client.get_redis_connection(node).connection_pool
 
     def last_confirmed(self, segment: SegmentRef) -> Position:

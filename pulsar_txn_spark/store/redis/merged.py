@@ -91,11 +91,11 @@ class RedisMergedSteps:
             return None
         if steps.reply_is_lost(Step.DECIDE):
             raise unknown(txn, RedisTimeoutError("the reply was lost on purpose"))
-        settings = as_ops_answer(replies[0]).settings if ops else None
+        stored = as_ops_answer(replies[0]) if ops else None
         answer = txn_answer(replies[min(decides, len(replies) - 1)][1:])
         if len(replies) <= decides + 1 or answer.code is not Code.OK:
             count_refused(self._scripts.counters, own, txn, answer)
-            return CommitAnswer(answer, settings)
+            return CommitAnswer(answer, stored)
         header = as_header(txn, replies[decides + 1])
         done = len(replies) == len(calls) and code_of(replies[-1]) is Code.OK
-        return CommitAnswer(answer, settings, header, materialized=done)
+        return CommitAnswer(answer, stored, header, materialized=done)

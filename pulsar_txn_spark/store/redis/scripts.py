@@ -230,10 +230,12 @@ class Scripts:
             return [(self.client, list(range(len(calls))))]
         by_server: dict[str, tuple[redis.Redis, list[int]]] = {}
         for index, call in enumerate(calls):
-            node = self.client.get_node_from_key(call.all_keys[0])  # type: ignore[no-untyped-call]
-            if node is not None:  # else nobody has the slot now: the call is run by itself
-                server = self.client.get_redis_connection(node)
-                by_server.setdefault(node.name, (server, []))[1].append(index)
+            try:
+                node = self.client.get_node_from_key(call.all_keys[0])  # type: ignore[no-untyped-call]
+            except RedisClusterException:
+                continue  # nobody has the slot now: the call is run by itself
+            server = self.client.get_redis_connection(node)
+            by_server.setdefault(node.name, (server, []))[1].append(index)
         return list(by_server.values())
 
     def _send_together(self, server: redis.Redis, calls: Sequence[Call]) -> list[Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, SlotNotCoveredError
 
 import pulsar_txn_spark
 from pulsar_txn_spark import client, watchdog
@@ -31,6 +31,7 @@ from pulsar_txn_spark.errors import (
     EnvironmentTooOldError,
     OptionError,
     ReceiveTimeoutError,
+    SegmentLogUnavailableError,
     StoreUnavailableError,
     StoreUnsafeError,
 )
@@ -39,8 +40,8 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.store.records import Code
-from pulsar_txn_spark.store.redis import connection, durability, server
+from pulsar_txn_spark.store.records import Code, Gate
+from pulsar_txn_spark.store.redis import connection, durability, scripts, server
 from pulsar_txn_spark.store.redis.connection import connect, verify
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
 from pulsar_txn_spark.store.redis.store import RedisStore
@@ -569,6 +570,30 @@ def test_one_step_over_many_segments_takes_a_round_trip_to_each_server_of_a_clus
     before = store.round_trips
     assert all(gate.pins for gate in store.segments.gates(segments))
     assert store.round_trips - before == 6, "two, where the script has to be loaded"
+
+
+def test_a_slot_that_no_server_of_a_cluster_has_is_a_store_that_does_not_answer(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
+    port = start_cluster(start_redis, cluster_require_full_coverage="no")
+    client: Any = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
+    store, log, segments = RedisStore(client), EmbeddedSegmentLog(client), ["s-1", "s-2"]
+    store.segments.gates(segments)
+    uncovered = "{seg:s-2}:birth"
+    slot = client.keyslot(uncovered)
+    server_ = redis.Redis(port=port)
+    server_.cluster("DELSLOTS", slot)
+    server_.close()
+    del client.nodes_manager.slots_cache[slot]  # as a look at that server finds it
+    with pytest.raises(SlotNotCoveredError):
+        client.get_node_from_key(uncovered)
+    with pytest.raises(StoreUnavailableError, match="no reply from the metadata store"):
+        store.segments.gates(segments)
+    with pytest.raises(SegmentLogUnavailableError):
+        log.writer(SegmentRef("s-2", "topic://public/default/t", "s-2"), "w")
+    [gate] = store.segments.gates(segments[:1])
+    assert gate == Gate()
 
 
 def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(

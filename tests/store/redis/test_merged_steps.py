@@ -18,6 +18,7 @@ from pulsar_txn_spark.store.records import (
     Code,
     CommitAnswer,
     EndedBy,
+    OpLogSettings,
     SegmentDecision,
     SubscriptionRef,
     TxnState,
@@ -248,6 +249,27 @@ def test_a_late_copy_changes_nothing(known: World) -> None:
         )
         assert known.pinned() == [blocking.writer]
         assert known.store.op_log.read(txn.id).records == {}
+
+
+def test_a_commit_in_one_step_learns_how_records_are_gathered_from_now_on(known: World) -> None:
+    txn = known.open()
+    winner = known.write(txn, "a")
+    settings = OpLogSettings(enabled=True)
+    known.another_process().store.op_log.change_settings(txn.id.tc, settings)
+    assert known.coordinator.ops_go_along(txn.id)
+    known.coordinator.commit(
+        txn.id, txn.nonce, Outcome(winners=[winner]), intents=intents_of([winner]), ops=OPS
+    )
+    assert not known.coordinator.ops_go_along(txn.id)
+    # Records that are refused say nothing of the settings.
+    aborted = known.open()
+    while aborted.id.tc != txn.id.tc:
+        aborted = known.open()
+    known.store.transactions.end(aborted.id, TxnState.ABORTED, b"", EndedBy.FENCE)
+    with pytest.raises(TransactionAbortedError):
+        known.coordinator.commit(aborted.id, aborted.nonce, Outcome(), intents=(), ops=OPS)
+    assert not known.coordinator.ops_go_along(txn.id)
+    known.coordinator.ops.close()
 
 
 def test_what_one_step_cannot_give_up_at_once_is_given_up_by_the_next(known: World) -> None:
