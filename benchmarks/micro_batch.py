@@ -29,7 +29,7 @@ from benchmarks.monitor import Monitor
 from benchmarks.peer import SIDE as JVM
 from benchmarks.peer import Peer
 from benchmarks.place import Place
-from benchmarks.throughput import BY_CLIENT, NULL, PLAIN, TRANSACTIONAL, Drop, Report
+from benchmarks.throughput import BY_CLIENT, NATIVE, NULL, PLAIN, TRANSACTIONAL, Drop, Report
 from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.records import EndedBy
@@ -161,7 +161,11 @@ def ours(
     spark: SparkSession, place: Place, folder: Path, transactions: str, segments: int = SEGMENTS
 ) -> Iterator[Stepper]:
     """Run our source into our sink."""
-    with place.topic(segments) as source, place.topic(segments) as sink:
+    native = transactions == NATIVE
+    with (
+        place.topic(segments) as source,
+        place.native_topic(segments) if native else place.topic(segments) as sink,
+    ):
         query = (
             spark.readStream.schema(null.SCHEMA)
             .format(FORMAT)
@@ -285,12 +289,15 @@ def latency(
         place.side(TRANSACTIONAL): lambda: ours(spark, place, folder, "true"),
         place.side(PLAIN): lambda: ours(spark, place, folder, "false"),
     }
+    if place.service_url:
+        kinds[place.side(NATIVE)] = lambda: ours(spark, place, folder, NATIVE)
     measured, phases = stepped(kinds, SHAPES, repetitions, report, drop)
     ratios = {
         place.side(TRANSACTIONAL): (
             place.side(NULL),
             place.side(SPARED),
             place.side(PLAIN),
+            place.side(NATIVE),
         ),
         place.side(PLAIN): (place.side(NULL), place.side(SPARED)),
         place.side(SPARED): (place.side(NULL),),

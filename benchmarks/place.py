@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import urllib3
+
 import pulsar_txn_spark
 from benchmarks.data import SEGMENTS
 from pulsar_txn_spark.engine.components import Components, open_components
@@ -16,6 +18,7 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.redis import connection
 
+_BAD_REQUEST = 400
 _QUIET_SECONDS = 60.0  # a rewrite of the append-only file takes some seconds for each GB
 _numbers = itertools.count()
 
@@ -68,6 +71,20 @@ class Place:
             yield name
         finally:
             pulsar_txn_spark.Admin(self.options).delete_topic(name)
+
+    @contextmanager
+    def native_topic(self, partitions: int = SEGMENTS) -> Iterator[str]:
+        """Give an empty partitioned topic of Pulsar's own and delete it afterwards."""
+        path = f"persistent/public/default/bench-native-{next(_numbers)}"
+        url = f"{self.admin_url}/admin/v2/{path}/partitions"
+        pool = urllib3.PoolManager()
+        try:
+            made = pool.request("PUT", url, json=partitions)
+            assert made.status < _BAD_REQUEST, made.data
+            yield path.replace("/", "://", 1)
+        finally:
+            pool.request("DELETE", f"{url}?force=true")
+            pool.clear()
 
     def segments(self, topic: str) -> tuple[SegmentRef, ...]:
         """Return a topic's segments in the order of their hash ranges."""

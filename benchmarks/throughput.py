@@ -31,6 +31,8 @@ ROWS_PER_SECOND = "rows/s"
 TRANSACTIONAL = "exactly-once"
 PLAIN = "at-least-once"
 """With ``transactions=false``; of a source, what it reads was written so."""
+NATIVE = "native"
+"""With ``transactions=native``: into a topic of Pulsar's own, under its own transactions."""
 BY_CLIENT = "exactly-once by client"
 """Ours, by the transport ``client``."""
 LOG = "segment-log"
@@ -130,6 +132,7 @@ def ratios_of(place: Place) -> dict[str, tuple[str, ...]]:
         ours: (
             JVM,
             place.side(PLAIN),
+            place.side(NATIVE),
             place.side(BY_CLIENT),
             CLIENT,
             place.side(LOG),
@@ -187,6 +190,8 @@ def sinks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result
             sides[CLIENT] = lambda: _sent(bench, place)
             by_client = place.by("client")
             sides[place.side(BY_CLIENT)] = _into_topic(bench, by_client, write, "true")
+            if case == "sink_stream":
+                sides[place.side(NATIVE)] = _into_topic(bench, place, write, NATIVE)
             if peer is not None and case != "sink_foreach_batch":
                 sides[JVM] = _written_by(bench, peer, case)
         yield bench.run_case(case, sides, ratios_of(place))
@@ -210,7 +215,7 @@ def _into_topic(
 
     def run() -> float:
         nonlocal checked
-        with place.topic() as topic:
+        with place.native_topic() if transactions == NATIVE else place.topic() as topic:
             seconds = write(bench, {**place.options, "topic": topic, "transactions": transactions})
             rows = bench.rows
             if not checked:  # once is enough, and reading takes its time

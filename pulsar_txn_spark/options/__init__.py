@@ -23,6 +23,7 @@ from pulsar_txn_spark.options.table import (
 from pulsar_txn_spark.options.values import (
     LEASE_MS,
     METADATA_COLUMNS,
+    NATIVE,
     Offsets,
     Times,
     parse_time_ms,
@@ -33,6 +34,7 @@ __all__ = [
     "FILE_OPTION",
     "LEASE_MS",
     "METADATA_COLUMNS",
+    "NATIVE",
     "NO_OPTIONS",
     "OPTIONS",
     "SCOPE_OPTION",

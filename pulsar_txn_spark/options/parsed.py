@@ -19,7 +19,7 @@ from pulsar_txn_spark.options.table import (
     is_secret,
     purpose,
 )
-from pulsar_txn_spark.options.values import Offsets, Times
+from pulsar_txn_spark.options.values import NATIVE, Offsets, Times
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.topic_name import Domains, TopicName
 
@@ -104,6 +104,8 @@ class Options:
                 value = parse_option(key, text, use)
                 self._values[BY_KEY[key].key] = value
         self.use = use | Use.SCOPE if SCOPE_OPTION in self.raw else use
+        if self.native:
+            self._check_native()
         self._choose_domains(use)
         self._refuse_conflicts()
         self.store = self._store_config()
@@ -115,14 +117,35 @@ class Options:
         overrides: Domains = self.get("domain.overrides")
         return overrides
 
+    @property
+    def native(self) -> bool:
+        """Whether a sink writes under Pulsar's own transactions."""
+        return bool(self._values.get("transactions") == NATIVE)
+
+    def _check_native(self) -> None:
+        if self.use & Use.BATCH:
+            raise OptionError(
+                f"transactions={NATIVE} is for writeStream.format('pulsar_txn'): neither a batch "
+                "write nor foreachBatch has such transactions. Write a segmented topic there"
+            )
+        for key, why in (
+            ("service.url", "there are such transactions on Pulsar only"),
+            ("topic", "its namespace holds the sink's control topic, also where rows name theirs"),
+        ):
+            if key not in self._values:
+                raise OptionError(
+                    f"option {key!r} is missing: transactions={NATIVE} needs it, {why}"
+                )
+
     def _choose_domains(self, use: Use) -> None:
         """Let namespaces override the domain of names; only a source takes Pulsar's own."""
         domains, values = self.domains, self._values
 
         def chosen(key: str, name: TopicName) -> TopicName:
             name = domains.of(name)
+            native = self.native or bool(use & Use.READ and not name.segmented)
             try:
-                return name if use & Use.READ else name.require_segmented()
+                return name.require_native() if native else name.require_segmented()
             except OptionError as error:
                 raise type(error)(f"option {key!r}: {error}") from error
 

@@ -32,6 +32,7 @@ from pulsar_txn_spark.options.values import (
     parse_times,
     parse_topic,
     parse_topics,
+    parse_transactions,
     subscription_name,
 )
 from pulsar_txn_spark.segments.topic_name import Domains
@@ -260,7 +261,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READ_ANY | WRITE_ANY,
         "The topic to read, or the one to write rows without `__topic` to. A `persistent://` "
-        "topic can be read, without a subscription; it cannot be written.",
+        "topic can be read, without a subscription; it is written with `transactions=native`.",
         conflicts=("topics", "topicsPattern"),
     ),
     Option(
@@ -431,10 +432,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "transactions",
-        parse_boolean,
+        parse_transactions,
         True,
         WRITE_ANY,
-        "false = a plain at-least-once sink: rows are visible at once, and twice after a retry.",
+        "true = those of this package. false = a plain at-least-once sink: rows are visible at "
+        "once, and twice after a retry. native = Pulsar's own, for a stream into `persistent://` "
+        "topics.",
     ),
     Option(
         "txn.timeoutMs",
@@ -442,7 +445,7 @@ OPTIONS: tuple[Option, ...] = (
         DEFAULT_TIMEOUT_MS,
         READ_ANY | WRITE_ANY,
         "Lease of a transaction: how long readers wait for a driver that died. Living ones extend "
-        "it.",
+        "it, but not one of Pulsar's own: then it bounds a micro-batch.",
     ),
     Option(
         "replayEvidence",

@@ -229,6 +229,20 @@ def _position(value: object) -> Position:
     return Position.parse(value)
 
 
+NATIVE = "native"
+"""Value of the option ``transactions``: Pulsar's own, of its coordinators."""
+
+
+def parse_transactions(value: str) -> bool | str:
+    """Read whether there are transactions, or that they are Pulsar's own (:data:`NATIVE`)."""
+    if value.strip().lower() == NATIVE:
+        return NATIVE
+    try:
+        return parse_boolean(value)
+    except ValueError as error:
+        raise ValueError(f"{error} or {NATIVE!r}") from None
+
+
 _TIME = (
     "milliseconds since 1970, such as 1767225600000, or ISO 8601 with a zone, such as "
     "2026-01-01T00:00:00Z"

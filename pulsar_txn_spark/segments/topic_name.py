@@ -58,7 +58,23 @@ class TopicName(NamedTuple):
             "spans both, so nothing was written. Such a topic can be read by a source without a "
             "subscription. To write, name a segmented topic "
             f"({DOMAIN}://tenant/namespace/name), adopt this one as such ('pulsar-txn topic "
-            "adopt'), or use a client of Pulsar's own"
+            "adopt'), or write a stream with transactions=native"
+        )
+
+    def require_native(self) -> TopicName:
+        """Return the name itself.
+
+        Raises
+        ------
+        TransactionDomainError
+            If it is a segmented topic.
+        """
+        if not self.segmented:
+            return self
+        raise TransactionDomainError(
+            f"topic {self} is a segmented one, expected {PULSAR_DOMAIN}://tenant/namespace/name: "
+            "transactions=native are Pulsar's own, and none spans both domains. Nothing was "
+            "written; name a topic of Pulsar's, or leave the option out"
         )
 
     @classmethod
@@ -159,3 +175,15 @@ class Domains:
             If it is a native topic.
         """
         return self.of(TopicName.of_any_domain(text)).require_segmented()
+
+    def native(self, text: str) -> TopicName:
+        """Read the name of a native topic.
+
+        Raises
+        ------
+        OptionError
+            If the text is no topic name.
+        TransactionDomainError
+            If it is a segmented topic.
+        """
+        return self.of(TopicName.of_any_domain(text)).require_native()

@@ -80,6 +80,12 @@ class PulsarTxnDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a stream writer."""
+        from pulsar_txn_spark.options import NATIVE
+
+        if str(self.options.get("transactions")).strip().lower() == NATIVE:
+            from pulsar_txn_spark.spark.sink.native import NativeStreamWriter
+
+            return NativeStreamWriter(self.options, schema, overwrite=overwrite)
         from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter
 
         return PulsarTxnStreamWriter(self.options, schema, overwrite=overwrite)

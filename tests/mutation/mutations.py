@@ -52,6 +52,12 @@ TRIM = "tests/backends/pulsar/test_trim.py"
 SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
+NATIVE_SINK = "tests/engine/test_native_sink.py"
+NATIVE_HISTORY = "tests/txn/test_native_history.py"
+NATIVE_STREAM = "tests/spark/sink/test_native.py"
+COORDINATORS = "tests/backends/pulsar/wire/test_coordinator.py"
+NATIVE_CODE = f"{ENGINE}/native_sink.py"
+HISTORY_CODE = f"{TXN}/native_history.py"
 LIBRARY_READER = "tests/backends/pulsar/library/test_reader.py"
 ADOPTION = "tests/segments/test_adoption.py"
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
@@ -2189,9 +2195,114 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_an_option_that_would_mix_the_transactions_of_both_domains_is_refused",
         Edit(
             "pulsar_txn_spark/options/parsed.py",
-            "return name if use & Use.READ else name.require_segmented()",
-            "return name",
+            "native = self.native or bool(use & Use.READ and not name.segmented)",
+            "native = not name.segmented",
         ),
+    ),
+    mutation(
+        "a driver under Pulsar's own transactions goes on after a newer one has begun",
+        "native transactions",
+        f"{NATIVE_HISTORY}::test_who_begins_last_fences_all_others",
+        Edit(HISTORY_CODE, "        if self.newest != txn:\n", "        if self.newest is None:\n"),
+    ),
+    mutation(
+        "a native transaction of an earlier attempt is left open",
+        "native transactions",
+        f"{NATIVE_SINK}::test_the_next_attempt_ends_what_a_dead_driver_left_open",
+        Edit(NATIVE_CODE, "                self._end_other(other)\n", ""),
+    ),
+    mutation(
+        "a commit of an earlier attempt that is under way is not waited for",
+        "native transactions",
+        f"{NATIVE_SINK}::test_a_record_whose_transaction_is_still_committing_is_waited_for",
+        Edit(
+            NATIVE_CODE,
+            "                if ended is not Ended.OTHERWISE:\n                    return\n"
+            "                # It is being committed.",
+            "                return\n                # It is being committed.",
+        ),
+    ),
+    mutation(
+        "what earlier attempts committed is read before they have ended, and not after",
+        "native transactions",
+        f"{NATIVE_SINK}::test_a_record_that_was_sent_behind_the_next_drivers_is_read_all_the_same",
+        Edit(NATIVE_CODE, "            if ended:\n", "            if ended - ended:\n"),
+    ),
+    mutation(
+        "a native transaction that is not found counts as committed",
+        "native transactions",
+        f"{NATIVE_SINK}::test_a_commit_without_a_reply_is_decided_by_the_record_and_nothing_else",
+        Edit(
+            NATIVE_CODE,
+            "                if ended is Ended.AS_ASKED:\n                    return\n"
+            "                if ended is Ended.FORGOTTEN:",
+            "                if ended is not Ended.OTHERWISE:\n                    return\n"
+            "                if ended is Ended.FORGOTTEN:",
+        ),
+    ),
+    mutation(
+        "the record of a native transaction is no part of it",
+        "native transactions",
+        f"{NATIVE_SINK}::test_a_batch_is_one_transaction_with_its_record_in_it, "
+        "test_a_commit_without_a_reply_is_decided_by_the_record_and_nothing_else",
+        Edit(
+            NATIVE_CODE,
+            "self._control.append(record.encode(), bits)",
+            "self._control.append(record.encode())",
+        ),
+    ),
+    mutation(
+        "a second attempt at a task writes into the same native transaction",
+        "native transactions",
+        f"{NATIVE_SINK}::"
+        "test_a_second_attempt_at_a_task_writes_nothing_and_the_batch_cannot_commit, "
+        "test_no_attempt_begins_to_write_once_the_transaction_is_closed",
+        Edit(
+            NATIVE_CODE,
+            "        reading.up_to(position, blocked)\n"
+            "        reading.history.require_writer(batch.txn, task, attempt)\n",
+            "        reading.up_to(position, blocked)\n",
+        ),
+    ),
+    mutation(
+        "a native transaction takes further writers after the driver has closed it",
+        "native transactions",
+        f"{NATIVE_SINK}::test_no_attempt_begins_to_write_once_the_transaction_is_closed",
+        Edit(HISTORY_CODE, "if self.closed or first != attempt:", "if first != attempt:"),
+    ),
+    mutation(
+        "a native transaction commits rows of an attempt that failed",
+        "native transactions",
+        f"{NATIVE_STREAM}::test_a_batch_whose_task_was_tried_again_is_aborted_and_written_anew",
+        Edit(HISTORY_CODE, "if self.writers != succeeded:", "if not self.writers:"),
+    ),
+    mutation(
+        "rows are sent to a topic that takes no part in the native transaction",
+        "native transactions",
+        f"{NATIVE_SINK}::"
+        "test_every_topic_takes_part_before_anything_of_the_transaction_is_sent_to_it, "
+        "test_a_transaction_that_is_over_takes_no_further_topics",
+        Edit(
+            NATIVE_CODE,
+            "self._coordinators.add_partitions(TxnBits(*batch.txn), [segment.log_name])",
+            "pass",
+        ),
+    ),
+    mutation(
+        "a native transaction of another role counts as ended",
+        "native transactions",
+        f"{COORDINATORS}::test_a_transaction_of_another_role_does_not_count_as_ended",
+        Edit(
+            f"{WIRE_CODE}/coordinator.py",
+            'if refused.result == "TransactionNotFound" and _FORGOTTEN in refused.detail:',
+            'if refused.result == "TransactionNotFound":',
+        ),
+    ),
+    mutation(
+        "a replay under Pulsar's own transactions is written again",
+        "native transactions",
+        f"{NATIVE_STREAM}::test_micro_batches_are_committed_and_a_replay_writes_nothing",
+        Edit(HISTORY_CODE, "        return Decision.REPLAY\n", "        return Decision.WRITE\n"),
     ),
     mutation(
         "an id of Pulsar's own transactions is taken for one of ours",
@@ -3592,7 +3703,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{WIRE}::test_an_entry_of_a_gated_segment_has_keys_of_one_group_and_the_group_as_its_ordering_key",
         Edit(
             f"{WIRE_CODE}/producer.py",
-            "        if self._bits is None:\n            yield 0, rows.num_rows, None\n",
+            "        if self._bits is None or self._native:\n"
+            "            yield 0, rows.num_rows, None\n",
             '        if True:\n            yield 0, rows.num_rows, b"0"\n',
         ),
     ),

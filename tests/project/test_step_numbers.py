@@ -11,7 +11,7 @@ from pulsar_txn_spark.steps import Step
 
 PACKAGE = Path(__file__).parents[2] / "pulsar_txn_spark"
 SOURCES = sorted(path for kind in ("*.py", "*.lua") for path in PACKAGE.rglob(kind))
-PROCEDURES = {"adoption", "creation", "deletion", "resend", "retention", "sweep", "trim"}
+PROCEDURES = {"adoption", "creation", "deletion", "native", "resend", "retention", "sweep", "trim"}
 """Procedures with steps of their own: their numbers stand behind their names."""
 NUMBERS = {str(number): step for number, step in enumerate(Step, 1)}
 

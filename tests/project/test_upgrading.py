@@ -12,7 +12,7 @@ from pulsar_txn_spark.backends import entry_codec
 from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.spark.source import offsets
 from pulsar_txn_spark.store.redis import scripts
-from pulsar_txn_spark.txn import op_log
+from pulsar_txn_spark.txn import native_history, op_log
 
 PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
 
@@ -37,6 +37,8 @@ def test_the_guide_has_the_versions_of_the_code() -> None:
     assert first_code(found["Offsets of the source"]) == str(offsets.FORMAT)
     assert first_code(found["Entries of the embedded log"]) == str(entry_codec._VERSION)
     assert first_code(found["Batched operation records"]) == op_log.MAGIC.hex()
+    (control,) = (cell for name, cell in found.items() if "control topic" in name)
+    assert first_code(control) == str(native_history._VERSION)
     assert set(found) > {"Records", "Entries on Pulsar"}
 
 

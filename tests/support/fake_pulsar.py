@@ -25,6 +25,8 @@ from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     CommandSendError,
     CommandSendReceipt,
     CommandSuccess,
+    CommandTcClientConnectResponse,
+    CommandTxnResponse,
     FeatureFlags,
 )
 from pulsar_txn_spark.backends.pulsar.wire.connection import positive_id, wire_id
@@ -38,15 +40,51 @@ from pulsar_txn_spark.backends.pulsar.wire.frames import (
 LEDGER = 7
 NOT_FOUND = 11
 TERMINATED = 15
+INVALID_STATUS = 21
+TXN_NOT_FOUND = 24
 Act = str | tuple[int, str] | None
 """What is done with an entry: None = stored and acknowledged; "cut" = lost with the connection;
 "store-cut" = stored, then the connection is cut; "close" and "store-close" = the same, but only
 the producer is closed; "silent" = nothing; "duplicate" = acknowledged as one; (error, message)."""
 
 
+Txn = tuple[int, int]
+
+
+@dataclass
+class Coordinator:
+    """Transactions as Pulsar's own coordinators have them: what has ended is forgotten."""
+
+    open: dict[Txn, set[str]] = field(default_factory=dict)  # the topics that take part
+    committing: set[Txn] = field(default_factory=set)
+    committed: set[Txn] = field(default_factory=set)
+    known: set[Txn | None] = field(default_factory=set)
+    begun: int = 0
+    timeouts_ms: list[int] = field(default_factory=list)
+    on_end: Callable[[Txn, bool], str | tuple[int, str] | None] = lambda _txn, _commit: None
+    """Before END_TXN: None = as usual; "committing" = decided, and not through yet; "lost" = done
+    without a reply; (error, message)."""
+
+    def finish(self, txn: Txn) -> None:
+        """Let a commit be through."""
+        self.committing.discard(txn)
+        self.committed.add(txn)
+        self.open.pop(txn, None)
+
+    def hides(self, topic: str, txn: Txn | None) -> bool:
+        """Tell whether readers of a topic stop before an entry of a transaction."""
+        return txn is not None and txn in self.open and topic in self.open[txn]
+
+    def shows(self, txn: Txn | None) -> bool:
+        """Tell whether an entry that hides nothing is one that readers get."""
+        # One that no coordinator has begun is gated elsewhere.
+        return txn not in self.known or txn in self.committed
+
+
 @dataclass
 class Topic:
     entries: list[tuple[bytes, int]] = field(default_factory=list)  # body, messages
+    txns: dict[int, Txn] = field(default_factory=dict)  # entry -> transaction
     stored: dict[str, int] = field(default_factory=dict)  # name -> last sequence id
     terminated: bool = False
 
@@ -71,6 +109,7 @@ class FakePulsar:
     heard: list[BaseCommand] = field(default_factory=list)
     peers: list[Peer] = field(default_factory=list)
     cut_after_deliveries: int = -1
+    coordinator: Coordinator = field(default_factory=Coordinator)
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition()
@@ -197,11 +236,18 @@ class Peer:
         elif kind == BaseCommand.FLOW and command.flow.consumer_id in self._consumers:
             self._consumers[command.flow.consumer_id][2] += command.flow.messagePermits  # type: ignore[operator]
             self.deliver(command.flow.consumer_id)
+        elif kind in (
+            BaseCommand.TC_CLIENT_CONNECT_REQUEST,
+            BaseCommand.NEW_TXN,
+            BaseCommand.ADD_PARTITION_TO_TXN,
+            BaseCommand.END_TXN,
+        ):
+            self._coordinate(command)
         elif kind == BaseCommand.GET_LAST_MESSAGE_ID:
             topic, *_ = self._consumers[command.getLastMessageId.consumer_id]
             last = CommandGetLastMessageIdResponse(
                 request_id=command.getLastMessageId.request_id,
-                last_message_id=wire_id(LEDGER, len(broker.topic(str(topic)).entries) - 1),
+                last_message_id=wire_id(LEDGER, self._readable(str(topic)) - 1),
             )
             self.say(
                 BaseCommand(
@@ -268,6 +314,9 @@ class Peer:
         at = wire_id(-1, -1)
         if act in (None, "store-cut", "store-close"):
             decode_entry(frame.body)  # its checksum is right
+            if send.HasField("txnid_most_bits"):
+                txn = (send.txnid_most_bits, send.txnid_least_bits)
+                topic.txns[len(topic.entries)] = txn
             topic.entries.append((frame.body, send.num_messages))
             topic.stored[producer] = send.sequence_id
             at = wire_id(LEDGER, len(topic.entries) - 1)
@@ -300,11 +349,87 @@ class Peer:
         self._consumers[asked.consumer_id] = [asked.topic, first, 0]
         self.succeed(asked.request_id)
 
+    def _readable(self, name: str) -> int:
+        """Return before which entry readers of a topic stop."""
+        topic, coordinator = self.broker.topic(name), self.broker.coordinator
+        hidden = [at for at, txn in topic.txns.items() if coordinator.hides(name, txn)]
+        return min(hidden, default=len(topic.entries))
+
+    def _coordinate(self, command: BaseCommand) -> None:
+        coordinator, kind = self.broker.coordinator, command.type
+        if kind == BaseCommand.TC_CLIENT_CONNECT_REQUEST:
+            connected = CommandTcClientConnectResponse(
+                request_id=command.tcClientConnectRequest.request_id
+            )
+            self.say(
+                BaseCommand(
+                    type=BaseCommand.TC_CLIENT_CONNECT_RESPONSE, tcClientConnectResponse=connected
+                )
+            )
+        elif kind == BaseCommand.NEW_TXN:
+            coordinator.begun += 1
+            txn = (command.newTxn.tc_id, coordinator.begun)
+            coordinator.open[txn] = set()
+            coordinator.known.add(txn)
+            coordinator.timeouts_ms.append(command.newTxn.txn_ttl_seconds)
+            answer = CommandTxnResponse(
+                request_id=command.newTxn.request_id,
+                txnid_most_bits=txn[0],
+                txnid_least_bits=txn[1],
+            )
+            self.say(BaseCommand(type=BaseCommand.NEW_TXN_RESPONSE, newTxnResponse=answer))
+        elif kind == BaseCommand.ADD_PARTITION_TO_TXN:
+            add = command.addPartitionToTxn
+            txn = (add.txnid_most_bits, add.txnid_least_bits)
+            answer = CommandTxnResponse(request_id=add.request_id)
+            if txn in coordinator.committing:
+                answer.error, answer.message = INVALID_STATUS, "it is committing"
+            elif txn in coordinator.open:
+                coordinator.open[txn].update(add.partitions)
+            else:
+                answer.error, answer.message = TXN_NOT_FOUND, f"{txn} not found"
+            self.say(
+                BaseCommand(
+                    type=BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE, addPartitionToTxnResponse=answer
+                )
+            )
+        else:
+            self._end_txn(command)
+
+    def _end_txn(self, command: BaseCommand) -> None:
+        coordinator, end = self.broker.coordinator, command.endTxn
+        txn, commit = (end.txnid_most_bits, end.txnid_least_bits), end.txn_action == 0
+        answer = CommandTxnResponse(request_id=end.request_id)
+        act = coordinator.on_end(txn, commit)
+        if isinstance(act, tuple):
+            answer.error, answer.message = act
+        elif txn not in coordinator.open:
+            answer.error, answer.message = TXN_NOT_FOUND, f"{txn} not found"
+        elif txn in coordinator.committing and not commit:
+            answer.error, answer.message = INVALID_STATUS, "expected OPEN, found COMMITTING"
+        elif act == "committing":
+            coordinator.committing.add(txn)
+            return  # answered when it is through
+        elif commit:
+            coordinator.finish(txn)
+        else:
+            del coordinator.open[txn]
+        if act != "lost":
+            self.say(BaseCommand(type=BaseCommand.END_TXN_RESPONSE, endTxnResponse=answer))
+        for peer in self.broker.peers:
+            for number in list(peer._consumers):
+                peer.deliver(number)
+
     def deliver(self, number: int) -> None:
         consumer = self._consumers[number]
-        entries = self.broker.topic(str(consumer[0])).entries
-        while int(consumer[2]) > 0 and int(consumer[1]) < len(entries) and self.open:
+        name = str(consumer[0])
+        topic, coordinator = self.broker.topic(name), self.broker.coordinator
+        entries = topic.entries
+        while int(consumer[2]) > 0 and int(consumer[1]) < self._readable(name) and self.open:
             at = int(consumer[1])
+            if not coordinator.shows(topic.txns.get(at)):
+                consumer[1] = at + 1
+                continue
             if self.broker.cut_after_deliveries == 0:
                 self.broker.cut_after_deliveries = -1
                 self.cut()

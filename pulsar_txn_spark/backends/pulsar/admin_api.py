@@ -447,6 +447,24 @@ class PulsarAdmin:
             body={"ledgerId": to.ledger, "entryId": to.entry, "partitionIndex": -1},
         )
 
+    def acknowledged_by(self, topic: str, name: str) -> Position:
+        """Return up to where a durable subscription has acknowledged everything.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such topic or subscription.
+        """
+        stats = self._get(f"{_path(topic)}/internalStats", "read a cursor of", topic)
+        cursor = stats["cursors"].get(name)
+        if cursor is None:
+            raise SegmentNotFoundError(
+                f"the subscription {name} of {topic} is not there: somebody has deleted it, and "
+                "what it retained may be gone; restore the topic from a backup, or delete it and "
+                "set sinkFirstBatch if what is missing is known to you"
+            )
+        return Position.parse(cursor["markDeletePosition"])
+
     def trim_ledgers(self, topic: str) -> None:
         """Ask the broker to remove what it need not keep; it does so later by itself as well."""
         self._call("POST", f"{_path(topic)}/trim", "trim", topic, accept=(403, 404, 405))

@@ -163,7 +163,7 @@ def _append(
     require_lease: Callable[[], None],
 ) -> list[Written]:
     """Append the rows to their topics, and wait for every receipt."""
-    topics = _Topics(options)
+    topics = Topics(options)
     with writers:
         for batch in batches:
             if not batch.num_rows:
@@ -181,12 +181,12 @@ def _append(
     return written
 
 
-class _Topics:
+class Topics:
     """The topics of rows: the option ``topic``, or what the column ``__topic`` names."""
 
     def __init__(self, options: Options) -> None:
         self._default: TopicName | None = options.get("topic")
-        self._domains = options.domains
+        self._domains, self._native = options.domains, options.native
         self._by_name: dict[str, TopicName] = {}
 
     def route(
@@ -213,5 +213,6 @@ class _Topics:
                 )
             return self._default
         if name not in self._by_name:
-            self._by_name[name] = self._domains.segmented(name)
+            domains = self._domains
+            self._by_name[name] = domains.native(name) if self._native else domains.segmented(name)
         return self._by_name[name]

@@ -67,7 +67,10 @@ RESULTS = {
     15: "TopicTerminated",
     16: "ProducerBusy",
     17: "InvalidTopicName",
+    20: "TransactionCoordinatorNotFound",
+    21: "InvalidTxnStatus",
     22: "NotAllowedError",
+    24: "TransactionNotFound",
     25: "ProducerFenced",
 }
 """Pulsar's ``ServerError`` -> the name that ``pulsar_errors.translate`` knows."""
@@ -518,4 +521,8 @@ _ANSWERS = {
     BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
     BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
     BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
+    BaseCommand.TC_CLIENT_CONNECT_RESPONSE: "tcClientConnectResponse",
+    BaseCommand.NEW_TXN_RESPONSE: "newTxnResponse",
+    BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE: "addPartitionToTxnResponse",
+    BaseCommand.END_TXN_RESPONSE: "endTxnResponse",
 }

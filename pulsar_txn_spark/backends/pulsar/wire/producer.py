@@ -98,7 +98,8 @@ class WireSegmentWriter(EntryWriter):
 
     Where the brokers gate the segment, other consumers than this package's are to be served. A
     Key_Shared subscription gives an entry to a consumer as a whole, by the entry's ordering key. So
-    an entry has keys of one group only there, and the group is its ordering key.
+    an entry has keys of one group only there, and the group is its ordering key. Not so under
+    Pulsar's own transactions: a broker takes their entries one after the other.
 
     Parameters
     ----------
@@ -113,7 +114,9 @@ class WireSegmentWriter(EntryWriter):
     before_report : Callable
         Called after rows were acknowledged and before the receipt is handed out.
     bits : TxnBits, optional
-        Of the transaction, where the brokers gate the segment.
+        Of the transaction, where the brokers gate the topic.
+    native : bool
+        Whether it is one of Pulsar's own transactions.
 
     Raises
     ------
@@ -132,10 +135,12 @@ class WireSegmentWriter(EntryWriter):
         *,
         before_report: Callable[[], None],
         bits: TxnBits | None = None,
+        native: bool = False,
     ) -> None:
         super().__init__(segment, settings, client.in_flight, before_report)
         self._name = name
         self._bits = bits
+        self._native = native
         self._client = client
         self._settings = settings
         self._number = client.next_number()
@@ -170,7 +175,7 @@ class WireSegmentWriter(EntryWriter):
 
         Rows stay in the order in which they came, as their receipts prove a prefix of them.
         """
-        if self._bits is None:
+        if self._bits is None or self._native:
             yield 0, rows.num_rows, None
             return
         groups = key_groups_of(rows)
@@ -338,6 +343,8 @@ class WireSegmentWriter(EntryWriter):
             epoch=self._epoch,
             user_provided_producer_name=True,
         )
+        if self._native:
+            producer.txn_enabled = True  # the answer comes when the transaction buffer is there
         return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
 
     def _close_old(self) -> None:

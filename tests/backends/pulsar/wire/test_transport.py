@@ -102,8 +102,11 @@ def writer_on(
     settings: WireWriterSettings = SMALL,
     name: str = "w",
     bits: TxnBits | None = None,
+    native: bool = False,
 ) -> WireSegmentWriter:
-    return WireSegmentWriter(SEGMENT, name, client, settings, before_report=lambda: None, bits=bits)
+    return WireSegmentWriter(
+        SEGMENT, name, client, settings, before_report=lambda: None, bits=bits, native=native
+    )
 
 
 def put_through(writer: WireSegmentWriter, rows: pa.RecordBatch) -> None:
@@ -206,12 +209,14 @@ def test_an_entry_of_a_gated_segment_has_keys_of_one_group_and_the_group_as_its_
     assert len({ordering for ordering, _ in found}) > 2
 
 
-def test_entries_of_other_segments_have_rows_of_all_keys(
-    broker: FakePulsar, client: WireClient
+@pytest.mark.parametrize("native", [False, True])
+def test_entries_of_other_segments_and_of_native_topics_have_rows_of_all_keys(
+    client: WireClient, native: bool
 ) -> None:
     keys: list[bytes | None] = [b"a", b"b", b"a"]
     rows = pa.record_batch({"value": pa.array(keys), "key": pa.array(keys, pa.binary())})
-    put_through(writer_on(client, WireWriterSettings()), rows)
+    bits = TxnBits(1 << 62, 7) if native else None
+    put_through(writer_on(client, WireWriterSettings(), bits=bits, native=native), rows)
     assert entries_of(client) == [(None, keys)]
 
 
