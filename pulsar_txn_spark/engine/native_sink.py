@@ -243,6 +243,17 @@ class NativeSink:
         reading.up_to(position, blocked)
         reading.history.require_writer(batch.txn, task, attempt)
 
+    def leave_error(self, batch: NativeBatch, task: int, attempt: str, error: str) -> None:
+        """Tell later attempts at a task why the one that writes its rows fails, if that can be.
+
+        Spark reports the last attempt only, and that one says that it may not write.
+        """
+        record = Record(Kind.FAILED, batch.txn, task, attempt, error=error)
+        try:
+            self._control.append(record.encode())
+        except PulsarTxnError as unsaid:
+            _LOG.warning("attempt %s of task %d leaves no error: %s", attempt, task, unsaid)
+
     def open(self, batch: NativeBatch, segment: SegmentRef, name: str) -> WireSegmentWriter:
         """Let a partition take part in the transaction, and open a producer there.
 
@@ -372,6 +383,7 @@ class NativeTaskWriter:
         self._partitions: dict[TopicName, list[SegmentRef]] = {}
         self._writers: dict[str, WireSegmentWriter] = {}
         self._keyless = task
+        self._may_have_taken = False
         self.wrote = False
         """Whether the attempt has taken the task: some of its rows may be in the transaction."""
 
@@ -402,6 +414,12 @@ class NativeTaskWriter:
             raise SegmentLogUnavailableError("the receipts were lost on purpose")
         return messages
 
+    def leave_error(self, error: Exception) -> None:
+        """Tell later attempts what this one fails with, if it may have taken the task."""
+        if self._may_have_taken:
+            said = f"{type(error).__name__}: {error}"
+            self._sink.leave_error(self._batch, self._task, self._attempt, said)
+
     def close(self) -> None:
         """Release the producers."""
         for writer in self._writers.values():
@@ -409,6 +427,7 @@ class NativeTaskWriter:
 
     def _release(self) -> None:
         # Native step 6, take the task. From here on no other attempt can.
+        self._may_have_taken = True
         with steps.at(Step.INTENT):
             self._sink.take_task(self._batch, self._task, self._attempt)
         self.wrote = True

@@ -30,6 +30,7 @@ from pulsar_txn_spark.txn.batch import SinkRules
 
 _VERSION = 1
 _FIRST_BATCH = 0
+_LONGEST_ERROR = 1000  # characters of a failed attempt's error
 
 
 class NativeTxn(NamedTuple):
@@ -49,6 +50,8 @@ class Kind(StrEnum):
     """A driver has begun it: every earlier one is fenced."""
     WRITER = "writer"
     """An attempt at a task asks to be the one that writes the task's rows."""
+    FAILED = "failed"
+    """The attempt that writes a task's rows says what it fails with."""
     CLOSED = "closed"
     """The driver takes no further writers: the micro-batch is about to be committed."""
     COMMITTED = "committed"
@@ -96,11 +99,13 @@ class Record:
     kind : Kind
     txn : NativeTxn
     task : int
-        Of a writer: index of the task's partition.
+        Of a writer or a failure: index of the task's partition.
     attempt : str
-        Of a writer: names the attempt.
+        Of a writer or a failure: names the attempt.
     batch : CommittedBatch or None
         Of a commit.
+    error : str
+        Of a failure: what the attempt fails with.
     """
 
     kind: Kind
@@ -108,12 +113,15 @@ class Record:
     task: int = -1
     attempt: str = ""
     batch: CommittedBatch | None = None
+    error: str = ""
 
     def encode(self) -> bytes:
         """Return the record as JSON."""
         tree: dict[str, Any] = {"v": _VERSION, "kind": str(self.kind), "txn": list(self.txn)}
-        if self.kind is Kind.WRITER:
+        if self.kind in (Kind.WRITER, Kind.FAILED):
             tree |= {"task": self.task, "attempt": self.attempt}
+        if self.error:
+            tree["error"] = self.error[:_LONGEST_ERROR]
         if self.batch is not None:
             evidence = base64.b64encode(self.batch.evidence).decode()
             tree |= {"query": self.batch.query, "batch": self.batch.batch, "evidence": evidence}
@@ -143,6 +151,7 @@ class Record:
                 int(tree.get("task", -1)),
                 str(tree.get("attempt", "")),
                 batch,
+                str(tree.get("error", "")),
             )
         except (ValueError, KeyError, TypeError, DecodeError, binascii.Error) as error:
             raise StoreCorruptError(
@@ -171,6 +180,8 @@ class History:
     """Whether the newest transaction takes no further writers."""
     writers: dict[int, str] = field(default_factory=dict)
     """The attempts that write for the newest transaction, by task: the first that asked."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """What attempts that write failed with, as far as they could say."""
     undecided: set[NativeTxn] = field(default_factory=set)
     """What was begun, and is not known to be decided."""
     committed: set[NativeTxn] = field(default_factory=set)
@@ -189,6 +200,8 @@ class History:
             return  # of a driver that was fenced
         elif record.kind is Kind.WRITER:
             self.writers.setdefault(record.task, record.attempt)
+        elif record.kind is Kind.FAILED:
+            self.errors[record.attempt] = record.error
         elif record.kind is Kind.CLOSED:
             self.closed = True
 
@@ -216,13 +229,19 @@ class History:
         self.require_newest(txn)
         first = self.writers.get(task)
         if self.closed or first != attempt:
-            why = "it was closed" if self.closed else f"attempt {first} may have written its rows"
+            why = "it was closed" if self.closed else f"attempt {first} {self._did(first)}"
             raise TransactionConflictError(
                 f"attempt {attempt} of task {task} may not write in transaction {txn}: {why}. "
                 "Pulsar cannot take back a part of a transaction, so the rows would be there "
                 "twice. The micro-batch is aborted unless the other attempt succeeds; start the "
                 "query again, which writes the batch anew"
             )
+
+    def _did(self, attempt: str | None) -> str:
+        error = self.errors.get(attempt or "")
+        if error is None:
+            return "may have written its rows"
+        return f"had taken its rows to write, and failed with [{error}]"
 
     def require_writers(self, txn: NativeTxn, succeeded: Mapping[int, str]) -> None:
         """Refuse a commit that would contain rows of attempts that did not succeed.

@@ -40,6 +40,7 @@ def test_records_are_read_as_they_were_written() -> None:
     for record in (
         Record(Kind.BEGUN, A),
         Record(Kind.WRITER, A, 3, "5-abc"),
+        Record(Kind.FAILED, A, 3, "5-abc", error="OSError: gone"),
         Record(Kind.CLOSED, A),
         Record(Kind.BARRIER, A),
         Record(Kind.COMMITTED, A, batch=BATCH),
@@ -103,6 +104,18 @@ def test_the_first_attempt_that_asks_writes_a_task() -> None:
     with pytest.raises(TransactionConflictError):
         found.require_writer(A, 2, "unknown")
     found.require_writers(A, {0: "first", 1: "other"})
+
+
+def test_a_refused_attempt_says_what_the_one_before_failed_with() -> None:
+    found = history(
+        Record(Kind.BEGUN, A),
+        Record(Kind.WRITER, A, 0, "first"),
+        Record(Kind.FAILED, B, 0, "first", error="of a driver that was fenced"),
+        Record(Kind.FAILED, A, 0, "first", error="OSError: " + "x" * 2000),
+        Record(Kind.WRITER, A, 0, "second"),
+    )
+    with pytest.raises(TransactionConflictError, match=r"failed with .OSError: x{991}]"):
+        found.require_writer(A, 0, "second")
 
 
 @pytest.mark.parametrize(

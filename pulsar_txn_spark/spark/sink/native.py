@@ -185,6 +185,9 @@ class NativeStreamWriter(DataSourceStreamArrowWriter):
                 for topic, part in topics.route(row_batch, names):
                     writer.append(topic, part)
             writer.finish()
+        except Exception as error:
+            writer.leave_error(error)
+            raise
         finally:
             writer.close()
         return writer.wrote

@@ -14,18 +14,24 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pulsar_txn_spark.backends.pulsar.control_topic import ControlTopic
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
 from pulsar_txn_spark.errors import (
     FencedError,
     OptionError,
     SchemaError,
+    SegmentLogUnavailableError,
+    TransactionAbortedError,
     TransactionConflictError,
     TransactionDomainError,
 )
 from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
 from pulsar_txn_spark.spark.sink.native import NativeCommitMessage, NativeStreamWriter
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
+from pulsar_txn_spark.txn.native_history import Kind, Record
 from tests.support.native_world import TOPIC, World
 
 COLUMNS = ("value", "__key", "__topic")
@@ -146,6 +152,50 @@ def test_a_batch_whose_task_was_tried_again_is_aborted_and_written_anew(
     assert world.coordinator.open == {}
     spark.run(0, "a")
     assert seen(world) == Counter("a")
+
+
+def test_a_retry_that_may_not_write_says_what_the_attempt_before_it_failed_with(
+    world: World, spark: Spark
+) -> None:
+    sent = spark.plan(0)
+    world.broker.refuses[BaseCommand.ADD_PARTITION_TO_TXN] = [(24, "too late")]
+    with pytest.raises(TransactionAbortedError, match="too late"):
+        spark.task(sent, 0, "a")
+    with pytest.raises(TransactionConflictError, match=r"TransactionAbortedError.*too late"):
+        spark.task(sent, 0, "a")
+
+
+def test_an_attempt_that_cannot_find_out_whether_it_may_write_says_so_too(
+    world: World, spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = spark.plan(0)
+
+    def fails(*_: object) -> None:
+        raise SegmentLogUnavailableError("the reply is lost")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ControlTopic, "read", fails)
+        with pytest.raises(SegmentLogUnavailableError):
+            spark.task(sent, 0, "a")
+    with pytest.raises(TransactionConflictError, match=r"failed with .*the reply is lost"):
+        spark.task(sent, 0, "a")
+
+
+def test_an_attempt_fails_with_its_own_error_also_where_it_cannot_leave_it(
+    world: World, spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = spark.plan(0)
+    append = ControlTopic.append
+
+    def fails(control: ControlTopic, record: bytes, *txn: Any) -> Position:
+        if Record.decode(record).kind is Kind.FAILED:
+            raise SegmentLogUnavailableError("it is away")
+        return append(control, record, *txn)
+
+    monkeypatch.setattr(ControlTopic, "append", fails)
+    world.broker.refuses[BaseCommand.ADD_PARTITION_TO_TXN] = [(24, "too late")]
+    with pytest.raises(TransactionAbortedError, match="too late"):
+        spark.task(sent, 0, "a")
 
 
 def test_results_of_two_attempts_or_of_some_tasks_are_not_committed(
