@@ -147,6 +147,39 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{REDIS}/scripts.py", "return command ~= 'HSET' and server", "return server"),
     ),
     mutation(
+        "a writer is pinned for a transaction that was over when it was opened again",
+        "INV-6",
+        f"{MERGED_STEPS}::test_nobody_is_pinned_for_a_transaction_that_is_over",
+        Edit(f"{LUA}/_merged.lua", "  txn_create = {OPEN = true},\n", ""),
+    ),
+    mutation(
+        "the first writer's intent does not name the writer that is pinned",
+        "INV-2",
+        f"{MERGED_STEPS}::test_a_transaction_is_opened_with_its_first_writer",
+        Edit(f"{LUA}/txn_create.lua", "'|ptxn%-#%-', writer", "'|ptxn%-#%-', '|ptxn-0-0-'"),
+    ),
+    mutation(
+        "the first writer is pinned for another transaction",
+        "INV-3",
+        f"{MERGED_STEPS}::test_a_transaction_is_opened_with_its_first_writer",
+        Edit(
+            f"{LUA}/_merged.lua",
+            "      call.args[5], call.args[7] = txn, counter\n",
+            "      call.args[7] = counter\n",
+        ),
+    ),
+    mutation(
+        "a transaction whose first reply was lost is left to its lease",
+        "an abort is an abort",
+        "tests/client/test_client.py"
+        "::test_a_transaction_whose_first_reply_was_lost_is_aborted_all_the_same",
+        Edit(
+            "pulsar_txn_spark/client/transaction.py",
+            "        if not self._header.asked_for:\n",
+            "        if self._header.id is None:\n",
+        ),
+    ),
+    mutation(
         "a writer is pinned although its intents were refused",
         "INV-6",
         f"{MERGED_STEPS}::test_no_writer_is_pinned_whose_intents_were_refused",

@@ -6,8 +6,18 @@
 -- KEYS[5]  {tc<N>}:idx:txn-open          zset TxnId by counter
 -- ARGV[4]  key prefix of headers, ARGV[5] key prefix of intents, ARGV[6] TC id
 -- ARGV[7]  nonce, ARGV[8] owner, ARGV[9] sink, ARGV[10] query id, ARGV[11] batch id,
--- ARGV[12] timeout_ms, ARGV[13...] intents that exist from the start
+-- ARGV[12] timeout_ms, ARGV[13...] intents that exist from the start. A writer that is to be named
+--          after the transaction is 'ptxn-#-...' there: its number is not known before.
 -- -> {seq, 'OK' | 'EXISTS', TxnId, state}; an error once the counters of the TC are used up
+local function add_intents(txn)
+  local writer = '|ptxn-' .. string.gsub(txn, ':', '-') .. '-'
+  local added = 0
+  for i = 13, #ARGV do
+    local intent = string.gsub(ARGV[i], '|ptxn%-#%-', writer)
+    added = added + redis.call('SADD', ARGV[5] .. txn, intent)
+  end
+  return added
+end
 local known = redis.call('HGET', KEYS[3], ARGV[7])
 if known then
   local header = redis.call('HMGET', ARGV[4] .. known, 'state', 'sink')
@@ -15,9 +25,7 @@ if known then
   -- added as long as it may be (INV-6); who finds a decided one must not touch what it names.
   local added = 0
   if header[1] == 'OPEN' then
-    for i = 13, #ARGV do
-      added = added + redis.call('SADD', ARGV[5] .. known, ARGV[i])
-    end
+    added = add_intents(known)
     if header[2] == '' and ARGV[9] ~= '' then
       redis.call('HSET', ARGV[4] .. known, 'owner', ARGV[8], 'sink', ARGV[9], 'query', ARGV[10],
         'batch', ARGV[11])
@@ -40,9 +48,7 @@ local deadline = text(now + tonumber(ARGV[12]))
 redis.call('HSET', ARGV[4] .. txn, 'state', 'OPEN', 'nonce', ARGV[7], 'owner', ARGV[8],
   'sink', ARGV[9], 'query', ARGV[10], 'batch', ARGV[11], 'deadline_ms', deadline,
   'created_ms', text(now))
-for i = 13, #ARGV do
-  redis.call('SADD', ARGV[5] .. txn, ARGV[i])
-end
+add_intents(txn)
 redis.call('HSET', KEYS[3], ARGV[7], txn)
 redis.call('ZADD', KEYS[4], deadline, txn)
 redis.call('ZADD', KEYS[5], text(counter), txn)
