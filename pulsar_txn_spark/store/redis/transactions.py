@@ -183,6 +183,7 @@ class RedisTransactionStore:
         for txn in txns:
             own = [f"txn:{txn.key}", f"intents:{txn.key}", f"txn-op:{txn.key}"]
             keys = [*own, "nonces", "idx:txn-by-final-state", "idx:txn-unmaterialized"]
+            keys.append("idx:txn-pulsar")
             calls.append(Call("txn_remove", f"tc{txn.tc}", keys, [txn.key]))
         return [Answer(code_of(reply)) for reply in self._scripts.run_all(calls)]
 

@@ -396,6 +396,10 @@ def cases() -> list[Any]:
 ELSEWHERE = {
     "metrics_add": "not repeated: it would count twice",
     "seg_fates": "only brokers call it (jvm_shim), and it changes nothing",
+    "tc_open": "test_client_transactions.py: a number is skipped; numbers have to rise",
+    "tc_raise": "test_client_transactions.py repeats it",
+    "txn_adopt": "test_client_transactions.py repeats it",
+    "txn_ended": "test_client_transactions.py repeats it",
     "txn_end": "test_header_state_machine.py repeats it",
 }
 """The scripts that have no steps here, and why."""
