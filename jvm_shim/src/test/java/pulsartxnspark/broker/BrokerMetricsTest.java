@@ -9,42 +9,20 @@ import io.netty.buffer.Unpooled;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import org.apache.pulsar.common.util.SimpleTextOutputStream;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import pulsartxnspark.store.RedisServer;
-import pulsartxnspark.store.TestStore;
+import pulsartxnspark.store.StoreTest;
 import pulsartxnspark.store.WriterId;
 import redis.clients.jedis.Jedis;
 
-class BrokerMetricsTest {
-  private static RedisServer server;
-  private TestStore store;
+class BrokerMetricsTest extends StoreTest {
   private long nowMs;
   private BrokerMetrics metrics;
 
-  @BeforeAll
-  static void startServer() {
-    server = new RedisServer();
-  }
-
-  @AfterAll
-  static void stopServer() {
-    server.close();
-  }
-
   @BeforeEach
-  void makeStore() {
-    store = new TestStore(server);
+  void makeMetrics() {
     metrics =
         new BrokerMetrics("c", store.metrics, store.transactions, Runnable::run, () -> nowMs);
-  }
-
-  @AfterEach
-  void closeStore() {
-    store.close();
   }
 
   private List<String> scraped() {
@@ -55,7 +33,6 @@ class BrokerMetricsTest {
 
   @Test
   void theBrokersEndpointHasTheMetricsOfPip471() throws Exception {
-    store.prepare("s");
     WriterId writer = store.begin("n", 1, "s");
     while (!store.transactions.read(writer.txn()).orElseThrow().expired()) {
       Thread.onSpinWait();

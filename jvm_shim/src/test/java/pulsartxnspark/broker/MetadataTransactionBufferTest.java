@@ -25,58 +25,35 @@ import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.common.api.proto.MessageMetadata;
 import org.apache.pulsar.common.policies.data.TransactionBufferStats;
 import org.apache.pulsar.common.protocol.Commands;
-import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.EventFollower;
 import pulsartxnspark.store.Fate;
 import pulsartxnspark.store.Gate;
 import pulsartxnspark.store.Header;
 import pulsartxnspark.store.LogPosition;
-import pulsartxnspark.store.RedisServer;
 import pulsartxnspark.store.SegmentStore;
+import pulsartxnspark.store.StoreTest;
 import pulsartxnspark.store.StoreUnavailableException;
 import pulsartxnspark.store.TestStore;
 import pulsartxnspark.store.WriterId;
 import redis.clients.jedis.Jedis;
 
-class MetadataTransactionBufferTest {
+class MetadataTransactionBufferTest extends StoreTest {
   private static final long NEVER_MS = 3_600_000;
   private static final long PATIENCE_MS = 20_000;
   private static final WriterId WRITER = WriterId.ofName("ptxn-0-1-0-aa").orElseThrow();
   private static final WriterId OTHER = WriterId.ofName("ptxn-0-2-0-bb").orElseThrow();
 
-  private static RedisServer server;
-
   private final FakeLog topic = new FakeLog();
   private final List<MetadataTransactionBuffer> opened = new ArrayList<>();
   private final ScheduledExecutorService threads = Executors.newScheduledThreadPool(2);
-  private TestStore store;
   private TransactionHelper helper; // null where nobody helps
-
-  @BeforeAll
-  static void startServer() {
-    server = new RedisServer();
-  }
-
-  @AfterAll
-  static void stopServer() {
-    server.close();
-  }
-
-  @BeforeEach
-  void makeStore() {
-    store = new TestStore(server);
-    store.prepare("s");
-  }
 
   @AfterEach
   void close() {
     opened.forEach(MetadataTransactionBuffer::closeAsync);
     threads.shutdownNow();
-    store.close();
     // A topic that closes holds its own lock, and waits for the buffer's.
     assertFalse(topic.calledWithLock);
   }

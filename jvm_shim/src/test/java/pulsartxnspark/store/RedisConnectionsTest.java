@@ -15,44 +15,32 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import pulsartxnspark.store.SegmentStore.Query;
 import redis.clients.jedis.Jedis;
 
 /** TLS, and a user with the rights of conf/redis-acl.conf and no others. */
-class RedisConnectionsTest {
+class RedisConnectionsTest extends StoreTest {
   private static final Path ACL_FILE = Path.of("../conf/redis-acl.conf");
   private static final String USER = "pulsar_txn";
   private static final String PASSWORD = "CHANGE-ME";
 
   @TempDir private static Path folder;
-  private static RedisServer server;
   private static TlsEndpoint endpoint;
-  private TestStore store;
 
   @BeforeAll
-  static void startServers() throws Exception {
-    server = new RedisServer();
+  static void startEndpoint() throws Exception {
     endpoint = new TlsEndpoint(folder, "localhost", server.port());
   }
 
   @AfterAll
-  static void stopServers() throws IOException {
+  static void stopEndpoint() throws IOException {
     endpoint.close();
-    server.close();
-  }
-
-  @BeforeEach
-  void makeStore() {
-    store = new TestStore(server);
-    store.prepare("s");
   }
 
   @AfterEach
-  void closeStore() {
-    store.close();
+  void removeUser() {
     try (Jedis jedis = server.client()) {
       jedis.aclDelUser(USER);
     }

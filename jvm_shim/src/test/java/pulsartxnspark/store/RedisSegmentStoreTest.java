@@ -6,42 +6,14 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
 import java.util.Map;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.SegmentStore.Query;
 import redis.clients.jedis.Jedis;
 
-class RedisSegmentStoreTest {
+class RedisSegmentStoreTest extends StoreTest {
   private static final WriterId WRITER = WriterId.ofName("ptxn-0-1-0-aa").orElseThrow();
   private static final WriterId OTHER = WriterId.ofName("ptxn-0-2-0-bb").orElseThrow();
   private static final LogPosition EARLIEST = LogPosition.EARLIEST;
-
-  private static RedisServer server;
-  private TestStore store;
-
-  @BeforeAll
-  static void startServer() {
-    server = new RedisServer();
-  }
-
-  @AfterAll
-  static void stopServer() {
-    server.close();
-  }
-
-  @BeforeEach
-  void makeStore() {
-    store = new TestStore(server);
-    store.prepare("s");
-  }
-
-  @AfterEach
-  void closeStore() {
-    store.close();
-  }
 
   private Fate fate(WriterId writer, LogPosition pinnedAt) {
     return store.segments.fates("s", List.of(new Query(writer, pinnedAt))).get(0);

@@ -9,9 +9,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.SegmentStore.Query;
@@ -19,33 +16,13 @@ import pulsartxnspark.store.StoreMetrics.Decision;
 import pulsartxnspark.store.StoreMetrics.Result;
 import redis.clients.jedis.Jedis;
 
-class RedisTransactionStoreTest {
+class RedisTransactionStoreTest extends StoreTest {
   private static final long LONG_MS = 3_600_000;
   private static final LogPosition EARLIEST = LogPosition.EARLIEST;
 
-  private static RedisServer server;
-  private TestStore store;
-
-  @BeforeAll
-  static void startServer() {
-    server = new RedisServer();
-  }
-
-  @AfterAll
-  static void stopServer() {
-    server.close();
-  }
-
   @BeforeEach
-  void makeStore() {
-    store = new TestStore(server);
-    store.prepare("s");
+  void prepareAnotherSegment() {
     store.prepare("t");
-  }
-
-  @AfterEach
-  void closeStore() {
-    store.close();
   }
 
   private Header header(WriterId writer) {
