@@ -335,13 +335,15 @@ class PulsarSegmentLog:
         """Open a producer of that name; see the Protocol."""
         self._check_process()
         self._check_exists(segment)
-        bits = None
+        bits, gated = None, self._gated[segment.log_name]
         if name.startswith(TRANSACTIONAL_WRITER):
             self._mark_contains_txn(segment)
-            if self._gated[segment.log_name]:
+            if gated:
                 self._require_gate(segment)
                 bits = TxnBits.of_writer(name)
-        writer = self._transport.writer(segment, name, lambda: self._mark_origin(segment), bits)
+        writer = self._transport.writer(
+            segment, name, lambda: self._mark_origin(segment), bits, gated=gated
+        )
         self._writers.add(writer)
         return writer
 

@@ -78,8 +78,14 @@ class Transport(Protocol):
         name: str,
         before_report: Callable[[], None],
         bits: TxnBits | None = None,
+        *,
+        gated: bool = False,
     ) -> SegmentWriter:
-        """Open a writer of that name; its entries carry the transaction bits, if there are any."""
+        """Open a writer of that name; its entries carry the transaction bits, if there are any.
+
+        Where the brokers gate the segment, an entry takes keys of one group only, if the transport
+        can do that.
+        """
         ...
 
     def feed(self, segment: SegmentRef, start: Position) -> Feed:

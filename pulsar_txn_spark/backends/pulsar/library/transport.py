@@ -69,6 +69,8 @@ class ClientTransport:
         name: str,
         before_report: Callable[[], None],
         bits: TxnBits | None = None,
+        *,
+        gated: bool = False,  # noqa: ARG002 - pulsar-client divides rows into entries by itself
     ) -> SegmentWriter:
         """Open a producer; see the Protocol.
 

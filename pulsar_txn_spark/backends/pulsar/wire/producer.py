@@ -115,6 +115,8 @@ class WireSegmentWriter(EntryWriter):
         Called after rows were acknowledged and before the receipt is handed out.
     bits : TxnBits, optional
         Of the transaction, where the brokers gate the topic.
+    gated : bool
+        Whether the brokers gate the topic. An entry then takes keys of one group only.
     native : bool
         Whether it is one of Pulsar's own transactions.
 
@@ -135,11 +137,13 @@ class WireSegmentWriter(EntryWriter):
         *,
         before_report: Callable[[], None],
         bits: TxnBits | None = None,
+        gated: bool = False,
         native: bool = False,
     ) -> None:
         super().__init__(segment, settings, client.in_flight, before_report)
         self._name = name
         self._bits = bits
+        self._gated = gated
         self._native = native
         self._client = client
         self._settings = settings
@@ -175,7 +179,7 @@ class WireSegmentWriter(EntryWriter):
 
         Rows stay in the order in which they came, as their receipts prove a prefix of them.
         """
-        if self._bits is None or self._native:
+        if not self._gated:
             yield 0, rows.num_rows, None
             return
         groups = key_groups_of(rows)

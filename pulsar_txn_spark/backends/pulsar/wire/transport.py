@@ -72,6 +72,8 @@ class WireTransport:
         name: str,
         before_report: Callable[[], None],
         bits: TxnBits | None = None,
+        *,
+        gated: bool = False,
     ) -> SegmentWriter:
         """Open a producer; see the Protocol."""
         return WireSegmentWriter(
@@ -81,6 +83,7 @@ class WireTransport:
             self._writer_settings,
             before_report=before_report,
             bits=bits,
+            gated=gated,
         )
 
     def feed(self, segment: SegmentRef, start: Position) -> WireEntryFeed:

@@ -102,10 +102,19 @@ def writer_on(
     settings: WireWriterSettings = SMALL,
     name: str = "w",
     bits: TxnBits | None = None,
+    *,
+    gated: bool = False,
     native: bool = False,
 ) -> WireSegmentWriter:
     return WireSegmentWriter(
-        SEGMENT, name, client, settings, before_report=lambda: None, bits=bits, native=native
+        SEGMENT,
+        name,
+        client,
+        settings,
+        before_report=lambda: None,
+        bits=bits,
+        gated=gated,
+        native=native,
     )
 
 
@@ -194,12 +203,13 @@ def entries_of(client: WireClient) -> list[tuple[bytes | None, list[bytes | None
     return found
 
 
+@pytest.mark.parametrize("bits", [TxnBits(1 << 62, 7), None], ids=["in a transaction", "outside"])
 def test_an_entry_of_a_gated_segment_has_keys_of_one_group_and_the_group_as_its_ordering_key(
-    broker: FakePulsar, client: WireClient
+    broker: FakePulsar, client: WireClient, bits: TxnBits | None
 ) -> None:
     keys = [None, *(b"%d" % (number % 5) for number in range(40)), None]
     rows = pa.record_batch({"value": pa.array(keys), "key": pa.array(keys, pa.binary())})
-    put_through(writer_on(client, bits=TxnBits(1 << 62, 7)), rows)
+    put_through(writer_on(client, bits=bits, gated=True), rows)
     found = entries_of(client)
     # In the order in which they came, as receipts prove a prefix.
     assert [key for _, own in found for key in own] == keys
