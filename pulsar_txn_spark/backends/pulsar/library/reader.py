@@ -26,6 +26,7 @@ from pulsar_txn_spark.segments.log import READ_SCHEMA, SegmentRef
 
 _POLL_MS = 1000  # how often a reader that gets nothing asks whether there is anything
 _PROGRESS_SECONDS = 30.0  # a broker that restarts is back by then
+_MOST_ANNOUNCED = 3  # so many messages may be announced and not come; then the broker is asked
 _RETRY_SECONDS = 0.02
 _BATCH_BYTES = 16 * 1024 * 1024  # bound on one record batch on its way out
 
@@ -225,22 +226,25 @@ class EntryFeed:
                 messages.append(read(_POLL_MS))
         except pulsar.Timeout:
             # The client lost its connection in the middle of the entry and fetches it again.
+            deadline = time.monotonic() + _PROGRESS_SECONDS
             while len(messages) < count:
                 message = self._message()
-                if message is None:
+                if message is not None:
+                    messages.append(message)
+                elif time.monotonic() > deadline:
                     raise translate("Timeout", "read", self._segment) from None
-                messages.append(message)
         except pulsar.PulsarException as failed:
             raise translate(type(failed).__name__, "read", self._segment) from failed
         return messages
 
     def _patiently(self) -> Any:
         deadline = time.monotonic() + _PROGRESS_SECONDS
-        last = "Timeout"
-        while time.monotonic() < deadline:
+        last, announced = "Timeout", 0
+        while time.monotonic() < deadline and announced < _MOST_ANNOUNCED:
             try:
                 if not self._reader.has_message_available():
                     return None
+                announced += 1
                 return self._next(_POLL_MS)
             except pulsar.PulsarException as not_yet:
                 last = type(not_yet).__name__
@@ -248,6 +252,10 @@ class EntryFeed:
                     raise translate(last, "read", self._segment) from not_yet
                 if last not in {"Timeout", "TimeOut"}:
                     time.sleep(_RETRY_SECONDS)  # it fails at once while it reconnects
+        if announced == _MOST_ANNOUNCED:
+            # Once it has connected anew, it announces a message though all that are left are
+            # hidden. A sealed topic that was read to its end always breaks the connection.
+            return None
         raise translate(last, "read", self._segment)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 from unittest import mock
 
+import pulsar
 import pytest
 
 from pulsar_txn_spark.backends.pulsar import log as pulsar_log
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, TransactionState
 from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
+from pulsar_txn_spark.backends.pulsar.library.reader import EntryFeed
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.errors import SegmentLogError, SegmentLogUnavailableError
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -156,3 +158,13 @@ def test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped(broker
     broker.headers[Position(3, 0)] = EntryHeader(False, "m", 1, 3)
     with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 3:0.*Nothing was skipped"):
         broker.read()
+
+
+def test_a_reader_that_announces_what_never_comes_is_not_believed_for_long() -> None:
+    # pulsar-client does so behind the last visible message, once it has connected anew.
+    reader = mock.Mock()
+    reader._reader = reader
+    reader.has_message_available.return_value = True
+    reader.read_next.side_effect = pulsar.Timeout("nothing came")
+    assert EntryFeed(reader, SEGMENT).next_entry(EARLIEST) is None
+    assert reader.read_next.call_count < 10
