@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import shutil
 import subprocess
@@ -11,108 +10,40 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pulsar as pulsar_client
 import pytest
-import redis
 
+from integration.pulsar.test_observers import CHEAP, ObservedTopic, name_of
+from integration.support.gated import NOTHING_MS, QUIET, SOON_S, Gated, Redis, await_, numbers
+from integration.support.observers import AllObservers, PythonObservers, java_observers
 from pulsar_txn_spark import Admin, client
-from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin, TransactionState
 from pulsar_txn_spark.backends.pulsar.log import GATING_BUFFER
 from pulsar_txn_spark.cli.doctor import Level, examine
 from pulsar_txn_spark.client import Client, Transaction
-from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import FencedError, OptionError, SegmentLogUnavailableError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
-from pulsar_txn_spark.store.redis.server import find_server_binary
-from pulsar_txn_spark.testing.pulsar_server import Broker, PulsarServer, free_ports
+from pulsar_txn_spark.testing.pulsar_server import Broker, PulsarServer
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
 )
-QUIET = pulsar_client.ConsoleLogger(pulsar_client.LoggerLevel.Warn)
-SOON_S = 20.0
-NOTHING_MS = 300  # so long a consumer waits for what must not come
-
-_numbers = itertools.count()
-
-
-class Redis:
-    """A Redis that brokers reach, on a port: the embedded one has a unix socket only."""
-
-    def __init__(self, folder: Path) -> None:
-        (self._port,) = free_ports(1)
-        self._command = [find_server_binary(), "--port", str(self._port), "--bind", "127.0.0.1"]
-        self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
-        self._command += ["--dir", str(folder)]
-        self._server: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self._port}"
-
-    def start(self) -> None:
-        self._server = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        with redis.Redis(port=self._port) as connection:
-            await_(lambda: answers(connection))
-
-    def kill(self) -> None:
-        assert self._server is not None
-        self._server.kill()
-        self._server.wait()
-
-
-@dataclass
-class Gated:
-    """A broker with the plug-in, and the store that it gates by."""
-
-    server: PulsarServer
-    store: Redis
-    options: dict[str, str]
-
-    def topic(self, gate: str = "broker") -> tuple[str, str]:
-        """Create a topic of one segment; return its name, and that of the segment's topic."""
-        name = f"topic://public/default/gated-{next(_numbers)}"
-        created = Admin(self.options).create_topic(name, segments=1, gate=gate)
-        return name, created.active[0].ref.log_name
-
-    @property
-    def admin(self) -> PulsarAdmin:
-        return PulsarAdmin(PulsarConfig(self.server.service_url, self.server.admin_url))
-
-    def buffer_of(self, segment: str) -> TransactionState:
-        """Ask the broker for a segment's transaction buffer."""
-        found = self.admin.settled_transactions_of(segment)
-        assert found is not None
-        return found
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    server = Redis(tmp_path_factory.mktemp("redis"))
-    server.start()
-    yield server
-    server.kill()
-
-
-def answers(connection: redis.Redis) -> bool:
-    try:
-        return bool(connection.ping())
-    except redis.RedisError:
-        return False
+    with Redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def gated(store: Redis) -> Iterator[Gated]:
     with PulsarServer(store_url=store.url, short_lived=True) as server:
-        urls = {"service.url": server.service_url, "admin.url": server.admin_url}
-        yield Gated(server, store, {**urls, "store.url": store.url})
+        yield Gated.of(server, store)
 
 
 @pytest.fixture
@@ -123,20 +54,13 @@ def plain(gated: Gated) -> Iterator[pulsar_client.Client]:
     client.close()
 
 
-def await_(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def subscribe(
     plain: pulsar_client.Client,
     topic: str,
     kind: pulsar_client.ConsumerType = pulsar_client.ConsumerType.Exclusive,
 ) -> pulsar_client.Consumer:
     earliest = pulsar_client.InitialPosition.Earliest
-    return plain.subscribe(topic, f"s{next(_numbers)}", kind, initial_position=earliest)
+    return plain.subscribe(topic, f"s{next(numbers)}", kind, initial_position=earliest)
 
 
 def received(consumer: pulsar_client.Consumer, count: int) -> list[str]:
@@ -163,55 +87,19 @@ def send(service: Client, topic: str, txn: Transaction, *values: str) -> None:
     producer.flush()
 
 
-def test_a_plain_consumer_sees_committed_rows_only(
-    gated: Gated, plain: pulsar_client.Client
-) -> None:
-    topic, segment = gated.topic()
-    consumers = [
-        subscribe(plain, segment, kind)
-        for kind in (pulsar_client.ConsumerType.Exclusive, pulsar_client.ConsumerType.Shared)
-    ]
-    reader = plain.create_reader(segment, pulsar_client.MessageId.earliest)
-    with client.connect(gated.options) as service:
-        first, second = service.new_txn(), service.new_txn()
-        send(service, topic, first, "a", "b")
-        send(service, topic, second, "c")
-        assert not reader.has_message_available()
-        for consumer in consumers:
-            assert received(consumer, 0) == []
-        second.commit()  # behind an open one
-        assert received(consumers[0], 0) == []
-        first.commit()
-        third = service.new_txn()
-        send(service, topic, third, "never")
-        third.abort()
-        for consumer in consumers:
-            assert received(consumer, 3) == ["a", "b", "c"]
-        assert [reader.read_next(1000).data() for _ in range(3)] == [b"a", b"b", b"c"]
-        await_(lambda: not reader.has_message_available())
-        # Behind an aborted one at the log's end, things go on.
-        with service.new_txn() as last:
-            send(service, topic, last, "d")
-        for consumer in consumers:
-            assert received(consumer, 1) == ["d"]
+@pytest.fixture(scope="module")
+def observers(gated: Gated) -> Iterator[AllObservers]:
+    url = gated.server.service_url
+    with java_observers(url) as java, PythonObservers(url) as python:
+        yield AllObservers([java, python])
 
 
-@pytest.mark.long
-def test_what_is_open_stays_hidden_over_a_crash_of_the_broker(
-    gated: Gated, plain: pulsar_client.Client
+@pytest.mark.parametrize("scenario", CHEAP, ids=name_of)
+def test_plain_consumers_see_committed_rows_only(
+    gated: Gated, observers: AllObservers, scenario: Callable[[ObservedTopic], None]
 ) -> None:
-    topic, segment = gated.topic()
-    consumer = subscribe(plain, segment)
-    with client.connect(gated.options) as service:
-        lost, kept = service.new_txn(), service.new_txn()
-        send(service, topic, lost, "never")
-        send(service, topic, kept, "a")
-        gated.server.restart(crash=True)
-        assert received(consumer, 0) == []
-        send(service, topic, kept, "b")
-        kept.commit()
-        lost.abort()
-        assert received(consumer, 2) == ["a", "b"]
+    with contextlib.ExitStack() as cleanup:
+        scenario(ObservedTopic(gated, observers, cleanup))
 
 
 def test_an_unloaded_segment_is_as_before_from_the_store_alone(
@@ -445,7 +333,7 @@ def test_a_broker_without_the_plug_in_gets_no_row_of_a_gated_segment(
 ) -> None:
     urls = {"service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
     options = {**urls, "store.url": store.url}
-    topic = f"topic://public/default/gated-{next(_numbers)}"
+    topic = f"topic://public/default/gated-{next(numbers)}"
     Admin(options).create_topic(topic, segments=1, gate="broker")
     with client.connect(options) as service:
         txn = service.new_txn()

@@ -61,8 +61,7 @@ class Task:
         def name(generation: int) -> str:
             return writer_name(self.txn, 0, f"{nonce}r{generation}")
 
-        def admit(generation: int, segments: Sequence[str]) -> None:
-            writer = name(generation)
+        def admit(writer: str, segments: Sequence[str]) -> None:
             self.names.append(writer)
             run.buffer.admit(self.txn, nonce, 60_000, writer, segments)
 

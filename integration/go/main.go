@@ -1,0 +1,153 @@
+// Observes topics with Pulsar's client for Go. Run with a service URL; carries out the commands of
+// its standard input line by line, as Observe.java does, and ends with it.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/apache/pulsar-client-go/pulsar"
+	pulsarlog "github.com/apache/pulsar-client-go/pulsar/log"
+)
+
+const shortestLong = 100 // longer values are shown by length and checksum
+
+// seen is what one observer has seen, each message once: acknowledgements may be lost in a crash.
+type seen struct {
+	sync.Mutex
+	ids  map[string]bool
+	rows []string
+}
+
+func (s *seen) add(message pulsar.Message) {
+	s.Lock()
+	defer s.Unlock()
+	id := string(message.ID().Serialize()) // as a text it lacks the index in the batch
+	if !s.ids[id] {
+		s.ids[id] = true
+		s.rows = append(s.rows, row(message.Key(), message.Payload()))
+	}
+}
+
+func (s *seen) shown() string {
+	s.Lock()
+	defer s.Unlock()
+	return strings.Join(s.rows, "\t")
+}
+
+func row(key string, value []byte) string {
+	if len(value) >= shortestLong {
+		return fmt.Sprintf("%s=%d:%d", key, len(value), crc32.ChecksumIEEE(value))
+	}
+	return key + "=" + string(value)
+}
+
+type observers struct {
+	kinds []string
+	seen  map[string]*seen
+	stop  []func()
+}
+
+func (o *observers) next(kind string) *seen {
+	fresh := &seen{ids: map[string]bool{}}
+	o.kinds = append(o.kinds, kind)
+	o.seen[kind] = fresh
+	return fresh
+}
+
+func open(client pulsar.Client, topic string) *observers {
+	all := &observers{seen: map[string]*seen{}}
+	for kind, number := range map[pulsar.SubscriptionType]int{
+		pulsar.Exclusive: 1, pulsar.Shared: 1, pulsar.Failover: 2, pulsar.KeyShared: 2,
+	} {
+		rows := all.next("Go " + []string{"Exclusive", "Shared", "Failover", "Key_Shared"}[kind])
+		name := fmt.Sprintf("go-%d-%d", kind, time.Now().UnixNano())
+		for range number {
+			consumer, err := client.Subscribe(pulsar.ConsumerOptions{
+				Topic:                       topic,
+				SubscriptionName:            name,
+				Type:                        kind,
+				SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
+			})
+			if err != nil {
+				log.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			go func() {
+				for {
+					message, err := consumer.Receive(ctx)
+					if err != nil {
+						return
+					}
+					rows.add(message)
+					_ = consumer.Ack(message)
+				}
+			}()
+			all.stop = append(all.stop, func() { cancel(); consumer.Close() })
+		}
+	}
+	reader, err := client.CreateReader(pulsar.ReaderOptions{
+		Topic: topic, StartMessageID: pulsar.EarliestMessageID(),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	rows := all.next("Go Reader")
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		for ctx.Err() == nil {
+			if !reader.HasNext() {
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			message, err := reader.Next(ctx)
+			if err != nil {
+				return
+			}
+			rows.add(message)
+		}
+	}()
+	all.stop = append(all.stop, func() { cancel(); reader.Close() })
+	return all
+}
+
+func main() {
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	client, err := pulsar.NewClient(pulsar.ClientOptions{
+		URL: os.Args[1], Logger: pulsarlog.NewLoggerWithSlog(quiet),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	topics := map[string]*observers{}
+	commands := bufio.NewScanner(os.Stdin)
+	for commands.Scan() {
+		command, topic, _ := strings.Cut(commands.Text(), "\t")
+		switch command {
+		case "open":
+			topics[topic] = open(client, topic)
+		case "rows":
+			for _, kind := range topics[topic].kinds {
+				fmt.Printf("> %s\t%s\n", kind, topics[topic].seen[kind].shown())
+			}
+		case "close":
+			for _, stop := range topics[topic].stop {
+				stop()
+			}
+			delete(topics, topic)
+		default:
+			log.Fatal(commands.Text())
+		}
+		fmt.Println("> .")
+	}
+}

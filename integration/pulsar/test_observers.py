@@ -1,0 +1,492 @@
+"""Clients of every kind observe gated topics: each sees what is committed, in order, and no more.
+
+The table `SCENARIOS` says what happens to a topic; the observers of `integration.support.observers`
+look on. test_shim.py runs the cheap ones of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pulsar as pulsar_client
+import pyarrow as pa
+import pytest
+
+from integration.support.admin_rest import AdminRest, path_of
+from integration.support.cutting_proxy import CuttingProxy, at
+from integration.support.gated import QUIET, Gated, Redis, await_
+from integration.support.observers import (
+    AllObservers,
+    ByKey,
+    Observers,
+    PythonObservers,
+    SourceObserver,
+    agree,
+    go_observers,
+    java_observers,
+    shown,
+)
+from pulsar_txn_spark import Admin, client
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
+from pulsar_txn_spark.client import Transaction
+from pulsar_txn_spark.client.message import Row, as_batch
+from pulsar_txn_spark.client.transaction import _writers
+from pulsar_txn_spark.engine.components import open_components
+from pulsar_txn_spark.engine.topic_writers import TopicWriters, winners_of
+from pulsar_txn_spark.errors import FencedError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Router, Topology
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.records import EndedBy
+from pulsar_txn_spark.testing.pulsar_server import PulsarServer
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
+)
+KEYS = ("a", "b", "c")
+SMALL_LEDGERS = {
+    "managedLedgerMaxEntriesPerLedger": "10",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    "maxMessageSize": "131072",
+}
+CHUNKED = random.Random(1).randbytes(300_000)
+
+
+class ObservedTopic:
+    """A gated topic of one segment at first, and all observers of its segments."""
+
+    def __init__(
+        self, gated: Gated, observers: AllObservers, cleanup: contextlib.ExitStack
+    ) -> None:
+        self.gated = gated
+        self.topic, self.segment = gated.topic()
+        self.admin = Admin(gated.options)
+        self.rest = AdminRest(gated.server.admin_url)
+        self.components = open_components(Options(gated.options, Use.CONNECT))
+        self.service = cleanup.enter_context(client.connect(gated.options))
+        self.cleanup = cleanup
+        self._observers = observers
+        self._source = SourceObserver(gated.options, self.topic)
+        self._watched: dict[str, contextlib.ExitStack] = {}
+        self._expected: dict[str, ByKey] = {}
+        self.watch(self.segment)
+
+    def watch(self, segment: str, *, sealed: bool = False) -> None:
+        """Observe a segment's topic with new clients, which see it from its beginning on.
+
+        pulsar-client takes the notice that a sealed topic was read to its end for a broken
+        connection, and connects again and again: it does not observe those.
+        """
+        if segment in self._watched:
+            self._watched.pop(segment).close()
+        stack = self.cleanup.enter_context(contextlib.ExitStack())
+        stack.enter_context(self._observers.of(segment, python=not sealed))
+        self._watched[segment] = stack
+        self._expected.setdefault(segment, {})
+
+    def begin(self) -> Transaction:
+        return self.service.new_txn()
+
+    def send(self, txn: Transaction | None, *values: str, keys: tuple[str, ...] = KEYS) -> None:
+        """Send each value under each key, and wait until it lies in the log."""
+        producer = self.service.producer(self.topic)
+        for value in values:
+            for key in keys:
+                producer.send(value or None, key=key, txn=txn)
+        producer.flush()
+
+    def commit(self, *values: str, keys: tuple[str, ...] = KEYS) -> None:
+        with self.begin() as txn:
+            self.send(txn, *values, keys=keys)
+
+    def abort(self, *values: str) -> None:
+        txn = self.begin()
+        self.send(txn, *values)
+        txn.abort()
+
+    def other_attempt(self, txn: Transaction) -> TopicWriters:
+        """Return writers of the same transaction that its commit will not name."""
+        writers = _writers(self.components, txn.id, txn._nonce, txn.timeout_ms, set())
+        self.cleanup.callback(writers.close)
+        return writers
+
+    def write(self, writers: TopicWriters, value: str) -> None:
+        rows = [Row.of(value, key, None, None) for key in KEYS]
+        writers.append(TopicName.parse(self.topic), as_batch(rows))
+        writers.finish()
+
+    def decide(self, txn: Transaction) -> None:
+        """Commit as the driver of a job does, which needs no broker."""
+        outcome = Outcome(winners=winners_of(txn._written))
+        self.components.coordinator.commit(txn.id, txn._nonce, outcome, intents=txn._intents)
+
+    def plain_producer(self, **how: object) -> pulsar_client.Producer:
+        """Return a producer that knows nothing of this package."""
+        plain = pulsar_client.Client(self.gated.server.service_url, logger=QUIET)
+        self.cleanup.callback(plain.close)
+        return plain.create_producer(self.segment, **how)
+
+    def sees(self, *values: str, source: bool = True, **others: list[str]) -> None:
+        """Check that each observer sees these values under each key, and the others' as given."""
+        expected = {key: list(values) for key in KEYS if values}
+        self.see({self.segment: {**expected, **others}}, source=source)
+
+    def see(self, expected: dict[str, ByKey], *, source: bool = True) -> None:
+        self._expected |= expected
+        agree(self._observers, self._source if source else None, self._expected)
+
+    def unload(self) -> None:
+        self.gated.admin.unload(self.segment)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def open_then_committed(topic: ObservedTopic) -> None:
+    first, second = topic.begin(), topic.begin()
+    topic.send(first, "1", "2")
+    topic.send(second, "3")
+    topic.send(None, "outside")
+    topic.sees()
+    second.commit()  # behind an open one
+    topic.sees()
+    first.commit()
+    topic.sees("1", "2", "3", "outside")
+
+
+def aborted(topic: ObservedTopic) -> None:
+    topic.commit("1")
+    lost = topic.begin()
+    topic.send(lost, "never")
+    topic.commit("2")
+    topic.sees("1")
+    lost.abort()
+    topic.sees("1", "2")
+
+
+def aborted_at_the_logs_end(topic: ObservedTopic) -> None:
+    topic.commit("1")
+    topic.abort("never")
+    topic.sees("1")
+    topic.watch(topic.segment)  # whoever comes now
+    topic.sees("1")
+    topic.commit("2")
+    topic.sees("1", "2")
+
+
+def lost_to_another_attempt(topic: ObservedTopic) -> None:
+    txn = topic.begin()
+    before, after = topic.other_attempt(txn), topic.other_attempt(txn)
+    topic.write(before, "never")
+    topic.send(txn, "1")
+    topic.write(after, "neither")
+    topic.sees()
+    txn.commit()
+    topic.sees("1")
+    topic.unload()
+    topic.watch(topic.segment)
+    topic.sees("1")
+
+
+def written_late(topic: ObservedTopic) -> None:
+    zombie, committed = topic.begin(), topic.begin()
+    attempt = topic.other_attempt(committed)
+    topic.write(attempt, "never")
+    topic.send(zombie, "never")
+    topic.send(committed, "1")
+    topic.components.coordinator.abort(zombie.id, EndedBy.ADMIN, cause="a test")
+    committed.commit()
+    topic.sees("1")
+    with pytest.raises(FencedError):
+        topic.send(zombie, "too late")
+    with pytest.raises(FencedError):
+        topic.write(attempt, "too late")
+    topic.sees("1")
+
+
+def unloaded(topic: ObservedTopic) -> None:
+    lost, kept = topic.begin(), topic.begin()
+    topic.send(lost, "never")
+    topic.send(kept, "1")
+    topic.unload()
+    topic.sees()
+    topic.send(kept, "2")
+    lost.abort()
+    kept.commit()
+    topic.unload()
+    topic.sees("1", "2")
+    topic.watch(topic.segment)
+    topic.sees("1", "2")
+
+
+def broker_killed(topic: ObservedTopic) -> None:
+    lost, kept = topic.begin(), topic.begin()
+    topic.commit("1")
+    topic.send(lost, "never")
+    topic.send(kept, "2")
+    topic.abort("nor this")
+    topic.gated.server.restart(crash=True)
+    topic.sees("1")
+    topic.send(kept, "3")
+    kept.commit()
+    lost.abort()
+    topic.sees("1", "2", "3")
+
+
+def decided_while_the_broker_was_away(topic: ObservedTopic) -> None:
+    lost, kept = topic.begin(), topic.begin()
+    topic.send(lost, "never")
+    topic.send(kept, "1")
+    topic.sees()
+    topic.gated.server.pause(crash=True)
+    try:
+        lost.abort()
+        topic.decide(kept)
+    finally:
+        topic.gated.server.resume()
+    topic.sees("1")
+
+
+def redis_killed(topic: ObservedTopic) -> None:
+    lost, kept = topic.begin(), topic.begin()
+    topic.commit("1")
+    topic.send(lost, "never")
+    topic.send(kept, "2")
+    topic.gated.store.kill()
+    topic.unload()
+    topic.gated.store.start()
+    topic.sees("1")
+    lost.abort()
+    kept.commit()
+    topic.sees("1", "2")
+
+
+def ledgers_rolled_over(topic: ObservedTopic) -> None:
+    long, lost = topic.begin(), topic.begin()
+    topic.send(lost, "never")
+    for number in range(15):
+        topic.send(long, f"long {number}")
+        topic.commit(f"{number}")
+        topic.abort("never")
+    assert len(topic.gated.admin.managed_ledger(topic.segment).ledgers) > 5
+    topic.sees()
+    lost.abort()
+    long.commit()
+    topic.sees(*(value for n in range(15) for value in (f"long {n}", f"{n}")))
+
+
+def trimmed(topic: ObservedTopic) -> None:
+    path = path_of(topic.segment)
+    topic.rest("POST", f"{path}/deduplicationEnabled", False)  # its cursor holds data too
+    topic.commit("gone")
+    topic.abort("never")
+    topic.sees("gone")  # all cursors are past it
+    topic.unload()
+    pending = topic.begin()
+    topic.send(pending, "1")
+    topic.abort("nor this")
+    topic.unload()
+    topic.commit("2")
+    segment = topic.components.topics.require(TopicName.parse(topic.topic)).active[0].ref
+    log = topic.components.log
+    ledgers = topic.gated.admin.managed_ledger(topic.segment).ledgers
+    deadline = time.monotonic() + 60
+    while log.trim(segment, ledgers[0].last) < ledgers[0].last:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)  # the broker removes ledgers in the background, and tells nobody
+    topic.watch(topic.segment)
+    topic.sees()
+    pending.commit()
+    topic.sees("1", "2")
+
+
+def split_and_merged(topic: ObservedTopic) -> None:
+    txn, lost = topic.begin(), topic.begin()
+    topic.send(txn, "1")
+    topic.send(lost, "never")
+    topic.watch(topic.segment, sealed=True)
+    split = topic.admin.split_segment(topic.topic, "0000-ffff-0")
+    topic.send(txn, "2")
+    topic.send(lost, "never")
+    merged = topic.admin.merge_segments(topic.topic, [one.descriptor for one in split.active])
+    topic.send(txn, "3")
+    children = [one.ref.log_name for one in split.active]
+    (last,) = [one.ref.log_name for one in merged.active]
+    for segment in children:
+        topic.watch(segment, sealed=True)
+    topic.watch(last)
+    topic.sees()
+    lost.abort()
+    topic.sees()
+    txn.commit()
+    topic.see(
+        {
+            topic.segment: {key: ["1"] for key in KEYS},
+            **{one: {key: ["2"] for key in keys} for one, keys in routed(split).items()},
+            last: {key: ["3"] for key in KEYS},
+        }
+    )
+
+
+def routed(topology: Topology) -> dict[str, list[str]]:
+    """Return which keys go to which segment's topic."""
+    router = Router(topology)
+    found: dict[str, list[str]] = {one.ref.log_name: [] for one in router.segments}
+    for key, index in zip(KEYS, router.route(pa.array(KEYS), len(KEYS)), strict=True):
+        found[router.segments[index].ref.log_name].append(key)
+    return found
+
+
+def sent_twice(topic: ObservedTopic) -> None:
+    """A receipt is lost, and the entry is sent again; the broker knows it by its number."""
+    proxy = CuttingProxy(topic.gated.server.service_url)
+    topic.cleanup.callback(proxy.close)
+    topic.cleanup.enter_context(
+        service := client.connect({**topic.gated.options, "service.url": proxy.url})
+    )
+    proxy.on_frame = at(BaseCommand.SEND_RECEIPT, 2, "before")
+    producer = service.producer(topic.topic)
+    txn, lost = service.new_txn(), topic.begin()
+    for value in ("1", "2"):
+        for key in KEYS:
+            producer.send(value, key=key, txn=txn)
+        producer.flush()
+    assert proxy.connections > 1
+    topic.send(lost, "never")
+    topic.sees()
+    lost.abort()
+    txn.commit()
+    topic.sees("1", "2")
+
+
+def delayed(topic: ObservedTopic) -> None:
+    """Another client delays rows of its own, in front of open and lost ones.
+
+    The source reads up to the first pin, which knows nothing of other clients' rows.
+    """
+    producer = topic.plain_producer()
+    lost, kept = topic.begin(), topic.begin()
+    producer.send(b"before", partition_key="x", deliver_after=timedelta(milliseconds=100))
+    topic.sees(x=["before"])
+    topic.send(lost, "never")
+    producer.send(b"between", partition_key="y", deliver_after=timedelta(milliseconds=100))
+    topic.send(kept, "1")
+    producer.send(b"behind", partition_key="z", deliver_after=timedelta(milliseconds=500))
+    topic.sees(x=["before"], source=False)
+    lost.abort()
+    topic.sees(x=["before"], y=["between"], source=False)
+    kept.commit()
+    topic.sees("1", x=["before"], y=["between"], z=["behind"])
+
+
+def in_chunks(topic: ObservedTopic) -> None:
+    """Another client sends messages in chunks, and ours are as large as one entry may be."""
+    # Go's client cuts those short that pulsar-client has not compressed.
+    producer = topic.plain_producer(
+        chunking_enabled=True, compression_type=pulsar_client.CompressionType.LZ4
+    )
+    _, large = shown("x", CHUNKED)
+    ours = "long" * 25_000
+    producer.send(CHUNKED, partition_key="x")
+    txn = topic.begin()
+    topic.send(txn, ours, keys=("a",))
+    producer.send(CHUNKED, partition_key="x")
+    topic.sees(x=[large], source=False)
+    txn.commit()
+    topic.abort(ours)
+    producer.send(CHUNKED, partition_key="x")
+    topic.sees(a=[shown("a", ours.encode())[1]], x=[large] * 3)
+
+
+def compacted(topic: ObservedTopic) -> None:
+    """A tombstone that was aborted removes nothing."""
+    path = f"{path_of(topic.segment)}/compaction"
+
+    def compact() -> None:
+        topic.rest("PUT", path)
+        await_(lambda: topic.rest("GET", path)["status"] == "SUCCESS", 60)
+
+    topic.commit("1", "2")
+    topic.commit("gone", keys=("x",))
+    topic.commit("", keys=("x",))
+    topic.abort("never", "")
+    pending = topic.begin()
+    topic.send(pending, "3")
+    topic.sees("1", "2", x=["gone", ""])
+    compact()
+    topic.sees("1", "2", x=["gone", ""])
+    topic.watch(topic.segment)
+    topic.sees("1", "2", x=["gone", ""])
+    pending.commit()
+    topic.abort("nor this")
+    topic.sees("1", "2", "3", x=["gone", ""])
+    compact()
+    topic.watch(topic.segment)
+    topic.sees("1", "2", "3", x=["gone", ""])
+    topic.commit("4")
+    topic.sees("1", "2", "3", "4", x=["gone", ""])
+
+
+CHEAP = (open_then_committed, aborted_at_the_logs_end, lost_to_another_attempt)
+SCENARIOS: tuple[Callable[[ObservedTopic], None], ...] = (
+    *CHEAP,
+    aborted,
+    written_late,
+    unloaded,
+    ledgers_rolled_over,
+    trimmed,
+    split_and_merged,
+    sent_twice,
+    delayed,
+    in_chunks,
+    compacted,
+    redis_killed,
+    broker_killed,
+    decided_while_the_broker_was_away,
+)
+
+
+def name_of(scenario: Callable[[ObservedTopic], None]) -> str:
+    return scenario.__name__
+
+
+# --- and who looks on -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gated]:
+    folder = tmp_path_factory.mktemp("redis")
+    with (
+        Redis(folder) as store,
+        PulsarServer(store_url=store.url, settings=SMALL_LEDGERS, short_lived=True) as server,
+    ):
+        yield Gated.of(server, store)
+
+
+@pytest.fixture(scope="module")
+def observers(gated: Gated) -> Iterator[AllObservers]:
+    url = gated.server.service_url
+    with contextlib.ExitStack() as stack:
+        languages: list[Observers] = [
+            stack.enter_context(java_observers(url)),
+            stack.enter_context(PythonObservers(url)),
+        ]
+        go = go_observers(url)
+        if go is not None:
+            languages.append(stack.enter_context(go))
+        yield AllObservers(languages)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)
+def test_every_observer_sees_what_is_committed_in_order_and_no_more(
+    gated: Gated, observers: AllObservers, scenario: Callable[[ObservedTopic], None]
+) -> None:
+    with contextlib.ExitStack() as cleanup:
+        scenario(ObservedTopic(gated, observers, cleanup))
