@@ -22,6 +22,7 @@ from pulsar_txn_spark.engine.topic_writers import TopicWriters, winners_of
 from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.records import TxnId
 from pulsar_txn_spark.txn.batch import new_nonce
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
@@ -180,6 +181,10 @@ def _job(bench: Bench, place: Place, kind: str) -> tuple[list[float], float]:
     return times[_COLD:], batches / _MICRO_BATCHES
 
 
+def _writer(txn: TxnId, part: int, generation: int) -> str:
+    return writer_name(txn, part, f"bench{generation}")
+
+
 def _put(place: Place, topic: str, rows: pa.Table, between: Callable[[], None] | None) -> None:
     """Write rows in one transaction, in two halves."""
     components, nonce = place.components, new_nonce()
@@ -189,11 +194,12 @@ def _put(place: Place, topic: str, rows: pa.Table, between: Callable[[], None] |
     for part, half in enumerate((rows.slice(0, middle), rows.slice(middle))):
         if part and between is not None:
             between()
+        name = partial(_writer, txn, part)
         writers = TopicWriters(
             components,
-            lambda generation, part=part: writer_name(txn, part, f"bench{generation}"),  # type: ignore[misc]
-            lambda writer, segments: components.buffer.admit(
-                txn, nonce, DEFAULT_TIMEOUT_MS, writer, segments
+            name,
+            lambda generation, segments, name=name: components.buffer.admit(  # type: ignore[misc]
+                txn, nonce, DEFAULT_TIMEOUT_MS, name(generation), segments
             ),
             0,
         )

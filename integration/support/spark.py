@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import pulsar_txn_spark
 from demo.audit import Audit, audit
+from integration.support.fork_server import python_for_spark
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import TopicNotFoundError
@@ -84,9 +85,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give the one session of this process."""
     # Every worker inherits it: whoever starts the embedded server, it ends with this process.
     os.environ[server.OWNER_VARIABLE] = str(os.getpid())
-    session = open_session(tmp_path_factory.mktemp("spark"), **PRELOADED_WORKERS)
-    yield session
-    session.stop()
+    folder = tmp_path_factory.mktemp("spark")
+    with python_for_spark(folder) as python, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", python)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", python)  # whose data sources the JVM looks for
+        session = open_session(folder, **PRELOADED_WORKERS)
+        patch.undo()  # the session has it; processes of tests are started as ever
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")

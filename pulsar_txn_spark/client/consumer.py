@@ -275,8 +275,9 @@ class Consumer(Closing):
         self._acknowledge_up_to(received, txn)
 
     def _follow(self, txn: Transaction) -> None:
+        id_ = txn.id  # the first thing that is done in it begins it, which may take a while
         with self._state:
-            self._txns[txn.id] = weakref.ref(txn)
+            self._txns[id_] = weakref.ref(txn)
 
     def _acknowledge_up_to(self, message: Message | Received, txn: Transaction) -> None:
         self._follow(txn)

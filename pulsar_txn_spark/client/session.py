@@ -56,7 +56,7 @@ class Client(Closing):
         self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
 
     def new_txn(self, timeout_ms: int = _DEFAULT_LEASE_MS) -> Transaction:
-        """Open a transaction.
+        """Open a transaction. Nothing is sent: the store hears of it once something is done in it.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class Client(Closing):
         ------
         OptionError
             If the lease is out of bounds.
-        StoreUnavailableError, AlreadyClosedError
+        AlreadyClosedError
         """
         self._require(None)
         if not LEASE_MS.least <= timeout_ms <= LEASE_MS.most:

@@ -7,6 +7,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Protocol
 
@@ -57,22 +58,74 @@ class Acknowledger(Protocol):
         ...
 
 
-def _writers(
-    components: Components, txn: TxnId, nonce: str, timeout_ms: int, intents: set[str]
-) -> TopicWriters:
-    # A function: with a reference back to it, a dropped transaction would live on for a while.
-    random = secrets.token_hex(6)
+class _Header:
+    """A transaction's header in the store, as far as its writers have to do with it.
 
-    def name(topology_generation: int) -> str:
+    It knows nothing of the transaction: with a reference back to it, one that is dropped would
+    live on for a while.
+    """
+
+    def __init__(self, components: Components, timeout_ms: int, owner: str) -> None:
+        self._components = components
+        self._timeout_ms = timeout_ms
+        self._owner = owner
+        self._random = secrets.token_hex(6)
+        self.nonce = secrets.token_hex(8)
+        self.id: TxnId | None = None
+        self.asked_for = False  # it may be there although no reply has said so
+        self.opened: Callable[[], None] = lambda: None
+        self.intents: set[str] = set()
+
+    def open(self) -> TxnId:
+        """Create it, or find it."""
+        if self.id is None:
+            self.asked_for = True
+            with steps.at(Step.BEGIN):
+                self._opened(
+                    self._components.coordinator.new_txn(
+                        self.nonce, timeout_ms=self._timeout_ms, owner=self._owner
+                    )
+                )
+        assert self.id is not None
+        return self.id
+
+    def _opened(self, txn: TxnId) -> None:
+        self.id = txn
+        self.opened()
+
+    def writer(self, topology_generation: int, txn: TxnId | None) -> str:
+        """Return the name of the writer of a generation."""
         suffix = f"r{topology_generation}" if topology_generation else ""
-        return writer_name(txn, 0, f"{random}{suffix}")
+        return writer_name(txn, 0, f"{self._random}{suffix}")
 
-    def admit(writer: str, segments: Sequence[str]) -> None:
-        intents.update(write_intent(segment, writer) for segment in segments)
-        components.buffer.admit(txn, nonce, timeout_ms, writer, segments)
+    def admit(self, topology_generation: int, segments: Sequence[str]) -> None:
+        """Let the writer of a generation append; the first one opens the transaction with it."""
+        buffer = self._components.buffer
+        name = partial(self.writer, topology_generation)
+        if self.id is None:
+            self.asked_for = True
 
+            def opened(txn: TxnId) -> None:
+                self._intend(name(txn), segments)
+                self._opened(txn)
+
+            buffer.open(self.nonce, self._timeout_ms, self._owner, name, segments, opened)
+        else:
+            self._intend(name(self.id), segments)
+            buffer.admit(self.id, self.nonce, self._timeout_ms, name(self.id), segments)
+
+    def _intend(self, writer: str, segments: Sequence[str]) -> None:
+        self.intents.update(write_intent(segment, writer) for segment in segments)
+
+
+def _writers(components: Components, header: _Header) -> TopicWriters:
     # Rows without a key begin at any segment: else short transactions would all use the first.
-    return TopicWriters(components, name, admit, secrets.randbelow(1 << 16))
+    return TopicWriters(
+        components,
+        lambda generation: header.writer(generation, header.id),
+        header.admit,
+        secrets.randbelow(1 << 16),
+    )
 
 
 class Transaction:
@@ -80,6 +133,9 @@ class Transaction:
 
     As a context manager it is committed at the end of the block, and aborted if an exception
     leaves it. Any thread may use it, and several may at once.
+
+    The store hears of it with the first rows that go to the log, with the first acknowledgement,
+    or when its :attr:`id` is asked for. Its lease begins then.
     """
 
     def __init__(self, components: Components, leases: Leases, timeout_ms: int, owner: str) -> None:
@@ -87,7 +143,9 @@ class Transaction:
         self._leases = leases
         self.timeout_ms = timeout_ms
         self._acks = MetadataPendingAckStore(components.coordinator)
-        self._nonce = secrets.token_hex(8)
+        self._header = _Header(components, timeout_ms, owner)
+        self._nonce = self._header.nonce
+        self._intents = self._header.intents
         self._lock = threading.RLock()
         self._decided: TxnState | None = None
         self._failed: PulsarTxnError | None = None
@@ -99,22 +157,35 @@ class Transaction:
         self._acknowledged: set[str] = set()
         self._acknowledgers: dict[Acknowledger, None] = {}
         self._written: list[Written] = []
-        with steps.at(Step.BEGIN):
-            self._id = components.coordinator.new_txn(
-                self._nonce, timeout_ms=timeout_ms, owner=owner
-            )
-        self._intents: set[str] = set()
         self._ops: dict[str, bytes] = {}
-        self._writers = _writers(components, self._id, self._nonce, timeout_ms, self._intents)
+        self._writers = _writers(components, self._header)
         # If it is dropped without an end, its lease ends as if its process had died.
         self._dropped = weakref.finalize(self, leases.forgotten, self._writers.close)
         self._dropped.atexit = False
-        leases.keep(self)
+        mine = weakref.ref(self)
+
+        def keep_lease() -> None:
+            if (transaction := mine()) is not None:
+                leases.keep(transaction)
+
+        self._header.opened = keep_lease
 
     @property
     def id(self) -> TxnId:
-        """The transaction's id, shown as ``(tc,counter)``."""
-        return self._id
+        """The transaction's id, shown as ``(tc,counter)``. Until it has one, this begins it.
+
+        Raises
+        ------
+        TransactionAbortedError
+            If it was aborted before anything was done in it: it never had one.
+        StoreUnavailableError
+        """
+        if self._header.id is None:
+            with self._lock:
+                if self._decided is not None:
+                    self.require_open()
+                return self._header.open()
+        return self._header.id
 
     @property
     def ended(self) -> bool:
@@ -122,7 +193,11 @@ class Transaction:
         return self._decided is not None
 
     def __repr__(self) -> str:
-        return f"Transaction({self._id}, {self._decided or TxnState.OPEN})"
+        return f"Transaction({self._shown}, {self._decided or TxnState.OPEN})"
+
+    @property
+    def _shown(self) -> str:
+        return str(self._header.id or "without an id yet")
 
     # -- what producers and consumers do in it -------------------------------------------------
 
@@ -149,7 +224,7 @@ class Transaction:
             self._take_part(by, where)
             self._guarded(
                 lambda: self._acks.acknowledge_individual(
-                    self._id, self._nonce, self.timeout_ms, where, intervals
+                    self._header.open(), self._nonce, self.timeout_ms, where, intervals
                 )
             )
 
@@ -166,7 +241,7 @@ class Transaction:
             self._take_part(by, where)
             self._guarded(
                 lambda: self._acks.acknowledge_cumulative(
-                    self._id,
+                    self._header.open(),
                     self._nonce,
                     self.timeout_ms,
                     where,
@@ -191,25 +266,25 @@ class Transaction:
         """
         if self._lost is not None:
             raise TransactionAbortedError(
-                f"transaction {self._id} was ended by somebody else ({self._lost}): nothing of it "
-                "is visible. Leave it, and do its work again in a new one"
+                f"transaction {self._shown} was ended by somebody else ({self._lost}): nothing of "
+                "it is visible. Leave it, and do its work again in a new one"
             ) from self._lost
         if self._decided is TxnState.ABORTED and self._conflict is not None:
             raise TransactionAbortedError(
-                f"transaction {self._id} was aborted, because something in it failed before "
+                f"transaction {self._shown} was aborted, because something in it failed before "
                 f"({self._conflict}): do its work again in a new one"
             ) from self._conflict
         if self._decided is TxnState.ABORTED:
-            raise TransactionAbortedError(f"transaction {self._id} was aborted: begin a new one")
+            raise TransactionAbortedError(f"transaction {self._shown} was aborted: begin a new one")
         if self._failed is not None:
             raise TransactionConflictError(
-                f"transaction {self._id} takes nothing more, because something in it failed before "
-                f"({self._failed}): abort it, and do its work again in a new one"
+                f"transaction {self._shown} takes nothing more, because something in it failed "
+                f"before ({self._failed}): abort it, and do its work again in a new one"
             ) from self._failed
         if self._decided is TxnState.COMMITTED or self._outcome is not None:
             raise TransactionConflictError(
-                f"transaction {self._id} takes nothing more: it was committed, or its commit was "
-                "begun. Begin a new one"
+                f"transaction {self._shown} takes nothing more: it was committed, or its commit "
+                "was begun. Begin a new one"
             )
 
     def _guarded(self, action: Callable[[], None]) -> None:
@@ -221,7 +296,7 @@ class Transaction:
             self._failed = self._conflict = error
             failed = self._abort_quietly("an acknowledgement conflicted with another one")
             if failed is not None:
-                add_note(error, f"transaction {self._id} was not aborted: {failed}")
+                add_note(error, f"transaction {self._shown} was not aborted: {failed}")
             raise
         except PulsarTxnError as error:
             self._failed = error
@@ -266,14 +341,18 @@ class Transaction:
             assert self._outcome is not None
             try:
                 self._components.coordinator.commit(
-                    self._id, self._nonce, self._outcome, intents=self._intents, ops=self._ops
+                    self._header.open(),
+                    self._nonce,
+                    self._outcome,
+                    intents=self._intents,
+                    ops=self._ops,
                 )
             except TransactionAbortedError:
                 self._note(TxnState.ABORTED)
                 raise
             except StoreUnavailableError as error:
                 raise CommitStateUnknownError(
-                    f"transaction {self._id}: the store was lost in the middle of the commit "
+                    f"transaction {self._shown}: the store was lost in the middle of the commit "
                     f"({error}). It may be committed: call commit() again, or ask status(), "
                     "before its work is done again"
                 ) from error
@@ -288,17 +367,18 @@ class Transaction:
         else:
             self._abort_quietly("something in it had failed")
             raise TransactionAbortedError(
-                f"transaction {self._id} could not be committed, because something in it failed "
+                f"transaction {self._shown} could not be committed, because something in it failed "
                 f"before ({self._failed}); it was aborted. Do its work again in a new one"
             ) from self._failed
         try:
             self._finish_writing()
+            txn = self._header.open()
             ops = op_records(self._written)
-            if self._components.coordinator.ops_go_along(self._id):
+            if self._components.coordinator.ops_go_along(txn):
                 self._ops = ops
             elif ops:
                 with steps.at(Step.OP_RECORD):
-                    self._components.coordinator.append_ops(self._id, self._nonce, ops)
+                    self._components.coordinator.append_ops(txn, self._nonce, ops)
         except PulsarTxnError as error:
             self._failed = error
             self._abort_quietly("its rows could not be flushed")
@@ -331,11 +411,14 @@ class Transaction:
 
     def _abort(self, cause: str) -> None:
         self._writers.close()
+        if not self._header.asked_for:
+            self._note(TxnState.ABORTED)
+            return
         if self._failed is None and self._outcome is None:
             self._failed = TransactionConflictError("its abort was begun")
         try:
             self._components.coordinator.end_txn(
-                self._id, TxnAction.ABORT, nonce=self._nonce, cause=cause
+                self._header.open(), TxnAction.ABORT, nonce=self._nonce, cause=cause
             )
         except TransactionNotFoundError:
             # Collected after its end. Only a commit of ours could have been another one.
@@ -367,9 +450,9 @@ class Transaction:
         self._rows.clear()
         for acknowledger in self._acknowledgers:
             if decided is TxnState.COMMITTED:
-                acknowledger.committed(self._id)
+                acknowledger.committed(self.id)
             else:
-                acknowledger.aborted(self._id)
+                acknowledger.aborted(self.id)
         self._components.sweeps.trigger()
 
     def _leave(self) -> None:
@@ -378,7 +461,7 @@ class Transaction:
             self._leases.let_go(self)
             self._writers.close()
             for acknowledger in self._acknowledgers:
-                acknowledger.doubtful(self._id)
+                acknowledger.doubtful(self.id)
 
     def status(self) -> TxnStatus:
         """Look up what has become of it.
@@ -389,8 +472,11 @@ class Transaction:
             If it ended so long ago that its header was collected, and how is not known here.
         StoreUnavailableError
         """
+        txn = self._header.id
+        if txn is None:
+            return TxnStatus(self._decided or TxnState.OPEN)
         try:
-            return self._components.coordinator.status(self._id)
+            return self._components.coordinator.status(txn)
         except TransactionNotFoundError:
             if self._decided is None:
                 raise
@@ -400,14 +486,14 @@ class Transaction:
 
     def beat(self) -> None:
         """Extend the lease."""
-        self._components.coordinator.heartbeat(self._id, self._nonce, self.timeout_ms)
+        self._components.coordinator.heartbeat(self.id, self._nonce, self.timeout_ms)
 
     def lost(self, error: PulsarTxnError) -> None:
         """Note that somebody else has ended it."""
         if self._decided is None:
             self._lost = error
             for acknowledger in list(self._acknowledgers):
-                acknowledger.aborted(self._id)
+                acknowledger.aborted(self.id)
 
     def close(self) -> None:
         """Abort it if it is open; the store need not answer."""
@@ -415,7 +501,7 @@ class Transaction:
             if self._decided is None:
                 error = self._abort_quietly("its client was closed")
                 if error is not None:
-                    _LOG.warning("transaction %s was left to its lease: %s", self._id, error)
+                    _LOG.warning("transaction %s was left to its lease: %s", self._shown, error)
 
     def __enter__(self) -> Self:
         return self
@@ -438,4 +524,4 @@ class Transaction:
                 return
             failed = self._abort_quietly("an exception left its block")
             if failed is not None:
-                add_note(error, f"transaction {self._id} was not aborted: {failed}")
+                add_note(error, f"transaction {self._shown} was not aborted: {failed}")

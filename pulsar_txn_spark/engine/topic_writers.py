@@ -65,8 +65,9 @@ _ENDED = (
 """Errors after which the rows without a receipt may go elsewhere, or under another name. Whether a
 segment has ended is for the topology to say: a deleted one was sealed before."""
 
-Admit = Callable[[str, Sequence[str]], None]
-"""``admit(writer, segments)``: lets a writer append to segments, intents and pins first."""
+Admit = Callable[[int, Sequence[str]], None]
+"""``admit(generation, segments)``: lets the writer of that generation append to segments, intents
+and pins first. It may be what gives the writer its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,10 +360,9 @@ class _Output:
         new = [segment for segment in segments if segment.id not in self._open]
         if not new:
             return None
-        name = self._name(self._topology_generation)
         if self._admit is not None:
             try:
-                self._admit(name, [segment.id for segment in new])
+                self._admit(self._topology_generation, [segment.id for segment in new])
             except SegmentSealedError as error:
                 # Deleted since this task has read the topology.
                 active = {s.ref.id for s in self._components.topics.require(self._topic).active}
@@ -370,6 +370,7 @@ class _Output:
                 if not gone:
                     raise
                 return gone[0], error
+        name = self._name(self._topology_generation)
         errors = self._each(new, partial(self._open_writer, name))
         return next(((s, error) for s, error in zip(new, errors, strict=True) if error), None)
 

@@ -30,6 +30,7 @@ from pulsar_txn_spark.store.records import (
     EndedBy,
     FloorAnswer,
     Gate,
+    OpenAnswer,
     OpGroup,
     OpLogSettings,
     OpsAnswer,
@@ -387,6 +388,23 @@ class MergedSteps(Protocol):
     @property
     def possible(self) -> bool:
         """Whether one server holds all tags."""
+        ...
+
+    def open(
+        self,
+        tc: int,
+        nonce: str,
+        owner: str,
+        timeout_ms: int,
+        intents: Sequence[str],
+        writer: str,
+        segments: Sequence[str],
+    ) -> OpenAnswer | None:
+        """Create the header of a nonce's transaction with its intents, and pin its first writer.
+
+        In intents and writer, ``ptxn-#-`` stands for ``ptxn-<tc>-<counter>-``: no number is known
+        before. Of a transaction that was opened before, nothing is pinned unless it is OPEN.
+        """
         ...
 
     def admit(

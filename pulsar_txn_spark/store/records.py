@@ -593,6 +593,24 @@ class OpsAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenAnswer:
+    """Answer to a transaction that is opened together with its first writer.
+
+    Parameters
+    ----------
+    txn : TxnId
+    state : TxnState
+        OPEN, unless the nonce's transaction was there already.
+    pins : list of PinAnswer
+        One for each segment; none unless it is OPEN.
+    """
+
+    txn: TxnId
+    state: TxnState
+    pins: list[PinAnswer]
+
+
+@dataclass(frozen=True, slots=True)
 class CommitAnswer:
     """Answer to a commit in one step.
 

@@ -22,6 +22,8 @@ from pulsar_txn_spark.errors import PulsarTxnError
 JAR_NAME = "pulsar-txn-spark-broker.jar"
 PROVIDER = "pulsartxnspark.broker.MetadataTransactionBufferProvider"
 """Class for a broker's ``transactionBufferProviderClassName``."""
+COORDINATOR = "pulsartxnspark.broker.MetadataTransactionCoordinatorProvider"
+"""Class for a broker's ``transactionMetadataStoreProviderClassName``."""
 
 _ROOT = Path(__file__).parents[2]
 _MODULE = _ROOT / "jvm_shim"

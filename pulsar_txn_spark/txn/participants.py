@@ -23,7 +23,11 @@ def pointer_intent(query: str, sink: str) -> str:
 
 @dataclass(slots=True)
 class Participants:
-    """The intents of one transaction, by segment."""
+    """The intents of one transaction, by segment.
+
+    Topics and subscriptions of Pulsar's own (kind ``N``) are left out: the broker's coordinator
+    ends the transaction there, and keeps the header until it has.
+    """
 
     writers: dict[str, list[str]] = field(default_factory=dict)
     subscriptions: dict[str, list[str]] = field(default_factory=dict)
@@ -52,6 +56,6 @@ class Participants:
                 participants.subscriptions.setdefault(first, []).append(second)
             elif kind == "P":
                 participants.pointer = (first, second)
-            else:
+            elif kind != "N":
                 raise ValueError(f"unknown kind of intent: {intent!r}")
         return participants

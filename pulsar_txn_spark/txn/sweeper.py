@@ -60,6 +60,10 @@ _PAGE = 5_000  # index entries that a round looks at: bounds what one script cos
 # What is wrong with one transaction or segment, and no reason to leave the others alone.
 _ONE_IS_BROKEN = (StoreCorruptError, TransactionError, SegmentLogError, ValueError)
 _POINTER_TRIES = 4
+_PULSAR_PENDING = (
+    "a client of Pulsar's own has opened it, and its broker has not ended it in every topic. It "
+    "does so when it opens the coordinator, at the latest when another such client comes"
+)
 _COMPLETION_ROUNDS = 16  # each gets one transaction out of the way of a segment's closing
 
 
@@ -237,6 +241,9 @@ class Sweeper:
             else:
                 report.note_stuck(header.txn, why)
         answers = self._store.transactions.remove_many(free)
+        for txn, answer in zip(free, answers, strict=True):
+            if answer.code is Code.PENDING:
+                report.note_stuck(txn, _PULSAR_PENDING)
         removed = sum(answer.code in (Code.OK, Code.ABSENT) for answer in answers)
         report.headers_removed += removed
         self._offsets[tc] = offset + page.seen - removed if page.more else 0

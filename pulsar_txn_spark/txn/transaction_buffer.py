@@ -15,7 +15,15 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord
-from pulsar_txn_spark.store.records import Code, Gate, PinAnswer, TxnId
+from pulsar_txn_spark.store.records import (
+    Code,
+    Gate,
+    OpenAnswer,
+    PinAnswer,
+    TxnAnswer,
+    TxnId,
+    TxnState,
+)
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, require_open
 from pulsar_txn_spark.txn.ids import require_own
 from pulsar_txn_spark.txn.participants import write_intent
@@ -27,13 +35,15 @@ _COMPLETION_ROUNDS = (
 )
 
 
-def writer_name(txn: TxnId, task_attempt: int, random: str) -> str:
+def writer_name(txn: TxnId | None, task_attempt: int, random: str) -> str:
     """Return the name of a writer: one task attempt's identity within a transaction.
 
     It is the producer name of every entry that the writer appends, so that a reader can tell from
-    the log alone which transaction an entry belongs to.
+    the log alone which transaction an entry belongs to. Of a transaction that has no id yet, it is
+    what the store fills in (:meth:`MergedSteps.open`).
     """
-    return f"{_WRITER_PREFIX}-{txn.tc}-{txn.counter}-{task_attempt}-{random}"
+    number = f"{txn.tc}-{txn.counter}" if txn is not None else "#"
+    return f"{_WRITER_PREFIX}-{number}-{task_attempt}-{random}"
 
 
 def txn_of_writer(writer: str) -> TxnId | None:
@@ -108,20 +118,67 @@ class MetadataTransactionBuffer:
             If a segment was deleted, which is to say sealed long ago: its children take the rows.
         """
         answers = self._intend_and_pin(txn, nonce, timeout_ms, writer, segments)
-        for segment, answer in zip(segments, answers, strict=True):
-            if answer.code in (Code.OK, Code.PINNED):
-                continue
-            if answer.code is Code.DELETED:
-                raise SegmentSealedError(
-                    f"segment {segment} was sealed, read to its end and deleted: its children take "
-                    "its rows"
+        _require_admitted(txn, writer, segments, answers)
+
+    def open(
+        self,
+        nonce: str,
+        timeout_ms: int,
+        owner: str,
+        name: Callable[[TxnId | None], str],
+        segments: Sequence[str],
+        opened: Callable[[TxnId], None],
+    ) -> str:
+        """Open a transaction, and let its first writer append: one step where one server is all.
+
+        Parameters
+        ----------
+        nonce, timeout_ms, owner
+            As for :meth:`TransactionCoordinator.new_txn`. Again, with the nonce and the name that
+            it was opened with, is the same.
+        name : callable
+            Returns the writer's name, by :func:`writer_name`.
+        segments : sequence of str
+        opened : callable
+            Gets the transaction's id as soon as there is one, even if the writer is refused.
+
+        Returns
+        -------
+        str
+            The writer's name.
+
+        Raises
+        ------
+        TransactionAbortedError, TransactionConflictError, FencedError, SegmentSealedError
+            As for :meth:`admit`.
+        """
+        store = self._coordinator.store
+        answer: OpenAnswer | None = None
+        if store.merged.possible:
+            unnumbered = name(None)
+            intents = [write_intent(segment, unnumbered) for segment in segments]
+            # Step 1, begin, step 2, intent, and step 3, pin, as one: in this order in the script.
+            with steps.at_once(Step.BEGIN, Step.INTENT, Step.PIN):
+                answer = store.merged.open(
+                    self._coordinator.shard(nonce),
+                    nonce,
+                    owner,
+                    timeout_ms,
+                    intents,
+                    unnumbered,
+                    segments,
                 )
-            if answer.code is Code.DROPPED:
-                raise FencedError(f"writer {writer} was dropped from segment {segment}")
-            raise TransactionConflictError(
-                f"segment {segment} takes no more writes of transaction {txn} "
-                f"({answer.code.lower()} there): the transaction is over"
-            )
+        if answer is None:
+            with steps.at(Step.BEGIN):
+                txn = self._coordinator.new_txn(nonce, timeout_ms=timeout_ms, owner=owner)
+            opened(txn)
+            self.admit(txn, nonce, timeout_ms, name(txn), segments)
+            return name(txn)
+        opened(answer.txn)
+        if answer.state is not TxnState.OPEN:
+            require_open(answer.txn, TxnAnswer(Code.DECIDED, answer.state))
+        _require_admitted(answer.txn, name(answer.txn), segments, answer.pins)
+        return name(answer.txn)
 
     def _intend_and_pin(
         self, txn: TxnId, nonce: str, timeout_ms: int, writer: str, segments: Sequence[str]
@@ -240,6 +297,26 @@ class MetadataTransactionBuffer:
             _readable(gate, lac, start)
             for gate, lac, start in zip(gates, confirmed, starts, strict=True)
         ]
+
+
+def _require_admitted(
+    txn: TxnId, writer: str, segments: Sequence[str], answers: Sequence[PinAnswer]
+) -> None:
+    """Raise unless a writer has a pin in each segment; see :meth:`admit`."""
+    for segment, answer in zip(segments, answers, strict=True):
+        if answer.code in (Code.OK, Code.PINNED):
+            continue
+        if answer.code is Code.DELETED:
+            raise SegmentSealedError(
+                f"segment {segment} was sealed, read to its end and deleted: its children take "
+                "its rows"
+            )
+        if answer.code is Code.DROPPED:
+            raise FencedError(f"writer {writer} was dropped from segment {segment}")
+        raise TransactionConflictError(
+            f"segment {segment} takes no more writes of transaction {txn} "
+            f"({answer.code.lower()} there): the transaction is over"
+        )
 
 
 def _readable(gate: Gate, lac: Position, start: Position) -> ReadableRange:

@@ -309,6 +309,50 @@ def test_a_transaction_in_which_something_failed_cannot_be_committed(service: Se
     assert service.visible(topic) == []
 
 
+def test_the_store_hears_of_a_transaction_once_something_is_done_in_it(service: Service) -> None:
+    topic = service.topic()
+    producer, consumer = service.client.producer(topic), service.client.consumer(topic, "s")
+    service.send(topic, "a")
+    before = service.run.store.round_trips
+    unused, aborted = service.client.new_txn(), service.client.new_txn()
+    assert unused.status() is TxnStatus.OPEN
+    aborted.abort()
+    assert aborted.status() is TxnStatus.ABORTED
+    assert "without an id" in repr(unused)
+    assert service.run.store.round_trips == before
+    with pytest.raises(TransactionAbortedError, match="begin a new one"):
+        assert aborted.id
+    with pytest.raises(TransactionAbortedError):
+        producer.send("b", txn=aborted)
+    message = consumer.receive(timeout_ms=5_000)
+    with pytest.raises(TransactionAbortedError):
+        consumer.acknowledge(message, aborted)
+    consumer.acknowledge(message, unused)
+    assert service.run.coordinator.status(unused.id) is TxnStatus.OPEN
+    unused.commit()
+    with service.client.new_txn() as empty:
+        pass
+    assert service.run.coordinator.status(empty.id) is TxnStatus.COMMITTED
+
+
+def test_a_transaction_whose_first_reply_was_lost_is_aborted_all_the_same(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    producer = service.client.producer(topic)
+    service.send(topic, "before")
+    txn = service.client.new_txn()
+    service.lose(always={"txn_open": Loss.REPLY, "txn_create": Loss.REPLY})
+    producer.send("a", txn=txn)
+    with pytest.raises(StoreUnavailableError):
+        producer.flush()
+    service.mend()
+    txn.abort()
+    assert service.run.coordinator.status(txn.id) is TxnStatus.ABORTED
+    service.send(topic, "after")
+    assert service.visible(topic) == ["before", "after"], "nobody waits for its lease"
+
+
 def test_an_abort_that_gets_no_answer_leaves_the_rest_to_the_lease(service: Service) -> None:
     topic = service.topic()
     service.send(topic, "a")
@@ -951,6 +995,7 @@ def test_a_cumulative_acknowledgement_asks_nothing_of_segments_without_news(
     service.send(topic, "new", key="k1")
     [new] = take(consumer, 1)
     txn = service.client.new_txn()
+    assert service.run.coordinator.status(txn.id) is TxnStatus.OPEN
     before = service.run.store.round_trips
     consumer.acknowledge_cumulative(new, txn)
     assert service.run.store.round_trips - before == 2, "the intent, and one acknowledgement"

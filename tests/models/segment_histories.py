@@ -61,7 +61,8 @@ class Task:
         def name(generation: int) -> str:
             return writer_name(self.txn, 0, f"{nonce}r{generation}")
 
-        def admit(writer: str, segments: Sequence[str]) -> None:
+        def admit(generation: int, segments: Sequence[str]) -> None:
+            writer = name(generation)
             self.names.append(writer)
             run.buffer.admit(self.txn, nonce, 60_000, writer, segments)
 

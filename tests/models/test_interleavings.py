@@ -34,6 +34,7 @@ from pulsar_txn_spark.store.records import CursorStart, EndedBy, SubscriptionRef
 from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules
 from pulsar_txn_spark.txn.coordinator import as_position, as_record
+from pulsar_txn_spark.txn.participants import write_intent
 from pulsar_txn_spark.txn.pending_ack import (
     CLIENT_OWNER,
     PlannedRange,
@@ -56,6 +57,7 @@ QUERY, SUBSCRIPTION = "query", "sub"
 SIBLINGS = ("first", "second")  # sinks that are written in every batch
 PLAIN = "plain"  # one that a function writes by itself, in some of them
 SHARED = "shared"  # one that several queries use, one after the other
+SERVICES = "public/default/services/dddddddd/0000-ffff-0"  # what clients write to
 INBOX = SubscriptionRef("public/default/inbox/cccccccc/0000-ffff-0", "clients", CLIENT_OWNER)
 TRUTH = (
     "decisions",
@@ -315,6 +317,40 @@ class Model:
         """Let an append arrive some time or never, of which the writer hears nothing."""
         self.start("append in flight", lambda p: p.world.log.append(segment, name, row) and None)
 
+    # -- clients that write ---------------------------------------------------------------------
+
+    def service(self, process: Process) -> None:
+        """Write in a transaction that begins with it, and commit, abort or forget about it."""
+        world, nonce = process.world, f"{self.random.getrandbits(64):x}"
+        found: list[TxnId] = []
+        writer = world.buffer.open(
+            nonce, TIMEOUT_MS, "", lambda txn: writer_name(txn, 0, nonce), [SERVICES], found.append
+        )
+        [txn] = found
+        last = world.log.append(SERVICES, writer, "row")
+        fate = self.random.random()
+        if fate < 0.7:
+            winner = Winner(segment=SERVICES, writer=writer, last=as_record(last))
+            intents = {write_intent(SERVICES, writer)}
+            world.coordinator.commit(txn, nonce, Outcome(winners=[winner]), intents=intents)
+        elif fate < 0.9:
+            world.coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause="changed its mind")
+
+    def check_services(self) -> None:
+        """Check that what is visible of services is what they have committed."""
+        found = self.world.readable(SERVICES)
+        shown = set()
+        for position, writer, _ in entries(self.world, SERVICES, EARLIEST, found.end):
+            if found.visibility(writer, position):
+                self.require_committed(SERVICES, writer, position)
+                shown.add(writer)
+        assert shown == {
+            winner.writer
+            for state, outcome in self.decisions.values()
+            for winner in outcome.winners
+            if state is TxnState.COMMITTED and winner.segment == SERVICES
+        }
+
     # -- clients that acknowledge single messages ----------------------------------------------
 
     def acknowledged(self) -> set[int]:
@@ -405,6 +441,10 @@ class Model:
             found = process.world.readable(segment, trimmed)
             if trimmed == self.trimmed[segment]:
                 self.compare(segment, trimmed, found.end, found.visibility)
+        found = process.world.readable(SERVICES)
+        for position, writer, _ in entries(self.world, SERVICES, EARLIEST, found.end):
+            if found.visibility(writer, position):
+                self.require_committed(SERVICES, writer, position)
 
     def compare(self, segment: str, start: Position, end: Position, visible: object) -> None:
         seen = []
@@ -460,6 +500,7 @@ class Model:
                 ("newcomer", self.newcomer, 2),
                 ("sweeper", self.sweeper, 2),
                 ("client", self.client, 2),
+                ("service", self.service, 2),
                 ("plain client", self.plain_client, 1),
                 ("taker", self.taker, 1),
             ):
@@ -587,8 +628,9 @@ class Model:
         assert (cursor is not None) == self.subscribed
         assert cursor is None or cursor.position == Position(1, BATCHES - 1), "INV-9"
         self.check_acknowledgements()
+        self.check_services()
         assert self.world.client.hlen(f"{{seg:{INPUT}}}:pending-acks:{SUBSCRIPTION}") == 0
-        for gate in self.world.store.segments.gates([*OUTPUT, INPUT]):
+        for gate in self.world.store.segments.gates([*OUTPUT, INPUT, SERVICES]):
             assert gate.pins == (), "a pin is left for ever"
 
 

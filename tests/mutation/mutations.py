@@ -29,6 +29,7 @@ ACKS = "tests/txn/test_pending_ack.py"
 MESSAGES = "tests/txn/test_message_acks.py"
 STORES = "tests/store/redis/test_store_identity.py"
 HISTORIES = "tests/store/redis/test_store_histories.py"
+CLIENT_TRANSACTIONS = "tests/store/redis/test_client_transactions.py"
 MERGED_STEPS = "tests/store/redis/test_merged_steps.py"
 SWEEPS = "tests/txn/test_sweeper.py"
 EMBEDDED = "tests/backends/embedded/test_log.py"
@@ -145,6 +146,39 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{MERGED_STEPS}::test_a_tag_that_nobody_has_registered_is_not_registered_by_a_look",
         Edit(f"{REDIS}/scripts.py", "return command ~= 'HSET' and server", "return server"),
+    ),
+    mutation(
+        "a writer is pinned for a transaction that was over when it was opened again",
+        "INV-6",
+        f"{MERGED_STEPS}::test_nobody_is_pinned_for_a_transaction_that_is_over",
+        Edit(f"{LUA}/_merged.lua", "  txn_create = {OPEN = true},\n", ""),
+    ),
+    mutation(
+        "the first writer's intent does not name the writer that is pinned",
+        "INV-2",
+        f"{MERGED_STEPS}::test_a_transaction_is_opened_with_its_first_writer",
+        Edit(f"{LUA}/txn_create.lua", "'|ptxn%-#%-', writer", "'|ptxn%-#%-', '|ptxn-0-0-'"),
+    ),
+    mutation(
+        "the first writer is pinned for another transaction",
+        "INV-3",
+        f"{MERGED_STEPS}::test_a_transaction_is_opened_with_its_first_writer",
+        Edit(
+            f"{LUA}/_merged.lua",
+            "      call.args[5], call.args[7] = txn, counter\n",
+            "      call.args[7] = counter\n",
+        ),
+    ),
+    mutation(
+        "a transaction whose first reply was lost is left to its lease",
+        "an abort is an abort",
+        "tests/client/test_client.py"
+        "::test_a_transaction_whose_first_reply_was_lost_is_aborted_all_the_same",
+        Edit(
+            "pulsar_txn_spark/client/transaction.py",
+            "        if not self._header.asked_for:\n",
+            "        if self._header.id is None:\n",
+        ),
     ),
     mutation(
         "a writer is pinned although its intents were refused",
@@ -3729,9 +3763,117 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/MetadataTransactionBuffer.java",
-            "!named.contains(one) && one.least() < raised.getOrDefault(one.tc(), 0L)",
+            "!named.contains(one) && isBelow(raised, one)",
             "!named.contains(one)",
         ),
+    ),
+    mutation(
+        "a broker gives receipts to Pulsar's clients before the store knows how far a segment goes",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "if (receipts == null || append.bits().isOwn()) {",
+            "if (true) {",
+        ),
+    ),
+    mutation(
+        "a broker takes transactions of Pulsar's clients without their coordinator",
+        "INV-2",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "if (!bits.isOwn() && store.coordinators() == null) {",
+            "if (false) {",
+        ),
+    ),
+    mutation(
+        "the floor of a coordinator is not that of Pulsar's that share it",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "bits.isOwn() ? bits.tc() : bits.tc() % coordinators",
+            "bits.tc()",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator lets a client append without a pin",
+        "INV-2",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "patiently(() -> store.pin(segment.id(), one.writer())) != Answer.OK",
+            "segment.id() == null",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator decides while a participant is registered",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "if (!one.beginEnding()) {",
+            "if (false) {",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator takes the other decision for its own",
+        "INV-1",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "if (answer != Answer.OK && answer != wanted) {",
+            "if (false) {",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator takes transactions over without fencing who had them",
+        "INV-8",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "String nonce = newNonce();\n    if (header",
+            "String nonce = header.nonce();\n    if (header",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator forgets the segments of a transaction that it takes over",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "one.noteIntents(header.intents());",
+            "",
+        ),
+    ),
+    mutation(
+        "a broker that has lost a coordinator creates transactions",
+        "INV-8",
+        f"{CLIENT_TRANSACTIONS}::test_only_the_broker_that_opened_the_coordinator_last_creates",
+        Edit(f"{LUA}/txn_create.lua", "if KEYS[7] then", "if false then"),
+    ),
+    mutation(
+        "a transaction is taken over from whoever asked last",
+        "INV-8",
+        f"{CLIENT_TRANSACTIONS}::test_who_takes_a_transaction_over_fences_who_had_it",
+        Edit(f"{LUA}/txn_adopt.lua", "if header[2] ~= ARGV[5] then", "if false then"),
+    ),
+    mutation(
+        "a header goes before Pulsar's own topics know the decision",
+        "INV-6",
+        f"{CLIENT_TRANSACTIONS}::test_a_header_stays_until_the_broker_has_ended_it_in_pulsars_topics",
+        Edit(
+            f"{LUA}/txn_remove.lua",
+            "if redis.call('ZSCORE', KEYS[8], ARGV[4]) then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "a transaction of Pulsar's clients is ended before it is decided",
+        "INV-6",
+        f"{CLIENT_TRANSACTIONS}::test_a_header_stays_until_the_broker_has_ended_it_in_pulsars_topics",
+        Edit(f"{LUA}/txn_ended.lua", "== 'OPEN' then", "== 'NEVER' then"),
     ),
     mutation(
         "a broker forgets dropped writers without having learnt of the floor",

@@ -603,8 +603,8 @@ def test_a_writer_that_has_slept_through_it_goes_to_the_children(
     def name(generation: int) -> str:
         return writer_name(txn, 0, f"late{generation}")
 
-    def admit(writer: str, segments: Any) -> None:
-        run.buffer.admit(txn, "late", 60_000, writer, segments)
+    def admit(generation: int, segments: Any) -> None:
+        run.buffer.admit(txn, "late", 60_000, name(generation), segments)
 
     writers = TopicWriters(run, name, admit, 0)
     run.topics.changes.split(TOPIC, "0")

@@ -99,7 +99,8 @@ class _WriteTask:
             suffix = f"r{topology_generation}" if topology_generation else ""
             return writer_name(txn, self._facts.attempt, f"{self._random}{suffix}")
 
-        def admit(writer: str, segments: Sequence[str]) -> None:
+        def admit(generation: int, segments: Sequence[str]) -> None:
+            writer = name(generation)
             self._components.buffer.admit(txn, nonce, self._timeout_ms, writer, segments)
 
         heartbeat = partial(coordinator.heartbeat, txn, nonce, self._timeout_ms)

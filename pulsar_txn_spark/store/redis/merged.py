@@ -12,6 +12,7 @@ from pulsar_txn_spark.store.records import (
     Code,
     CommitAnswer,
     EndedBy,
+    OpenAnswer,
     PinAnswer,
     SegmentDecision,
     TxnAnswer,
@@ -21,9 +22,11 @@ from pulsar_txn_spark.store.records import (
 from pulsar_txn_spark.store.redis.scripts import NO_REPLY, Scripts, code_of
 from pulsar_txn_spark.store.redis.segments import as_pin_answer, materialize_calls, pin_calls
 from pulsar_txn_spark.store.redis.transactions import (
+    as_created,
     as_header,
     as_ops_answer,
     count_refused,
+    create_call,
     end_call,
     forget_call,
     intend_call,
@@ -44,6 +47,28 @@ class RedisMergedSteps:
     def possible(self) -> bool:
         """Whether one server holds all tags."""
         return self._scripts.merges
+
+    def open(
+        self,
+        tc: int,
+        nonce: str,
+        owner: str,
+        timeout_ms: int,
+        intents: Sequence[str],
+        writer: str,
+        segments: Sequence[str],
+    ) -> OpenAnswer | None:
+        """Create a header with its intents, then pin a writer; no pin unless it is OPEN.
+
+        In intents and writer, ``ptxn-#-`` stands for ``ptxn-<tc>-<counter>-``.
+        """
+        create = create_call(tc, nonce, [owner, "", "", ""], timeout_ms, intents)
+        pins = pin_calls(TxnId(tc, 0), writer, segments)
+        replies = self._scripts.merged("txn_open", [create, *pins])
+        if replies is None:
+            return None
+        txn, state = as_created(replies[0])
+        return OpenAnswer(txn, state, [as_pin_answer(reply) for reply in replies[1:]])
 
     def admit(
         self,

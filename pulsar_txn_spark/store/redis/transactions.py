@@ -68,27 +68,8 @@ class RedisTransactionStore:
         intents: Sequence[str],
     ) -> tuple[TxnId, TxnState]:
         """Create the header of a nonce's transaction, OPEN; again = the same one, as it is now."""
-        tag = f"tc{tc}"
-        keys = ["txn-counter", "nonces", "idx:txn-by-deadline", "idx:txn-open"]
-        args: list[Arg] = [
-            f"{{{tag}}}:txn:",
-            f"{{{tag}}}:intents:",
-            tc,
-            nonce,
-            owner,
-            sink,
-            query,
-            batch,
-        ]
-        call = Call("txn_create", tag, keys, [*args, timeout_ms, *intents], Step.BEGIN)
-        reply = self._scripts.run(call)
-        txn, state = TxnId.parse(text(reply[2])), text(reply[3])
-        if not state:
-            raise StoreCorruptError(
-                f"transaction {txn} has a nonce but no header: its outcome cannot be known, and is "
-                "not guessed. Restore the metadata store"
-            )
-        return txn, TxnState(state)
+        call = create_call(tc, nonce, [owner, sink, query, batch], timeout_ms, intents)
+        return as_created(self._scripts.run(call))
 
     def of_nonce(self, tc: int, nonce: str) -> TxnId | None:
         """Find the transaction of an attempt nonce."""
@@ -202,6 +183,7 @@ class RedisTransactionStore:
         for txn in txns:
             own = [f"txn:{txn.key}", f"intents:{txn.key}", f"txn-op:{txn.key}"]
             keys = [*own, "nonces", "idx:txn-by-final-state", "idx:txn-unmaterialized"]
+            keys.append("idx:txn-pulsar")
             calls.append(Call("txn_remove", f"tc{txn.tc}", keys, [txn.key]))
         return [Answer(code_of(reply)) for reply in self._scripts.run_all(calls)]
 
@@ -296,6 +278,27 @@ class RedisStageStore:
         args: list[Arg] = [f"{{{tag}}}:stage:", unused_ms, limit]
         reply = self._scripts.run(Call("stage_sweep", tag, ["idx:stages", "nonces"], args))
         return int(reply[2]), int(reply[3])
+
+
+def create_call(
+    tc: int, nonce: str, described: Sequence[str], timeout_ms: int, intents: Sequence[str]
+) -> Call:
+    """Return the call that creates a header; it is described by owner, sink, query and batch."""
+    tag = f"tc{tc}"
+    keys = ["txn-counter", "nonces", "idx:txn-by-deadline", "idx:txn-open"]
+    args: list[Arg] = [f"{{{tag}}}:txn:", f"{{{tag}}}:intents:", tc, nonce, *described]
+    return Call("txn_create", tag, keys, [*args, timeout_ms, *intents], Step.BEGIN)
+
+
+def as_created(reply: list[Any]) -> tuple[TxnId, TxnState]:
+    """Read the reply to the creation of a header."""
+    txn, state = TxnId.parse(text(reply[2])), text(reply[3])
+    if not state:
+        raise StoreCorruptError(
+            f"transaction {txn} has a nonce but no header: its outcome cannot be known, and is "
+            "not guessed. Restore the metadata store"
+        )
+    return txn, TxnState(state)
 
 
 def intend_call(txn: TxnId, nonce: str, timeout_ms: int, intents: Sequence[str]) -> Call:

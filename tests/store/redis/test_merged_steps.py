@@ -8,8 +8,11 @@ import pytest
 
 from pulsar_txn_spark.errors import (
     FencedError,
+    SegmentSealedError,
+    StoreError,
     StoreRolledBackError,
     TransactionAbortedError,
+    TransactionConflictError,
 )
 from pulsar_txn_spark.position import EARLIEST, MessagePosition
 from pulsar_txn_spark.store.ack_ranges import AckInterval
@@ -21,13 +24,14 @@ from pulsar_txn_spark.store.records import (
     OpLogSettings,
     SegmentDecision,
     SubscriptionRef,
+    TxnId,
     TxnState,
     WriterFate,
 )
 from pulsar_txn_spark.store.redis import scripts
-from pulsar_txn_spark.txn.coordinator import TxnStatus
+from pulsar_txn_spark.txn.coordinator import TxnStatus, as_record
 from pulsar_txn_spark.txn.participants import write_intent
-from pulsar_txn_spark.txn.transaction_buffer import writer_name
+from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer, writer_name
 from tests.support.scenario import (
     OTHER_SEGMENT,
     SEGMENT,
@@ -44,8 +48,10 @@ OPS = {"op": b"record"}
 
 @pytest.fixture
 def known(world: World) -> World:
-    """Return a world whose segments were written to before: their tags are there."""
+    """Return a world whose segments were written to before: all tags are there."""
     load_scripts(world.client)
+    for tc in range(world.store.identity.coordinators):
+        world.store.transactions.lowest_open(tc)
     for segment in BOTH:
         txn = world.open()
         world.commit(txn, world.write(txn, "before", segment=segment))
@@ -88,6 +94,93 @@ def test_a_writer_is_admitted_and_a_transaction_committed_in_one_round_trip_each
         assert known.visible(segment) == ["before", "a"]
         assert known.pinned(segment) == []
     assert known.store.op_log.read(txn.id).records == {}
+
+
+def opened(world: World, nonce: str, *segments: str) -> tuple[Txn, str]:
+    """Open a transaction together with its first writer."""
+    ids: list[TxnId] = []
+    writer = world.buffer.open(
+        nonce, TIMEOUT_MS, "owner", lambda txn: writer_name(txn, 0, "abcd"), segments, ids.append
+    )
+    assert len(ids) == 1
+    return Txn(ids[0], nonce), writer
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["merged", "single"])
+def test_a_transaction_is_opened_with_its_first_writer(known: World, *, single: bool) -> None:
+    known.store.scripts._single_steps = single
+    before = known.store.round_trips
+    txn, writer = opened(known, "n", *BOTH)
+    assert known.store.round_trips - before == (3 if single else 1)
+    assert writer == writer_name(txn.id, 0, "abcd")
+    assert txn_of_writer(writer) == txn.id
+    header = known.header(txn)
+    assert header.state is TxnState.OPEN
+    assert (header.nonce, header.owner) == ("n", "owner")
+    assert header.intents == {write_intent(segment, writer) for segment in BOTH}
+    for segment in BOTH:
+        [pin] = known.store.segments.gates([segment])[0].pins
+        assert (pin.writer, pin.txn) == (writer, txn.id)
+        known.log.append(segment, writer, "a")
+        assert known.visible(segment) == ["before"]
+    # The same nonce asks again, as after a lost reply: all is as it was.
+    assert opened(known, "n", *BOTH) == (txn, writer)
+    assert known.header(txn).intents == header.intents
+    winners = [
+        Winner(segment=s, writer=writer, last=as_record(known.log.last_confirmed(s))) for s in BOTH
+    ]
+    known.coordinator.commit(
+        txn.id, txn.nonce, Outcome(winners=winners), intents=intents_of(winners)
+    )
+    for segment in BOTH:
+        assert known.visible(segment) == ["before", "a"]
+        assert known.pinned(segment) == []
+
+
+def test_nobody_is_pinned_for_a_transaction_that_is_over(known: World) -> None:
+    txn, _ = opened(known, "n", SEGMENT)
+    known.abort(txn)
+    with pytest.raises(TransactionAbortedError):
+        opened(known, "n", *BOTH)
+    committed, writer = opened(known, "other", SEGMENT)
+    winner = Winner(segment=SEGMENT, writer=writer, last=as_record(EARLIEST))
+    known.commit(committed, winner)
+    with pytest.raises(TransactionConflictError, match="takes no more writes"):
+        opened(known, "other", *BOTH)
+    assert known.pinned() == known.pinned(OTHER_SEGMENT) == []
+
+
+def test_no_transaction_begins_where_a_tag_is_not_the_one_that_was_known(known: World) -> None:
+    known.client.hset(known.key("birth", OTHER_SEGMENT), "uuid", "another store")
+    tc = known.coordinator.shard("n")
+    intents = [write_intent(segment, "ptxn-#-0-abcd") for segment in BOTH]
+    before = known.store.transactions.lowest_open(tc)[0]
+    found = known.store.merged.open(tc, "n", "", TIMEOUT_MS, intents, "ptxn-#-0-abcd", BOTH)
+    assert found is None
+    assert known.store.transactions.of_nonce(tc, "n") is None
+    assert known.store.transactions.lowest_open(tc)[0] == before
+    assert known.pinned() == []
+    with pytest.raises(StoreRolledBackError, match="belongs to store another store"):
+        opened(known, "n", *BOTH)
+
+
+def test_the_id_is_known_of_a_transaction_whose_first_writer_was_refused(known: World) -> None:
+    known.store.segments.retire(OTHER_SEGMENT, EARLIEST, [])
+    known.store.segments.fence([OTHER_SEGMENT])
+    ids: list[TxnId] = []
+    with pytest.raises(SegmentSealedError):
+        known.buffer.open(
+            "n", TIMEOUT_MS, "", lambda txn: writer_name(txn, 0, "abcd"), BOTH, ids.append
+        )
+    assert known.state(ids[0]) is TxnState.OPEN
+
+
+def test_used_up_numbers_of_transactions_are_an_error_and_no_pin(known: World) -> None:
+    tc = known.coordinator.shard("n")
+    known.client.set(f"{{tc{tc}}}:txn-counter", "9007199254740991")
+    with pytest.raises(StoreError, match="used up"):
+        opened(known, "n", *BOTH)
+    assert known.pinned() == []
 
 
 @pytest.mark.usefixtures("single_steps")

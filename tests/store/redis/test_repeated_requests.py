@@ -30,6 +30,7 @@ from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.store.redis import store as redis_store
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import ack_intent, write_intent
+from pulsar_txn_spark.txn.transaction_buffer import writer_name
 from tests.support.scenario import (
     OTHER_SEGMENT,
     SCRIPTS,
@@ -256,6 +257,16 @@ STEPS: Mapping[str, list[Step]] = {
     ],
     "txn_lowest_open": [lambda w, t: w.store.transactions.lowest_open(t.tc)[0]],
     "txn_of_nonce": [lambda w, t: w.store.transactions.of_nonce(t.tc, NONCE)],
+    "txn_open": [
+        lambda w, _: w.buffer.open(
+            "another nonce",
+            TIMEOUT_MS,
+            "owner",
+            lambda txn: writer_name(txn, 0, "new"),
+            [SEGMENT, OTHER_SEGMENT],
+            lambda _: None,
+        )
+    ],
     "txn_admit": [
         lambda w, t: w.buffer.admit(
             t, NONCE, TIMEOUT_MS, "ptxn-0-1-0-new", [SEGMENT, OTHER_SEGMENT]
@@ -385,6 +396,10 @@ def cases() -> list[Any]:
 ELSEWHERE = {
     "metrics_add": "not repeated: it would count twice",
     "seg_fates": "only brokers call it (jvm_shim), and it changes nothing",
+    "tc_open": "test_client_transactions.py: a number is skipped; numbers have to rise",
+    "tc_raise": "test_client_transactions.py repeats it",
+    "txn_adopt": "test_client_transactions.py repeats it",
+    "txn_ended": "test_client_transactions.py repeats it",
     "txn_end": "test_header_state_machine.py repeats it",
 }
 """The scripts that have no steps here, and why."""

@@ -30,6 +30,7 @@ end
 -- A step may follow only where the one before it has taken effect: no pin without its intent, and
 -- nothing is materialized that was not decided here and now.
 local passes = {
+  txn_create = {OPEN = true},
   txn_op = {OK = true},
   txn_intend = {OK = true},
   txn_end = {OK = true},
@@ -49,13 +50,30 @@ local function knows_all(intents, args)
   end
   return #intents == #args - 3
 end
+-- A transaction that begins here has its number now. Those who are pinned are named after it.
+local function give_number(txn)
+  local tc, counter = string.match(txn, '^(%d+):(%d+)$')
+  for _, call in ipairs(calls) do
+    if call.name == 'seg_pin' then
+      call.args[4] = string.gsub(call.args[4], '^ptxn%-#%-', 'ptxn-' .. tc .. '-' .. counter .. '-')
+      call.args[5], call.args[7] = txn, counter
+    end
+  end
+end
 local result = {'OK'}
 for _, call in ipairs(calls) do
   local reply = scripts[call.name](call.keys, call.args)
+  if reply.err then
+    return reply
+  end
   result[#result + 1] = reply
   local passing = passes[call.name]
-  if passing and not passing[reply[2]] then
+  -- Of a transaction that was opened before, the state counts, not the code.
+  if passing and not passing[reply[call.name == 'txn_create' and 4 or 2]] then
     break
+  end
+  if call.name == 'txn_create' then
+    give_number(reply[3])
   end
   if call.name == 'txn_read' and not knows_all(reply[5] or {}, call.args) then
     break

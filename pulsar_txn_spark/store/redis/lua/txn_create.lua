@@ -4,10 +4,30 @@
 -- KEYS[3]  {tc<N>}:nonces                nonce -> TxnId
 -- KEYS[4]  {tc<N>}:idx:txn-by-deadline   zset TxnId by deadline_ms
 -- KEYS[5]  {tc<N>}:idx:txn-open          zset TxnId by counter
+-- Of a client of Pulsar's own, by a broker's coordinator, also:
+-- KEYS[6]  {tc<N>}:idx:txn-pulsar        zset TxnId by counter: see txn_ended.lua
+-- KEYS[7]  {tc<N>}:pulsar-epochs         hash: see tc_open.lua
 -- ARGV[4]  key prefix of headers, ARGV[5] key prefix of intents, ARGV[6] TC id
 -- ARGV[7]  nonce, ARGV[8] owner, ARGV[9] sink, ARGV[10] query id, ARGV[11] batch id,
--- ARGV[12] timeout_ms, ARGV[13...] intents that exist from the start
+-- ARGV[12] timeout_ms, ARGV[13...] intents that exist from the start. A writer that is to be named
+--          after the transaction is 'ptxn-#-...' there: its number is not known before.
 -- -> {seq, 'OK' | 'EXISTS', TxnId, state}; an error once the counters of the TC are used up
+--    {seq, 'FENCED'}  another broker has opened the coordinator since: the nonce has an older epoch
+local function add_intents(txn)
+  local writer = '|ptxn-' .. string.gsub(txn, ':', '-') .. '-'
+  local added = 0
+  for i = 13, #ARGV do
+    local intent = string.gsub(ARGV[i], '|ptxn%-#%-', writer)
+    added = added + redis.call('SADD', ARGV[5] .. txn, intent)
+  end
+  return added
+end
+if KEYS[7] then
+  local pulsar, epoch = string.match(ARGV[7], '^pulsar%-(%d+)%-(%d+)%-')
+  if redis.call('HGET', KEYS[7], pulsar) ~= epoch then
+    return {seq, 'FENCED'}
+  end
+end
 local known = redis.call('HGET', KEYS[3], ARGV[7])
 if known then
   local header = redis.call('HMGET', ARGV[4] .. known, 'state', 'sink')
@@ -15,9 +35,7 @@ if known then
   -- added as long as it may be (INV-6); who finds a decided one must not touch what it names.
   local added = 0
   if header[1] == 'OPEN' then
-    for i = 13, #ARGV do
-      added = added + redis.call('SADD', ARGV[5] .. known, ARGV[i])
-    end
+    added = add_intents(known)
     if header[2] == '' and ARGV[9] ~= '' then
       redis.call('HSET', ARGV[4] .. known, 'owner', ARGV[8], 'sink', ARGV[9], 'query', ARGV[10],
         'batch', ARGV[11])
@@ -40,10 +58,11 @@ local deadline = text(now + tonumber(ARGV[12]))
 redis.call('HSET', ARGV[4] .. txn, 'state', 'OPEN', 'nonce', ARGV[7], 'owner', ARGV[8],
   'sink', ARGV[9], 'query', ARGV[10], 'batch', ARGV[11], 'deadline_ms', deadline,
   'created_ms', text(now))
-for i = 13, #ARGV do
-  redis.call('SADD', ARGV[5] .. txn, ARGV[i])
-end
+add_intents(txn)
 redis.call('HSET', KEYS[3], ARGV[7], txn)
 redis.call('ZADD', KEYS[4], deadline, txn)
 redis.call('ZADD', KEYS[5], text(counter), txn)
+if KEYS[6] then
+  redis.call('ZADD', KEYS[6], text(counter), txn)
+end
 return {changed(), 'OK', txn, 'OPEN'}

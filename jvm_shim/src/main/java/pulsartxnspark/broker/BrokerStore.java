@@ -1,6 +1,7 @@
 package pulsartxnspark.broker;
 
 import java.util.concurrent.ScheduledExecutorService;
+import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.EventFollower;
 import pulsartxnspark.store.SegmentStore;
 
@@ -12,10 +13,23 @@ import pulsartxnspark.store.SegmentStore;
  * @param helper completes what dead drivers have left; null where nobody does
  * @param threads for whatever waits for the store
  * @param pollIntervalMs how often transactions in the way are looked at without an event
+ * @param coordinators the store of transactions that clients of Pulsar's own open; null where Pulsar
+ *     has them
  */
 record BrokerStore(
     SegmentStore segments,
     EventFollower events,
     TransactionHelper helper,
     ScheduledExecutorService threads,
-    long pollIntervalMs) {}
+    long pollIntervalMs,
+    CoordinatorStore coordinators) {
+  /** Makes one whose buffers take no transactions of Pulsar's own clients. */
+  BrokerStore(
+      SegmentStore segments,
+      EventFollower events,
+      TransactionHelper helper,
+      ScheduledExecutorService threads,
+      long pollIntervalMs) {
+    this(segments, events, helper, threads, pollIntervalMs, null);
+  }
+}

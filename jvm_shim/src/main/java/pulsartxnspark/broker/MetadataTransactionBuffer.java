@@ -91,7 +91,11 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
 
   /** An entry that waits; it has been retained. */
   private record Append(
-      TxnID txn, WriterId writer, ByteBuf entry, int messages, CompletableFuture<Position> done) {}
+      TxnID txn, ByteBuf entry, int messages, CompletableFuture<Position> done, WriterId named) {
+    TxnBits bits() {
+      return new TxnBits(txn.getMostSigBits(), txn.getLeastSigBits());
+    }
+  }
 
   private final SegmentLog topic;
   private final String segment;
@@ -99,6 +103,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   private final BrokerStore store;
   private final Runnable look = this::look;
   private final CompletableFuture<Void> recovered = new CompletableFuture<>();
+  private final Receipts receipts; // null where no client of Pulsar's own has transactions
   private final LongAdder committed = new LongAdder();
   private final LongAdder aborted = new LongAdder();
   private final Future<?> polling;
@@ -110,6 +115,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   private volatile Map<Integer, Long> floor = Map.of();
   private volatile Position maxReadPosition = PositionFactory.EARLIEST;
   private volatile State state = State.Recovering;
+  private volatile int coordinators = 1 << 16; // of the store; until it is known, none share one
 
   // Guarded by this.
   private final Map<TxnBits, Hold> holds = new LinkedHashMap<>();
@@ -134,6 +140,10 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     this.segment = segment;
     this.storeUuid = storeUuid;
     this.store = store;
+    this.receipts =
+        store.coordinators() == null
+            ? null
+            : new Receipts(segment, store.coordinators(), store.threads());
     this.recoverStartMs = System.currentTimeMillis();
     // Before the gate is read: what comes between the two is looked at again.
     if (store.events() != null) {
@@ -160,6 +170,9 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     }
     try {
       store.segments().requireIdentity(storeUuid);
+      if (store.coordinators() != null) {
+        coordinators = store.coordinators().coordinators();
+      }
       // INV-4: the LAC first. The ledger is this broker's alone since it was opened.
       Position confirmed = topic.lastConfirmed();
       begin(confirmed, store.segments().gate(segment));
@@ -222,10 +235,11 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
       done.completeExceptionally(notAllowed(Refusal.INVALID, txn, refusal));
       return done;
     }
-    WriterId writer = WriterId.ofName(metadata.getProducerName()).orElseThrow();
+    // All producers of a transaction of Pulsar's own clients are one writer, named by its bits.
+    WriterId named = WriterId.ofName(metadata.getProducerName()).orElse(null);
     int messages = metadata.hasNumMessagesInBatch() ? metadata.getNumMessagesInBatch() : 1;
     entry.retain(); // until it was appended or refused
-    Append append = new Append(txn, writer, entry, messages, done);
+    Append append = new Append(txn, entry, messages, done, named);
     boolean closed;
     synchronized (this) {
       closed = state == State.Closed;
@@ -242,17 +256,20 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   }
 
   /** Says why the bits of an entry are not those of its writer, null if they are. */
-  private static String refusal(TxnID txn, MessageMetadata metadata) {
+  private String refusal(TxnID txn, MessageMetadata metadata) {
     TxnBits bits = new TxnBits(txn.getMostSigBits(), txn.getLeastSigBits());
-    if (!bits.isOwn()) {
-      return "a transaction of Pulsar's own cannot write to a gated segment";
+    if (!bits.isOwn() && store.coordinators() == null) {
+      return "a transaction of Pulsar's own cannot write to a gated segment: the broker's"
+          + " transactionMetadataStoreProviderClassName is not that of pulsar_txn_spark";
     }
     if (metadata == null || !metadata.hasTxnidMostBits() || !metadata.hasTxnidLeastBits()) {
       return "the entry's metadata has no transaction bits: every consumer would see it";
     }
     TxnBits stored = new TxnBits(metadata.getTxnidMostBits(), metadata.getTxnidLeastBits());
     Optional<WriterId> writer = WriterId.ofName(metadata.getProducerName());
-    if (!stored.equals(bits) || writer.isEmpty() || !writer.get().bits().equals(bits)) {
+    boolean agrees = bits.isOwn() ? writer.isPresent() && writer.get().bits().equals(bits)
+        : writer.isEmpty();
+    if (!stored.equals(bits) || !agrees) {
       return "the transaction bits are not those of the producer " + metadata.getProducerName();
     }
     return null;
@@ -260,11 +277,13 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
 
   /** Holds consumers, then appends; called with the lock. */
   private void appendInOrder(Append append) {
-    TxnBits bits = append.writer().bits();
+    TxnBits bits = append.bits();
     Hold hold = holds.get(bits);
     if (hold == null) {
+      WriterId writer =
+          bits.isOwn() ? append.named() : WriterId.ofPulsar(bits, coordinators);
       // INV-2: before the append. Between a ledger's change and the callback the LAC has moved.
-      Hold fresh = new Hold(append.writer(), topic.lastConfirmed(), null);
+      Hold fresh = new Hold(writer, topic.lastConfirmed(), null);
       holds.put(bits, fresh);
       fresh.waiting.add(append);
       long deadlineMs = System.currentTimeMillis() + LONGEST_PAUSE_MS;
@@ -285,7 +304,11 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
             @Override
             public void succeeded(Position position) {
               topic.forgetLastDispatchable();
-              append.done().complete(position);
+              if (receipts == null || append.bits().isOwn()) {
+                append.done().complete(position); // the driver's decision says how far it got
+              } else {
+                receipts.confirm(position, append.done());
+              }
             }
 
             @Override
@@ -474,15 +497,17 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   @Override
   public boolean isTxnAborted(TxnID txn, Position position) {
     TxnBits bits = new TxnBits(txn.getMostSigBits(), txn.getLeastSigBits());
-    if (!bits.isOwn()) {
-      return false;
-    }
     LogPosition keptTo = dropped.get(bits);
     if (keptTo != null) {
       return position == null
           || new LogPosition(position.getLedgerId(), position.getEntryId()).compareTo(keptTo) > 0;
     }
-    return bits.least() < floor.getOrDefault(bits.tc(), 0L);
+    return isBelow(floor, bits);
+  }
+
+  private boolean isBelow(Map<Integer, Long> counters, TxnBits bits) {
+    int tc = bits.isOwn() ? bits.tc() : bits.tc() % coordinators;
+    return bits.least() < counters.getOrDefault(tc, 0L);
   }
 
   private void pruneIfMany() {
@@ -511,7 +536,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     // Whatever the store has shown: only what the floor filters as well may go.
     dropped
         .keySet()
-        .removeIf(one -> !named.contains(one) && one.least() < raised.getOrDefault(one.tc(), 0L));
+        .removeIf(one -> !named.contains(one) && isBelow(raised, one));
   }
 
   @Override
@@ -553,6 +578,9 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     ServiceUnitNotReadyException closed =
         new ServiceUnitNotReadyException("the topic is being closed");
     refused.forEach(one -> refuse(one, closed));
+    if (receipts != null) {
+      receipts.close(closed);
+    }
     recovered.completeExceptionally(closed);
     return CompletableFuture.completedFuture(null);
   }
@@ -625,15 +653,17 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     return CompletableFuture.completedFuture(null);
   }
 
-  /** A transaction of Pulsar's own has written nothing here, so that there is nothing to end. */
+  /** The store has the decision of its coordinator already: here it is only looked at. */
   @Override
   public CompletableFuture<Void> commitTxn(TxnID txn, long lowWaterMark) {
+    look();
     return CompletableFuture.completedFuture(null);
   }
 
-  /** A transaction of Pulsar's own has written nothing here, so that there is nothing to end. */
+  /** The store has the decision of its coordinator already: here it is only looked at. */
   @Override
   public CompletableFuture<Void> abortTxn(TxnID txn, long lowWaterMark) {
+    look();
     return CompletableFuture.completedFuture(null);
   }
 

@@ -2,6 +2,7 @@ package pulsartxnspark.broker;
 
 import java.io.IOException;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
@@ -16,6 +17,7 @@ import org.apache.pulsar.broker.transaction.buffer.TransactionBufferProvider;
 import org.apache.pulsar.broker.transaction.buffer.impl.TopicTransactionBufferProvider;
 import pulsartxnspark.store.EventFollower;
 import pulsartxnspark.store.RedisConnections;
+import pulsartxnspark.store.RedisCoordinatorStore;
 import pulsartxnspark.store.RedisSegmentStore;
 import pulsartxnspark.store.RedisTransactionStore;
 import pulsartxnspark.store.Scripts;
@@ -41,6 +43,9 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
   private static final String PREFIX = "pulsarTxnSpark";
   private static final int THREADS = 4; // each waits for the store most of its time
 
+  /** What this broker has counted, its coordinators included. */
+  static final StoreMetrics METRICS = new StoreMetrics();
+
   private TransactionBufferProvider others;
   private BrokerStore store;
 
@@ -53,13 +58,30 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
     PulsarService pulsar = persistent.getBrokerService().getPulsar();
     Properties settings = pulsar.getConfiguration().getProperties();
     Map<String, String> marks = persistent.getManagedLedger().getProperties();
-    String segment = marks.get(SEGMENT_PROPERTY);
-    if (segment == null || !GATED_BY_BROKER.equals(marks.get(GATE_PROPERTY))) {
+    Optional<GatedSegments.Segment> segment = gatedSegment(marks);
+    if (segment.isEmpty()) {
       return others(settings).newTransactionBuffer(topic);
     }
-    String uuid = marks.getOrDefault(STORE_PROPERTY, "");
     return new MetadataTransactionBuffer(
-        new PersistentTopicLog(persistent), segment, uuid, store(pulsar, settings));
+        new PersistentTopicLog(persistent),
+        segment.get().id(),
+        segment.get().storeUuid(),
+        store(pulsar, settings));
+  }
+
+  /**
+   * Reads the marks of a topic.
+   *
+   * @param marks properties of its managed ledger
+   * @return the segment that it is, or nothing for any other topic
+   */
+  static Optional<GatedSegments.Segment> gatedSegment(Map<String, String> marks) {
+    String segment = marks.get(SEGMENT_PROPERTY);
+    if (segment == null || !GATED_BY_BROKER.equals(marks.get(GATE_PROPERTY))) {
+      return Optional.empty();
+    }
+    return Optional.of(
+        new GatedSegments.Segment(segment, marks.getOrDefault(STORE_PROPERTY, "")));
   }
 
   private synchronized TransactionBufferProvider others(Properties settings) {
@@ -83,27 +105,45 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
   private synchronized BrokerStore store(PulsarService pulsar, Properties settings) {
     if (store == null) {
       RedisConnections connections = new RedisConnections(storeSettings(settings));
-      ScheduledThreadPoolExecutor threads = new ScheduledThreadPoolExecutor(THREADS, daemons());
+      ScheduledThreadPoolExecutor threads =
+          new ScheduledThreadPoolExecutor(THREADS, daemons("pulsar-txn-spark-"));
       threads.setRemoveOnCancelPolicy(true);
       Scripts scripts = new Scripts(connections);
-      long pollIntervalMs = positive(settings, "PollIntervalMs", 1_000);
-      StoreMetrics metrics = new StoreMetrics();
-      TransactionStore transactions = new RedisTransactionStore(scripts, metrics);
+      long pollIntervalMs = pollIntervalMs(settings);
+      TransactionStore transactions = new RedisTransactionStore(scripts, METRICS);
       LongSupplier clockMs = () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime());
       TransactionHelper helper =
           new TransactionHelper(transactions, threads, pollIntervalMs, clockMs);
       String cluster = pulsar.getConfiguration().getClusterName();
       pulsar.addPrometheusRawMetricsProvider(
-          new BrokerMetrics(cluster, metrics, transactions, threads, clockMs));
+          new BrokerMetrics(cluster, METRICS, transactions, threads, clockMs));
       store =
           new BrokerStore(
-              new RedisSegmentStore(scripts, metrics),
+              new RedisSegmentStore(scripts, METRICS),
               new EventFollower(connections),
               flag(settings, "HelperEnabled", true) ? helper : null,
               threads,
-              pollIntervalMs);
+              pollIntervalMs,
+              coordinates(pulsar) ? new RedisCoordinatorStore(scripts, METRICS) : null);
     }
     return store;
+  }
+
+  /** Tells whether the broker's coordinators are on the metadata store. */
+  private static boolean coordinates(PulsarService pulsar) {
+    return MetadataTransactionCoordinatorProvider.class
+        .getName()
+        .equals(pulsar.getConfiguration().getTransactionMetadataStoreProviderClassName());
+  }
+
+  /**
+   * Reads how often to look without an event.
+   *
+   * @param settings as they are in broker.conf
+   * @return milliseconds
+   */
+  static long pollIntervalMs(Properties settings) {
+    return positive(settings, "PollIntervalMs", 1_000);
   }
 
   /**
@@ -164,10 +204,10 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
     return value.equals("true");
   }
 
-  private static ThreadFactory daemons() {
+  static ThreadFactory daemons(String prefix) {
     AtomicInteger number = new AtomicInteger();
     return task -> {
-      Thread thread = new Thread(task, "pulsar-txn-spark-" + number.getAndIncrement());
+      Thread thread = new Thread(task, prefix + number.getAndIncrement());
       thread.setDaemon(true);
       return thread;
     };

@@ -6,6 +6,7 @@ import com.google.protobuf.WireFormat;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -122,20 +123,68 @@ public record Outcome(List<Winner> winners, Map<String, Seen> seen) {
   }
 
   /**
+   * Makes the record of a commit in which one writer counts, with all its entries.
+   *
+   * @param writer its name
+   * @param segments where it has written
+   * @param seen states of their tags, by tag: what is decided is refused where they are not known
+   * @return the record
+   */
+  static byte[] commitRecord(String writer, Collection<String> segments, Map<String, Seen> seen) {
+    return record(
+        out -> {
+          for (String segment : segments) {
+            byte[] winner =
+                record(
+                    one -> {
+                      one.writeString(1, segment);
+                      one.writeString(2, writer);
+                    });
+            out.writeByteArray(WINNERS, winner);
+          }
+          for (Map.Entry<String, Seen> state : seen.entrySet()) {
+            String tag = state.getKey();
+            out.writeByteArray(LAST_SEEN, entry(tag, one -> one.writeUInt64(2, state.getValue().seq())));
+            String history = state.getValue().history();
+            if (!history.isEmpty()) {
+              out.writeByteArray(HISTORIES, entry(tag, one -> one.writeString(2, history)));
+            }
+          }
+        });
+  }
+
+  /** Writes the fields of a record. */
+  private interface Fields {
+    void writeTo(CodedOutputStream out) throws IOException;
+  }
+
+  private static byte[] entry(String key, Fields value) {
+    return record(
+        out -> {
+          out.writeString(1, key);
+          value.writeTo(out);
+        });
+  }
+
+  private static byte[] record(Fields fields) {
+    ByteArrayOutputStream record = new ByteArrayOutputStream();
+    CodedOutputStream out = CodedOutputStream.newInstance(record);
+    try {
+      fields.writeTo(out);
+      out.flush();
+    } catch (IOException error) {
+      throw new IllegalStateException("memory takes every byte", error);
+    }
+    return record.toByteArray();
+  }
+
+  /**
    * Makes the record of an abort.
    *
    * @param cause stands in the header, for people
    * @return an outcome without winners
    */
   static byte[] abortRecord(String cause) {
-    ByteArrayOutputStream record = new ByteArrayOutputStream();
-    CodedOutputStream out = CodedOutputStream.newInstance(record);
-    try {
-      out.writeString(CAUSE, cause);
-      out.flush();
-    } catch (IOException error) {
-      throw new IllegalStateException("memory takes every byte", error);
-    }
-    return record.toByteArray();
+    return record(out -> out.writeString(CAUSE, cause));
   }
 }

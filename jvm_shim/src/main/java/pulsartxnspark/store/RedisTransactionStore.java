@@ -34,14 +34,23 @@ public final class RedisTransactionStore implements TransactionStore {
     if (reply == null || "ABSENT".equals(text(reply.get(1)))) {
       return Optional.empty();
     }
+    return Optional.of(header(txn, fields(reply), reply));
+  }
+
+  /** Gives the fields of a header in a reply of txn_read.lua. */
+  static Map<String, byte[]> fields(List<Object> reply) {
     List<?> flat = (List<?>) reply.get(3);
     Map<String, byte[]> fields = new HashMap<>();
     for (int i = 0; i < flat.size(); i += 2) {
       fields.put(text(flat.get(i)), (byte[]) flat.get(i + 1));
     }
+    return fields;
+  }
+
+  /** Reads the reply of txn_read.lua. */
+  static Header header(TransactionId txn, Map<String, byte[]> fields, List<Object> reply) {
     byte[] outcome = fields.get("outcome");
-    return Optional.of(
-        new Header(
+    return new Header(
             txn,
             Header.State.valueOf(text(fields.get("state"))),
             text(fields.get("nonce")),
@@ -49,7 +58,7 @@ public final class RedisTransactionStore implements TransactionStore {
             fields.containsKey("finalized_ms") ? number(fields.get("finalized_ms")) : 0,
             number(reply.get(2)),
             outcome == null ? Outcome.NONE : Outcome.parse(outcome),
-            ((List<?>) reply.get(4)).stream().map(RedisTransactionStore::text).toList()));
+            ((List<?>) reply.get(4)).stream().map(RedisTransactionStore::text).toList());
   }
 
   @Override
@@ -178,17 +187,17 @@ public final class RedisTransactionStore implements TransactionStore {
     }
   }
 
-  private static String tag(TransactionId txn) {
+  static String tag(TransactionId txn) {
     return "tc" + txn.tc();
   }
 
-  private static String text(Object value) {
+  static String text(Object value) {
     return value instanceof byte[] bytes
         ? new String(bytes, StandardCharsets.UTF_8)
         : String.valueOf(value);
   }
 
-  private static long number(Object value) {
+  static long number(Object value) {
     return Long.parseLong(text(value));
   }
 
@@ -206,6 +215,7 @@ public final class RedisTransactionStore implements TransactionStore {
           case "W" -> writers.computeIfAbsent(parts[1], of -> new ArrayList<>()).add(parts[2]);
           case "A" -> subscriptions.computeIfAbsent(parts[1], of -> new ArrayList<>()).add(parts[2]);
           case "P" -> { } // a sink's pointer: sweeps tell it the decision
+          case "N" -> { } // a topic or subscription of Pulsar's own: the coordinator ends it there
           default -> throw new StoreCorruptException(
               "transaction "
                   + header.txn()

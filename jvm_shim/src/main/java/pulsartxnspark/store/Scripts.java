@@ -17,14 +17,19 @@ import redis.clients.jedis.exceptions.JedisNoScriptException;
  * Runs the store's Lua scripts, and remembers which state of each tag was seen: the same texts, and the
  * same checks of identity, epoch and history, as in {@code pulsar_txn_spark/store/redis/scripts.py}.
  *
- * <p>It never makes a store or a tag: what is missing there was never written, or is lost.
+ * <p>It never makes a store, and a tag only for {@link #runOrMake}: what is missing there was never
+ * written, or is lost.
  */
 public final class Scripts {
   private static final String SCHEMA_VERSION = "1";
   private static final String REGISTERED = "+";
   private static final String BORN = "born";
+  private static final String CREATING = "creating";
   private static final Map<String, List<String>> INCLUDED =
-      Map.of("seg_materialize", List.of("_prelude", "_ranges"));
+      Map.of(
+          "seg_materialize", List.of("_prelude", "_ranges"),
+          "txn_intend", List.of("_prelude", "_open_txn"),
+          "tag_create", List.of());
   private static final List<String> PRELUDE = List.of("_prelude");
   private static final Map<String, Script> LOADED = new ConcurrentHashMap<>();
 
@@ -56,9 +61,9 @@ public final class Scripts {
    * @param script its name
    * @param tag whose keys it touches
    * @param keys after the tag's own record, without the tag
-   * @param args after identity and states
+   * @param args after identity and states, texts or bytes
    */
-  public record Call(String script, String tag, List<String> keys, List<String> args) {}
+  public record Call(String script, String tag, List<String> keys, List<?> args) {}
 
   private record Script(String text, String sha1) {}
 
@@ -115,6 +120,39 @@ public final class Scripts {
   }
 
   /**
+   * Runs a script, like {@link #run}, and makes the tag if nothing was ever written under it.
+   *
+   * @param call what to run
+   * @return its reply
+   * @throws StoreException as {@link #run} does
+   */
+  public List<Object> runOrMake(Call call) {
+    List<Object> reply = run(call);
+    if (reply != null) {
+      return reply;
+    }
+    tagState(call.tag(), CREATING);
+    Call create = new Call("tag_create", call.tag(), List.of(), List.of());
+    List<Object> made = ask(create, identity(), Map.of(), false);
+    if (!"OK".equals(made.get(1))) {
+      throw otherStore(call.tag(), made);
+    }
+    tagState(call.tag(), BORN);
+    return run(call);
+  }
+
+  /**
+   * Tells which state of a tag was seen last.
+   *
+   * @param tag which one
+   * @return by history, the highest number; one, but for a tag that was not asked since others were
+   *     heard of
+   */
+  public List<Seen> seen(String tag) {
+    return seenOf(tag).entrySet().stream().map(one -> new Seen(one.getValue(), one.getKey())).toList();
+  }
+
+  /**
    * Refuses from now on any tag whose past lacks a state that others have seen of it.
    *
    * @param states by tag
@@ -160,18 +198,7 @@ public final class Scripts {
         tagState(call.tag(), BORN);
         return run(call, true);
       }
-      case "OTHER_STORE" -> throw new StoreRolledBackException(
-          "tag {"
-              + call.tag()
-              + "} belongs to store "
-              + decoded(reply.get(2))
-              + " epoch "
-              + decoded(reply.get(3))
-              + ", expected "
-              + own.uuid()
-              + " epoch "
-              + own.epoch()
-              + ": part of the metadata store was replaced. Nothing was read; restore the store");
+      case "OTHER_STORE" -> throw otherStore(call.tag(), reply);
       case "BEHIND", "OVERTAKEN" -> throw new StoreRolledBackException(
           "tag {"
               + call.tag()
@@ -186,6 +213,22 @@ public final class Scripts {
         return reply;
       }
     }
+  }
+
+  private StoreRolledBackException otherStore(String tag, List<Object> reply) {
+    Identity own = identity();
+    return new StoreRolledBackException(
+        "tag {"
+            + tag
+            + "} belongs to store "
+            + decoded(reply.get(2))
+            + " epoch "
+            + decoded(reply.get(3))
+            + ", expected "
+            + own.uuid()
+            + " epoch "
+            + own.epoch()
+            + ": part of the metadata store was replaced. Nothing was read; restore the store");
   }
 
   private String tagState(String tag, String state) {
@@ -210,7 +253,7 @@ public final class Scripts {
     call.keys().forEach(key -> keys.add(prefix + key));
     List<String> known = new ArrayList<>(registered ? List.of(REGISTERED) : List.of());
     states.forEach((history, seq) -> known.add(seq + " " + (history.isEmpty() ? "-" : history)));
-    List<String> args = new ArrayList<>(List.of(own.uuid(), own.epoch(), String.join(" ", known)));
+    List<Object> args = new ArrayList<>(List.of(own.uuid(), own.epoch(), String.join(" ", known)));
     args.addAll(call.args());
     return connections.with(
         jedis -> {
@@ -231,8 +274,10 @@ public final class Scripts {
     return text.getBytes(StandardCharsets.UTF_8);
   }
 
-  private static List<byte[]> bytes(List<String> texts) {
-    return texts.stream().map(Scripts::bytes).toList();
+  private static List<byte[]> bytes(List<?> values) {
+    return values.stream()
+        .map(value -> value instanceof byte[] raw ? raw : bytes(String.valueOf(value)))
+        .toList();
   }
 
   private synchronized Map<String, Long> seenOf(String tag) {

@@ -12,12 +12,16 @@ import java.util.regex.Pattern;
  * A writer: one task attempt's identity within a transaction. Its name is the producer name of every
  * entry that it appends, and its bits are in the entry's metadata.
  *
+ * <p>All producers of a transaction that a client of Pulsar's own has opened are one writer in the
+ * store: {@code ptxn-<tc>-<counter>-pulsar-<TC id of Pulsar's>}. Its bits are Pulsar's transaction id.
+ *
  * @param name as producers carry it, {@code ptxn-<tc>-<counter>-<attempt>-<random>}
  * @param tc id of the transaction's coordinator, 16 bits
  * @param counter of the transaction
  */
 public record WriterId(String name, int tc, long counter) {
   private static final Pattern NAME = Pattern.compile("ptxn-(\\d{1,5})-(\\d{1,16})-[^-]+-[^-]+");
+  private static final Pattern OF_PULSAR = Pattern.compile("ptxn-\\d+-\\d+-pulsar-(\\d{1,5})");
   private static final int TC_BITS = 16;
   private static final int HASH_BITS = 47;
 
@@ -37,6 +41,20 @@ public record WriterId(String name, int tc, long counter) {
   }
 
   /**
+   * Gives the writer of a transaction that a client of Pulsar's own has opened. A metadata store may
+   * have fewer coordinators than Pulsar: several of Pulsar's then share one, and its counter.
+   *
+   * @param bits Pulsar's id of the transaction
+   * @param coordinators how many the metadata store has
+   * @return the writer
+   */
+  public static WriterId ofPulsar(TxnBits bits, int coordinators) {
+    int tc = bits.tc() % coordinators;
+    String name = "ptxn-" + tc + "-" + bits.least() + "-pulsar-" + bits.tc();
+    return new WriterId(name, tc, bits.least());
+  }
+
+  /**
    * Gives the transaction that the writer writes for.
    *
    * @return its id
@@ -51,6 +69,10 @@ public record WriterId(String name, int tc, long counter) {
    * @return which transaction, and which of its writers
    */
   public TxnBits bits() {
+    Matcher ofPulsar = OF_PULSAR.matcher(name);
+    if (ofPulsar.matches()) {
+      return new TxnBits(Long.parseLong(ofPulsar.group(1)), counter);
+    }
     long hash = hash(name);
     return new TxnBits(hash << TC_BITS | tc, counter);
   }

@@ -1,0 +1,116 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.Consumer;
+import org.apache.pulsar.client.api.Message;
+import org.apache.pulsar.client.api.Producer;
+import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.transaction.Transaction;
+
+/**
+ * Several transactions of Pulsar's own client, over any topics and subscriptions. Run with a service
+ * URL; carries out the commands of its standard input line by line, and ends with it.
+ */
+public class Coordinated {
+  private static final int PATIENCE_S = 20;
+
+  private final PulsarClient client;
+  private final Map<String, Producer<byte[]>> producers = new HashMap<>();
+  private final Map<String, Consumer<byte[]>> consumers = new HashMap<>();
+  private final Map<String, Transaction> transactions = new HashMap<>();
+
+  private Coordinated(PulsarClient client) {
+    this.client = client;
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    try (PulsarClient client =
+        PulsarClient.builder().serviceUrl(arguments[0]).enableTransaction(true).build()) {
+      Coordinated program = new Coordinated(client);
+      BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
+      String line;
+      while ((line = commands.readLine()) != null) {
+        System.out.println("> " + program.answer(line.split(" ")));
+        System.out.flush();
+      }
+    }
+  }
+
+  private String answer(String[] words) throws Exception {
+    try {
+      return carryOut(words);
+    } catch (ExecutionException error) {
+      return error.getCause().getClass().getSimpleName() + ": " + error.getCause().getMessage();
+    } catch (PulsarClientException error) {
+      return error.getClass().getSimpleName() + ": " + error.getMessage();
+    }
+  }
+
+  private String carryOut(String[] words) throws Exception {
+    switch (words[0]) {
+      case "begin" -> { // a name, and milliseconds
+        Transaction transaction =
+            client
+                .newTransaction()
+                .withTransactionTimeout(Long.parseLong(words[2]), TimeUnit.MILLISECONDS)
+                .build()
+                .get(PATIENCE_S, TimeUnit.SECONDS);
+        transactions.put(words[1], transaction);
+        return transaction.getTxnID().toString();
+      }
+      case "send" -> // a transaction, a topic and a value
+        producer(words[2])
+            .newMessage(transactions.get(words[1]))
+            .key("k")
+            .value(words[3].getBytes())
+            .sendAsync()
+            .get(PATIENCE_S, TimeUnit.SECONDS);
+      case "receive" -> { // a topic and a subscription
+        Message<byte[]> message = consumer(words[1], words[2]).receive(PATIENCE_S, TimeUnit.SECONDS);
+        return new String(message.getValue());
+      }
+      case "acknowledge" -> { // a transaction, a topic and a subscription: one more message
+        Consumer<byte[]> consumer = consumer(words[2], words[3]);
+        Message<byte[]> message = consumer.receive(PATIENCE_S, TimeUnit.SECONDS);
+        consumer
+            .acknowledgeAsync(message.getMessageId(), transactions.get(words[1]))
+            .get(PATIENCE_S, TimeUnit.SECONDS);
+        return new String(message.getValue());
+      }
+      case "leave" -> consumers.remove(words[1] + words[2]).close();
+      case "commit" -> transactions.get(words[1]).commit().get(PATIENCE_S, TimeUnit.SECONDS);
+      case "abort" -> transactions.get(words[1]).abort().get(PATIENCE_S, TimeUnit.SECONDS);
+      default -> throw new IllegalArgumentException(words[0]);
+    }
+    return "done";
+  }
+
+  private Producer<byte[]> producer(String topic) throws PulsarClientException {
+    Producer<byte[]> known = producers.get(topic);
+    if (known == null) {
+      known = client.newProducer().topic(topic).sendTimeout(0, TimeUnit.SECONDS).create();
+      producers.put(topic, known);
+    }
+    return known;
+  }
+
+  private Consumer<byte[]> consumer(String topic, String subscription) throws PulsarClientException {
+    Consumer<byte[]> known = consumers.get(topic + subscription);
+    if (known == null) {
+      known =
+          client
+              .newConsumer()
+              .topic(topic)
+              .subscriptionName(subscription)
+              .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
+              .subscribe();
+      consumers.put(topic + subscription, known);
+    }
+    return known;
+  }
+}

@@ -1,0 +1,213 @@
+package pulsartxnspark.broker;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.common.util.Codec;
+import org.apache.pulsar.transaction.coordinator.TransactionSubscription;
+import org.apache.pulsar.transaction.coordinator.TxnMeta;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
+import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
+import pulsartxnspark.store.TransactionId;
+import pulsartxnspark.store.WriterId;
+
+/**
+ * A transaction of a client of Pulsar's own, as its coordinator knows it. The metadata store decides;
+ * this is what the broker remembers of it.
+ */
+final class ClientTransaction implements TxnMeta {
+  private static final String SEPARATOR = "\\|";
+
+  private final TxnID id;
+  private final WriterId writer;
+  private final String nonce;
+  private final String owner; // null if nobody has authenticated
+  private final long openedMs;
+  private final long timeoutMs;
+
+  // Guarded by this.
+  private final Set<String> produced = new TreeSet<>();
+  private final Set<TransactionSubscription> acked =
+      new TreeSet<>(
+          Comparator.comparing(TransactionSubscription::getTopic)
+              .thenComparing(TransactionSubscription::getSubscription));
+  private final Set<String> segments = new TreeSet<>();
+  private TxnStatus status = TxnStatus.OPEN;
+  private int registering;
+  private boolean ending;
+
+  /**
+   * Makes one that is OPEN and has no participants.
+   *
+   * @param id Pulsar's
+   * @param writer by which the store knows all of its producers
+   * @param nonce by which the store knows its coordinator
+   * @param owner role that has opened it, or null
+   * @param openedMs by this broker's clock
+   * @param timeoutMs after which it is aborted
+   */
+  ClientTransaction(
+      TxnID id, WriterId writer, String nonce, String owner, long openedMs, long timeoutMs) {
+    this.id = id;
+    this.writer = writer;
+    this.nonce = nonce;
+    this.owner = owner;
+    this.openedMs = openedMs;
+    this.timeoutMs = timeoutMs;
+  }
+
+  WriterId writer() {
+    return writer;
+  }
+
+  TransactionId txn() {
+    return writer.txn();
+  }
+
+  String nonce() {
+    return nonce;
+  }
+
+  /** Gives how long it may still take, in milliseconds; at least 1. */
+  long leftMs(long nowMs) {
+    return Math.max(1, openedMs + timeoutMs - nowMs);
+  }
+
+  @Override
+  public TxnID id() {
+    return id;
+  }
+
+  @Override
+  public synchronized TxnStatus status() {
+    return status;
+  }
+
+  @Override
+  public synchronized List<String> producedPartitions() {
+    return new ArrayList<>(produced);
+  }
+
+  @Override
+  public synchronized List<TransactionSubscription> ackedPartitions() {
+    return new ArrayList<>(acked);
+  }
+
+  /** Gives the gated segments among what it produces to. */
+  synchronized List<String> segments() {
+    return List.copyOf(segments);
+  }
+
+  /** Begins to register participants: the transaction is not decided meanwhile. */
+  synchronized void beginRegistering() throws InvalidTxnStatusException {
+    if (ending || status != TxnStatus.OPEN) {
+      throw new InvalidTxnStatusException(id, TxnStatus.OPEN, status);
+    }
+    registering++;
+  }
+
+  /** Ends what {@link #beginRegistering} has begun. */
+  synchronized void endRegistering() {
+    registering--;
+  }
+
+  /** Tells whether it may be decided now: nobody registers, and nobody will. */
+  synchronized boolean beginEnding() {
+    if (registering > 0) {
+      return false;
+    }
+    ending = true;
+    return true;
+  }
+
+  /** Notes participants that the store knows. */
+  synchronized void note(Collection<String> partitions, Collection<String> gated) {
+    produced.addAll(partitions);
+    segments.addAll(gated);
+  }
+
+  /** Notes subscriptions that the store knows. */
+  synchronized void note(Collection<TransactionSubscription> subscriptions) {
+    acked.addAll(subscriptions);
+  }
+
+  /** Notes what the store says of a recovered one. */
+  void noteIntents(Collection<String> intents) {
+    for (String intent : intents) {
+      String[] parts = intent.split(SEPARATOR, 3);
+      switch (parts[0]) {
+        case "W" -> note(List.of(), List.of(parts[1]));
+        case "N" -> {
+          String topic = Codec.decode(parts[1]);
+          if (parts[2].isEmpty()) {
+            note(List.of(topic), List.of());
+          } else {
+            note(
+                List.of(
+                    TransactionSubscription.builder()
+                        .topic(topic)
+                        .subscription(parts[2])
+                        .build()));
+          }
+        }
+        default -> { } // not of a coordinator
+      }
+    }
+  }
+
+  /** Gives the intent of a topic that it produces to and that is no gated segment. */
+  static String intent(String topic) {
+    return "N|" + Codec.encode(topic) + "|";
+  }
+
+  /** Gives the intent of a subscription. */
+  static String intent(TransactionSubscription subscription) {
+    return "N|" + Codec.encode(subscription.getTopic()) + "|" + subscription.getSubscription();
+  }
+
+  /** Gives the intent of a gated segment. */
+  String segmentIntent(String segment) {
+    return "W|" + segment + "|" + writer.name();
+  }
+
+  @Override
+  public TxnMeta addProducedPartitions(List<String> partitions) {
+    note(partitions, List.of());
+    return this;
+  }
+
+  @Override
+  public TxnMeta addAckedPartitions(List<TransactionSubscription> subscriptions) {
+    note(subscriptions);
+    return this;
+  }
+
+  @Override
+  public synchronized TxnMeta updateTxnStatus(TxnStatus newStatus, TxnStatus expected)
+      throws InvalidTxnStatusException {
+    if (status != expected) {
+      throw new InvalidTxnStatusException(id, expected, status);
+    }
+    status = newStatus;
+    return this;
+  }
+
+  @Override
+  public long getOpenTimestamp() {
+    return openedMs;
+  }
+
+  @Override
+  public long getTimeoutAt() {
+    return timeoutMs; // so is it in Pulsar's own
+  }
+
+  @Override
+  public String getOwner() {
+    return owner;
+  }
+}

@@ -1,0 +1,615 @@
+package pulsartxnspark.broker;
+
+import java.security.SecureRandom;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentNavigableMap;
+import java.util.concurrent.ConcurrentSkipListMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.LongAdder;
+import java.util.function.LongSupplier;
+import java.util.function.Supplier;
+import org.apache.bookkeeper.mledger.ManagedLedgerException.ManagedLedgerFencedException;
+import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.common.policies.data.TransactionCoordinatorStats;
+import org.apache.pulsar.transaction.coordinator.TransactionCoordinatorID;
+import org.apache.pulsar.transaction.coordinator.TransactionMetadataStore;
+import org.apache.pulsar.transaction.coordinator.TransactionMetadataStoreState;
+import org.apache.pulsar.transaction.coordinator.TransactionRecoverTracker;
+import org.apache.pulsar.transaction.coordinator.TransactionSubscription;
+import org.apache.pulsar.transaction.coordinator.TransactionTimeoutTracker;
+import org.apache.pulsar.transaction.coordinator.TxnMeta;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.ReachMaxActiveTxnException;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.TransactionMetadataStoreStateException;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.TransactionNotFoundException;
+import org.apache.pulsar.transaction.coordinator.impl.TransactionMetadataStoreStats;
+import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.CoordinatorStore.Answer;
+import pulsartxnspark.store.CoordinatorStore.Owned;
+import pulsartxnspark.store.Header;
+import pulsartxnspark.store.StoreException;
+import pulsartxnspark.store.StoreUnavailableException;
+import pulsartxnspark.store.TransactionId;
+import pulsartxnspark.store.WriterId;
+import pulsartxnspark.store.WriterId.TxnBits;
+
+/**
+ * One transaction coordinator of Pulsar's, on the metadata store (PIP-471's): what a client opens is a
+ * header there, what it produces to is an intent and a pin, and its commit is the header's
+ * compare-and-set. {@code docs/broker-transactions.md} has the states and the table of failures.
+ */
+final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
+    implements TransactionMetadataStore {
+  /** Begins the nonces of coordinators; those of this package's clients are hexadecimal. */
+  static final String NONCE_PREFIX = "pulsar-";
+
+  private static final Logger log = LoggerFactory.getLogger(MetadataTransactionCoordinator.class);
+  private static final SecureRandom RANDOM = new SecureRandom();
+  private static final int TRIES = 3; // of a step that may be repeated
+
+  private final TransactionCoordinatorID id;
+  private final int pulsarTc;
+  private final CoordinatorStore store;
+  private final GatedSegments gated;
+  private final TransactionTimeoutTracker timeouts;
+  private final long mostActive; // 0: any number
+  private final Executor threads;
+  private final LongSupplier clockMs;
+
+  private final ConcurrentNavigableMap<Long, ClientTransaction> live = new ConcurrentSkipListMap<>();
+  private final TransactionMetadataStoreStats stats = new TransactionMetadataStoreStats();
+  private final LongAdder created = new LongAdder();
+  private final LongAdder committed = new LongAdder();
+  private final LongAdder aborted = new LongAdder();
+  private final LongAdder timedOut = new LongAdder();
+  private final LongAdder steps = new LongAdder();
+
+  private volatile long epoch;
+  private volatile long lastCounter;
+  private volatile long recoverStartMs;
+  private volatile long recoverEndMs;
+
+  /**
+   * Makes a coordinator that has asked nothing yet.
+   *
+   * @param id Pulsar's id of it
+   * @param store where its transactions are
+   * @param gated tells gated segments from other topics
+   * @param timeouts aborts what takes too long
+   * @param mostActive how many transactions may be active at once; 0 for any number
+   * @param threads for whatever waits for the store
+   * @param clockMs the broker's clock
+   */
+  MetadataTransactionCoordinator(
+      TransactionCoordinatorID id,
+      CoordinatorStore store,
+      GatedSegments gated,
+      TransactionTimeoutTracker timeouts,
+      long mostActive,
+      Executor threads,
+      LongSupplier clockMs) {
+    super(State.None);
+    this.id = id;
+    this.pulsarTc = Math.toIntExact(id.getId());
+    this.store = store;
+    this.gated = gated;
+    this.timeouts = timeouts;
+    this.mostActive = mostActive;
+    this.threads = threads;
+    this.clockMs = clockMs;
+  }
+
+  // --- recovery -----------------------------------------------------------------------------------
+
+  /**
+   * Fences whoever has served this coordinator before, and takes over what is not ended everywhere.
+   *
+   * @param tracker ends what is decided, and watches what is OPEN
+   * @return this, ready
+   */
+  CompletableFuture<TransactionMetadataStore> recover(TransactionRecoverTracker tracker) {
+    if (!changeToInitializingState()) {
+      return CompletableFuture.failedFuture(notReady("recover"));
+    }
+    return inBackground(
+        () -> {
+          recoverStartMs = clockMs.getAsLong();
+          // From here on nothing is created by others, so that the list is complete.
+          epoch = patiently(() -> store.open(pulsarTc));
+          lastCounter = patiently(() -> store.raiseCounter(pulsarTc, 0));
+          for (TransactionId txn : patiently(() -> store.unended(pulsarTc))) {
+            takeOver(txn, tracker);
+          }
+          tracker.appendOpenTransactionToTimeoutTracker();
+          if (!changeToReadyState()) {
+            throw notReady("recover");
+          }
+          recoverEndMs = clockMs.getAsLong();
+          return this;
+        });
+  }
+
+  private void takeOver(TransactionId txn, TransactionRecoverTracker tracker)
+      throws Exception {
+    Optional<Owned> found = patiently(() -> store.read(txn));
+    if (found.isEmpty() || !isOfThis(found.get().header().nonce())) {
+      return; // of another of Pulsar's coordinators
+    }
+    Owned owned = found.get();
+    Header header = owned.header();
+    String nonce = newNonce();
+    if (header.state() == Header.State.OPEN) {
+      Answer answer = patiently(() -> store.adopt(txn, header.nonce(), nonce));
+      if (answer == Answer.FENCED) {
+        throw fenced();
+      }
+      if (answer != Answer.OK) {
+        takeOver(txn, tracker); // decided in between: by whoever served it, or as expired
+        return;
+      }
+    }
+    // The intents after the decision, or after nobody else could add one.
+    Header now = patiently(() -> store.read(txn)).map(Owned::header).orElse(header);
+    ClientTransaction one = remembered(owned, now, nonce);
+    live.put(txn.counter(), one);
+    if (now.state() == Header.State.OPEN) {
+      tracker.handleOpenStatusTransaction(
+          txn.counter(), clockMs.getAsLong() + Math.max(0, now.deadlineMs() - now.nowMs()));
+    } else {
+      // Its timeout must not find it OPEN.
+      TxnStatus ending = ending(now.state());
+      one.updateTxnStatus(ending, TxnStatus.OPEN);
+      tracker.updateTransactionStatus(txn.counter(), ending);
+    }
+  }
+
+  private ClientTransaction remembered(Owned owned, Header header, String nonce) {
+    long openedMs = clockMs.getAsLong() - (header.nowMs() - owned.createdMs());
+    ClientTransaction one =
+        new ClientTransaction(
+            new TxnID(pulsarTc, header.txn().counter()),
+            writer(header.txn().counter()),
+            nonce,
+            owned.owner().isEmpty() ? null : owned.owner(),
+            openedMs,
+            header.deadlineMs() - owned.createdMs());
+    one.noteIntents(header.intents());
+    return one;
+  }
+
+  private static TxnStatus ending(Header.State state) {
+    return state == Header.State.COMMITTED ? TxnStatus.COMMITTING : TxnStatus.ABORTING;
+  }
+
+  private boolean isOfThis(String nonce) {
+    return nonce.startsWith(NONCE_PREFIX + pulsarTc + "-");
+  }
+
+  private String newNonce() {
+    byte[] random = new byte[8];
+    RANDOM.nextBytes(random);
+    return NONCE_PREFIX + pulsarTc + "-" + epoch + "-" + HexFormat.of().formatHex(random);
+  }
+
+  private WriterId writer(long counter) {
+    return WriterId.ofPulsar(new TxnBits(pulsarTc, counter), store.coordinators());
+  }
+
+  // --- opening, and participants ------------------------------------------------------------------
+
+  @Override
+  public CompletableFuture<TxnID> newTransaction(long timeoutMs, String owner) {
+    if (mostActive > 0 && live.size() >= mostActive) {
+      return CompletableFuture.failedFuture(
+          new ReachMaxActiveTxnException(
+              "coordinator " + id + " has " + mostActive + " active transactions already"));
+    }
+    if (owner != null && owner.isBlank()) {
+      return CompletableFuture.failedFuture(new IllegalArgumentException("the owner is blank"));
+    }
+    return inBackground(
+        () -> {
+          requireReady("new transaction");
+          String nonce = newNonce();
+          long openedMs = clockMs.getAsLong();
+          String role = owner == null ? "" : owner;
+          // One nonce gets one transaction, however often it asks.
+          TransactionId txn =
+              patiently(() -> store.create(pulsarTc, nonce, role, timeoutMs)).orElseThrow(this::fence);
+          TxnID shown = new TxnID(pulsarTc, txn.counter());
+          live.put(
+              txn.counter(),
+              new ClientTransaction(
+                  shown, writer(txn.counter()), nonce, owner, openedMs, timeoutMs));
+          lastCounter = Math.max(lastCounter, txn.counter());
+          timeouts.addTransaction(txn.counter(), timeoutMs);
+          created.increment();
+          return shown;
+        });
+  }
+
+  @Override
+  public CompletableFuture<Void> addProducedPartitionToTxn(TxnID txnId, List<String> partitions) {
+    return registering(
+        txnId,
+        one -> {
+          Map<String, GatedSegments.Segment> segments = new LinkedHashMap<>();
+          List<String> intents = new ArrayList<>();
+          for (String partition : partitions) {
+            Optional<GatedSegments.Segment> segment = gated.find(partition).join();
+            segment.ifPresent(found -> segments.put(partition, found));
+            // An ordinary topic ends it by Pulsar's own markers; so the header waits for that.
+            intents.add(
+                segment
+                    .map(found -> one.segmentIntent(found.id()))
+                    .orElseGet(() -> ClientTransaction.intent(partition)));
+          }
+          requireThisStore(segments);
+          intend(one, intents);
+          Set<String> pinned = new HashSet<>();
+          for (GatedSegments.Segment segment : segments.values()) {
+            if (patiently(() -> store.pin(segment.id(), one.writer())) != Answer.OK) {
+              throw new InvalidTxnStatusException(
+                  "segment " + segment.id() + " takes nothing more of transaction " + txnId);
+            }
+            pinned.add(segment.id());
+          }
+          one.note(partitions, pinned);
+        });
+  }
+
+  private void requireThisStore(Map<String, GatedSegments.Segment> segments)
+      throws NotAllowedException {
+    for (Map.Entry<String, GatedSegments.Segment> one : segments.entrySet()) {
+      if (!one.getValue().storeUuid().equals(store.uuid())) {
+        throw new NotAllowedException(
+            one.getKey()
+                + " is a segment of metadata store "
+                + one.getValue().storeUuid()
+                + ", but pulsarTxnSparkStoreUrl names store "
+                + store.uuid()
+                + ": the transaction cannot write there");
+      }
+    }
+  }
+
+  @Override
+  public CompletableFuture<Void> addAckedPartitionToTxn(
+      TxnID txnId, List<TransactionSubscription> subscriptions) {
+    return registering(
+        txnId,
+        one -> {
+          intend(one, subscriptions.stream().map(ClientTransaction::intent).toList());
+          one.note(subscriptions);
+        });
+  }
+
+  /** Registers participants of a transaction. */
+  private interface Registration {
+    void of(ClientTransaction one) throws Exception;
+  }
+
+  private CompletableFuture<Void> registering(TxnID txnId, Registration registration) {
+    return inBackground(
+        () -> {
+          requireReady("add participants");
+          ClientTransaction one = require(txnId);
+          one.beginRegistering();
+          try {
+            registration.of(one);
+          } finally {
+            one.endRegistering();
+          }
+          return null;
+        });
+  }
+
+  private void intend(ClientTransaction one, List<String> intents) throws Exception {
+    steps.increment();
+    Answer answer =
+        patiently(
+            () -> store.intend(one.txn(), one.nonce(), one.leftMs(clockMs.getAsLong()), intents));
+    switch (answer) {
+      case OK -> { }
+      case FENCED -> throw fence();
+      case ABSENT -> throw new TransactionNotFoundException(one.id());
+      default -> throw new InvalidTxnStatusException(one.id(), TxnStatus.OPEN, over(answer));
+    }
+  }
+
+  private static TxnStatus over(Answer answer) {
+    return answer == Answer.COMMITTED ? TxnStatus.COMMITTED : TxnStatus.ABORTED;
+  }
+
+  private ClientTransaction require(TxnID txnId) throws TransactionNotFoundException {
+    ClientTransaction one = live.get(txnId.getLeastSigBits());
+    if (one == null || txnId.getMostSigBits() != pulsarTc) {
+      throw new TransactionNotFoundException(txnId);
+    }
+    return one;
+  }
+
+  // --- the decision -------------------------------------------------------------------------------
+
+  @Override
+  public CompletableFuture<Void> updateTxnStatus(
+      TxnID txnId, TxnStatus newStatus, TxnStatus expected, boolean isTimeout) {
+    return inBackground(
+        () -> {
+          requireReady("update the status of a transaction");
+          ClientTransaction one = live.get(txnId.getLeastSigBits());
+          if (one == null && (newStatus == TxnStatus.COMMITTED || newStatus == TxnStatus.ABORTED)) {
+            return null; // it was ended, and somebody has asked again
+          }
+          one = require(txnId);
+          if (one.status() == newStatus) {
+            return null;
+          }
+          switch (newStatus) {
+            case COMMITTING -> decide(one, true, isTimeout);
+            case ABORTING -> decide(one, false, isTimeout);
+            case COMMITTED, ABORTED -> finish(one, newStatus, expected);
+            default -> throw new InvalidTxnStatusException(txnId, newStatus, one.status());
+          }
+          return null;
+        });
+  }
+
+  private void decide(ClientTransaction one, boolean commit, boolean isTimeout) throws Exception {
+    if (one.status() != TxnStatus.OPEN) {
+      throw new InvalidTxnStatusException(one.id(), TxnStatus.OPEN, one.status());
+    }
+    if (!one.beginEnding()) {
+      throw notReady("end a transaction while participants are registered"); // asked again soon
+    }
+    List<String> segments = one.segments();
+    Answer wanted = commit ? Answer.COMMITTED : Answer.ABORTED;
+    steps.increment();
+    // A lost reply may have decided: asked again, the store says what.
+    Answer answer =
+        patiently(
+            () ->
+                store.end(
+                    one.txn(), one.nonce(), one.writer(), commit ? segments : null, isTimeout));
+    if (answer == Answer.FENCED) {
+      throw fence();
+    }
+    if (answer == Answer.ABSENT) {
+      live.remove(one.txn().counter());
+      throw new TransactionNotFoundException(one.id());
+    }
+    if (answer != Answer.OK && answer != wanted) {
+      throw new InvalidTxnStatusException(
+          one.id(), commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING, over(answer));
+    }
+    one.updateTxnStatus(commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING, TxnStatus.OPEN);
+    if (isTimeout) {
+      timedOut.increment();
+    }
+    try {
+      materialize(one);
+    } catch (StoreException later) {
+      log.info("transaction {} is decided, and not materialized yet", one.txn(), later);
+    }
+  }
+
+  private void materialize(ClientTransaction one) {
+    Optional<Owned> decided = patiently(() -> store.read(one.txn()));
+    decided.ifPresent(found -> patiently(() -> materialized(found.header())));
+  }
+
+  private boolean materialized(Header header) {
+    store.materialize(header);
+    return true;
+  }
+
+  private void finish(ClientTransaction one, TxnStatus newStatus, TxnStatus expected)
+      throws Exception {
+    if (one.status() != expected) {
+      throw new InvalidTxnStatusException(one.id(), expected, one.status());
+    }
+    steps.increment();
+    materialize(one);
+    patiently(
+        () -> {
+          store.ended(one.txn());
+          return true;
+        });
+    one.updateTxnStatus(newStatus, expected);
+    live.remove(one.txn().counter());
+    (newStatus == TxnStatus.COMMITTED ? committed : aborted).increment();
+    stats.addTransactionExecutionLatencySample(clockMs.getAsLong() - one.getOpenTimestamp());
+  }
+
+  /**
+   * Finds what is OPEN here, but was decided by others: an administrator, or whoever found its lease
+   * over.
+   *
+   * @return what has to be ended in Pulsar's own topics
+   */
+  List<TxnID> decidedByOthers() {
+    if (!checkIfReady() || live.isEmpty()) {
+      return List.of();
+    }
+    long from = live.firstKey();
+    List<ClientTransaction> before = List.copyOf(live.values());
+    Set<Long> open = new HashSet<>(store.open(pulsarTc, from));
+    return before.stream()
+        .filter(one -> one.status() == TxnStatus.OPEN && !open.contains(one.txn().counter()))
+        .map(ClientTransaction::id)
+        .toList();
+  }
+
+  // --- what others ask ----------------------------------------------------------------------------
+
+  @Override
+  public CompletableFuture<TxnMeta> getTxnMeta(TxnID txnId) {
+    ClientTransaction one = live.get(txnId.getLeastSigBits());
+    if (one != null && txnId.getMostSigBits() == pulsarTc) {
+      return CompletableFuture.completedFuture(one);
+    }
+    if (!checkIfReady() || txnId.getMostSigBits() != pulsarTc || txnId.getLeastSigBits() < 0) {
+      return CompletableFuture.failedFuture(new TransactionNotFoundException(txnId));
+    }
+    return inBackground(
+        () -> {
+          WriterId writer = writer(txnId.getLeastSigBits());
+          Owned owned =
+              patiently(() -> store.read(writer.txn()))
+                  .filter(found -> isOfThis(found.header().nonce()))
+                  .orElseThrow(() -> new TransactionNotFoundException(txnId));
+          Header header = owned.header();
+          if (epochOf(header.nonce()) > epoch) {
+            throw fence();
+          }
+          if (header.state() == Header.State.OPEN) {
+            throw new TransactionNotFoundException(txnId); // nobody was told of it
+          }
+          // Whoever asks again after a lost reply gets the same answer again. Nothing is left to do.
+          ClientTransaction over =
+              new ClientTransaction(
+                  txnId,
+                  writer,
+                  header.nonce(),
+                  owned.owner().isEmpty() ? null : owned.owner(),
+                  owned.createdMs(),
+                  header.deadlineMs() - owned.createdMs());
+          return over.updateTxnStatus(ending(header.state()), TxnStatus.OPEN);
+        });
+  }
+
+  private static long epochOf(String nonce) {
+    return Long.parseLong(nonce.split("-", 4)[2]);
+  }
+
+  /** Every older transaction is ended everywhere. */
+  @Override
+  public long getLowWaterMark() {
+    Map.Entry<Long, ClientTransaction> first = live.firstEntry();
+    return first == null ? 0 : first.getKey() - 1;
+  }
+
+  @Override
+  public TransactionCoordinatorID getTransactionCoordinatorID() {
+    return id;
+  }
+
+  @Override
+  public TransactionCoordinatorStats getCoordinatorStats() {
+    TransactionCoordinatorStats shown = new TransactionCoordinatorStats();
+    shown.setState(getState().name());
+    shown.setLeastSigBits(lastCounter);
+    shown.setLowWaterMark(getLowWaterMark());
+    shown.setOngoingTxnSize(live.size());
+    shown.setRecoverStartTime(recoverStartMs);
+    shown.setRecoverEndTime(recoverEndMs);
+    return shown;
+  }
+
+  @Override
+  public TransactionMetadataStoreStats getMetadataStoreStats() {
+    stats.setCoordinatorId(id.getId());
+    stats.setActives(live.size());
+    stats.setCreatedCount(created.sum());
+    stats.setCommittedCount(committed.sum());
+    stats.setAbortedCount(aborted.sum());
+    stats.setTimeoutCount(timedOut.sum());
+    stats.setAppendLogCount(created.sum() + steps.sum());
+    return stats;
+  }
+
+  @Override
+  public List<TxnMeta> getSlowTransactions(long timeout) {
+    return live.values().stream()
+        .filter(one -> one.getTimeoutAt() > timeout)
+        .map(TxnMeta.class::cast)
+        .toList();
+  }
+
+  @Override
+  public CompletableFuture<Void> closeAsync() {
+    if (changeToClosingState()) {
+      timeouts.close();
+      live.clear();
+      changeToCloseState();
+    }
+    return CompletableFuture.completedFuture(null);
+  }
+
+  // --- asking the store ---------------------------------------------------------------------------
+
+  private void requireReady(String what) throws TransactionMetadataStoreStateException {
+    if (!checkIfReady()) {
+      throw notReady(what);
+    }
+  }
+
+  /** Pulsar asks again after this error. */
+  private TransactionMetadataStoreStateException notReady(String what) {
+    return new TransactionMetadataStoreStateException(id, State.Ready, getState(), what);
+  }
+
+  /** Pulsar opens the coordinator anew after this error, wherever it belongs now. */
+  private ManagedLedgerFencedException fenced() {
+    return new ManagedLedgerFencedException(
+        new IllegalStateException("another broker has opened the coordinator " + id));
+  }
+
+  private ManagedLedgerFencedException fence() {
+    closeAsync();
+    return fenced();
+  }
+
+  private static <T> T patiently(Supplier<T> step) {
+    for (int attempt = 1; ; attempt++) {
+      try {
+        return step.get();
+      } catch (StoreUnavailableException error) {
+        if (attempt == TRIES) {
+          throw error;
+        }
+      }
+    }
+  }
+
+  /** What waits for the store. */
+  private interface Work<T> {
+    T run() throws Exception;
+  }
+
+  private <T> CompletableFuture<T> inBackground(Work<T> work) {
+    CompletableFuture<T> done = new CompletableFuture<>();
+    try {
+      threads.execute(
+          () -> {
+            try {
+              done.complete(work.run());
+            } catch (StoreUnavailableException error) {
+              // What came of it is not known: Pulsar asks again.
+              done.completeExceptionally(
+                  new TransactionMetadataStoreStateException(error.getMessage()));
+            } catch (CompletionException error) {
+              done.completeExceptionally(error.getCause());
+            } catch (Exception error) {
+              done.completeExceptionally(error);
+            }
+          });
+    } catch (RuntimeException rejected) {
+      done.completeExceptionally(rejected);
+    }
+    return done;
+  }
+}

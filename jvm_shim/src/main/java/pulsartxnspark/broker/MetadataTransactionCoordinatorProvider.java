@@ -1,0 +1,145 @@
+package pulsartxnspark.broker;
+
+import io.netty.util.Timer;
+import java.util.Properties;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
+import org.apache.bookkeeper.mledger.ManagedLedgerFactory;
+import org.apache.pulsar.broker.TransactionMetadataStoreService;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.common.api.proto.TxnAction;
+import org.apache.pulsar.transaction.coordinator.TransactionCoordinatorID;
+import org.apache.pulsar.transaction.coordinator.TransactionMetadataStore;
+import org.apache.pulsar.transaction.coordinator.TransactionMetadataStoreProvider;
+import org.apache.pulsar.transaction.coordinator.TransactionMetadataStoreState.State;
+import org.apache.pulsar.transaction.coordinator.TransactionRecoverTracker;
+import org.apache.pulsar.transaction.coordinator.TransactionTimeoutTracker;
+import org.apache.pulsar.transaction.coordinator.impl.TxnLogBufferedWriterConfig;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.RedisConnections;
+import pulsartxnspark.store.RedisCoordinatorStore;
+import pulsartxnspark.store.Scripts;
+import pulsartxnspark.store.StoreException;
+
+/**
+ * Puts the transaction coordinators of a broker on the metadata store: transactions of Pulsar's own
+ * clients and of this package's are of one kind. Named in a broker's {@code
+ * transactionMetadataStoreProviderClassName}.
+ */
+public final class MetadataTransactionCoordinatorProvider
+    implements TransactionMetadataStoreProvider {
+  private static final Logger log =
+      LoggerFactory.getLogger(MetadataTransactionCoordinatorProvider.class);
+  private static final int THREADS = 8; // each waits for the store most of its time
+
+  private ScheduledExecutorService threads;
+  private CoordinatorStore store;
+
+  /** Made by the broker, through reflection. */
+  public MetadataTransactionCoordinatorProvider() {}
+
+  @Override
+  public CompletableFuture<TransactionMetadataStore> openStore(
+      TransactionCoordinatorID id,
+      ManagedLedgerFactory ledgers,
+      ManagedLedgerConfig ledgerConfig,
+      TransactionTimeoutTracker timeouts,
+      TransactionRecoverTracker tracker,
+      long mostActive,
+      TxnLogBufferedWriterConfig logConfig,
+      Timer timer) {
+    try {
+      BrokerInternals broker = BrokerInternals.of(tracker);
+      Properties settings = broker.pulsar().getConfiguration().getProperties();
+      connect(settings);
+      MetadataTransactionCoordinator coordinator =
+          new MetadataTransactionCoordinator(
+              id,
+              store,
+              new GatedSegments(ledgers::getManagedLedgerPropertiesAsync),
+              timeouts,
+              mostActive,
+              threads,
+              System::currentTimeMillis);
+      return coordinator
+          .recover(tracker)
+          .thenApply(
+              ready -> {
+                long pollIntervalMs = MetadataTransactionBufferProvider.pollIntervalMs(settings);
+                new Looks(coordinator, broker.service(), threads, pollIntervalMs).begin();
+                return ready;
+              });
+    } catch (RuntimeException error) {
+      log.error("The transaction coordinator {} is not opened", id, error);
+      return CompletableFuture.failedFuture(error);
+    }
+  }
+
+  private synchronized void connect(Properties settings) {
+    if (store == null) {
+      ScheduledThreadPoolExecutor pool =
+          new ScheduledThreadPoolExecutor(
+              THREADS, MetadataTransactionBufferProvider.daemons("pulsar-txn-spark-tc-"));
+      pool.setRemoveOnCancelPolicy(true);
+      threads = pool;
+      RedisConnections connections =
+          new RedisConnections(MetadataTransactionBufferProvider.storeSettings(settings));
+      store =
+          new RedisCoordinatorStore(
+              new Scripts(connections), MetadataTransactionBufferProvider.METRICS);
+    }
+  }
+
+  /** Looks for what others have decided, as long as a coordinator is open. */
+  private static final class Looks implements Runnable {
+    private final MetadataTransactionCoordinator coordinator;
+    private final TransactionMetadataStoreService service;
+    private final ScheduledExecutorService threads;
+    private final long intervalMs;
+    private Future<?> looking;
+    private String complaint;
+
+    Looks(
+        MetadataTransactionCoordinator coordinator,
+        TransactionMetadataStoreService service,
+        ScheduledExecutorService threads,
+        long intervalMs) {
+      this.coordinator = coordinator;
+      this.service = service;
+      this.threads = threads;
+      this.intervalMs = intervalMs;
+    }
+
+    synchronized void begin() {
+      looking =
+          threads.scheduleWithFixedDelay(this, intervalMs, intervalMs, TimeUnit.MILLISECONDS);
+    }
+
+    @Override
+    public synchronized void run() {
+      if (coordinator.getState() != State.Ready) {
+        looking.cancel(false);
+        return;
+      }
+      try {
+        for (TxnID txn : coordinator.decidedByOthers()) {
+          log.info("transaction {} was aborted by others, and is ended now", txn);
+          // Only an owner commits, and the owner is here.
+          service.endTransaction(txn, TxnAction.ABORT_VALUE, false);
+        }
+        complaint = null;
+      } catch (StoreException error) {
+        if (!String.valueOf(error.getMessage()).equals(complaint)) {
+          complaint = String.valueOf(error.getMessage());
+          log.warn("The coordinator does not learn what others have decided: {}", complaint);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,234 @@
+package pulsartxnspark.broker;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.Unpooled;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
+import org.apache.bookkeeper.mledger.Position;
+import org.apache.bookkeeper.mledger.PositionFactory;
+import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.common.api.proto.MessageMetadata;
+import org.apache.pulsar.common.protocol.Commands;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.LogPosition;
+import pulsartxnspark.store.RedisConnections;
+import pulsartxnspark.store.RedisCoordinatorStore;
+import pulsartxnspark.store.RedisServer;
+import pulsartxnspark.store.Scripts;
+import pulsartxnspark.store.StoreMetrics;
+import pulsartxnspark.store.TestStore;
+import pulsartxnspark.store.WriterId;
+import pulsartxnspark.store.WriterId.TxnBits;
+import redis.clients.jedis.Jedis;
+
+/** What clients of Pulsar's own write in a gated segment. */
+class ClientTransactionsInBufferTest {
+  private static final long PATIENCE_MS = 20_000;
+  private static final TxnID TXN = new TxnID(5, 42); // the store has four coordinators
+  private static final WriterId WRITER = WriterId.ofPulsar(new TxnBits(5, 42), 4);
+
+  private static RedisServer server;
+
+  private final FakeLog topic = new FakeLog();
+  private final ScheduledExecutorService threads = Executors.newScheduledThreadPool(2);
+  private TestStore store;
+  private RedisConnections connections;
+  private CoordinatorStore coordinators;
+  private MetadataTransactionBuffer buffer;
+
+  @BeforeAll
+  static void startServer() {
+    server = new RedisServer();
+  }
+
+  @AfterAll
+  static void stopServer() {
+    server.close();
+  }
+
+  @BeforeEach
+  void makeStore() {
+    store = new TestStore(server);
+    store.prepare("s");
+    connections = new RedisConnections(server.settings());
+    coordinators = new RedisCoordinatorStore(new Scripts(connections), new StoreMetrics());
+  }
+
+  @AfterEach
+  void close() {
+    buffer.closeAsync();
+    threads.shutdownNow();
+    connections.close();
+    store.close();
+    assertFalse(topic.calledWithLock);
+  }
+
+  private void open() throws Exception {
+    BrokerStore shared = new BrokerStore(store.segments, null, null, threads, 5, coordinators);
+    buffer = new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
+    topic.bufferLock = buffer;
+    buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+  }
+
+  private static void await(BooleanSupplier condition) {
+    long deadline = System.currentTimeMillis() + PATIENCE_MS;
+    while (!condition.getAsBoolean()) {
+      assertTrue(System.currentTimeMillis() < deadline, "it did not come to pass");
+      LockSupport.parkNanos(1_000_000);
+    }
+  }
+
+  private CompletableFuture<Position> append(String producer, TxnID bits) {
+    MessageMetadata metadata =
+        new MessageMetadata()
+            .setProducerName(producer)
+            .setSequenceId(0)
+            .setPublishTime(1)
+            .setTxnidMostBits(bits.getMostSigBits())
+            .setTxnidLeastBits(bits.getLeastSigBits());
+    ByteBuf payload = Unpooled.wrappedBuffer(new byte[] {1});
+    ByteBuf entry =
+        Commands.serializeMetadataAndPayload(Commands.ChecksumType.Crc32c, metadata, payload);
+    CompletableFuture<Position> done = buffer.appendBufferToTxn(TXN, 0, entry);
+    entry.release();
+    done.whenComplete((position, error) -> topic.noteLock());
+    return done;
+  }
+
+  private void assertRefused(String word, CompletableFuture<Position> done) {
+    ExecutionException error =
+        assertThrows(
+            ExecutionException.class, () -> done.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+    assertInstanceOf(NotAllowedException.class, error.getCause());
+    assertTrue(error.getMessage().contains(word), error.getMessage());
+    assertEquals(0, topic.appends());
+  }
+
+  private static Position at(long entry) {
+    return PositionFactory.create(1, entry);
+  }
+
+  private String highPosition() {
+    try (Jedis jedis = server.client()) {
+      return jedis.hget("{seg:s}:state", "high-position");
+    }
+  }
+
+  @Test
+  void allProducersOfATransactionAreHeldAndDecidedTogether() throws Exception {
+    open();
+    store.pin("s", WRITER);
+    append("standalone-0-1", TXN);
+    await(() -> topic.appends() == 1);
+    append("another", TXN);
+    await(() -> topic.appends() == 2);
+    topic.acknowledge(0);
+    CompletableFuture<Position> last = CompletableFuture.completedFuture(topic.acknowledge(1));
+    assertEquals(at(-1), buffer.getMaxReadPosition());
+    assertEquals(1, buffer.getOngoingTxnCount());
+    store.commit("s", WRITER, null);
+    await(() -> buffer.getMaxReadPosition().equals(at(1)));
+    assertFalse(buffer.isTxnAborted(TXN, last.join()));
+  }
+
+  @Test
+  void aReceiptIsGivenWhenTheStoreKnowsHowFarTheSegmentGoes() throws Exception {
+    open();
+    store.pin("s", WRITER);
+    CompletableFuture<Position> first = append("p", TXN);
+    await(() -> topic.appends() == 1);
+    server.stop();
+    topic.acknowledge(0);
+    CompletableFuture<Position> second = append("p", TXN);
+    topic.acknowledge(1);
+    assertFalse(first.isDone() || second.isDone());
+    server.start();
+    try (TestStore again = new TestStore(server)) { // the test's server keeps nothing
+      again.prepare("s");
+      assertEquals(at(0), first.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+      assertEquals(at(1), second.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+      assertEquals(new LogPosition(1, 1).padded(), highPosition());
+    }
+  }
+
+  @Test
+  void aTopicThatClosesGivesNoReceipt() throws Exception {
+    open();
+    store.pin("s", WRITER);
+    CompletableFuture<Position> first = append("p", TXN);
+    await(() -> topic.appends() == 1);
+    server.stop();
+    topic.acknowledge(0);
+    buffer.closeAsync();
+    assertThrows(ExecutionException.class, () -> first.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+    server.start();
+  }
+
+  @Test
+  void aTransactionWithoutAPinIsRefused() throws Exception {
+    open();
+    assertRefused("FENCED", append("p", TXN));
+    assertEquals(at(-1), buffer.getMaxReadPosition());
+  }
+
+  @Test
+  void nobodyWritesUnderAWritersNameWithTheBitsOfAClient() throws Exception {
+    open();
+    store.pin("s", WRITER);
+    assertRefused("INVALID", append(WRITER.name(), TXN));
+    assertRefused("INVALID", append("p", new TxnID(5, 43)));
+  }
+
+  @Test
+  void withoutTheCoordinatorNoClientOfPulsarsWritesHere() throws Exception {
+    coordinators = null;
+    open();
+    store.pin("s", WRITER);
+    assertRefused("transactionMetadataStoreProviderClassName", append("p", TXN));
+  }
+
+  @Test
+  void whatWasDecidedIsFilteredAfterTheTopicWasLoadedAgain() throws Exception {
+    store.pin("s", WRITER);
+    WriterId open = WriterId.ofPulsar(new TxnBits(9, 43), 4);
+    store.pin("s", open);
+    store.abort("s", WRITER);
+    open();
+    assertTrue(buffer.isTxnAborted(TXN, at(0)));
+    assertFalse(buffer.isTxnAborted(new TxnID(9, 43), at(0)));
+    assertEquals(1, buffer.getOngoingTxnCount());
+    // Pulsar tells the topic of the decision: it looks at once.
+    store.commit("s", open, null);
+    buffer.commitTxn(new TxnID(9, 43), 0).get();
+    await(() -> buffer.getOngoingTxnCount() == 0);
+  }
+
+  @Test
+  void theFloorIsOfTheCoordinatorThatPulsarsShare() throws Exception {
+    store.pin("s", WRITER);
+    store.abort("s", WRITER);
+    store.sweep("s", 1, 43, new LogPosition(1, 5), new LogPosition(1, 5));
+    open();
+    assertTrue(buffer.isTxnAborted(TXN, at(9))); // its name is gone
+    assertTrue(buffer.isTxnAborted(new TxnID(1, 42), at(9)));
+    assertFalse(buffer.isTxnAborted(new TxnID(4, 42), at(9)));
+    assertFalse(buffer.isTxnAborted(new TxnID(5, 43), at(9)));
+  }
+}

@@ -1,0 +1,483 @@
+package pulsartxnspark.broker;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import org.apache.bookkeeper.mledger.ManagedLedgerException.ManagedLedgerFencedException;
+import org.apache.bookkeeper.mledger.ManagedLedgerException.MetadataNotFoundException;
+import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.common.policies.data.TransactionCoordinatorStats;
+import org.apache.pulsar.transaction.coordinator.TransactionCoordinatorID;
+import org.apache.pulsar.transaction.coordinator.TransactionMetadataStoreState.State;
+import org.apache.pulsar.transaction.coordinator.TransactionRecoverTracker;
+import org.apache.pulsar.transaction.coordinator.TransactionSubscription;
+import org.apache.pulsar.transaction.coordinator.TransactionTimeoutTracker;
+import org.apache.pulsar.transaction.coordinator.TxnMeta;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.ReachMaxActiveTxnException;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.TransactionMetadataStoreStateException;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.TransactionNotFoundException;
+import org.apache.pulsar.transaction.coordinator.impl.TransactionMetadataStoreStats;
+import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
+import pulsartxnspark.store.Fate;
+import pulsartxnspark.store.Header;
+import pulsartxnspark.store.LogPosition;
+import pulsartxnspark.store.RedisConnections;
+import pulsartxnspark.store.RedisCoordinatorStore;
+import pulsartxnspark.store.RedisServer;
+import pulsartxnspark.store.Scripts;
+import pulsartxnspark.store.SegmentStore.Query;
+import pulsartxnspark.store.StoreMetrics;
+import pulsartxnspark.store.StoreUnavailableException;
+import pulsartxnspark.store.TestStore;
+import pulsartxnspark.store.TransactionId;
+import pulsartxnspark.store.WriterId;
+import pulsartxnspark.store.WriterId.TxnBits;
+import redis.clients.jedis.Jedis;
+
+class MetadataTransactionCoordinatorTest {
+  private static final int TC = 5; // the store has four coordinators: it shares that of 1
+  private static final long HOUR_MS = 3_600_000;
+  private static final String SEGMENT = "persistent://public/default/segment";
+  private static final String FOREIGN = "persistent://public/default/foreign";
+  private static final String ORDINARY = "persistent://public/default/a|b";
+
+  private static RedisServer server;
+
+  private final Map<String, Map<String, String>> ledgers = new TreeMap<>();
+  private final Map<Long, Long> timeouts = new TreeMap<>();
+  private final Map<Long, Object> recovered = new TreeMap<>();
+  private final List<RedisConnections> connections = new ArrayList<>();
+  private TestStore store;
+  private boolean watching;
+
+  @BeforeAll
+  static void startServer() {
+    server = new RedisServer();
+  }
+
+  @AfterAll
+  static void stopServer() {
+    server.close();
+  }
+
+  @BeforeEach
+  void makeStore() {
+    store = new TestStore(server);
+    ledgers.put("public/default/persistent/segment", marks(TestStore.UUID));
+    ledgers.put("public/default/persistent/foreign", marks("another"));
+  }
+
+  @AfterEach
+  void close() {
+    connections.forEach(RedisConnections::close);
+    store.close();
+  }
+
+  private static Map<String, String> marks(String uuid) {
+    return Map.of(
+        MetadataTransactionBufferProvider.SEGMENT_PROPERTY, "s",
+        MetadataTransactionBufferProvider.GATE_PROPERTY, "broker",
+        MetadataTransactionBufferProvider.STORE_PROPERTY, uuid);
+  }
+
+  private CompletableFuture<Map<String, String>> properties(String ledger) {
+    return ledgers.containsKey(ledger)
+        ? CompletableFuture.completedFuture(ledgers.get(ledger))
+        : CompletableFuture.failedFuture(new MetadataNotFoundException("no " + ledger));
+  }
+
+  private RedisCoordinatorStore coordinatorStore() {
+    RedisConnections own = new RedisConnections(server.settings());
+    connections.add(own);
+    return new RedisCoordinatorStore(new Scripts(own), new StoreMetrics());
+  }
+
+  /** A coordinator as a broker opens it; its steps are taken at once. */
+  private MetadataTransactionCoordinator opened(int pulsarTc, long mostActive, Executor threads) {
+    MetadataTransactionCoordinator one =
+        new MetadataTransactionCoordinator(
+            new TransactionCoordinatorID(pulsarTc),
+            coordinatorStore(),
+            new GatedSegments(this::properties),
+            new Timeouts(),
+            mostActive,
+            threads,
+            System::currentTimeMillis);
+    get(one.recover(new Tracker()));
+    return one;
+  }
+
+  private MetadataTransactionCoordinator opened() {
+    return opened(TC, 0, Runnable::run);
+  }
+
+  private final class Timeouts implements TransactionTimeoutTracker {
+    @Override
+    public void addTransaction(long counter, long timeoutMs) {
+      timeouts.put(counter, timeoutMs);
+    }
+
+    @Override
+    public void replayAddTransaction(long counter, long timeoutMs) {
+      timeouts.put(counter, timeoutMs);
+    }
+
+    @Override
+    public void start() {}
+
+    @Override
+    public void close() {
+      timeouts.clear();
+    }
+  }
+
+  private final class Tracker implements TransactionRecoverTracker {
+    @Override
+    public void updateTransactionStatus(long counter, TxnStatus status) {
+      recovered.put(counter, status);
+    }
+
+    @Override
+    public void handleOpenStatusTransaction(long counter, long deadlineMs) {
+      recovered.put(counter, deadlineMs);
+    }
+
+    @Override
+    public void appendOpenTransactionToTimeoutTracker() {
+      watching = true;
+    }
+
+    @Override
+    public void handleCommittingAndAbortingTransaction() {}
+  }
+
+  private static <T> T get(CompletableFuture<T> future) {
+    try {
+      return future.get(20, TimeUnit.SECONDS);
+    } catch (ExecutionException error) {
+      throw new AssertionError(error.getCause());
+    } catch (Exception error) {
+      throw new AssertionError(error);
+    }
+  }
+
+  private static <T extends Throwable> T failure(Class<T> type, CompletableFuture<?> future) {
+    Executable getting = () -> future.get(20, TimeUnit.SECONDS);
+    return assertInstanceOf(type, assertThrows(ExecutionException.class, getting).getCause());
+  }
+
+  private static TransactionSubscription subscription(String topic, String name) {
+    return TransactionSubscription.builder().topic(topic).subscription(name).build();
+  }
+
+  private static WriterId writer(TxnID txn) {
+    return WriterId.ofPulsar(new TxnBits(txn.getMostSigBits(), txn.getLeastSigBits()), 4);
+  }
+
+  private Header header(TxnID txn) {
+    return store.transactions.read(writer(txn).txn()).orElseThrow();
+  }
+
+  private Fate fate(TxnID txn) {
+    return store.segments.fates("s", List.of(new Query(writer(txn), LogPosition.EARLIEST))).get(0);
+  }
+
+  private static void end(MetadataTransactionCoordinator one, TxnID txn, boolean commit) {
+    TxnStatus ending = commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING;
+    get(one.updateTxnStatus(txn, ending, TxnStatus.OPEN, false));
+    finish(one, txn, commit);
+  }
+
+  private static void finish(MetadataTransactionCoordinator one, TxnID txn, boolean commit) {
+    TxnStatus ending = commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING;
+    get(one.updateTxnStatus(txn, commit ? TxnStatus.COMMITTED : TxnStatus.ABORTED, ending, false));
+  }
+
+  private long unended() {
+    try (Jedis jedis = server.client()) {
+      return jedis.zcard("{tc1}:idx:txn-pulsar");
+    }
+  }
+
+  @Test
+  void aTransactionIsAHeaderItsPartitionAnIntentAndAPinItsCommitTheCompareAndSet() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    assertEquals(TC, txn.getMostSigBits());
+    assertEquals(Map.of(txn.getLeastSigBits(), HOUR_MS), timeouts);
+    Header open = header(txn);
+    assertEquals(Header.State.OPEN, open.state());
+    assertTrue(open.nonce().startsWith("pulsar-5-1-"), open.nonce());
+    assertEquals(new TransactionId(1, txn.getLeastSigBits()), open.txn());
+    get(one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+    assertEquals(List.of("W|s|" + writer(txn).name()), header(txn).intents());
+    assertInstanceOf(Fate.Pinned.class, fate(txn));
+    get(one.updateTxnStatus(txn, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    // Consumers need not wait until Pulsar has told all topics.
+    assertEquals(Header.State.COMMITTED, header(txn).state());
+    assertInstanceOf(Fate.Won.class, fate(txn));
+    assertEquals(TxnStatus.COMMITTING, get(one.getTxnStatus(txn)));
+    assertEquals(1, unended());
+    finish(one, txn, true);
+    assertEquals(0, unended());
+    try (Jedis jedis = server.client()) {
+      assertEquals("1", jedis.hget("{tc1}:metrics", "pulsar_txn_commits_total|1"));
+    }
+  }
+
+  @Test
+  void anAbortDropsWhatWasWritten() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    get(one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+    end(one, txn, false);
+    assertEquals(Header.State.ABORTED, header(txn).state());
+    assertEquals(new Fate.Dropped(LogPosition.EARLIEST), fate(txn));
+    assertEquals(0, unended());
+  }
+
+  @Test
+  void participantsOfPulsarsOwnAreIntentsAndAreToldByPulsar() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    get(one.addProducedPartitionToTxn(txn, List.of(ORDINARY, SEGMENT)));
+    get(one.addAckedPartitionToTxn(txn, List.of(subscription(ORDINARY, "x|y"))));
+    TxnMeta meta = get(one.getTxnMeta(txn));
+    assertEquals(List.of(ORDINARY, SEGMENT), meta.producedPartitions());
+    assertEquals(List.of(subscription(ORDINARY, "x|y")), meta.ackedPartitions());
+    String encoded = "N|persistent%3A%2F%2Fpublic%2Fdefault%2Fa%7Cb|";
+    assertTrue(header(txn).intents().containsAll(List.of(encoded, encoded + "x|y")));
+    get(one.updateTxnStatus(txn, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    // The broker dies here: whoever opens the coordinator goes on with all of them.
+    MetadataTransactionCoordinator next = opened();
+    assertEquals(Map.of(txn.getLeastSigBits(), TxnStatus.COMMITTING), recovered);
+    TxnMeta again = get(next.getTxnMeta(txn));
+    assertEquals(meta.producedPartitions().get(0), again.producedPartitions().get(0));
+    assertEquals(meta.ackedPartitions(), again.ackedPartitions());
+    finish(next, txn, true);
+    assertEquals(0, unended());
+  }
+
+  @Test
+  void aSegmentOfAnotherStoreIsRefused() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    failure(NotAllowedException.class, one.addProducedPartitionToTxn(txn, List.of(FOREIGN)));
+    assertEquals(List.of(), header(txn).intents());
+  }
+
+  @Test
+  void nothingIsRegisteredAfterTheDecision() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    get(one.updateTxnStatus(txn, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    failure(
+        InvalidTxnStatusException.class, one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+    finish(one, txn, true);
+    failure(
+        TransactionNotFoundException.class, one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+  }
+
+  @Test
+  void aTransactionIsNotDecidedWhileAParticipantIsRegistered() throws Exception {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    ClientTransaction meta = (ClientTransaction) get(one.getTxnMeta(txn));
+    meta.beginRegistering();
+    failure(
+        TransactionMetadataStoreStateException.class, // Pulsar asks again after this one
+        one.updateTxnStatus(txn, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    assertEquals(Header.State.OPEN, header(txn).state());
+    meta.endRegistering();
+    end(one, txn, true);
+  }
+
+  @Test
+  void ofACommitAndAnAbortTheFirstOneCounts() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    get(one.updateTxnStatus(txn, TxnStatus.ABORTING, TxnStatus.OPEN, true));
+    failure(
+        InvalidTxnStatusException.class,
+        one.updateTxnStatus(txn, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    assertEquals(1, one.getMetadataStoreStats().getTimeoutCount());
+    try (Jedis jedis = server.client()) {
+      assertEquals("1", jedis.hget("{tc1}:metrics", "pulsar_txn_aborts_total|1|lease-over"));
+    }
+  }
+
+  @Test
+  void whoAsksAgainAfterALostReplyGetsTheSameAnswer() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, "role"));
+    end(one, txn, true);
+    TxnMeta meta = get(one.getTxnMeta(txn));
+    assertEquals(TxnStatus.COMMITTING, meta.status()); // so a commit is legal, and an abort is not
+    assertEquals("role", meta.getOwner());
+    assertEquals(List.of(), meta.producedPartitions());
+    finish(one, txn, true);
+    failure(TransactionNotFoundException.class, one.getTxnMeta(new TxnID(TC, 99)));
+    failure(TransactionNotFoundException.class, one.getTxnMeta(new TxnID(1, txn.getLeastSigBits())));
+  }
+
+  @Test
+  void aTransactionOfADriverIsNotOneOfPulsarsClients() {
+    WriterId driver = store.begin("0123456789abcdef", HOUR_MS, "s"); // of the coordinator 0
+    MetadataTransactionCoordinator one = opened(0, 0, Runnable::run);
+    TxnID taken = new TxnID(0, driver.counter());
+    failure(TransactionNotFoundException.class, one.getTxnMeta(taken));
+    failure(
+        TransactionNotFoundException.class,
+        one.updateTxnStatus(taken, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    assertEquals(Map.of(), recovered);
+  }
+
+  @Test
+  void whoOpensTheCoordinatorTakesOverAndFencesWhoHadIt() {
+    MetadataTransactionCoordinator former = opened();
+    TxnID open = get(former.newTransaction(HOUR_MS, "role"));
+    get(former.addProducedPartitionToTxn(open, List.of(SEGMENT)));
+    TxnID aborting = get(former.newTransaction(HOUR_MS, null));
+    get(former.updateTxnStatus(aborting, TxnStatus.ABORTING, TxnStatus.OPEN, false));
+    TxnID other = get(opened(9, 0, Runnable::run).newTransaction(HOUR_MS, null)); // shares the store's
+    recovered.clear();
+
+    MetadataTransactionCoordinator now = opened();
+    assertTrue(watching);
+    assertEquals(2, recovered.size());
+    assertEquals(TxnStatus.ABORTING, recovered.get(aborting.getLeastSigBits()));
+    long left = (Long) recovered.get(open.getLeastSigBits()) - System.currentTimeMillis();
+    assertTrue(left > HOUR_MS / 2 && left <= HOUR_MS, "left " + left);
+    assertEquals("role", get(now.getTxnMeta(open)).getOwner());
+    assertNull(get(now.getTxnMeta(aborting)).getOwner());
+    failure(TransactionNotFoundException.class, now.getTxnMeta(new TxnID(TC, other.getLeastSigBits())));
+
+    failure(
+        ManagedLedgerFencedException.class,
+        former.updateTxnStatus(open, TxnStatus.ABORTING, TxnStatus.OPEN, true));
+    assertEquals(State.Close, former.getState());
+    assertEquals(Header.State.OPEN, header(open).state());
+    // The segment from before is known, without anybody naming it again.
+    end(now, open, true);
+    assertInstanceOf(Fate.Won.class, fate(open));
+    finish(now, aborting, false);
+  }
+
+  @Test
+  void whoWasFencedOpensNothing() {
+    MetadataTransactionCoordinator former = opened();
+    MetadataTransactionCoordinator now = opened();
+    failure(ManagedLedgerFencedException.class, former.newTransaction(HOUR_MS, null));
+    assertEquals(0, unended());
+    TxnID txn = get(now.newTransaction(HOUR_MS, null));
+    MetadataTransactionCoordinator late = opened();
+    failure(
+        ManagedLedgerFencedException.class, now.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+    get(late.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+  }
+
+  @Test
+  void whatOthersHaveAbortedIsEndedInPulsarsOwnTopics() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID expired = get(one.newTransaction(1, null));
+    TxnID alive = get(one.newTransaction(HOUR_MS, null));
+    get(one.addProducedPartitionToTxn(expired, List.of(ORDINARY)));
+    assertEquals(List.of(), one.decidedByOthers());
+    while (!header(expired).expired()) {
+      Thread.onSpinWait();
+    }
+    store.transactions.abortExpired(writer(expired).txn());
+    assertEquals(List.of(expired), one.decidedByOthers());
+    failure(
+        InvalidTxnStatusException.class,
+        one.updateTxnStatus(expired, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    // The header is kept until Pulsar's topics know.
+    assertEquals(2, unended());
+    end(one, expired, false);
+    assertEquals(List.of(), one.decidedByOthers());
+    assertEquals(1, unended());
+    assertEquals(TxnStatus.OPEN, get(one.getTxnStatus(alive)));
+  }
+
+  @Test
+  void limitsAndStatisticsAreThoseOfPulsarsOwnStore() {
+    MetadataTransactionCoordinator one = opened(TC, 2, Runnable::run);
+    failure(IllegalArgumentException.class, one.newTransaction(HOUR_MS, " "));
+    TxnID first = get(one.newTransaction(HOUR_MS, null));
+    TxnID second = get(one.newTransaction(1_000, null));
+    failure(ReachMaxActiveTxnException.class, one.newTransaction(HOUR_MS, null));
+    assertEquals(1, one.getSlowTransactions(1_000).size());
+    TransactionCoordinatorStats shown = one.getCoordinatorStats();
+    assertEquals("Ready", shown.getState());
+    assertEquals(2, shown.getOngoingTxnSize());
+    assertEquals(second.getLeastSigBits(), shown.getLeastSigBits());
+    assertEquals(first.getLeastSigBits() - 1, shown.getLowWaterMark());
+    assertTrue(shown.recoverEndTime >= shown.recoverStartTime && shown.recoverStartTime > 0);
+    end(one, first, true);
+    end(one, second, false);
+    assertEquals(0, one.getLowWaterMark());
+    TransactionMetadataStoreStats stats = one.getMetadataStoreStats();
+    assertEquals(TC, stats.getCoordinatorId());
+    assertEquals(
+        List.of(2L, 1L, 1L, 0L, 0L),
+        List.of(
+            stats.getCreatedCount(),
+            stats.getCommittedCount(),
+            stats.getAbortedCount(),
+            stats.getTimeoutCount(),
+            (long) stats.getActives()));
+    stats.executionLatencyBuckets.refresh();
+    assertEquals(2, stats.executionLatencyBuckets.getCount());
+  }
+
+  @Test
+  void aStoreThatIsAwayIsAskedAgainByPulsar() {
+    RedisServer away = new RedisServer();
+    try (TestStore gone = new TestStore(away)) {
+      gone.prepare("s");
+      RedisConnections own = new RedisConnections(away.settings());
+      connections.add(own);
+      MetadataTransactionCoordinator one =
+          new MetadataTransactionCoordinator(
+              new TransactionCoordinatorID(0),
+              new RedisCoordinatorStore(new Scripts(own), new StoreMetrics()),
+              new GatedSegments(this::properties),
+              new Timeouts(),
+              0,
+              Runnable::run,
+              System::currentTimeMillis);
+      get(one.recover(new Tracker()));
+      TxnID txn = get(one.newTransaction(HOUR_MS, null));
+      away.close();
+      failure(
+          TransactionMetadataStoreStateException.class,
+          one.updateTxnStatus(txn, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+      assertEquals(TxnStatus.OPEN, get(one.getTxnStatus(txn)));
+      assertThrows(StoreUnavailableException.class, one::decidedByOthers);
+      get(one.closeAsync());
+      assertFalse(one.getState() == State.Ready);
+      failure(TransactionMetadataStoreStateException.class, one.newTransaction(HOUR_MS, null));
+      assertEquals(List.of(), one.decidedByOthers());
+    }
+  }
+}

@@ -1,0 +1,21 @@
+-- Take over an OPEN transaction of a client of Pulsar's own: whoever served it before is fenced.
+-- KEYS[2]  {tc<N>}:txn:<TxnId>, KEYS[3] {tc<N>}:nonces
+-- ARGV[4]  TxnId, ARGV[5] nonce that it had, ARGV[6] nonce that it gets
+-- -> {seq, 'OK'} | {seq, 'FENCED'} | {seq, 'DECIDED', state} | {seq, 'ABSENT'}
+local header = redis.call('HMGET', KEYS[2], 'state', 'nonce')
+if not header[1] then
+  return {seq, 'ABSENT'}
+end
+if header[1] ~= 'OPEN' then
+  return {seq, 'DECIDED', header[1]}
+end
+if header[2] == ARGV[6] then
+  return {seq, 'OK'}
+end
+if header[2] ~= ARGV[5] then
+  return {seq, 'FENCED'}
+end
+redis.call('HSET', KEYS[2], 'nonce', ARGV[6])
+redis.call('HDEL', KEYS[3], ARGV[5])
+redis.call('HSET', KEYS[3], ARGV[6], ARGV[4])
+return {changed(), 'OK'}
