@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import random
+import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import pulsar as pulsar_client
@@ -35,7 +36,6 @@ from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
 from pulsar_txn_spark.client import Transaction
 from pulsar_txn_spark.client.message import Row, as_batch
-from pulsar_txn_spark.client.transaction import _writers
 from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, winners_of
 from pulsar_txn_spark.errors import FencedError
@@ -45,6 +45,7 @@ from pulsar_txn_spark.segments.topology import Router, Topology
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
+from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
@@ -112,7 +113,12 @@ class ObservedTopic:
 
     def other_attempt(self, txn: Transaction) -> TopicWriters:
         """Return writers of the same transaction that its commit will not name."""
-        writers = _writers(self.components, txn.id, txn._nonce, txn.timeout_ms, set())
+        buffer, name = self.components.buffer, writer_name(txn.id, 1, secrets.token_hex(6))
+
+        def admit(_generation: int, segments: Sequence[str]) -> None:
+            buffer.admit(txn.id, txn._nonce, txn.timeout_ms, name, segments)
+
+        writers = TopicWriters(self.components, lambda _generation: name, admit, 0)
         self.cleanup.callback(writers.close)
         return writers
 

@@ -13,15 +13,8 @@ from typing import Any, Self
 import pulsar as pulsar_client
 import pytest
 
-from integration.pulsar.test_shim import (
-    QUIET,
-    Gated,
-    Redis,
-    _numbers,
-    received,
-    send,
-    subscribe,
-)
+from integration.pulsar.test_shim import received, send, subscribe
+from integration.support.gated import QUIET, Gated, Redis, numbers
 from pulsar_txn_spark import client
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
@@ -106,7 +99,7 @@ def java(gated: Gated) -> Iterator[JavaClient]:
 
 
 def ordinary() -> str:
-    return f"persistent://public/default/ordinary-{next(_numbers)}"
+    return f"persistent://public/default/ordinary-{next(numbers)}"
 
 
 def components(gated: Gated) -> Components:
