@@ -31,6 +31,7 @@ from benchmarks.peer import SIDE as JVM
 from benchmarks.place import Place
 from benchmarks.processes import Crew
 from benchmarks.report import EXACT, print_counts, print_results
+from benchmarks.services import services
 from benchmarks.store_memory import store_memory
 from benchmarks.throughput import Bench, Drop, Report
 from pulsar_txn_spark.store.redis import connection, server
@@ -51,6 +52,7 @@ _SPARK_PARTS = (
 )
 _STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
     "coordinator": coordinator,
+    "services": services,
     "visibility": visibility,
     "op_log": operation_records,
     "gates": gates,

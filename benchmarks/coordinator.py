@@ -18,9 +18,10 @@ from benchmarks.measure import Result, Series
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
-from pulsar_txn_spark.store.records import EndedBy, TxnState
+from pulsar_txn_spark.store.records import EndedBy, TxnId, TxnState
 from pulsar_txn_spark.store.redis import connection
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, as_record
+from pulsar_txn_spark.txn.participants import write_intent
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from pulsar_txn_spark.txn.transaction_buffer import MetadataTransactionBuffer, writer_name
 
@@ -103,17 +104,18 @@ def _sides(bench: StoreBench) -> dict[str, Operation]:
 
     def with_writer(thread: int) -> float:
         nonce, segment = secrets.token_hex(8), f"bench/{thread}"
-        txn = transactions.new_txn(nonce, timeout_ms=TIMEOUT_MS)
-        writer = writer_name(txn, 0, "abcdef012345")
-        buffer.admit(txn, nonce, TIMEOUT_MS, writer, [segment])
+        opened: list[TxnId] = []
+        writer = buffer.open(nonce, TIMEOUT_MS, "", _name, [segment], opened.append)
+        [txn] = opened
         last = as_record(Position(1, txn.counter))
         outcome = Outcome(winners=[Winner(segment=segment, writer=writer, last=last)])
-        return timed(lambda: transactions.commit(txn, nonce, outcome))
+        intents = {write_intent(segment, writer)}
+        return timed(lambda: transactions.commit(txn, nonce, outcome, intents=intents))
 
     def empty(_: int) -> float:
         nonce = secrets.token_hex(8)
         txn = transactions.new_txn(nonce, timeout_ms=TIMEOUT_MS)
-        return timed(lambda: transactions.commit(txn, nonce, Outcome()))
+        return timed(lambda: transactions.commit(txn, nonce, Outcome(), intents=()))
 
     def decided(_: int) -> float:
         nonce = secrets.token_hex(8)
@@ -131,6 +133,10 @@ def _sides(bench: StoreBench) -> dict[str, Operation]:
         ),
         "bare PING": lambda _: timed(client.ping),
     }
+
+
+def _name(txn: TxnId | None) -> str:
+    return writer_name(txn, 0, "abcdef012345")
 
 
 def _sweeps(bench: StoreBench) -> list[Result]:

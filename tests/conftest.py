@@ -19,6 +19,7 @@ from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
+from tests.support.connections import in_use
 from tests.support.scenario import World
 
 # Inherited by everything that a test starts, so that a server which some worker starts again is
@@ -39,7 +40,7 @@ def connections_in_use() -> set[redis.Connection]:
     found: set[redis.Connection] = set()
     for client in list(connection._clients.values()):
         if isinstance(client, redis.Redis):
-            found |= set(client.connection_pool._in_use_connections)
+            found |= in_use(client.connection_pool)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -60,7 +61,7 @@ class Leases:
     """Extends leases until they are let go, or lost, or nobody has them any more.
 
     A heartbeat that the store does not answer is tried again at the next turn: the store may be
-    back before the lease is over. The thread runs only while there is a lease.
+    back before the lease is over. The thread ends when it is to extend one, and there is none.
 
     Parameters
     ----------
@@ -74,25 +75,29 @@ class Leases:
         # Weak: a transaction that nobody can end any more must not live for ever.
         self._due: weakref.WeakKeyDictionary[Leased, float] = weakref.WeakKeyDictionary()
         self._beating: Leased | None = None
+        self._looks_at = math.inf  # when the thread looks again, while it waits
         self._thread: threading.Thread | None = None
         self._forgotten: deque[Callable[[], None]] = deque()
 
     def keep(self, leased: Leased) -> None:
         """Extend a lease from now on."""
         with self._changed:
-            self._due[leased] = self._clock.now() + _period_s(leased)
+            due = self._due[leased] = self._clock.now() + _period_s(leased)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="pulsar-txn-leases", daemon=True
                 )
                 self._thread.start()
-            self._changed.notify_all()
+            elif due < self._looks_at:
+                self._changed.notify_all()
 
     def let_go(self, leased: Leased) -> None:
-        """Extend it no more; idempotent. A heartbeat of this moment may still come."""
+        """Extend it no more; idempotent. A heartbeat of this moment may still come.
+
+        The thread is not woken for it: a service does this a thousand times a second.
+        """
         with self._changed:
             self._due.pop(leased, None)
-            self._changed.notify_all()
 
     @contextmanager
     def kept(self, leased: Leased) -> Iterator[None]:
@@ -107,6 +112,7 @@ class Leases:
         """Extend it no more, and wait for a heartbeat of this moment; idempotent."""
         self.let_go(leased)
         with self._changed:
+            self._changed.notify_all()  # so that the thread ends, if this was the last one
             self._changed.wait_for(lambda: self._beating is not leased)
 
     def forgotten(self, clean_up: Callable[[], None]) -> None:
@@ -152,6 +158,7 @@ class Leases:
                     self._due[leased] = self._clock.now() + _period_s(leased)
                     self._beating = leased
                     return leased
+                self._looks_at = self._due[leased]
                 del leased  # or nobody could forget it meanwhile
                 self._clock.wait(self._changed, wait_s)
             self._thread = None

@@ -207,6 +207,32 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/_merged.lua", "CLOSED = true}", "CLOSED = true, MORE = true}"),
     ),
     mutation(
+        "an answer that came too late is taken for that of the next command",
+        "INV-11",
+        "tests/store/redis/test_exchange.py"
+        "::test_an_answer_that_nobody_has_read_is_given_to_nobody",
+        Edit(f"{REDIS}/exchange.py", "    return not poll.poll(0)\n", "    return True\n"),
+    ),
+    mutation(
+        "a connection whose answer was late is used again",
+        "INV-11",
+        "tests/store/redis/test_exchange.py"
+        "::test_a_connection_whose_answer_is_late_is_not_used_again",
+        Edit(
+            f"{REDIS}/exchange.py",
+            "        except BaseException:\n            self.cut(connection)\n",
+            "        except BaseException:\n            self._idle.append(connection)\n",
+        ),
+    ),
+    mutation(
+        "a fork goes on with its parent's connections",
+        "INV-11",
+        "tests/store/redis/test_exchange.py::test_a_fork_takes_none_of_its_parent_s_connections",
+        Edit(
+            f"{REDIS}/exchange.py", "        if os.getpid() != self._pid:\n", "        if False:\n"
+        ),
+    ),
+    mutation(
         "a slot of a cluster that nobody has is an error of the client's library",
         "errors say what to do",
         "tests/store/redis/test_connection.py"

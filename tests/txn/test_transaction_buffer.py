@@ -25,6 +25,7 @@ from pulsar_txn_spark.store.records import (
     TxnState,
     WriterFate,
 )
+from pulsar_txn_spark.store.redis.exchange import IdleConnections
 from pulsar_txn_spark.txn import transaction_buffer as buffer_module
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.op_log import read_ops
@@ -493,12 +494,12 @@ def look_after_every_command(
 ) -> None:
     """Let a reader that helps nobody look at the segment after each command on the store."""
     reader = world.another_process()
-    execute = world.client.execute_command
+    ask = IdleConnections.call_all
     looking = False
 
-    def execute_and_look(*args: Any, **kwargs: Any) -> Any:
+    def ask_and_look(self: IdleConnections, commands: Any) -> list[Any]:
         nonlocal looking
-        reply = execute(*args, **kwargs)
+        replies = ask(self, commands)
         if not looking:
             looking = True
             try:
@@ -508,9 +509,9 @@ def look_after_every_command(
                 check(world.log.read(SEGMENT, EARLIEST, found.end, found.visibility))
             finally:
                 looking = False
-        return reply
+        return replies
 
-    monkeypatch.setattr(world.client, "execute_command", execute_and_look)
+    monkeypatch.setattr(IdleConnections, "call_all", ask_and_look)
 
 
 def test_no_command_of_an_abort_shows_a_row_of_it(

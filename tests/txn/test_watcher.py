@@ -13,6 +13,7 @@ import pytest
 from pulsar_txn_spark.errors import StoreRolledBackError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.txn.watcher import SegmentWatcher
+from tests.support.connections import in_use
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, World
 
 LONG_S = 20.0  # nobody waits so long: a wake-up that is lost shows as this much time
@@ -206,15 +207,15 @@ def test_a_store_that_lost_its_segment_is_not_followed_in_silence(world: World) 
 
 
 def test_a_watcher_that_nobody_closed_gives_its_connection_back(world: World) -> None:
-    in_use = world.client.connection_pool._in_use_connections
-    locked = set(in_use)
+    pool = world.client.connection_pool
+    locked = in_use(pool)
     watcher = SegmentWatcher(world.store.event_feed(), [SEGMENT], recheck_ms=FOR_EVER_MS)
     watcher.poll()  # which is due at first
     watcher.poll()
-    assert len(in_use - locked) == 1
+    assert len(in_use(pool) - locked) == 1
     del watcher
     gc.collect()
-    assert in_use <= locked
+    assert in_use(pool) <= locked
 
 
 def test_many_commits_lose_no_wake_up(world: World) -> None:

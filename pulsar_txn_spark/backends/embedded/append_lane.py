@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis
-from redis.exceptions import ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
 from pulsar_txn_spark.errors import SegmentLogUnavailableError
+from pulsar_txn_spark.store.redis.exchange import IdleConnections, pack, socket_of
 
 _IN_FLIGHT_BYTES = 4 * 1024 * 1024  # hides the fsync of one entry behind the encoding of the next
 
@@ -48,19 +49,19 @@ class Request:
 class _Line:
     """The connection of a lane, while it has one."""
 
-    pool: redis.ConnectionPool
+    pool: IdleConnections
     connection: redis.Connection | None = None
 
     def give_back(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
-            self.pool.release(connection)
+            self.pool.give_back(connection)
 
     def cut(self) -> None:
         """Close the connection: replies that nobody has read must not reach its next user."""
-        if self.connection is not None:
-            self.connection.disconnect()  # type: ignore[no-untyped-call]
-        self.give_back()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            self.pool.cut(connection)
 
 
 class AppendLane:
@@ -71,15 +72,16 @@ class AppendLane:
 
     Parameters
     ----------
-    pool : redis.ConnectionPool
+    pool : IdleConnections
         Where the connection comes from, and goes back to when every reply is there.
     prepare : sequence of str
-        A command that is sent first on each connection.
+        A command that is sent first on each connection: it loads the script that follows.
     """
 
-    def __init__(self, pool: redis.ConnectionPool, prepare: Sequence[str]) -> None:
+    def __init__(self, pool: IdleConnections, prepare: Sequence[str]) -> None:
         self._line = _Line(pool)
-        self._prepare = prepare
+        self._prepare = pack(prepare)
+        self._prepared: weakref.WeakSet[Any] = weakref.WeakSet()  # sockets
         self._lock = threading.RLock()
         self._sent: deque[Request] = deque()
         self._bytes = 0
@@ -92,8 +94,7 @@ class AppendLane:
                 self._receive()
             try:
                 connection = self._ready()
-                packed = connection.pack_command(*command)  # type: ignore[no-untyped-call]
-                connection.send_packed_command(packed, check_health=False)  # type: ignore[no-untyped-call]
+                connection.send_packed_command([pack(command)], check_health=False)  # type: ignore[no-untyped-call]
             except BaseException as error:
                 self._let_go(error)
                 raise
@@ -115,10 +116,12 @@ class AppendLane:
     def _ready(self) -> redis.Connection:
         if self._line.connection is not None:
             return self._live()
-        connection = self._line.connection = self._line.pool.get_connection()
-        prepare = connection.pack_command(*self._prepare)  # type: ignore[no-untyped-call]
-        connection.send_packed_command(prepare, check_health=False)  # type: ignore[no-untyped-call]
-        self._sent.append(Request(0, lambda _: None, lambda _: None, lambda: False))
+        connection = self._line.connection = self._line.pool.take()
+        sock = socket_of(connection)
+        if sock not in self._prepared:
+            connection.send_packed_command([self._prepare], check_health=False)  # type: ignore[no-untyped-call]
+            self._sent.append(Request(0, lambda _: None, lambda _: None, lambda: False))
+            self._prepared.add(sock)
         return connection
 
     def _live(self) -> redis.Connection:
@@ -136,6 +139,8 @@ class AppendLane:
         try:
             reply: Any = self._live().read_response()
         except ResponseError as error:
+            if isinstance(error, NoScriptError):
+                self._prepared.clear()  # somebody has flushed the server's scripts
             reply = error
         except BaseException as error:
             self._let_go(error)

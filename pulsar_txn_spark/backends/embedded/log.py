@@ -58,6 +58,7 @@ from pulsar_txn_spark.segments.log import (
 )
 from pulsar_txn_spark.segments.publish_times import CLOCK_SKEW_MS, SCANNED_ENTRIES
 from pulsar_txn_spark.store.redis.connection import Client, exchange
+from pulsar_txn_spark.store.redis.exchange import idle_connections
 
 LEDGER = 1
 """The only ledger of an embedded segment: a stream's ids never start anew."""
@@ -306,7 +307,7 @@ class EmbeddedSegmentLog:
         """Return this thread's lane to a server."""
         lanes = self._lanes.by_pool
         if pool not in lanes:
-            lanes[pool] = AppendLane(pool, prepare)
+            lanes[pool] = AppendLane(idle_connections(pool), prepare)
         return lanes[pool]
 
     def _pool(self, key: str) -> redis.ConnectionPool:

@@ -34,6 +34,7 @@ from pulsar_txn_spark.store.records import (
     StoreIdentity,
 )
 from pulsar_txn_spark.store.redis.connection import MAX_CLIENTS, takes_no_more
+from pulsar_txn_spark.store.redis.exchange import idle_connections
 
 SCHEMA_VERSION = "1"
 COORDINATORS = 4
@@ -164,6 +165,7 @@ class Scripts:
 
     def __init__(self, client: Redis, coordinators: int | None = None) -> None:
         self.client = client
+        self._direct = client if isinstance(client, redis.Redis) else None
         self._lock = threading.Lock()
         # tag -> history -> the highest sequence number of it that was seen or told of. More than
         # one history only until the next step on the tag has compared them all.
@@ -254,17 +256,26 @@ class Scripts:
     def _pipelined(
         self, server: redis.Redis, calls: Sequence[Call], load: Sequence[str]
     ) -> list[Any]:
-        pipe = server.pipeline(transaction=False)
-        for name in load:
-            pipe.script_load(script(name)[0])
+        commands: list[list[Arg]] = [["SCRIPT", "LOAD", script(name)[0]] for name in load]
         for call in calls:
             _, sha = script(call.name)
-            pipe.evalsha(sha, len(call.all_keys), *call.all_keys, *self._args(call))
+            commands.append(_evalsha(sha, call.all_keys, self._args(call)))
         self._note_round_trip()
         try:
-            return pipe.execute(raise_on_error=False)[len(load) :]
+            return self._exchange(server, commands)[len(load) :]
         except (*NO_REPLY, StoreUnavailableError):
             return [None] * len(calls)
+
+    def _exchange(self, server: redis.Redis, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+        if isinstance(server, redis.Redis):
+            return idle_connections(server.connection_pool).call_all(commands)
+        pipe = server.pipeline(transaction=False)
+        for command, *parts in commands:
+            if command == "EVALSHA":
+                pipe.evalsha(*cast("list[Any]", parts))
+            else:
+                pipe.script_load(cast("str", parts[-1]))
+        return cast("list[Any]", pipe.execute(raise_on_error=False))
 
     def _ask(self, call: Call) -> list[Any]:
         body, sha = script(call.name)
@@ -339,15 +350,22 @@ class Scripts:
         raise AssertionError("unreachable")
 
     def _send_once(self, sha: str, body: str, keys: list[str], args: Sequence[Arg]) -> list[Any]:
-        client = cast("Any", self.client)
         self._note_round_trip()
         try:
-            return cast("list[Any]", client.evalsha(sha, len(keys), *keys, *args))
+            return self._call(_evalsha(sha, keys, args))
         except NoScriptError:
             self._note_round_trip()
-            return cast("list[Any]", client.eval(body, len(keys), *keys, *args))
+            return self._call(["EVAL", body, *_evalsha(sha, keys, args)[2:]])
         except ResponseError as error:
             raise StoreError(f"the metadata store refused a step: {error}") from error
+
+    def _call(self, command: Sequence[Arg]) -> list[Any]:
+        client = cast("Any", self.client)
+        if self._direct is not None and client is self._direct:
+            idle = idle_connections(self._direct.connection_pool)
+            return cast("list[Any]", idle.call(*command))
+        name, *parts = command
+        return cast("list[Any]", getattr(client, str(name).lower())(*parts))
 
     def _note_round_trip(self) -> None:
         self.round_trips += 1
@@ -465,6 +483,10 @@ class Scripts:
                 "Nothing was read or written; restore the store"
             )
         return text(self.checked(call, reply)[2])
+
+
+def _evalsha(sha: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Arg]:
+    return ["EVALSHA", sha, len(keys), *keys, *args]
 
 
 def _as_seen(value: Any) -> Seen:

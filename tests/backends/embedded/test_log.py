@@ -37,6 +37,7 @@ from pulsar_txn_spark.segments.log import (
     SegmentRef,
     Visible,
 )
+from tests.support.connections import in_use
 
 SEGMENT = SegmentRef("s1", "topic://public/default/flights", "s1")
 EVERY_COLUMN = frozenset(READ_SCHEMA.names)
@@ -610,8 +611,8 @@ def test_writers_of_a_thread_share_a_connection_and_hold_none_in_between(
     def connections() -> int:
         return int(redis_client.info("clients")["connected_clients"])
 
-    in_use = redis_client.connection_pool._in_use_connections
-    in_use_before = set(in_use)  # by whatever this process has left open
+    pool = redis_client.connection_pool
+    in_use_before = in_use(pool)  # by whatever this process has left open
     before = connections()
     segments = [SegmentRef(f"many-{n}", SEGMENT.topic, f"many-{n}") for n in range(256)]
     for segment in segments:
@@ -622,7 +623,7 @@ def test_writers_of_a_thread_share_a_connection_and_hold_none_in_between(
     assert connections() <= before + 1
     receipts = [writer.flush() for writer in writers]
     assert [receipt.last for receipt in receipts] == [Position(1, 0)] * len(segments)
-    assert in_use <= in_use_before
+    assert in_use(pool) <= in_use_before
     for writer in writers:
         writer.close()
 
@@ -630,17 +631,17 @@ def test_writers_of_a_thread_share_a_connection_and_hold_none_in_between(
 def test_a_thread_that_ends_with_appends_in_flight_gives_its_connection_back(
     log: EmbeddedSegmentLog, redis_client: redis.Redis
 ) -> None:
-    in_use = redis_client.connection_pool._in_use_connections
-    in_use_before = set(in_use)
+    pool = redis_client.connection_pool
+    in_use_before = in_use(pool)
 
     def append() -> None:
         log.writer(SEGMENT, "w").append(rows(b"x" * 600_000))
-        assert len(in_use - in_use_before) == 1
+        assert len(in_use(pool) - in_use_before) == 1
 
     with ThreadPoolExecutor(1) as thread:
         thread.submit(append).result()
     gc.collect()
-    assert in_use <= in_use_before
+    assert in_use(pool) <= in_use_before
 
 
 def test_one_writers_refusal_is_not_anothers(log: EmbeddedSegmentLog) -> None:

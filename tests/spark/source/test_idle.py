@@ -23,6 +23,7 @@ from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.records import EndedBy, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
+from tests.support.connections import in_use
 
 TOPIC = "topic://public/default/idle"
 SOON_S = 5.0
@@ -157,11 +158,11 @@ def test_without_any_event_it_polls_once_in_a_while(source: Source) -> None:
 def test_a_source_that_spark_stops_gives_its_connection_back(
     source: Source, redis_client: redis.Redis
 ) -> None:
-    in_use = redis_client.connection_pool._in_use_connections
-    before = set(in_use)
+    pool = redis_client.connection_pool
+    before = in_use(pool)
     assert not source.ask()
     source.reader.stop()
-    assert len(before - in_use) == 1
+    assert len(before - in_use(pool)) == 1
     source.reader.stop()
     assert source.round_trips(1) > 0, "it goes on by looks, where somebody asks all the same"
 

@@ -44,6 +44,7 @@ from pulsar_txn_spark.store.records import Code, Gate
 from pulsar_txn_spark.store.redis import connection, durability, scripts, server
 from pulsar_txn_spark.store.redis.connection import connect, verify
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
+from pulsar_txn_spark.store.redis.exchange import idle_connections
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.health import tc_states
 from pulsar_txn_spark.txn.watcher import SegmentWatcher
@@ -742,7 +743,13 @@ def test_tls_works_with_the_servers_certificate_and_not_without(
     tls_port: int, certificate: tuple[str, str]
 ) -> None:
     config = StoreConfig(url=f"rediss://127.0.0.1:{tls_port}", tls_ca_file=certificate[0])
-    assert connect(config).ping()
+    client = connect(config)
+    assert isinstance(client, redis.Redis)
+    assert client.ping()
+    idle = idle_connections(client.connection_pool)
+    for _ in range(2):
+        assert idle.call_all([["PING"], ["ECHO", "x" * 100_000]]) == [b"PONG", b"x" * 100_000]
+        assert len(idle.idle) == 1
     connection.close_all()
     with pytest.raises(StoreUnavailableError, match=r"(?i)certificate"):
         connect(replace(config, tls_ca_file=None))

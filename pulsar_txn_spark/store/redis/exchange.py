@@ -1,0 +1,167 @@
+"""Commands past what redis-py does around each: write them, read the replies.
+
+Around a command redis-py takes a connection from its pool, looks whether it is connected, counts
+it, wraps the command in its retries, and gives the connection back: most of the CPU time of a
+transaction of a service (docs/performance.md). Connecting, logging in, TLS, the verification of the
+server and the parsing of replies stay redis-py's and :mod:`.connection`'s: in C, if ``hiredis`` is
+installed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import redis
+from redis.exceptions import ResponseError
+
+Part: TypeAlias = str | bytes | int
+"""A part of a command."""
+
+
+def pack(command: Sequence[Part]) -> bytes:
+    """Return a command as it is sent (RESP)."""
+    pieces = [b"*%d\r\n" % len(command)]
+    for part in command:
+        value = part if part.__class__ is bytes else str(part).encode()
+        pieces.append(b"$%d\r\n%b\r\n" % (len(value), value))
+    return b"".join(pieces)
+
+
+class IdleConnections:
+    """Verified connections of a pool that are ready for the next command.
+
+    They stay the pool's: it counts them as in use, and closes them when it is closed.
+
+    Parameters
+    ----------
+    pool : redis.ConnectionPool
+        Held weakly: connections end with it.
+    """
+
+    def __init__(self, pool: redis.ConnectionPool) -> None:
+        self._pool = weakref.ref(pool)
+        self._pid = os.getpid()
+        self._idle: list[redis.Connection] = []
+
+    @property
+    def idle(self) -> tuple[redis.Connection, ...]:
+        """Those that nobody has taken now."""
+        return tuple(self._idle)
+
+    def take(self) -> redis.Connection:
+        """Return a connection that nobody else has.
+
+        Raises
+        ------
+        redis.RedisError, StoreUnavailableError, StoreUnsafeError
+            If none is idle, and none can be made.
+        """
+        if os.getpid() != self._pid:
+            # A fork: the parent goes on with these sockets.
+            self._pid, self._idle = os.getpid(), []
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                break
+            if _is_quiet(connection):
+                return connection
+            self._discard(connection)
+        return self._of_pool().get_connection()
+
+    def give_back(self, connection: redis.Connection) -> None:
+        """Take back a connection all of whose replies were read."""
+        if connection.is_connected:
+            self._idle.append(connection)
+        else:
+            self._discard(connection)
+
+    def cut(self, connection: redis.Connection) -> None:
+        """Close a connection: replies that nobody has read must not reach its next user."""
+        connection.disconnect()  # type: ignore[no-untyped-call]
+        self._discard(connection)
+
+    def call(self, *command: Part) -> Any:
+        """Send a command, and return its reply.
+
+        Raises
+        ------
+        redis.ResponseError
+            What the server sent in place of a reply.
+        redis.ConnectionError, redis.TimeoutError
+            No reply came: the command may have been run.
+        """
+        [reply] = self.call_all([command])
+        if isinstance(reply, ResponseError):
+            raise reply
+        return reply
+
+    def call_all(self, commands: Iterable[Sequence[Part]]) -> list[Any]:
+        """Send commands in one write, and return the replies, an error in place of a reply.
+
+        Raises
+        ------
+        redis.ConnectionError, redis.TimeoutError
+            Not all replies came: every command may have been run.
+        """
+        sent = [pack(command) for command in commands]
+        connection = self.take()
+        replies: list[Any] = []
+        try:
+            connection.send_packed_command([b"".join(sent)], check_health=False)  # type: ignore[no-untyped-call]
+            for _ in sent:
+                try:
+                    replies.append(connection.read_response())
+                except ResponseError as error:
+                    replies.append(error)
+        except BaseException:
+            self.cut(connection)
+            raise
+        self.give_back(connection)
+        return replies
+
+    def _discard(self, connection: redis.Connection) -> None:
+        pool = self._pool()
+        if pool is not None:
+            pool.release(connection)
+
+    def _of_pool(self) -> redis.ConnectionPool:
+        pool = self._pool()
+        if pool is None:
+            raise redis.ConnectionError("the client of this connection was closed")
+        return pool
+
+
+def socket_of(connection: Any) -> Any:
+    """Return a connection's socket, None while it is not connected."""
+    return connection._sock  # noqa: SLF001 - redis-py has no look that costs as little
+
+
+def _is_quiet(connection: Any) -> bool:
+    """Tell whether a connection is open, and nothing has come that nobody has asked for."""
+    sock = socket_of(connection)
+    if sock is None:
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+_lock = threading.Lock()
+_by_pool: weakref.WeakKeyDictionary[redis.ConnectionPool, IdleConnections] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def idle_connections(pool: redis.ConnectionPool) -> IdleConnections:
+    """Return the idle connections of a pool, the same for all who ask."""
+    with _lock:
+        connections = _by_pool.get(pool)
+        if connections is None:
+            connections = _by_pool[pool] = IdleConnections(pool)
+    return connections
