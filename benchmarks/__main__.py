@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import memory, micro_batch, null, segments, throughput
+from benchmarks.broker import broker
 from benchmarks.coordination import gates, operation_records, visibility
 from benchmarks.coordinator import coordinator
 from benchmarks.data import PROCESSES, write_input
@@ -59,7 +60,9 @@ _STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
     "store_memory": store_memory,
 }
 """Without Spark, each on an embedded server of its own; they do not depend on the backend."""
-_PARTS = (*_SPARK_PARTS, *_STORE_PARTS)
+_BROKER_PART = "broker"
+"""Without Spark, on two brokers of its own."""
+_PARTS = (*_SPARK_PARTS, *_STORE_PARTS, _BROKER_PART)
 _Details = list[tuple[str, dict[str, dict[str, float]]]]
 _ROWS, _QUICK_ROWS = 1_000_000, 200_000
 _REPETITIONS = 5
@@ -126,6 +129,12 @@ def main() -> int:
                     shown = partial(report, part)
                     measured = _STORE_PARTS[part](StoreBench(path, chosen.repetitions, shown))
                     results.add(measured)
+            if _BROKER_PART in parts and "pulsar" in (chosen.backend or _BACKENDS):
+                try:
+                    for measured in broker(Path(name), chosen.rows, chosen.repetitions, report):
+                        results.add(measured)
+                except SideError as error:
+                    drop(_BROKER_PART, "plain client", error)
             if with_spark:
                 _with_spark(chosen, Path(name), report, drop, results, details)
     finally:  # what was measured before an error stands
@@ -237,6 +246,8 @@ def _throughput(
             yield from throughput.pipeline(bench, place, topic, other)
         if "transactions" in parts:
             yield from throughput.transaction_cost(bench, place, topic)
+            if place.service_url:
+                yield throughput.native_cost(bench, place)
 
 
 @contextmanager

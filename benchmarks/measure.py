@@ -123,6 +123,33 @@ def compare(
     return rows
 
 
+def in_pairs(case: str, series: Mapping[str, Series], against: Mapping[str, str]) -> list[Result]:
+    """Turn the series of a case into rows, whose ratios are medians of those of paired runs.
+
+    Runs that followed each other are compared, so that a drift of the machine cancels.
+
+    Parameters
+    ----------
+    case : str
+    series : mapping of str to Series
+        By side, each of as many runs.
+    against : mapping of str to str
+        Side -> the side that it is compared with.
+    """
+    rows = compare(case, series, {side: (other,) for side, other in against.items()})
+    return [
+        row
+        if row.ratio_to is None
+        else replace(
+            row,
+            ratio=statistics.median(
+                own / other for own, other in zip(row.runs, series[row.ratio_to].runs, strict=True)
+            ),
+        )
+        for row in rows
+    ]
+
+
 class Results:
     """What was measured so far, in a file after each case: a failure later on does not lose it.
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
-import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks.measure import SideError
-
-_ANSWER = "answer "
-_ANSWER_SECONDS = 600.0  # what takes longer hangs
-_END_SECONDS = 20.0
+from benchmarks.own_process import OwnProcess
 
 
-class OwnSpark:
-    """Starts when it is first asked for something, and anew after it died.
+class OwnSpark(OwnProcess):
+    """A Spark that starts when it is first asked for something.
 
     Parameters
     ----------
@@ -39,60 +32,4 @@ class OwnSpark:
         error: type[SideError] = SideError,
     ) -> None:
         script = str(Path(__file__).with_name("spark_job.py"))
-        self._command = [python, script, json.dumps(settings)]
-        self._environment = environment
-        self._error = error
-        self._process: subprocess.Popen[str] | None = None
-
-    def ask(self, do: str, **parameters: object) -> dict[str, Any]:
-        """Let it do something and return its answer.
-
-        Raises
-        ------
-        SideError
-            If it fails.
-        """
-        if self._process is None:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                env=dict(self._environment),
-            )
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        limit = threading.Timer(_ANSWER_SECONDS, process.kill)
-        limit.start()
-        try:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(json.dumps({"do": do, **parameters}) + "\n")
-                process.stdin.flush()
-            for line in process.stdout:
-                if line.startswith(_ANSWER):
-                    answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
-                    if "error" in answer:
-                        raise self._error(f"{do} failed: {answer['error']}")
-                    return answer
-        finally:
-            limit.cancel()
-        self.close()
-        raise self._error(f"{do} failed: its process has ended, or gave no answer for too long")
-
-    def close(self) -> None:
-        """End the process."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()  # the end of its input is its end
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        super().__init__([python, script, json.dumps(settings)], environment, error)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks import bare_log, bare_pulsar, null
 from benchmarks.data import PROCESSES, SEGMENTS
-from benchmarks.measure import Result, SideError, compare, interleave
+from benchmarks.measure import Result, SideError, compare, in_pairs, interleave
 from benchmarks.peer import SIDE as JVM
 from benchmarks.peer import Peer, PeerError
 from benchmarks.place import Place
@@ -132,7 +131,6 @@ def ratios_of(place: Place) -> dict[str, tuple[str, ...]]:
         ours: (
             JVM,
             place.side(PLAIN),
-            place.side(NATIVE),
             place.side(BY_CLIENT),
             CLIENT,
             place.side(LOG),
@@ -190,8 +188,6 @@ def sinks(bench: Bench, place: Place, peer: Peer | None) -> Iterator[list[Result
             sides[CLIENT] = lambda: _sent(bench, place)
             by_client = place.by("client")
             sides[place.side(BY_CLIENT)] = _into_topic(bench, by_client, write, "true")
-            if case == "sink_stream":
-                sides[place.side(NATIVE)] = _into_topic(bench, place, write, NATIVE)
             if peer is not None and case != "sink_foreach_batch":
                 sides[JVM] = _written_by(bench, peer, case)
         yield bench.run_case(case, sides, ratios_of(place))
@@ -457,12 +453,26 @@ def transaction_cost(bench: Bench, place: Place, topic: str) -> Iterator[list[Re
             ROWS_PER_SECOND,
             partial(bench.report, case),
         )
-        pairs = zip(series[exact].runs, series[plain].runs, strict=True)
-        ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-        yield [
-            replace(row, ratio=ratio) if row.side == exact else row
-            for row in compare(case, series, {exact: (plain,)})
-        ]
+        yield in_pairs(case, series, {exact: plain})
+
+
+def native_cost(bench: Bench, place: Place) -> list[Result]:
+    """Measure the streaming sink under Pulsar's own transactions and under ours, in turn."""
+    case, native, exact = (
+        "sink_stream_native_in_pairs",
+        place.side(NATIVE),
+        place.side(TRANSACTIONAL),
+    )
+    series = interleave(
+        {
+            native: _into_topic(bench, place, sink_stream, NATIVE),
+            exact: _into_topic(bench, place, sink_stream, "true"),
+        },
+        _PAIRS * bench.repetitions,
+        ROWS_PER_SECOND,
+        partial(bench.report, case),
+    )
+    return in_pairs(case, series, {native: exact})
 
 
 def _nothing_passed(bench: Bench) -> float:

@@ -14,7 +14,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks import bare_log, data
-from benchmarks.measure import Result, Results, Series, SideError, compare, interleave, write_json
+from benchmarks.measure import (
+    Result,
+    Results,
+    Series,
+    SideError,
+    compare,
+    in_pairs,
+    interleave,
+    write_json,
+)
 from benchmarks.micro_batch import ONE_ROW, Shape, Steps, stepped
 from benchmarks.own_spark import OwnSpark
 from benchmarks.peer import SIDE as JVM
@@ -51,6 +60,17 @@ def test_a_side_has_a_row_for_each_side_that_it_is_compared_with() -> None:
         ("a", "c", 0.5),
         ("b", None, None),
         ("c", None, None),
+    ]
+
+
+def test_paired_runs_are_compared_with_each_other() -> None:
+    series = {"a": Series("ms", 9, [2, 30, 8]), "b": Series("ms", 9, [1, 10, 2])}
+
+    rows = in_pairs("case", series, {"a": "b"})
+
+    assert [(r.side, r.median, r.ratio_to, r.ratio) for r in rows] == [
+        ("a", 8, "b", 3.0),
+        ("b", 2, None, None),
     ]
 
 

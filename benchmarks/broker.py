@@ -1,0 +1,288 @@
+"""What the plug-in costs a broker, and how soon a plain consumer sees what is committed.
+
+Two standalone brokers, without the plug-in and with it, and one Java client for each that knows
+nothing of this package (`PlainClient.java`). The processor time is that of the broker's process.
+The broker without the plug-in has two sides, too: what they differ by is what the machine adds. So
+both brokers have done as much when they are compared, and are equally warm.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import urllib3
+
+from benchmarks.measure import Result, Series, SideError, in_pairs
+from benchmarks.micro_batch import MILLISECONDS
+from benchmarks.own_process import OwnProcess
+from benchmarks.throughput import NATIVE, ROWS_PER_SECOND, Report
+from pulsar_txn_spark import Admin, client
+from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS
+from pulsar_txn_spark.backends.pulsar.wire.coordinator import Ended, WireCoordinators
+from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, WireWriterSettings
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.store.redis.server import find_server_binary
+from pulsar_txn_spark.testing.pulsar_server import (
+    PulsarServer,
+    find_java,
+    free_ports,
+    resolve_classpath,
+)
+from pulsar_txn_spark.watchdog import Ending, OwnedServer
+
+WITHOUT = "without the plug-in"
+AGAIN = "without it, once more"
+UNGATED = "with it, ordinary topic"
+GATED = "with it, gated segment"
+CPU = "µs of broker CPU/row"
+_PAIRS = 3  # times the repetitions: the aim is less than single runs differ
+_WARM_UP = 4  # rounds: brokers that have not done much are several times slower
+_COMMITS = 500
+_PAUSE_S = 0.004  # between commits, so that the consumer waits again
+_COLD = 50  # of them that do not count
+_TIMEOUT_MS = 60_000
+_CHECK_DELAY = "managedLedgerNewEntriesCheckDelayInMillis"
+_CHECK_DELAYS_MS = (10, 1)
+"""How often brokers look whether what a consumer waits for may be read now; first the default."""
+_CLOCK_NS = 1_000_000_000
+_TICKS = os.sysconf("SC_CLK_TCK")
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class _Broker:
+    """A broker, and a client of it."""
+
+    server: PulsarServer
+    plain: OwnProcess
+    store_url: str | None
+
+    @property
+    def options(self) -> dict[str, str]:
+        urls = {"service.url": self.server.service_url, "admin.url": self.server.admin_url}
+        return urls | ({} if self.store_url is None else {"store.url": self.store_url})
+
+    @contextmanager
+    def topic(self) -> Iterator[str]:
+        """Give an ordinary topic."""
+        path = f"persistent/public/default/bench-plain-{next(_numbers)}"
+        url = f"{self.server.admin_url}/admin/v2/{path}"
+        with urllib3.PoolManager() as pool:
+            pool.request("PUT", url)
+            yield path.replace("/", "://", 1)
+            pool.request("DELETE", f"{url}?force=true")
+
+    @contextmanager
+    def gated(self) -> Iterator[tuple[str, str]]:
+        """Give a topic that the broker gates, and the topic of its only segment."""
+        admin, name = Admin(self.options), f"bench-gated-{next(_numbers)}"
+        yield name, admin.create_topic(name, segments=1, gate="broker").active[0].ref.log_name
+        admin.delete_topic(name)
+
+    def cpu_s(self) -> float:
+        """Return what the broker's process has used of the processors so far."""
+        folder = os.fsencode(self.server.log_path.parent)
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (process / "cmdline").read_bytes().split(b"\0")
+                if not command[0].endswith(b"java") or folder not in command[1]:
+                    continue
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+            except (OSError, IndexError):  # it has ended meanwhile, or is none of ours
+                continue
+            return (int(fields[11]) + int(fields[12])) / _TICKS
+        raise SideError("the broker's process is not in /proc: this is measured on Linux only")
+
+
+@contextmanager
+def _started(store_url: str | None = None, **settings: str) -> Iterator[_Broker]:
+    """Start a broker, with the plug-in if there is a store for it."""
+    program = str(Path(__file__).with_name("PlainClient.java"))
+    with (
+        PulsarServer(store_url=store_url, settings=settings) as server,
+        OwnProcess([find_java(), "-cp", resolve_classpath(), program, server.service_url]) as plain,
+    ):
+        yield _Broker(server, plain, store_url)
+
+
+@contextmanager
+def _redis(folder: Path) -> Iterator[str]:
+    """Run a Redis on a port, which syncs each write: the embedded one has a unix socket only."""
+    (port,) = free_ports(1)
+    data = Path(tempfile.mkdtemp(prefix="redis-", dir=folder))
+    command = [find_server_binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    command += ["--appendonly", "yes", "--appendfsync", "always", "--dir", str(data)]
+    server = OwnedServer(command, data, data / "redis.log")
+    try:
+        yield f"redis://127.0.0.1:{port}"
+    finally:
+        server.end(Ending.DISCARD)
+
+
+def broker(folder: Path, rows: int, repetitions: int, report: Report) -> Iterator[list[Result]]:
+    """Measure what the plug-in costs, and the time from a commit to a plain consumer.
+
+    Raises
+    ------
+    SideError
+        If that cannot be measured here.
+    """
+    if shutil.which("mvn") is None:
+        raise SideError("there is no 'mvn' on the PATH to fetch brokers with")
+    with _redis(folder) as store_url:
+        with _started() as without, _started(store_url) as plugged:
+            yield from _price(without, plugged, rows, repetitions, report)
+        for delay_ms in _CHECK_DELAYS_MS:
+            with _started(store_url, **{_CHECK_DELAY: str(delay_ms)}) as plugged:
+                yield from _visibility(plugged, delay_ms, report)
+
+
+# -- price ---------------------------------------------------------------------------------------
+
+
+def _price(
+    without: _Broker, plugged: _Broker, rows: int, repetitions: int, report: Report
+) -> Iterator[list[Result]]:
+    """Let plain clients publish and consume, with and without the plug-in in turn."""
+
+    def gated() -> dict[tuple[str, str], float]:
+        with plugged.gated() as (_, log_name):
+            return _passed(plugged, log_name, rows)
+
+    sides: dict[str, Callable[[], dict[tuple[str, str], float]]] = {
+        WITHOUT: lambda: _through_topic(without, rows),
+        AGAIN: lambda: _through_topic(without, rows),
+        UNGATED: lambda: _through_topic(plugged, rows),
+        GATED: gated,
+    }
+    cases: dict[tuple[str, str], dict[str, Series]] = {}
+    for repetition in range(_WARM_UP + _PAIRS * repetitions):
+        for side in list(sides) if repetition % 2 == 0 else list(sides)[::-1]:
+            for (case, unit), figure in sides[side]().items():
+                report(f"{case}, {unit}", side, figure)
+                series = cases.setdefault((case, unit), {}).setdefault(side, Series(unit))
+                if series.first is None:
+                    series.first = figure
+                if repetition >= _WARM_UP:
+                    series.runs.append(figure)
+    for (case, unit), measured in cases.items():
+        name = case if unit == ROWS_PER_SECOND else f"{case}_broker_cpu"
+        yield in_pairs(name, measured, dict.fromkeys((AGAIN, UNGATED, GATED), WITHOUT))
+
+
+def _through_topic(broker: _Broker, rows: int) -> dict[tuple[str, str], float]:
+    with broker.topic() as topic:
+        return _passed(broker, topic, rows)
+
+
+def _passed(broker: _Broker, topic: str, rows: int) -> dict[tuple[str, str], float]:
+    """Publish rows and consume them; return rates and the broker's processor time."""
+    figures = {}
+    for case, do in (("plain_publish", "publish"), ("plain_consume", "consume")):
+        before = broker.cpu_s()
+        seconds = broker.plain.ask(do, topic=topic, rows=rows)["seconds"]
+        figures[case, ROWS_PER_SECOND] = rows / seconds
+        figures[case, CPU] = (broker.cpu_s() - before) * 1e6 / rows
+    return figures
+
+
+# -- visibility ----------------------------------------------------------------------------------
+
+
+def _visibility(plugged: _Broker, delay_ms: int, report: Report) -> Iterator[list[Result]]:
+    """Measure from the call of a commit to a plain consumer that was waiting for the row."""
+    case = f"commit_to_plain_consumer_checked_each_{delay_ms}_ms"
+    for who, commits in (("gated segment", _ours), (NATIVE, _native)):
+        results = []
+        with commits(plugged) as (topic, commit):
+            times = tuple(_arrivals(plugged.plain, topic, commit))
+        for what, figure in (
+            ("p50", statistics.median(times)),
+            ("p99", statistics.quantiles(times, n=100)[98]),
+            ("highest", max(times)),
+        ):
+            report(case, f"{who}, {what}", figure)
+            results.append(Result(case, f"{who}, {what}", MILLISECONDS, figure, times))
+        yield results
+
+
+def _arrivals(plain: OwnProcess, topic: str, commit: Callable[[], int]) -> Iterator[float]:
+    """Commit one row after another; give the time until it arrives, in milliseconds."""
+    before = time.monotonic_ns()
+    there = plain.ask("listen", topic=topic)["nanoseconds"]
+    if not before - _CLOCK_NS < there < time.monotonic_ns() + _CLOCK_NS:
+        raise SideError("Java and Python have no clock in common here")
+    for number in range(_COLD + _COMMITS):
+        began = commit()
+        passed_ms = (plain.ask("arrival")["nanoseconds"] - began) / 1e6
+        if number >= _COLD:
+            yield passed_ms
+        time.sleep(_PAUSE_S)
+    plain.ask("stop")
+
+
+_Commits = Iterator[tuple[str, Callable[[], int]]]
+
+
+@contextmanager
+def _ours(plugged: _Broker) -> _Commits:
+    """Give a gated topic, and what commits a row there that lies in the log already."""
+    with (
+        plugged.gated() as (topic, log_name),
+        client.connect(plugged.options) as service,
+        service.producer(topic) as producer,
+    ):
+
+        def commit() -> int:
+            txn = service.new_txn()
+            producer.send(b"row", txn=txn)
+            txn.flush()
+            began = time.monotonic_ns()
+            txn.commit()
+            return began
+
+        yield log_name, commit
+
+
+@contextmanager
+def _native(plugged: _Broker) -> _Commits:
+    """Give the same under Pulsar's own transactions."""
+    config = PulsarConfig(plugged.server.service_url, plugged.server.admin_url)
+    wire, rows = CLIENTS.acquire(config), pa.record_batch({"value": pa.array([b"row"])})
+    coordinators = WireCoordinators(wire)
+    with plugged.topic() as topic:
+
+        def commit() -> int:
+            txn = coordinators.begin("bench", _TIMEOUT_MS)
+            coordinators.add_partitions(txn, [topic])
+            writer = WireSegmentWriter(
+                SegmentRef(topic, topic, topic),
+                f"bench-{secrets.token_hex(6)}",
+                wire,
+                WireWriterSettings.of(config),
+                before_report=lambda: None,
+                bits=txn,
+                native=True,
+            )
+            writer.append(rows)
+            writer.flush()
+            writer.close()
+            began = time.monotonic_ns()
+            if coordinators.end(txn, commit=True) is not Ended.AS_ASKED:
+                raise SideError("a transaction of Pulsar's own was not committed")
+            return began
+
+        yield topic, commit
+    CLIENTS.release(config)
