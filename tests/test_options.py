@@ -289,6 +289,7 @@ def test_a_value_is_understood(key: str, value: str, expected: object) -> None:
         ("maxMessagesPerTrigger", "1.5", "a whole number"),
         ("maxMessagesPerTrigger", "many", "a whole number"),
         ("minPartitions", "-1", "a whole number from 1"),
+        ("maxPartitions", "0", "a whole number from 1"),
         ("maxBytesPerTrigger", "0", "a size of at least one byte"),
         ("maxBytesPerTrigger", "12x", "a size"),
         ("maxBytesPerTrigger", "-1m", "a size"),

@@ -33,7 +33,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.spark.sink.job import WriteJob
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SegmentRange, SourcePartition
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
 from pulsar_txn_spark.txn.transaction_buffer import Visibility
@@ -129,11 +129,8 @@ def _configurations(given: dict[str, str]) -> list[Any]:
         options.store,
         options.pulsar,
         WriteJob(options, "nonce", None),
-        SegmentPartition(
-            ref,
-            EARLIEST,
-            Position(1, 1),
-            Visibility(),
+        SourcePartition(
+            (SegmentRange(ref, EARLIEST, Position(1, 1), Visibility()),),
             frozenset(),
             fail_on_data_loss=True,
             store_uuid="u",

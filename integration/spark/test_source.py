@@ -297,6 +297,17 @@ def test_a_trigger_takes_no_more_than_its_limit_and_the_progress_shows_the_lag(l
     assert lab.visible(out) == sorted(["a", "b", "c", "d", "e"] * 2 + ["f"])
 
 
+def test_as_many_tasks_read_whole_segments_as_there_are_cores(lab: Lab) -> None:
+    source, out = lab.topic(8), lab.topic()
+    rows = [(str(number), f"key-{number % 32}") for number in range(200)]
+    lab.write(lab.spark.createDataFrame(rows, "value string, __key string"), source)
+    assert lab.read(source).rdd.getNumPartitions() == 2  # MASTER
+    assert lab.read(source, maxPartitions=1).rdd.getNumPartitions() == 1
+    keyed = lab.stream(source).select("value", "__key")
+    lab.drain(lab.sink(keyed, out, lab.checkpoint()))
+    assert lab.visible(out) == sorted(value for value, _ in rows)
+
+
 def test_a_long_range_is_split_so_that_several_tasks_read_it(any_lab: Lab) -> None:
     source = any_lab.topic()
     values = [f"{number:03d}" for number in range(40)]

@@ -381,9 +381,18 @@ OPTIONS: tuple[Option, ...] = (
         WholeNumber(1, 1 << 20),
         None,
         READ_ANY,
-        "Split long ranges so that about this many tasks read. Without it, one task reads a "
-        "segment; with it, two tasks may read (and write on) rows of one key in the same "
-        "micro-batch, so that their order is no longer kept.",
+        "At least about this many tasks read. Up to the number of segments, each task reads whole "
+        "ones. Beyond it long ranges are split: two tasks may read (and write on) rows of one key "
+        "in the same micro-batch, so that their order is no longer kept.",
+    ),
+    Option(
+        "maxPartitions",
+        WholeNumber(1, 1 << 20),
+        None,
+        READ_ANY,
+        "At most this many tasks read, each one segment after the other. Without it they are as "
+        "many as the application has cores, where the driver's command line tells them, and "
+        "otherwise as many as segments.",
     ),
     Option(
         "metadata.columns",

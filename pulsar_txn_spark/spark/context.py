@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -84,15 +85,40 @@ def _jvm_of(context: Any) -> str:
 
 @cache
 def _driver_above(pid: int) -> str:
+    jvm = _jvm_above(pid)
+    return "" if jvm is None else _process_name(jvm)
+
+
+def _jvm_above(pid: int) -> int | None:
     # Workers may be children of PySpark's daemon, which may be started anew meanwhile.
     while pid > 1:
         process = _process(pid)
         if process is None:
-            return ""
+            return None
         if process.command == "java":
-            return _process_name(pid)
+            return pid
         pid = process.parent
-    return ""
+    return None
+
+
+def driver_command() -> tuple[str, ...]:
+    """Return the command line of Spark's driver, in a Python process that its JVM has started.
+
+    Empty where the system does not tell it, and outside of Spark.
+    """
+    jvm = _jvm_above(os.getppid())
+    if jvm is None:
+        return ()
+    try:
+        text = Path(f"/proc/{jvm}/cmdline").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return () if sys.platform == "linux" else _command_of_ps(jvm)
+    return tuple(text.removesuffix("\0").split("\0"))
+
+
+def _command_of_ps(pid: int) -> tuple[str, ...]:
+    answer = _ps(pid, "args=", os.environ)
+    return () if answer is None else tuple(answer.split())
 
 
 def _process_name(pid: int) -> str:
@@ -119,9 +145,20 @@ def _process(pid: int) -> _Process | None:
 
 
 def _process_of_ps(pid: int) -> _Process | None:
-    command = ["ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)]
     # Every process must find the same name, whatever its language and its zone.
-    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}
+    answer = _ps(pid, "ppid=,lstart=,comm=", {**os.environ, "LC_ALL": "C", "TZ": "UTC0"})
+    try:
+        # The start is five words: Sun Nov 22 13:54:42 2026.
+        parent, day, month, date, time, year, path = (answer or "").split(maxsplit=6)
+        started = f"{day}-{month}-{date}-{time}-{year}"
+        return _Process(Path(path.strip()).name, int(parent), started)
+    except ValueError:
+        return None
+
+
+def _ps(pid: int, columns: str, environment: Mapping[str, str]) -> str | None:
+    """Return what the command ``ps`` shows of a process, None if it shows nothing."""
+    command = ["ps", "-ww", "-o", columns, "-p", str(pid)]
     try:
         answer = subprocess.run(  # noqa: S603 - a fixed command of the system
             command,
@@ -131,12 +168,9 @@ def _process_of_ps(pid: int) -> _Process | None:
             check=True,
             env=environment,
         )
-        # The start is five words: Sun Nov 22 13:54:42 2026.
-        parent, day, month, date, time, year, path = answer.stdout.split(maxsplit=6)
-        started = f"{day}-{month}-{date}-{time}-{year}"
-        return _Process(Path(path.strip()).name, int(parent), started)
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError):
         return None
+    return answer.stdout
 
 
 @dataclass(frozen=True, slots=True)

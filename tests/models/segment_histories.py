@@ -27,7 +27,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SegmentRange, SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.steps import Phase, Step
@@ -182,6 +182,7 @@ class SourceReader:
             "topic": str(topic),
             "startingOffsets": "earliest",
             "maxMessagesPerTrigger": "4",
+            "maxPartitions": "2",
         }
         self._reader = PulsarTxnStreamReader(options, StructType())
         self._at: dict[str, Any] = self._reader.initialOffset()
@@ -199,8 +200,8 @@ class SourceReader:
         new: Rows = []
         seen: set[str] = set()
         for partition in self._reader.partitions(self._at, end):
-            assert isinstance(partition, SegmentPartition)
-            own = self._rows(partition)
+            assert isinstance(partition, SourcePartition)
+            own = [row for range_ in partition.ranges for row in self._rows(range_)]
             keys = {key for key, _ in own}
             # The tasks of one micro-batch run side by side: two of them must not have one key.
             assert not keys & seen
@@ -211,12 +212,12 @@ class SourceReader:
         self._at = end
         return True
 
-    def _rows(self, partition: SegmentPartition) -> Rows:
+    def _rows(self, range_: SegmentRange) -> Rows:
         batches = self._run.log.read(
-            partition.segment,
-            partition.start,
-            partition.end,
-            visible=partition.visibility,
+            range_.segment,
+            range_.start,
+            range_.end,
+            visible=range_.visibility,
             columns=frozenset({"value", "key"}),
             max_rows=100,
         )

@@ -19,7 +19,7 @@ from pulsar_txn_spark.errors import TopologyConflictError
 from pulsar_txn_spark.segments.retention import Retention, RetentionSweep
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.idle import IdleWatch
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SegmentRange, SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
@@ -73,8 +73,8 @@ class Query:
         self._die(dies, "planned")
         start, end = self.offsets[-2:]
         planned = self.reader.partitions(start, end)
-        partitions = [p for p in planned if isinstance(p, SegmentPartition)]
-        found = [row for partition in partitions for row in self._read(partition)]
+        partitions = [p for p in planned if isinstance(p, SourcePartition)]
+        found = [row for p in partitions for one in p.ranges for row in self._read(p, one)]
         self._die(dies, "read")
         if len(self.output) > self.committed:
             assert found == self.output[-1], "a replay reads the same"
@@ -90,44 +90,45 @@ class Query:
             self.restart()
             raise Killed
 
-    def _read(self, partition: SegmentPartition) -> list[Row]:
+    def _read(self, partition: SourcePartition, range_: SegmentRange) -> list[Row]:
         assert partition.plan is not None
         answer = self.run.store.subscriptions.claim_cursor(
-            partition.segment.id,
+            range_.segment.id,
             self.name,
             self.name,
             partition.plan.source_epoch,
-            partition.start,
+            range_.start,
         )
         assert answer.code is Code.OK, answer
         batches = self.run.log.read(
-            partition.segment,
-            partition.start,
-            partition.end,
-            visible=partition.visibility,
+            range_.segment,
+            range_.start,
+            range_.end,
+            visible=range_.visibility,
             columns=frozenset({"value", "key"}),
             max_rows=1000,
         )
         found = [row for batch in batches for row in batch.to_pylist()]
         return [(row["key"].decode(), int(row["value"])) for row in found]
 
-    def _acknowledge(self, partitions: list[SegmentPartition]) -> None:
+    def _acknowledge(self, partitions: list[SourcePartition]) -> None:
         coordinator = self.run.coordinator
         nonce = f"{self.name}-{len(self.output)}"
         txn = coordinator.new_txn(nonce, timeout_ms=60_000)
         acks = [
             AckRequest(
-                p.segment.id,
+                one.segment.id,
                 self.name,
                 self.name,
                 p.plan.source_epoch,
-                p.start,
-                p.end,
+                one.start,
+                one.end,
                 "s",
                 str(len(self.output)),
             )
             for p in partitions
             if p.plan is not None
+            for one in p.ranges
         ]
         MetadataPendingAckStore(coordinator).acknowledge(txn, nonce, 60_000, acks)
         coordinator.commit(txn, nonce, Outcome())

@@ -342,6 +342,8 @@ class History:
             options = {"topics": ",".join(map(str, TOPICS)), "subscription": name}
             if start != "latest" or self.random.random() < 0.5:
                 options["startingOffsets"] = start  # and else that is the default
+            if self.random.random() < 0.5:
+                options["maxPartitions"] = "1"  # one task reads all segments
             query = StreamingQuery(self.run, self.path, f"q-{next(self.names)}", **options)
             while True:
                 try:

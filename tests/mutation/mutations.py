@@ -3157,7 +3157,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             "        if not subscription or not start.creates_cursors:\n",
             "        if True:\n",
         ),
-        Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+        Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), **own}", "own"),
     ),
     mutation(
         "a query's start makes no cursors, and rows go that it has not read",
@@ -3170,7 +3170,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             "        if not subscription or not start.creates_cursors:\n",
             "        if True:\n",
         ),
-        Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+        Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), **own}", "own"),
     ),
     mutation(
         "a trim does not look at the cursors again",
@@ -3228,7 +3228,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the first task claims only where it reads",
         "INV-13",
         f"{STARTS}::test_the_first_task_takes_the_subscription_in_every_segment",
-        Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), own: start}", "{own: start}"),
+        Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), **own}", "own"),
     ),
     mutation(
         "a query that was reset keeps a segment from its successor",

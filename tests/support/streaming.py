@@ -17,7 +17,7 @@ from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.source import task as task_module
 from pulsar_txn_spark.spark.source.idle import IdleWatch
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
@@ -86,7 +86,7 @@ class StreamingQuery:
             self._die(dies, "planned")
             start = self.offsets[batch - 1] if batch else self.reader.initialOffset()
             planned = self.reader.partitions(start, self.offsets[batch])
-        partitions = [p for p in planned if isinstance(p, SegmentPartition)]
+        partitions = [p for p in planned if isinstance(p, SourcePartition)]
         run_id = f"app-{next(_attempts)}"
         self.found = None
         found = [row for at, p in enumerate(partitions) for row in self._task(p, run_id, at)]
@@ -112,7 +112,7 @@ class StreamingQuery:
             self.reader.commit(start)
         return True
 
-    def _task(self, partition: SegmentPartition, run_id: str, number: int) -> list[Row]:
+    def _task(self, partition: SourcePartition, run_id: str, number: int) -> list[Row]:
         facts = TaskFacts(self.id, self.committed, run_id, number, next(_attempts))
         with (
             mock.patch.object(TaskFacts, "of_task", return_value=facts),

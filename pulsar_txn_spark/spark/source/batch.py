@@ -18,7 +18,7 @@ from pulsar_txn_spark.spark.source.offset_options import (
     resolve_positions,
     starting_offsets,
 )
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.planner import SourcePlanner
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.time_offsets import ending_positions, starting_positions
@@ -62,6 +62,6 @@ class PulsarTxnReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, in a task."""
-        if not isinstance(partition, SegmentPartition):
+        if not isinstance(partition, SourcePartition):
             return iter(())
         return read_partition(self._options, partition, self._schema)

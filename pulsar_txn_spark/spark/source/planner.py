@@ -15,6 +15,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import RangeSize, SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
 from pulsar_txn_spark.segments.topology import Segment, Topology
+from pulsar_txn_spark.spark.cores import application_cores
 from pulsar_txn_spark.spark.rows import needed_columns
 from pulsar_txn_spark.spark.source.data_loss import (
     SKIPPED,
@@ -28,7 +29,7 @@ from pulsar_txn_spark.spark.source.offsets import (
     SourceOffset,
     TopicOffset,
 )
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SegmentRange, SourcePartition, shared_out
 from pulsar_txn_spark.spark.source.topics import SourceTopics, require_sequence_ids
 from pulsar_txn_spark.store.records import Cursor, Seen
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
@@ -291,8 +292,10 @@ class SourcePlanner:
         read_plan: Callable[[tuple[PlannedRange, ...]], ReadPlan | None],
         starts: Positions | None = None,
         deleted: Mapping[SegmentKey, str] | None = None,
-    ) -> list[SegmentPartition]:
+    ) -> list[SourcePartition]:
         """Plan partitions that read ``(start, end]`` of each segment.
+
+        One task reads a whole range, unless `minPartitions` asks for more tasks than ranges.
 
         Parameters
         ----------
@@ -324,23 +327,31 @@ class SourcePlanner:
         visibilities = self._visibilities(segments, there)
         split_ends = self._split_ends(segments, there)
         cursors = tuple((segments[k].id, at) for k, at in (starts or {}).items() if k in segments)
-        partitions: list[SegmentPartition] = []
+        parts: list[SegmentRange] = []
         for key, (start, end) in ranges.items():
-            whole = SegmentPartition(
-                segment=segments[key],
-                start=start,
-                end=end,
-                visibility=visibilities.get(key, Visibility()),
+            visibility = visibilities.get(key, Visibility())
+            lost, is_deleted = losses.get(key, ""), key in deleted
+            whole = SegmentRange(segments[key], start, end, visibility, lost, is_deleted)
+            parts += whole.split_at(split_ends.get(key, [end]))
+        return [
+            SourcePartition(
+                ranges=own,
                 columns=self._columns,
                 fail_on_data_loss=self._fail_on_data_loss,
                 store_uuid=self.components.store.identity.uuid,
                 plan=plan,
                 starts=cursors,
-                lost=losses.get(key, ""),
-                deleted=key in deleted,
             )
-            partitions += whole.split_at(split_ends.get(key, [end]))
-        return partitions
+            for own in shared_out(parts, self._tasks(len(ranges), len(parts)))
+        ]
+
+    def _tasks(self, ranges: int, parts: int) -> int:
+        """Return how many tasks read so many ranges, or the parts that they are cut into."""
+        least, most = self.options.get("minPartitions"), self.options.get("maxPartitions")
+        if parts > ranges:  # cut to come to the least: each part has a task of its own
+            return parts if most is None else min(parts, most)
+        tasks = max(min(ranges, application_cores() or ranges), min(least or 1, ranges))
+        return tasks if most is None else min(tasks, most)
 
     def _require_no_loss(self, losses: Mapping[SegmentKey, str], *, left_to_tasks: bool) -> None:
         """Raise for what is lost, unless the tasks find out whether it is needed.

@@ -26,7 +26,7 @@ from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.initial_offset import initial_offset
 from pulsar_txn_spark.spark.source.lag import Lag
 from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.planner import Range, SourcePlanner
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
@@ -265,7 +265,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, in a task."""
-        assert isinstance(partition, SegmentPartition)
+        assert isinstance(partition, SourcePartition)
         return read_partition(self._options, partition, self._schema)
 
     # -- acknowledging what no transaction of ours did -----------------------------------------

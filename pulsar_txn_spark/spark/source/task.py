@@ -21,7 +21,11 @@ from pulsar_txn_spark.spark.context import (
 )
 from pulsar_txn_spark.spark.rows import RowOrigin, to_spark_batches
 from pulsar_txn_spark.spark.source.data_loss import data_loss_error
-from pulsar_txn_spark.spark.source.partition import SegmentPartition, partition_index
+from pulsar_txn_spark.spark.source.partition import (
+    SegmentRange,
+    SourcePartition,
+    partition_index,
+)
 from pulsar_txn_spark.spark.versions import arrow_schema
 from pulsar_txn_spark.store.records import Code, CursorAnswer
 from pulsar_txn_spark.txn.committed import batch_is_committed
@@ -33,7 +37,7 @@ _MAX_ROWS = 16_384  # rows of an Arrow batch: Spark's own default is 10 000
 
 
 def read_partition(
-    options: Options, partition: SegmentPartition, schema: StructType
+    options: Options, partition: SourcePartition, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """Read one partition in a task, after registering it for the sink to acknowledge.
 
@@ -52,17 +56,30 @@ def read_partition(
         facts = TaskFacts.of_task()
         _require_not_lost(components, partition, facts)
         _register(components, options, partition, facts)
-    if partition.deleted:
-        return iter(())
-    segment, start = partition.segment, partition.start
+    return (
+        batch
+        for range_ in partition.ranges
+        if not range_.deleted
+        for batch in _read_range(components, options, partition, range_, schema)
+    )
+
+
+def _read_range(
+    components: Components,
+    options: Options,
+    partition: SourcePartition,
+    range_: SegmentRange,
+    schema: StructType,
+) -> Iterator[pa.RecordBatch]:
+    segment, start = range_.segment, range_.start
     log = components.topics.log_of(segment)
-    if not partition.fail_on_data_loss or partition.lost:
-        start = max(start, min(log.trimmed_to(segment), partition.end))
+    if not partition.fail_on_data_loss or range_.lost:
+        start = max(start, min(log.trimmed_to(segment), range_.end))
     batches = log.read(
         segment,
         start,
-        partition.end,
-        visible=partition.visibility,
+        range_.end,
+        visible=range_.visibility,
         columns=partition.columns,
         max_rows=_MAX_ROWS,
     )
@@ -76,9 +93,7 @@ def read_partition(
     return to_spark_batches(batches, schema, target, origin)
 
 
-def _require_not_lost(
-    components: Components, partition: SegmentPartition, facts: TaskFacts
-) -> None:
+def _require_not_lost(components: Components, partition: SourcePartition, facts: TaskFacts) -> None:
     """Raise for data that is gone, unless its batch is committed, so that nothing was lost.
 
     Spark repeats a batch that is not in its commit log. A committed one is read once more as far as
@@ -88,20 +103,22 @@ def _require_not_lost(
     ------
     DataLossError
     """
-    if not partition.lost or not partition.fail_on_data_loss:
+    losses = [range_.lost for range_ in partition.ranges if range_.lost]
+    if not losses or not partition.fail_on_data_loss:
         return
     if not facts.query or not batch_is_committed(components.store, facts.query, facts.batch):
-        raise data_loss_error(partition.lost)
-    _LOG.warning(
-        "%s; but batch %d is committed, and its sinks write nothing now. If the query keeps state "
-        "(aggregation, deduplication), the state may lack these rows",
-        partition.lost,
-        facts.batch,
-    )
+        raise data_loss_error(losses[0])
+    for lost in losses:
+        _LOG.warning(
+            "%s; but batch %d is committed, and its sinks write nothing now. If the query keeps "
+            "state (aggregation, deduplication), the state may lack these rows",
+            lost,
+            facts.batch,
+        )
 
 
 def _register(
-    components: Components, options: Options, partition: SegmentPartition, facts: TaskFacts
+    components: Components, options: Options, partition: SourcePartition, facts: TaskFacts
 ) -> None:
     """Register what the micro-batch reads, so that the sink's transaction acknowledges it."""
     plan = partition.plan
@@ -120,7 +137,7 @@ def _register(
 def _claim(
     components: Components,
     options: Options,
-    partition: SegmentPartition,
+    partition: SourcePartition,
     plan: ReadPlan,
     query: str,
 ) -> None:
@@ -134,8 +151,8 @@ def _claim(
     AcknowledgementConflictError
         If another query owns the subscription.
     """
-    own = partition.segment.id
-    start = next(r.start for r in plan.ranges if r.segment == own)
+    planned = {range_.segment: range_.start for range_ in plan.ranges}
+    own = {id_: planned[id_] for id_ in (one.segment.id for one in partition.ranges)}
 
     def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[CursorAnswer]:
         answers = components.store.subscriptions.claim_cursors(
@@ -143,22 +160,27 @@ def _claim(
         )
         for segment, answer in zip(starts, answers, strict=True):
             # Of another segment that was deleted nothing is left to be read.
-            if answer.code is not Code.DELETED or segment == own:
+            if answer.code is not Code.DELETED or segment in own:
                 require_claimed(plan.subscription, query, answer)
         return answers
 
-    [answer] = claim({own: start}, asks_only=True)
-    if answer.claims:  # not claimed yet
-        everywhere = {**dict(partition.starts), own: start}
+    answers = claim(own, asks_only=True)
+    if any(answer.claims for answer in answers):  # not claimed yet
+        everywhere = {**dict(partition.starts), **own}
         # Who is refused anywhere claims nothing anywhere: else its successor would be refused.
         claim(everywhere, asks_only=True)
         claim(everywhere)
-    assert answer.position is not None
-    if answer.position < MessagePosition.whole(start):
-        # Spark's commit log covers what lies between the cursor and the start.
+    behind = []
+    for segment, answer in zip(own, answers, strict=True):
+        assert answer.position is not None
+        if answer.position < MessagePosition.whole(own[segment]):
+            behind.append(segment)
+    if behind:
+        # Spark's commit log covers what lies between these cursors and their starts.
+        elsewhere = [id_ for id_, _ in partition.starts if id_ not in behind]
         cursors = components.store.subscriptions.read_cursors(
-            [own, *dict(partition.starts)], plan.subscription
+            [*behind, *elsewhere], plan.subscription
         )
-        behind = [last_moved(cursor, cursors) for cursor in cursors[:1] if cursor is not None]
+        moved = [last_moved(c, cursors) for c in cursors[: len(behind)] if c is not None]
         timeout_ms: int = options.get("txn.timeoutMs")
-        ReadProgress(components.coordinator, timeout_ms).require_recorded(plan.subscription, behind)
+        ReadProgress(components.coordinator, timeout_ms).require_recorded(plan.subscription, moved)

@@ -54,6 +54,12 @@ def source_options(raw: Mapping[str, str], use: Use) -> Options:
             "option 'maxTriggerDelay' means nothing here: it bounds how long a micro-batch waits "
             "for 'minMessagesPerTrigger', which is not given"
         )
+    least, most = options.get("minPartitions"), options.get("maxPartitions")
+    if least is not None and most is not None and least > most:
+        raise OptionError(
+            f"option 'minPartitions' is {least} and 'maxPartitions' {most}: at least so many tasks "
+            "cannot be more than at most so many"
+        )
     if subscription:
         for topic in filter(None, (*topics, pattern)):
             _require_acknowledgeable(subscription, str(topic))

@@ -26,7 +26,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter, PulsarTxnWriter
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.redis import connection, server
@@ -95,7 +95,7 @@ class Job:
     def read(self) -> Iterator[pa.RecordBatch]:
         """Do what the reading tasks do."""
         for part in self.reader.partitions(self.offsets[self.batch], self.offsets[self.batch + 1]):
-            assert isinstance(part, SegmentPartition)
+            assert isinstance(part, SourcePartition)
             yield from self.reader.read(part)
 
     def write(self, batch: int) -> None:

@@ -17,7 +17,7 @@ from pulsar_txn_spark.segments.topology import Router
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter
 from pulsar_txn_spark.spark.source.idle import IdleWatch
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from tests.support.round_trips import RoundTrips, meet_all_coordinators, round_trips
@@ -52,8 +52,9 @@ class Query:
         monkeypatch.setattr(IdleWatch, "watch", lambda *_: None)
         monkeypatch.setattr(IdleWatch, "before_poll", lambda *_: None)
         monkeypatch.setattr(IdleWatch, "after_poll", lambda *_, **__: None)
-        given = {"store.path": path, "topic": str(IN), "startingOffsets": "earliest"}
-        self.reader = PulsarTxnStreamReader(given, SCHEMA)
+        # As many tasks read as on two cores.
+        given = {"topic": str(IN), "startingOffsets": "earliest", "maxPartitions": "2"}
+        self.reader = PulsarTxnStreamReader({"store.path": path, **given}, SCHEMA)
         self.end: dict[str, Any] = self.reader.initialOffset()
         self._attempts = itertools.count()
 
@@ -76,7 +77,7 @@ class Query:
         batches = [
             batch
             for partition in self.reader.partitions(start, self.end)
-            if isinstance(partition, SegmentPartition)
+            if isinstance(partition, SourcePartition)
             for batch in self.reader.read(partition)
         ]
         rows = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -98,7 +99,7 @@ def counted(query: Query, redis_client: redis.Redis) -> RoundTrips:
     return trips
 
 
-@pytest.mark.parametrize("segments, bound", [(4, 32), (16, 67), (64, 211)])
+@pytest.mark.parametrize("segments, bound", [(4, 29), (16, 53), (64, 149)])
 def test_a_micro_batch_with_a_row_in_each_segment(
     redis_path: str,
     redis_client: redis.Redis,

@@ -16,7 +16,7 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment
 from pulsar_txn_spark.spark.rows import READ_SCHEMA
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 
@@ -97,6 +97,6 @@ def test_an_executor_that_reaches_another_store_reads_nothing(source: Source) ->
     source.produce("a")
     reader = source.reader()
     [partition] = reader.partitions(*source.progress(reader))
-    assert isinstance(partition, SegmentPartition)
+    assert isinstance(partition, SourcePartition)
     with pytest.raises(DataLossError, match="this executor reaches metadata store"):
         reader.read(replace(partition, store_uuid="another"))

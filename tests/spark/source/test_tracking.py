@@ -18,7 +18,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
 from pulsar_txn_spark.spark.rows import READ_SCHEMA
 from pulsar_txn_spark.spark.source import tracking
-from pulsar_txn_spark.spark.source.partition import SegmentPartition
+from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.tracking import TrackingStreamReader
 from pulsar_txn_spark.spark.versions import Feature
 
@@ -77,7 +77,7 @@ class OlderSpark:
         assert self.reader is not None
         found: list[str] = []
         for partition in self.reader.partitions(start, end):
-            assert isinstance(partition, SegmentPartition)
+            assert isinstance(partition, SourcePartition)
             for batch in self.reader.read(partition):
                 found += [value.decode() for value in batch.column("value").to_pylist()]
         self.rows += found

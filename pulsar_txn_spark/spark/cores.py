@@ -1,0 +1,76 @@
+"""How many tasks a Spark application can run at a time, as far as its driver's command line tells.
+
+Spark tells its Python processes beside the driver nothing of its cores. What a user has put into
+``spark-defaults.conf`` alone stands on no command line, and is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+
+from pulsar_txn_spark.spark.context import driver_command
+
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
+_SETTINGS = {
+    "--executor-cores": "spark.executor.cores",
+    "--master": "spark.master",
+    "--num-executors": "spark.executor.instances",
+    "--total-executor-cores": "spark.cores.max",
+}
+"""Arguments of spark-submit that stand for a setting."""
+
+
+@cache
+def application_cores() -> int | None:
+    """Return how many cores the tasks of this process's Spark application have.
+
+    Returns
+    -------
+    int or None
+        At least 1. None where it is not known, and outside of Spark.
+    """
+    return cores_of(driver_command())
+
+
+def cores_of(command: Sequence[str]) -> int | None:
+    """Return how many cores a driver's command line gives to tasks, None if it does not say."""
+    settings = dict(_settings(command))
+    if settings.get("spark.dynamicAllocation.enabled", "false") != "false":
+        return None
+    master = settings.get("spark.master", "")
+    if local := _LOCAL.fullmatch(master):
+        return _local_cores() if local[1] == "*" else int(local[1] or 1) or None
+    if cluster := _LOCAL_CLUSTER.fullmatch(master):
+        return int(cluster[1]) * int(cluster[2]) or None
+    most = settings.get("spark.cores.max", "")
+    if most.isdecimal():
+        return int(most) or None
+    executors = settings.get("spark.executor.instances", "")
+    cores = settings.get("spark.executor.cores", "")
+    if executors.isdecimal() and cores.isdecimal():
+        return int(executors) * int(cores) or None
+    return None
+
+
+def _settings(command: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of Spark that a command line has, the last of a name being the one."""
+    for argument, value in pairwise([*command, ""]):
+        if argument in {"--conf", "-c"} and value.startswith("spark."):
+            name, _, text = value.partition("=")
+            yield name, text
+        elif argument in _SETTINGS:
+            yield _SETTINGS[argument], value
+        elif argument.startswith("-Dspark."):
+            name, _, text = argument.removeprefix("-D").partition("=")
+            yield name, text
+
+
+def _local_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
