@@ -160,6 +160,24 @@ class RangeSize:
     exact: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """What a reader wants of one segment.
+
+    Parameters
+    ----------
+    segment : SegmentRef
+    start, end : Position
+        It is ``(start, end]``.
+    visible : Visible
+    """
+
+    segment: SegmentRef
+    start: Position
+    end: Position
+    visible: Visible
+
+
 class SegmentWriter(Protocol):
     """Appends row batches of one writer to one segment, in order."""
 
@@ -364,6 +382,15 @@ class SegmentLog(Protocol):
             If ``start`` lies below what is still there.
         SegmentLogUnavailableError
             If the log did not answer in time.
+        """
+        ...
+
+    def read_each(
+        self, ranges: Sequence[LogRange], *, columns: frozenset[str], max_rows: int
+    ) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Yield for each range what :meth:`read` yields of it: many short ones take little longer.
+
+        The batches of a range are to be taken before the next one is asked for.
         """
         ...
 

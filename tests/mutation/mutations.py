@@ -3225,6 +3225,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a task claims one of its segments only",
+        "INV-13",
+        f"{STARTS}::test_a_task_claims_each_segment_that_it_reads",
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "    answers = claim(own, asks_only=True)\n",
+            "    own = dict([*own.items()][:1])\n    answers = claim(own, asks_only=True)\n",
+        ),
+    ),
+    mutation(
+        "a payload that came with its index overtakes those before it",
+        "INV-10",
+        f"{EMBEDDED}::test_more_entries_than_one_scan_or_one_fetch_takes_are_read_whole",
+        Edit(
+            f"{EMBEDDED_CODE}/log.py",
+            "(is_here or not seen or size + entry.bytes > _FETCH_BYTES)",
+            "(not seen or size + entry.bytes > _FETCH_BYTES)",
+        ),
+    ),
+    mutation(
         "the first task claims only where it reads",
         "INV-13",
         f"{STARTS}::test_the_first_task_takes_the_subscription_in_every_segment",

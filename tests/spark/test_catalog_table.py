@@ -158,7 +158,7 @@ def test_a_value_that_is_no_text_is_an_error_that_names_the_remedy(spark: Spark)
     made = writer(spark.options, StructType([binary]))
     made.commit([made.write(iter([pa.record_batch([pa.array([b"\xff"])], ["value"])]))])
     reader = PulsarTxnDataSource(spark.options).reader(StructType([SCHEMA[VALUE]]))
-    [part] = [part for part in reader.partitions() if getattr(part, "end", None)]
+    [part] = [part for part in reader.partitions() if getattr(part, "ranges", None)]
     with pytest.raises(SchemaError, match="'value' that is no text in UTF-8"):
         list(reader.read(part))
 

@@ -50,6 +50,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import (
     Appended,
+    LogRange,
     RangeSize,
     Receipt,
     SegmentRef,
@@ -67,6 +68,8 @@ _NO_ENTRY = -1  # number before the first entry
 _COALESCE_BYTES = 512 * 1024  # row batches are gathered up to this before they become an entry
 _FETCH_BYTES = 4 * 1024 * 1024  # payloads per round trip: bounds memory, and how long Redis is busy
 _SCAN_ENTRIES = 512  # index records per round trip, about 60 KiB
+_INLINE_BYTES = 256 * 1024  # payloads up to this come with the index records of their entries
+_RANGES_AT_ONCE = 64  # ranges of a task that are looked at in one round trip
 _TRIM_ENTRIES = 256  # entries removed in one step, so that others get their turn
 _FEW_ROWS = 1024  # entries of fewer rows are joined: a batch costs Spark some 100 us
 
@@ -177,6 +180,44 @@ class _Entry:
             bytes=int(of[b"b"]),
             publish_time_ms=int(of[b"t"]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look at a range has shown, as of one moment.
+
+    Parameters
+    ----------
+    count : int
+        How many entries were ever appended.
+    trimmed : int or None
+        Number of the last entry that is gone; None where there is no such segment.
+    entries : list of _Entry
+        At most `_SCAN_ENTRIES`.
+    payloads : dict of int to bytes
+        Of these entries, by number; empty if they would have been too large.
+    """
+
+    count: int
+    trimmed: int | None
+    entries: list[_Entry]
+    payloads: dict[int, bytes]
+
+    @classmethod
+    def of(cls, reply: Sequence[Any]) -> _Look:
+        if not reply:
+            return cls(0, None, [], {})
+        count, trimmed, records, payloads = reply
+        numbered = {int(of.partition(b"-")[2]): fields[1] for of, fields in payloads}
+        return cls(count, trimmed, [_Entry.parse(record) for record in records], numbered)
+
+
+def _scan_of(
+    segment: SegmentRef, first: int, last: int, most_bytes: int
+) -> tuple[list[str], list[int]]:
+    """Return keys and arguments of scan.lua."""
+    keys = [_state_key(segment), _index_key(segment), _log_key(segment)]
+    return keys, [first, last, _SCAN_ENTRIES, most_bytes]
 
 
 class _Lanes(threading.local):
@@ -369,23 +410,22 @@ class EmbeddedSegmentLog:
 
         Times are those of the server's clock, which rise as long as nobody sets it back.
         """
-        keys = [_state_key(segment), _index_key(segment)]
         while True:  # again only if retention has removed what was there meanwhile
             boundary = self._published_before(segment, time_ms)
             earlier = self._published_before(segment, time_ms - CLOCK_SKEW_MS)
             read_to = min(boundary, max(earlier, boundary - SCANNED_ENTRIES))
             while read_to <= boundary:
-                reply = self._run("scan", segment, keys, read_to + 1, boundary + 1, _SCAN_ENTRIES)
-                if not reply:
+                keys, args = _scan_of(segment, read_to + 1, boundary + 1, 0)
+                look = _Look.of(self._run("scan", segment, keys, *args))
+                if look.trimmed is None:
                     raise _not_found(segment)
-                _, trimmed, records = reply
-                for entry in map(_Entry.parse, records):
+                for entry in look.entries:
                     if entry.publish_time_ms >= time_ms:
                         return _position(entry.number - 1)
                     read_to = entry.number
-                if not records:
+                if not look.entries:
                     break
-            if trimmed <= boundary:
+            if look.trimmed is not None and look.trimmed <= boundary:
                 return None
 
     def appended(self, segment: SegmentRef) -> Appended:
@@ -464,9 +504,49 @@ class EmbeddedSegmentLog:
             If an entry of the range is gone, or the log ends before `end`.
         SegmentNotFoundError, SegmentLogUnavailableError
         """
+        wanted = LogRange(segment, start, end, visible)
+        yield from self._read(wanted, None, columns, max_rows)
+
+    def read_each(
+        self, ranges: Sequence[LogRange], *, columns: frozenset[str], max_rows: int
+    ) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Read ranges, short ones in one round trip together; see the Protocol."""
+        for at in range(0, len(ranges), _RANGES_AT_ONCE):
+            chunk = ranges[at : at + _RANGES_AT_ONCE]
+            for wanted, look in zip(chunk, self._first_looks(chunk), strict=True):
+                yield self._read(wanted, look, columns, max_rows)
+
+    def _first_looks(self, ranges: Sequence[LogRange]) -> list[_Look | None]:
+        """Look at the beginnings of ranges in one round trip; None where it has to be asked."""
+        looks: list[_Look | None] = [None] * len(ranges)
+        if len(ranges) == 1 or isinstance(self._client, redis.RedisCluster):
+            return looks  # the tags of a cluster's segments are on several servers
+        digest = _script("scan")[1]
+        pipe = self._client.pipeline(transaction=False)
+        asked = []
+        for at, one in enumerate(ranges):
+            first, last = _number(one.start) + 1, _number(one.end)
+            if first <= last:
+                keys, args = _scan_of(one.segment, first, last, _FETCH_BYTES // len(ranges))
+                pipe.evalsha(digest, len(keys), *keys, *args)
+                asked.append(at)
+        with _server_errors(ranges[0].segment, "read"):
+            replies = pipe.execute(raise_on_error=False)
+        for at, reply in zip(asked, replies, strict=True):
+            if isinstance(reply, list):  # else the read asks for itself, and reports the error
+                looks[at] = _Look.of(reply)
+        return looks
+
+    def _read(
+        self,
+        wanted: LogRange,
+        first_look: _Look | None,
+        columns: frozenset[str],
+        max_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
         gathered: list[pa.RecordBatch] = []
         count = 0
-        for entry, payload in self._payloads(segment, _number(start), _number(end), visible):
+        for entry, payload in self._payloads(wanted, first_look):
             rows = entry_codec.present(
                 entry_codec.decode(payload, entry.messages),
                 columns,
@@ -489,47 +569,58 @@ class EmbeddedSegmentLog:
             yield _joined(gathered)
 
     def _payloads(
-        self, segment: SegmentRef, start: int, end: int, visible: Visible
+        self, wanted: LogRange, first_look: _Look | None
     ) -> Iterator[tuple[_Entry, bytes]]:
-        """Yield the visible entries of ``(start, end]``, after checking that all of it is there."""
+        """Yield the visible entries of a range, after checking that all of it is there."""
+        segment = wanted.segment
         neighbours: list[_Entry] = []  # visible neighbours, fetched in one round trip
         size = 0
-        for entry in self._entries(segment, start, end):
-            seen = visible(entry.writer, _position(entry.number))
-            if neighbours and (not seen or size + entry.bytes > _FETCH_BYTES):
+        for entry, payload in self._entries(wanted, first_look):
+            seen = wanted.visible(entry.writer, _position(entry.number))
+            is_here = payload is not None
+            if neighbours and (is_here or not seen or size + entry.bytes > _FETCH_BYTES):
                 yield from self._fetch(segment, neighbours)
                 neighbours, size = [], 0
-            if seen:
+            if seen and payload is not None:
+                yield entry, payload
+            elif seen:
                 neighbours.append(entry)
                 size += entry.bytes
         if neighbours:
             yield from self._fetch(segment, neighbours)
 
-    def _entries(self, segment: SegmentRef, start: int, end: int) -> Iterator[_Entry]:
-        """Yield the index records of ``(start, end]``, none of which may be missing."""
-        keys = [_state_key(segment), _index_key(segment)]
-        expected = start + 1
+    def _entries(
+        self, wanted: LogRange, look: _Look | None
+    ) -> Iterator[tuple[_Entry, bytes | None]]:
+        """Yield the index records of a range, none of which may be missing.
+
+        With each comes its payload, where the look at it has brought that along.
+        """
+        segment = wanted.segment
+        expected, end = _number(wanted.start) + 1, _number(wanted.end)
         while expected <= end:
-            reply = self._run("scan", segment, keys, expected, end, _SCAN_ENTRIES)
-            if not reply:
+            if look is None:
+                keys, args = _scan_of(segment, expected, end, _INLINE_BYTES)
+                look = _Look.of(self._run("scan", segment, keys, *args))
+            if look.trimmed is None:
                 raise _not_found(segment)
-            count, trimmed, records = reply
-            if expected <= trimmed:
-                raise _trimmed(segment, expected, trimmed)
-            if end >= count:
+            if expected <= look.trimmed:
+                raise _trimmed(segment, expected, look.trimmed)
+            if end >= look.count:
                 raise DataLossError(
                     f"Segment {segment.id} of {segment.topic} was to be read up to "
                     f"{_position(end)}, which was acknowledged once, but ends at "
-                    f"{_position(count - 1)}: the server has lost data, or is not the same one."
+                    f"{_position(look.count - 1)}: the server has lost data, or is not the same "
+                    "one."
                 )
-            entries = [_Entry.parse(record) for record in records]
-            if not entries:
+            if not look.entries:
                 raise _missing(segment, expected)
-            for entry in entries:
+            for entry in look.entries:
                 if entry.number != expected:
                     raise _missing(segment, expected)
-                yield entry
+                yield entry, look.payloads.get(entry.number)
                 expected += 1
+            look = None
 
     def _fetch(
         self, segment: SegmentRef, neighbours: Sequence[_Entry]

@@ -51,6 +51,7 @@ from pulsar_txn_spark.segments.log import (
     CONTAINS_TXN,
     TRANSACTIONAL_WRITER,
     Appended,
+    LogRange,
     RangeSize,
     SegmentRef,
     SegmentWriter,
@@ -502,6 +503,20 @@ class PulsarSegmentLog:
             return [end]
         cuts = ledgers.cut(pieces, parts)
         return [*(ledgers.nth(pieces, number) for number in cuts[:-1]), end]
+
+    def read_each(
+        self, ranges: Sequence[LogRange], *, columns: frozenset[str], max_rows: int
+    ) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Read ranges one after the other; see the Protocol."""
+        for one in ranges:
+            yield self.read(
+                one.segment,
+                one.start,
+                one.end,
+                visible=one.visible,
+                columns=columns,
+                max_rows=max_rows,
+            )
 
     def read(
         self,

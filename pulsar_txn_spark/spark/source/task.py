@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import MessagePosition, Position
+from pulsar_txn_spark.segments.log import LogRange
 from pulsar_txn_spark.spark.context import (
     TaskFacts,
     flush_counters_if_overdue,
@@ -21,11 +23,7 @@ from pulsar_txn_spark.spark.context import (
 )
 from pulsar_txn_spark.spark.rows import RowOrigin, to_spark_batches
 from pulsar_txn_spark.spark.source.data_loss import data_loss_error
-from pulsar_txn_spark.spark.source.partition import (
-    SegmentRange,
-    SourcePartition,
-    partition_index,
-)
+from pulsar_txn_spark.spark.source.partition import SourcePartition, partition_index
 from pulsar_txn_spark.spark.versions import arrow_schema
 from pulsar_txn_spark.store.records import Code, CursorAnswer
 from pulsar_txn_spark.txn.committed import batch_is_committed
@@ -56,41 +54,30 @@ def read_partition(
         facts = TaskFacts.of_task()
         _require_not_lost(components, partition, facts)
         _register(components, options, partition, facts)
-    return (
-        batch
-        for range_ in partition.ranges
-        if not range_.deleted
-        for batch in _read_range(components, options, partition, range_, schema)
-    )
+    return _read(components, options, partition, schema)
 
 
-def _read_range(
-    components: Components,
-    options: Options,
-    partition: SourcePartition,
-    range_: SegmentRange,
-    schema: StructType,
+def _read(
+    components: Components, options: Options, partition: SourcePartition, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    segment, start = range_.segment, range_.start
-    log = components.topics.log_of(segment)
-    if not partition.fail_on_data_loss or range_.lost:
-        start = max(start, min(log.trimmed_to(segment), range_.end))
-    batches = log.read(
-        segment,
-        start,
-        range_.end,
-        visible=range_.visibility,
-        columns=partition.columns,
-        max_rows=_MAX_ROWS,
-    )
     target = arrow_schema(schema)
-    origin = RowOrigin(
-        segment.topic,
-        partition_index(segment),
-        segment.id.rpartition("/")[2],
-        segment.log_name if options.pulsar else segment.id,
-    )
-    return to_spark_batches(batches, schema, target, origin)
+    there = [range_ for range_ in partition.ranges if not range_.deleted]
+    for log, ranges in itertools.groupby(there, lambda r: components.topics.log_of(r.segment)):
+        wanted = []
+        for range_ in ranges:
+            start = range_.start
+            if not partition.fail_on_data_loss or range_.lost:
+                start = max(start, min(log.trimmed_to(range_.segment), range_.end))
+            wanted.append(LogRange(range_.segment, start, range_.end, range_.visibility))
+        read = log.read_each(wanted, columns=partition.columns, max_rows=_MAX_ROWS)
+        for one, batches in zip(wanted, read, strict=True):
+            origin = RowOrigin(
+                one.segment.topic,
+                partition_index(one.segment),
+                one.segment.id.rpartition("/")[2],
+                one.segment.log_name if options.pulsar else one.segment.id,
+            )
+            yield from to_spark_batches(batches, schema, target, origin)
 
 
 def _require_not_lost(components: Components, partition: SourcePartition, facts: TaskFacts) -> None:
@@ -151,8 +138,8 @@ def _claim(
     AcknowledgementConflictError
         If another query owns the subscription.
     """
-    planned = {range_.segment: range_.start for range_ in plan.ranges}
-    own = {id_: planned[id_] for id_ in (one.segment.id for one in partition.ranges)}
+    starts = {planned.segment: planned.start for planned in plan.ranges}
+    own = {range_.segment.id: starts[range_.segment.id] for range_ in partition.ranges}
 
     def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[CursorAnswer]:
         answers = components.store.subscriptions.claim_cursors(

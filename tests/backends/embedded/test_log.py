@@ -32,12 +32,14 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import (
     READ_SCHEMA,
     ROW_SCHEMA,
+    LogRange,
     RangeSize,
     SegmentLog,
     SegmentRef,
     Visible,
 )
 from tests.support.connections import in_use
+from tests.support.round_trips import round_trips
 
 SEGMENT = SegmentRef("s1", "topic://public/default/flights", "s1")
 EVERY_COLUMN = frozenset(READ_SCHEMA.names)
@@ -409,6 +411,81 @@ def test_more_entries_than_one_scan_or_one_fetch_takes_are_read_whole(
         writer.flush()
     writer.close()
     assert values(log) == expected
+
+
+def numbered(count: int) -> list[SegmentRef]:
+    return [SegmentRef(f"n{i}", "topic://public/default/flights", f"n{i}") for i in range(count)]
+
+
+def each(log: EmbeddedSegmentLog, ranges: list[LogRange]) -> list[list[bytes]]:
+    return [
+        [value for batch in batches for value in batch.column("value").to_pylist()]
+        for batches in log.read_each(ranges, columns=frozenset({"value"}), max_rows=100)
+    ]
+
+
+def test_short_ranges_are_read_in_one_round_trip(
+    log: EmbeddedSegmentLog, redis_client: redis.Redis
+) -> None:
+    segments = numbered(40)
+    for segment in segments:
+        log.create(segment)
+        write(log, segment.id.encode(), b"aborted", b"last", segment=segment)
+    ranges = [LogRange(one, EARLIEST, at(2), lambda _, where: where != at(1)) for one in segments]
+    expected = [[one.id.encode(), b"last"] for one in segments]
+    assert each(log, ranges[:1]) == expected[:1]  # the server has the script now
+    with round_trips(redis_client) as trips:
+        assert each(log, ranges) == expected
+    assert trips.total == 1
+    with round_trips(redis_client) as trips:
+        assert each(log, ranges[:1]) == expected[:1]
+    assert trips.total == 1
+
+
+def test_ranges_of_any_length_are_read_whole_and_in_order(log: EmbeddedSegmentLog) -> None:
+    segments = numbered(70)
+    for number, segment in enumerate(segments):
+        log.create(segment)
+        size = 300_000 if number % 7 == 0 else 10
+        write(log, *[b"%d" % i + b"x" * size for i in range(number % 5)], segment=segment)
+    ranges = [LogRange(one, EARLIEST, log.last_confirmed(one), everything) for one in segments]
+    alone = [
+        [
+            value
+            for batch in log.read(
+                one.segment,
+                one.start,
+                one.end,
+                visible=everything,
+                columns=frozenset({"value"}),
+                max_rows=100,
+            )
+            for value in batch.column("value").to_pylist()
+        ]
+        for one in ranges
+    ]
+    assert [len(found) for found in alone] == [number % 5 for number in range(70)]
+    assert each(log, ranges) == alone
+
+
+def test_of_several_ranges_the_one_that_lacks_something_is_reported(
+    log: EmbeddedSegmentLog, redis_client: redis.Redis
+) -> None:
+    segments = numbered(4)
+    for segment in segments:
+        log.create(segment)
+        write(log, b"a", b"b", b"c", segment=segment)
+    ranges = [LogRange(one, EARLIEST, at(2), everything) for one in segments]
+    log.trim(segments[1], at(0))
+    with pytest.raises(DataLossError, match=r"n1 .*removed by retention"):
+        each(log, ranges)
+    assert each(log, ranges[2:]) == [[b"a", b"b", b"c"]] * 2
+    redis_client.xdel("{seg:n2}:log", "1-1")
+    with pytest.raises(DataLossError, match=r"n2 .*the server has lost data"):
+        each(log, ranges[2:])
+    log.delete(segments[3])
+    with pytest.raises(SegmentNotFoundError):
+        each(log, [ranges[0], ranges[3]])
 
 
 def test_trimmed_data_is_reported_and_never_skipped(log: EmbeddedSegmentLog) -> None:

@@ -99,13 +99,12 @@ def counted(query: Query, redis_client: redis.Redis) -> RoundTrips:
     return trips
 
 
-@pytest.mark.parametrize("segments, bound", [(4, 29), (16, 53), (64, 149)])
+@pytest.mark.parametrize("segments", [4, 16, 64])
 def test_a_micro_batch_with_a_row_in_each_segment(
     redis_path: str,
     redis_client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
     segments: int,
-    bound: int,
 ) -> None:
     trips = counted(Query(redis_path, segments, monkeypatch), redis_client)
-    assert trips.total <= bound
+    assert trips.total <= 23

@@ -430,6 +430,25 @@ def test_the_first_task_takes_the_subscription_in_every_segment(
         assert (answer.code, answer.owner) == (Code.OWNED, "q")
 
 
+def test_a_task_claims_each_segment_that_it_reads(run: Components, query: Make) -> None:
+    create(run, A)
+    reader = query(
+        "q", topics=str(A), subscription="s", startingOffsets="earliest", maxPartitions="1"
+    )
+    write(run, A, 1)
+    reader.run_all()
+    [parent] = run.topics.require(A).active
+    run.topics.changes.split(A, parent.descriptor)
+    write(run, A, *range(2, 9))
+    children = run.topics.require(A).active
+    assert len(children) == 2
+    with pytest.raises(Killed):
+        reader.trigger(dies="read")  # the transaction that would make cursors is not begun
+    for child in children:
+        answer = run.store.subscriptions.claim_cursor(child.ref.id, "s", "another", 99, EARLIEST)
+        assert (answer.code, answer.owner) == (Code.OWNED, "q")
+
+
 def test_a_query_of_an_earlier_release_gets_its_missing_cursors_with_its_first_task(
     run: Components, query: Make, redis_client: redis.Redis
 ) -> None:
