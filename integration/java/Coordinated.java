@@ -4,6 +4,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.Producer;
@@ -17,7 +18,7 @@ import org.apache.pulsar.client.api.transaction.Transaction;
  * URL; carries out the commands of its standard input line by line, and ends with it.
  */
 public class Coordinated {
-  private static final int PATIENCE_S = 20;
+  private static final int PATIENCE_S = 60;
 
   private final PulsarClient client;
   private final Map<String, Producer<byte[]>> producers = new HashMap<>();
@@ -46,7 +47,7 @@ public class Coordinated {
       return carryOut(words);
     } catch (ExecutionException error) {
       return error.getCause().getClass().getSimpleName() + ": " + error.getCause().getMessage();
-    } catch (PulsarClientException error) {
+    } catch (PulsarClientException | TimeoutException error) {
       return error.getClass().getSimpleName() + ": " + error.getMessage();
     }
   }

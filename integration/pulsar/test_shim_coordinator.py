@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -12,13 +13,17 @@ from typing import Any, Self
 
 import pulsar as pulsar_client
 import pytest
+import redis
+from pyspark.sql import SparkSession
 
+import pulsar_txn_spark
 from integration.pulsar.test_shim import received, send, subscribe
-from integration.support.gated import QUIET, Gated, Redis, numbers
+from integration.support.gated import QUIET, Gated, Redis, await_, numbers
 from pulsar_txn_spark import client
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.store.records import TxnId
+from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.records import Code, EndedBy, TxnId, TxnState
 from pulsar_txn_spark.testing.broker_jar import COORDINATOR
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer, find_java, resolve_classpath
 from pulsar_txn_spark.txn.coordinator import TxnStatus
@@ -68,20 +73,17 @@ class JavaClient:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    server = Redis(tmp_path_factory.mktemp("redis"))
-    server.start()
-    yield server
-    server.kill()
+    with Redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def gated(store: Redis) -> Iterator[Gated]:
     settings = {"transactionMetadataStoreProviderClassName": COORDINATOR}
     with PulsarServer(store_url=store.url, settings=settings, short_lived=True) as server:
-        urls = {"service.url": server.service_url, "admin.url": server.admin_url}
-        options = {**urls, "store.url": store.url}
-        open_components(Options(options, Use.CONNECT))  # a store has to be there before a broker
-        yield Gated(server, store, options)
+        found = Gated.of(server, store)
+        components(found)  # a store has to be there before a broker's coordinator
+        yield found
 
 
 @pytest.fixture
@@ -140,3 +142,196 @@ def test_a_transaction_of_a_java_client_is_one_like_a_drivers(
     assert coordinator.status(lost) is TxnStatus.ABORTED
     gated.admin.unload(segment)  # what the broker knew is forgotten
     assert received(subscribe(plain, segment), 3) == ["a", "b", "c"]
+
+
+def ended_rows(plain: pulsar_client.Client, topics: list[str], count: int) -> list[list[str]]:
+    return [received(subscribe(plain, topic), count) for topic in topics]
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_everywhere(
+    gated: Gated, plain: pulsar_client.Client, java: JavaClient
+) -> None:
+    _, segment = gated.topic()
+    topics = [segment, ordinary()]
+    late = java.begin("late", 1_500)
+    for topic in topics:
+        java("send", "late", topic, "never")
+    java.begin("next")
+    for topic in topics:
+        java("send", "next", topic, "a")
+    assert java("commit", "next") == "done"
+    assert ended_rows(plain, topics, 1) == [["a"], ["a"]]  # behind the other one
+    assert components(gated).coordinator.status(late) is TxnStatus.ABORTED
+    assert "Exception" in java("commit", "late")
+
+
+def test_what_an_administrator_aborts_is_aborted_in_pulsars_own_topics_too(
+    gated: Gated, plain: pulsar_client.Client, java: JavaClient
+) -> None:
+    _, segment = gated.topic()
+    topics = [segment, ordinary()]
+    txn = java.begin("txn")
+    for topic in topics:
+        java("send", "txn", topic, "never")
+    coordinator = components(gated).coordinator
+    coordinator.abort(txn, EndedBy.ADMIN, cause="a test")
+    java.begin("next")
+    for topic in topics:
+        java("send", "next", topic, "a")
+    assert java("commit", "next") == "done"
+    assert ended_rows(plain, topics, 1) == [["a"], ["a"]]
+    assert "Exception" in java("commit", "txn")
+    refused = java("send", "txn", segment, "zombie")
+    assert "Exception" in refused, refused
+
+
+def test_messages_are_consumed_and_produced_in_one_transaction(
+    gated: Gated, plain: pulsar_client.Client, java: JavaClient
+) -> None:
+    topic, segment = gated.topic()
+    _, out = gated.topic()
+    source = ordinary()
+    plain.create_producer(source).send(b"x")
+    with client.connect(gated.options) as service, service.new_txn() as txn:
+        send(service, topic, txn, "y")
+    for attempt, action in (("first", "abort"), ("second", "commit")):
+        java.begin(attempt)
+        found = [java("acknowledge", attempt, one, "service") for one in (source, segment)]
+        assert found == ["x", "y"]
+        for value in found:
+            java("send", attempt, out, f"{value}-{attempt}")
+        assert java(action, attempt) == "done"
+        for one in (source, segment):
+            java("leave", one, "service")
+    assert received(subscribe(plain, out), 2) == ["x-second", "y-second"]
+    for one in (source, segment):  # nothing is left of it
+        assert received(plain.subscribe(one, "service"), 0) == []
+
+
+def test_the_brokers_admin_api_shows_its_transactions(gated: Gated, java: JavaClient) -> None:
+    _, segment = gated.topic()
+    before = ask(gated, "coordinatorStats?coordinatorId=0")
+    txn = java.begin("shown")
+    java("send", "shown", segment, "a")
+    during = ask(gated, "coordinatorStats?coordinatorId=0")
+    assert (during["state"], during["leastSigBits"]) == ("Ready", txn.counter)
+    assert during["ongoingTxnSize"] == before["ongoingTxnSize"] + 1
+    shown = ask(gated, f"transactionMetadata/0/{txn.counter}")
+    assert (shown["status"], list(shown["producedPartitions"])) == ("OPEN", [segment])
+    java("abort", "shown")
+    after = ask(gated, "coordinatorStats?coordinatorId=0")
+    assert after["ongoingTxnSize"] == before["ongoingTxnSize"]
+
+
+@pytest.mark.long
+def test_another_broker_goes_on_wherever_the_one_before_it_died(
+    gated: Gated, plain: pulsar_client.Client, java: JavaClient
+) -> None:
+    _, segment = gated.topic()
+    topics = [segment, ordinary()]
+    found = components(gated)
+    txns = {name: java.begin(name) for name in ("committed", "aborted", "decided", "left")}
+    for name in txns:
+        for topic in topics:
+            assert java("send", name, topic, name) == "done"
+    # The broker dies behind the compare-and-set: neither materialized, nor told to any topic.
+    header = found.store.transactions.read(txns["decided"])
+    assert header is not None
+    outcome = Outcome()
+    for intent in header.intents:
+        kind, where, writer = intent.split("|", 2)
+        if kind == "W":
+            outcome.winners.add(segment=where, writer=writer)
+    record = outcome.SerializeToString(deterministic=True)
+    answer = found.store.transactions.end(
+        header.txn, TxnState.COMMITTED, record, EndedBy.OWNER, header.nonce
+    )
+    assert answer.code is Code.OK
+    gated.server.restart(crash=True)
+    assert java("commit", "committed") == "done"
+    assert java("abort", "aborted") == "done"
+    after = found.store.transactions.read(txns["left"])
+    assert after is not None
+    assert after.nonce != header.nonce
+    assert java("commit", "left") == "done"
+    everything = ["committed", "decided", "left"]
+    assert ended_rows(plain, topics, 3) == [everything, everything]
+    await_(lambda: txns["decided"].key.encode() not in unended(gated))
+
+
+def unended(gated: Gated) -> list[bytes]:
+    with redis.Redis.from_url(gated.store.url) as connection:
+        return list(connection.zrange("{tc0}:idx:txn-pulsar", 0, -1))
+
+
+@pytest.mark.long
+def test_spark_reads_what_java_clients_have_committed(
+    gated: Gated, java: JavaClient, spark: SparkSession
+) -> None:
+    topic, segment = gated.topic()
+    for name in ("committed", "aborted", "open"):
+        java.begin(name)
+        java("send", name, segment, name)
+    java("commit", "committed")
+    java("abort", "aborted")
+    pulsar_txn_spark.register(spark)
+    source = spark.read.format("pulsar_txn").options(**gated.options).option("topic", topic)
+    assert [bytes(row.value) for row in source.load().collect()] == [b"committed"]
+    java("commit", "open")
+    assert [bytes(row.value) for row in source.load().collect()] == [b"committed", b"open"]
+
+
+def reconfigure(server: PulsarServer, **settings: str | None) -> None:
+    """Restart a broker with other settings; None takes one out."""
+    server.pause()
+    config = server.log_path.parent / "broker.conf"
+    found = dict(line.split("=", 1) for line in config.read_text().splitlines())
+    chosen = {name: value for name, value in (found | settings).items() if value is not None}
+    config.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
+    server.resume()
+
+
+@pytest.mark.long
+def test_a_cluster_with_transactions_of_its_own_moves_over_and_back(store: Redis) -> None:
+    """Every transaction is ended where it was opened, and no number is given out twice."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(PulsarServer(store_url=store.url, short_lived=True))
+        gated = Gated.of(server, store)
+        _, segment = gated.topic()
+        topic = ordinary()
+        java = stack.enter_context(JavaClient(server.service_url))
+        given = []
+
+        def begin(name: str, *topics: str) -> None:
+            given.append(java.begin(name).counter)
+            for where in topics:
+                assert java("send", name, where, name) == "done"
+
+        def end(name: str, action: str = "commit") -> None:
+            assert java(action, name) == "done"
+
+        begin("stock-aborted", topic)
+        assert "Exception" in java("send", "stock-aborted", segment, "never")
+        end("stock-aborted", "abort")
+        begin("stock", topic)
+        reconfigure(server, transactionMetadataStoreProviderClassName=COORDINATOR)
+        begin("ours-aborted", topic, segment)
+        end("ours-aborted", "abort")
+        begin("ours", topic, segment)
+        end("stock")
+        end("ours")
+        begin("last", topic, segment)
+        reconfigure(server, pulsarTxnSparkCoordinatorEnabled="false")
+        begin("back", topic)
+        end("last")
+        end("back")
+        assert ask(gated, "coordinatorStats?coordinatorId=0")["ongoingTxnSize"] == 0
+        reconfigure(server, transactionMetadataStoreProviderClassName=None)
+        begin("stock-again", topic)
+        end("stock-again")
+        assert given == sorted(set(given))
+        plain = pulsar_client.Client(server.service_url, logger=QUIET)
+        stack.callback(plain.close)
+        found = received(subscribe(plain, topic), 5)
+        assert found == ["stock", "ours", "last", "back", "stock-again"]
+        assert received(subscribe(plain, segment), 2) == ["ours", "last"]

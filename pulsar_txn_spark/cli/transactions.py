@@ -66,6 +66,7 @@ def txn_show(
         "segments": participants.segments,
         "writers": sorted(w for names in participants.writers.values() for w in names),
         "subscriptions": sorted({s for n in participants.subscriptions.values() for s in n}),
+        "topics of Pulsar's own": participants.pulsars,
         "winners": sorted(f"{w.writer} in {w.segment}" for w in outcome.winners),
         "messages": outcome.messages,
         "bytes": outcome.bytes,

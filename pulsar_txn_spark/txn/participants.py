@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from urllib.parse import unquote_plus
 
 
 def write_intent(segment: str, writer: str) -> str:
@@ -25,13 +26,14 @@ def pointer_intent(query: str, sink: str) -> str:
 class Participants:
     """The intents of one transaction, by segment.
 
-    Topics and subscriptions of Pulsar's own (kind ``N``) are left out: the broker's coordinator
-    ends the transaction there, and keeps the header until it has.
+    Topics and subscriptions of Pulsar's own (kind ``N``) are in `pulsars`, and in nothing else: the
+    broker's coordinator ends the transaction there, and keeps the header until it has.
     """
 
     writers: dict[str, list[str]] = field(default_factory=dict)
     subscriptions: dict[str, list[str]] = field(default_factory=dict)
     pointer: tuple[str, str] | None = None
+    pulsars: dict[str, list[str]] = field(default_factory=dict)  # topic -> subscriptions
 
     @property
     def segments(self) -> list[str]:
@@ -56,6 +58,9 @@ class Participants:
                 participants.subscriptions.setdefault(first, []).append(second)
             elif kind == "P":
                 participants.pointer = (first, second)
-            elif kind != "N":
+            elif kind == "N":
+                subscriptions = participants.pulsars.setdefault(unquote_plus(first), [])
+                subscriptions += [second] if second else []
+            else:
                 raise ValueError(f"unknown kind of intent: {intent!r}")
         return participants

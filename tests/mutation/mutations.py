@@ -3894,6 +3894,54 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a client is told of a number that Pulsar's log has not reserved",
+        "INV-12",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MigratingCoordinator.java",
+            "reserved(txn.getLeastSigBits()).thenApply(done -> txn)",
+            "CompletableFuture.completedFuture(txn)",
+        ),
+    ),
+    mutation(
+        "the metadata store gives out numbers of Pulsar's log",
+        "INV-12",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MigratingCoordinator.java",
+            "own.startAbove(numbers.last())",
+            "own.startAbove(0)",
+        ),
+    ),
+    mutation(
+        "Pulsar's log gives out numbers of the metadata store",
+        "INV-12",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MigratingCoordinator.java",
+            "numbers.reserve(own.getCoordinatorStats().getLeastSigBits())",
+            "numbers.reserve(0)",
+        ),
+    ),
+    mutation(
+        "topics take transactions of Pulsar's log for dead that are not ended",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MigratingCoordinator.java", "Stream.of(own, pulsars)", "Stream.of(own)"
+        ),
+    ),
+    mutation(
+        "topics take transactions for dead that are being opened",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "creating.put(ticket, lastCounter.get());",
+            "",
+        ),
+    ),
+    mutation(
         "a broker that has lost a coordinator creates transactions",
         "INV-8",
         f"{CLIENT_TRANSACTIONS}::test_only_the_broker_that_opened_the_coordinator_last_creates",

@@ -94,6 +94,7 @@ def test_a_header_stays_until_the_broker_has_ended_it_in_pulsars_topics(world: W
     world.store.transactions.intend(txn, nonce, TIMEOUT_MS, intents)
     world.store.segments.pin(txn, writer, [SEGMENT])
     assert Participants.of(intents).segments == [SEGMENT]
+    assert Participants.of(intents).pulsars == {"persistent://a/b/c": ["a|subscription"]}
     assert ended(world, txn) == ["OPEN"]
     world.coordinator.abort(txn, EndedBy.ADMIN, cause="a test")
     report = sweep(world)

@@ -11,9 +11,11 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentNavigableMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
@@ -78,7 +80,9 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   private final LongAdder steps = new LongAdder();
 
   private volatile long epoch;
-  private volatile long lastCounter;
+  private final AtomicLong lastCounter = new AtomicLong();
+  // What is being created lies above these, and is not among the live ones yet.
+  private final Map<Object, Long> creating = new ConcurrentHashMap<>();
   private volatile long recoverStartMs;
   private volatile long recoverEndMs;
 
@@ -129,7 +133,7 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
           recoverStartMs = clockMs.getAsLong();
           // From here on nothing is created by others, so that the list is complete.
           epoch = patiently(() -> store.open(pulsarTc));
-          lastCounter = patiently(() -> store.raiseCounter(pulsarTc, 0));
+          lastCounter.set(patiently(() -> store.raiseCounter(pulsarTc, 0)));
           for (TransactionId txn : patiently(() -> store.unended(pulsarTc))) {
             takeOver(txn, tracker);
           }
@@ -223,21 +227,47 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
     return inBackground(
         () -> {
           requireReady("new transaction");
-          String nonce = newNonce();
-          long openedMs = clockMs.getAsLong();
-          String role = owner == null ? "" : owner;
-          // One nonce gets one transaction, however often it asks.
-          TransactionId txn =
-              patiently(() -> store.create(pulsarTc, nonce, role, timeoutMs)).orElseThrow(this::fence);
-          TxnID shown = new TxnID(pulsarTc, txn.counter());
-          live.put(
-              txn.counter(),
-              new ClientTransaction(
-                  shown, writer(txn.counter()), nonce, owner, openedMs, timeoutMs));
-          lastCounter = Math.max(lastCounter, txn.counter());
-          timeouts.addTransaction(txn.counter(), timeoutMs);
+          Object ticket = new Object();
+          creating.put(ticket, lastCounter.get());
+          TxnID txn;
+          try {
+            txn = create(timeoutMs, owner);
+          } finally {
+            creating.remove(ticket);
+          }
+          timeouts.addTransaction(txn.getLeastSigBits(), timeoutMs);
           created.increment();
-          return shown;
+          return txn;
+        });
+  }
+
+  private TxnID create(long timeoutMs, String owner) throws Exception {
+    String nonce = newNonce();
+    long openedMs = clockMs.getAsLong();
+    String role = owner == null ? "" : owner;
+    // One nonce gets one transaction, however often it asks.
+    TransactionId txn =
+        patiently(() -> store.create(pulsarTc, nonce, role, timeoutMs)).orElseThrow(this::fence);
+    TxnID shown = new TxnID(pulsarTc, txn.counter());
+    live.put(
+        txn.counter(),
+        new ClientTransaction(shown, writer(txn.counter()), nonce, owner, openedMs, timeoutMs));
+    lastCounter.accumulateAndGet(txn.counter(), Math::max);
+    return shown;
+  }
+
+  /**
+   * Gives out no number up to one that Pulsar's own log has.
+   *
+   * @param last the highest one there
+   * @return done when the store knows
+   */
+  CompletableFuture<Void> startAbove(long last) {
+    return inBackground(
+        () -> {
+          lastCounter.accumulateAndGet(
+              patiently(() -> store.raiseCounter(pulsarTc, Math.max(0, last))), Math::max);
+          return null;
         });
   }
 
@@ -498,8 +528,10 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   /** Every older transaction is ended everywhere. */
   @Override
   public long getLowWaterMark() {
+    // In this order: what is created meanwhile is in one of the two.
+    long below = creating.values().stream().min(Long::compare).orElse(Long.MAX_VALUE);
     Map.Entry<Long, ClientTransaction> first = live.firstEntry();
-    return first == null ? 0 : first.getKey() - 1;
+    return first == null ? 0 : Math.min(below, first.getKey() - 1);
   }
 
   @Override
@@ -511,7 +543,7 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   public TransactionCoordinatorStats getCoordinatorStats() {
     TransactionCoordinatorStats shown = new TransactionCoordinatorStats();
     shown.setState(getState().name());
-    shown.setLeastSigBits(lastCounter);
+    shown.setLeastSigBits(lastCounter.get());
     shown.setLowWaterMark(getLowWaterMark());
     shown.setOngoingTxnSize(live.size());
     shown.setRecoverStartTime(recoverStartMs);

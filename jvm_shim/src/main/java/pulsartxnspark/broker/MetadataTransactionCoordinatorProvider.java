@@ -18,6 +18,8 @@ import org.apache.pulsar.transaction.coordinator.TransactionMetadataStoreProvide
 import org.apache.pulsar.transaction.coordinator.TransactionMetadataStoreState.State;
 import org.apache.pulsar.transaction.coordinator.TransactionRecoverTracker;
 import org.apache.pulsar.transaction.coordinator.TransactionTimeoutTracker;
+import org.apache.pulsar.transaction.coordinator.impl.MLTransactionMetadataStoreProvider;
+import org.apache.pulsar.transaction.coordinator.impl.MLTransactionSequenceIdGenerator;
 import org.apache.pulsar.transaction.coordinator.impl.TxnLogBufferedWriterConfig;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -63,22 +65,73 @@ public final class MetadataTransactionCoordinatorProvider
               id,
               store,
               new GatedSegments(ledgers::getManagedLedgerPropertiesAsync),
-              timeouts,
-              mostActive,
+              keptOpen(timeouts),
+              0, // of both coordinators together
               threads,
               System::currentTimeMillis);
-      return coordinator
-          .recover(tracker)
+      boolean opensOwn =
+          MetadataTransactionBufferProvider.flag(settings, "CoordinatorEnabled", true);
+      // Whoever has Pulsar's own log open elsewhere is fenced by that.
+      return new MLTransactionMetadataStoreProvider()
+          .openStore(id, ledgers, ledgerConfig, timeouts, tracker, mostActive, logConfig, timer)
+          .thenCompose(
+              pulsars ->
+                  coordinator
+                      .recover(tracker)
+                      .thenCompose(
+                          ready ->
+                              new MigratingCoordinator(
+                                      coordinator,
+                                      pulsars,
+                                      NumberLog.of(pulsars, numbers(ledgerConfig)),
+                                      opensOwn,
+                                      mostActive)
+                                  .prepare())
+                      .whenComplete(
+                          (ready, error) -> {
+                            if (error != null) {
+                              coordinator.closeAsync();
+                              pulsars.closeAsync();
+                            }
+                          }))
           .thenApply(
               ready -> {
                 long pollIntervalMs = MetadataTransactionBufferProvider.pollIntervalMs(settings);
-                new Looks(coordinator, broker.service(), threads, pollIntervalMs).begin();
+                new Looks(coordinator, broker.service(), threads, pollIntervalMs, opensOwn).begin();
                 return ready;
               });
     } catch (RuntimeException error) {
       log.error("The transaction coordinator {} is not opened", id, error);
       return CompletableFuture.failedFuture(error);
     }
+  }
+
+  /** Gives what Pulsar's provider has made to number the transactions of a log. */
+  private static MLTransactionSequenceIdGenerator numbers(ManagedLedgerConfig ledgerConfig) {
+    return (MLTransactionSequenceIdGenerator) ledgerConfig.getManagedLedgerInterceptor();
+  }
+
+  /** Pulsar's own coordinator closes the tracker that both have; it does not take that twice. */
+  private static TransactionTimeoutTracker keptOpen(TransactionTimeoutTracker timeouts) {
+    return new TransactionTimeoutTracker() {
+      @Override
+      public void addTransaction(long counter, long timeoutMs) {
+        timeouts.addTransaction(counter, timeoutMs);
+      }
+
+      @Override
+      public void replayAddTransaction(long counter, long deadlineMs) {
+        timeouts.replayAddTransaction(counter, deadlineMs);
+      }
+
+      @Override
+      public void start() {
+        timeouts.start();
+      }
+
+      @Override
+      public void close() {}
+    };
   }
 
   private synchronized void connect(Properties settings) {
@@ -102,6 +155,7 @@ public final class MetadataTransactionCoordinatorProvider
     private final TransactionMetadataStoreService service;
     private final ScheduledExecutorService threads;
     private final long intervalMs;
+    private boolean tells; // once, when nothing is left
     private Future<?> looking;
     private String complaint;
 
@@ -109,7 +163,9 @@ public final class MetadataTransactionCoordinatorProvider
         MetadataTransactionCoordinator coordinator,
         TransactionMetadataStoreService service,
         ScheduledExecutorService threads,
-        long intervalMs) {
+        long intervalMs,
+        boolean opensOwn) {
+      this.tells = !opensOwn;
       this.coordinator = coordinator;
       this.service = service;
       this.threads = threads;
@@ -132,6 +188,13 @@ public final class MetadataTransactionCoordinatorProvider
           log.info("transaction {} was aborted by others, and is ended now", txn);
           // Only an owner commits, and the owner is here.
           service.endTransaction(txn, TxnAction.ABORT_VALUE, false);
+        }
+        if (tells && coordinator.getMetadataStoreStats().getActives() == 0) {
+          tells = false;
+          log.info(
+              "Coordinator {}: every transaction of the metadata store is ended."
+                  + " transactionMetadataStoreProviderClassName may be taken out",
+              coordinator.getTransactionCoordinatorID());
         }
         complaint = null;
       } catch (StoreException error) {

@@ -7,13 +7,17 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.ManagedLedgerFencedException;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.MetadataNotFoundException;
@@ -38,6 +42,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
+import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.Fate;
 import pulsartxnspark.store.Header;
 import pulsartxnspark.store.LogPosition;
@@ -417,6 +422,45 @@ class MetadataTransactionCoordinatorTest {
     assertEquals(List.of(), one.decidedByOthers());
     assertEquals(1, unended());
     assertEquals(TxnStatus.OPEN, get(one.getTxnStatus(alive)));
+  }
+
+  @Test
+  void whatIsBeingOpenedIsNotBelowTheLowWaterMark() throws Exception {
+    CoordinatorStore real = coordinatorStore();
+    CountDownLatch created = new CountDownLatch(1);
+    CountDownLatch answered = new CountDownLatch(1);
+    CoordinatorStore slow =
+        (CoordinatorStore)
+            Proxy.newProxyInstance(
+                getClass().getClassLoader(),
+                new Class<?>[] {CoordinatorStore.class},
+                (proxy, method, arguments) -> {
+                  Object answer = method.invoke(real, arguments);
+                  if (method.getName().equals("create") && created.getCount() > 0) {
+                    created.countDown();
+                    answered.await();
+                  }
+                  return answer;
+                });
+    ExecutorService threads = Executors.newFixedThreadPool(2);
+    MetadataTransactionCoordinator one =
+        new MetadataTransactionCoordinator(
+            new TransactionCoordinatorID(TC),
+            slow,
+            new GatedSegments(this::properties),
+            new Timeouts(),
+            0,
+            threads,
+            System::currentTimeMillis);
+    get(one.recover(new Tracker()));
+    CompletableFuture<TxnID> first = one.newTransaction(HOUR_MS, null);
+    created.await();
+    TxnID second = get(one.newTransaction(HOUR_MS, null));
+    // A topic that took it for ended would abort what it is going to have there.
+    assertTrue(one.getLowWaterMark() < second.getLeastSigBits() - 1);
+    answered.countDown();
+    assertEquals(get(first).getLeastSigBits() - 1, one.getLowWaterMark());
+    threads.shutdown();
   }
 
   @Test
