@@ -103,7 +103,7 @@ def _merged(names: Sequence[str]) -> str:
     """Return a script in which each of several scripts is a function."""
     functions = [f"scripts.{n} = function(KEYS, ARGV)\n{script(n)[0]}\nend\n" for n in names]
     identity = f"local function identity(KEYS, ARGV)\n{_WITHOUT_WRITES}{_text(*_PRELUDE)}\nend\n"
-    return "".join(["local scripts = {}\n", *functions, identity, _text("_merged")])
+    return "".join([_text("_once"), "local scripts = {}\n", *functions, identity, _text("_merged")])
 
 
 class Call:

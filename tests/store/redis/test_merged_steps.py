@@ -183,6 +183,45 @@ def test_used_up_numbers_of_transactions_are_an_error_and_no_pin(known: World) -
     assert known.pinned() == []
 
 
+def test_each_tag_counts_its_changes_and_is_read_once(known: World) -> None:
+    txn, writer = opened(known, "n", *BOTH)
+    tc = f"{{tc{txn.id.tc}}}:birth"
+    winners = [Winner(segment=s, writer=writer, last=as_record(EARLIEST)) for s in BOTH]
+    tags = [tc, *(known.key("birth", segment) for segment in BOTH)]
+    before = [int(known.client.hget(tag, "seq")) for tag in tags]
+    known.client.config_resetstat()
+    known.coordinator.commit(
+        txn.id, txn.nonce, Outcome(winners=winners), intents=intents_of(winners), ops=OPS
+    )
+    counted = known.client.info("commandstats")
+    assert counted["cmdstat_info"]["calls"] == 1, "for the histories of all tags"
+    after = [int(known.client.hget(tag, "seq")) for tag in tags]
+    # Operation record, decision, deletion of the record; one materialization in each segment.
+    assert [b - a for a, b in zip(before, after, strict=True)] == [3, 1, 1]
+    assert known.store.seen(f"tc{txn.id.tc}").seq == after[0]
+    assert [known.store.seen(f"seg:{segment}").seq for segment in BOTH] == after[1:]
+
+
+def test_a_history_that_begins_in_several_steps_at_once_begins_once_in_each_tag(
+    known: World,
+) -> None:
+    txn, writer = opened(known, "n", *BOTH)
+    tags = [f"{{tc{txn.id.tc}}}:birth", *(known.key("birth", segment) for segment in BOTH)]
+    for tag in tags:
+        known.client.hset(tag, "server", "a server of before")
+    before = [known.client.hget(tag, "history") for tag in tags]
+    winners = [Winner(segment=s, writer=writer, last=as_record(EARLIEST)) for s in BOTH]
+    known.coordinator.commit(
+        txn.id, txn.nonce, Outcome(winners=winners), intents=intents_of(winners), ops=OPS
+    )
+    for tag, old in zip(tags, before, strict=True):
+        ended = known.client.hget(tag, "histories").decode()
+        assert [history.split(":")[0] for history in ended.split()] == [old.decode()]
+        assert known.client.hget(tag, "history") != old
+    again, _ = opened(known, "other", *BOTH)
+    assert known.state(again) is TxnState.OPEN, "what was seen lies in the past of each tag"
+
+
 @pytest.mark.usefixtures("single_steps")
 def test_single_steps_do_the_same(known: World) -> None:
     assert not known.store.merged.possible
