@@ -9,6 +9,7 @@ sends commands that were packed beforehand.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from benchmarks.embedded import StoreBench, row
 from benchmarks.measure import Result, interleave
 from pulsar_txn_spark import Admin, client
+from pulsar_txn_spark.client import aio
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.store.redis import connection
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
@@ -31,7 +33,7 @@ _SYNCED = 3  # waits for the disk in a transaction
 _BARE_BYTES = b"x" * 600  # about what one of them writes
 _BARE_SCRIPT = "redis.call('HSET', KEYS[1], 'value', ARGV[1]) return 1"
 _BARE_REPLY = b":1\r\n"
-CLIENT, BARE = "client, a row each", "bare scripts, synced"
+CLIENT, TASKS, BARE = "client, a row each", "the same by asyncio tasks", "bare scripts, synced"
 
 
 def services(bench: StoreBench) -> list[Result]:
@@ -48,11 +50,14 @@ def services(bench: StoreBench) -> list[Result]:
 
                 return _rate(threads, lambda: one)
 
+            def tasks(threads: int = threads) -> float:
+                return asyncio.run(_by_tasks(bench.path, threads))
+
             def bare(threads: int = threads) -> float:
                 return _rate(threads, lambda: _bare(bench.path))
 
             case = f"client_transactions_{threads}"
-            sides = {CLIENT: transactions, BARE: bare}
+            sides = {CLIENT: transactions, TASKS: tasks, BARE: bare}
             series = interleave(sides, bench.repetitions, "per s", bench.report)
             results += [row(case, side, own, BARE, series) for side, own in series.items()]
     return results
@@ -71,6 +76,21 @@ def _rate(threads: int, made: Callable[[], Callable[[int], None]]) -> float:
         began = time.perf_counter()
         list(pool.map(run, own))
         return threads * count / (time.perf_counter() - began)
+
+
+async def _by_tasks(path: str, count: int) -> float:
+    """Return how many transactions a second so many tasks of one event loop make."""
+    async with await aio.connect({"store.path": path}, threads=count) as service:
+        to = await service.producer(_TOPIC)
+
+        async def run() -> None:
+            for _ in range(_TRANSACTIONS // count):
+                async with service.new_txn() as txn:
+                    await to.send(_VALUE, txn=txn)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(run() for _ in range(count)))
+        return count * (_TRANSACTIONS // count) / (time.perf_counter() - began)
 
 
 def _bare(path: str) -> Callable[[int], None]:

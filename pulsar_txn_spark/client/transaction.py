@@ -38,8 +38,8 @@ from pulsar_txn_spark.txn.seen import note_segments
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 _LOG = logging.getLogger(__name__)
-_ROWS_GATHERED = 1_000  # so many rows, or bytes, go to the log in one piece
-_BYTES_GATHERED = 512 * 1024
+ROWS_GATHERED = 1_000  # so many rows, or bytes, go to the log in one piece
+BYTES_GATHERED = 512 * 1024
 
 
 class Acknowledger(Protocol):
@@ -207,7 +207,7 @@ class Transaction:
             self.require_open()
             self._rows.setdefault(topic, []).append(row)
             self._gathered_bytes += row.size
-            if len(self._rows[topic]) >= _ROWS_GATHERED or self._gathered_bytes >= _BYTES_GATHERED:
+            if len(self._rows[topic]) >= ROWS_GATHERED or self._gathered_bytes >= BYTES_GATHERED:
                 self._guarded(self._hand_over)
 
     def flush(self) -> None:

@@ -1,0 +1,395 @@
+"""The client for ``asyncio``: the same transactions, producers and consumers, awaited.
+
+::
+
+    from pulsar_txn_spark.client import aio
+
+    async with await aio.connect({"store.url": "redis://localhost:6379"}) as service:
+        invoices = await service.producer("invoices")
+        async with service.new_txn() as txn:
+            await invoices.send("3 apples", key="alice", txn=txn)
+
+Each call runs on a thread of the client, so that the event loop waits for nothing. What is sent in
+a transaction is queued, and goes to a thread together with the commit: a transaction of a few rows
+needs a thread once.
+
+A call that was begun goes on if the task that awaits it is cancelled. So if a commit was cancelled,
+the transaction may be committed: commit again, or ask :meth:`AsyncTransaction.status`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import TypeVar
+
+from pulsar_txn_spark.backports import Self
+from pulsar_txn_spark.client import session
+from pulsar_txn_spark.client.consumer import Consumer, InitialPosition
+from pulsar_txn_spark.client.message import Message, MessageId, Row
+from pulsar_txn_spark.client.producer import Producer
+from pulsar_txn_spark.client.session import Client
+from pulsar_txn_spark.client.transaction import BYTES_GATHERED, ROWS_GATHERED, Transaction
+from pulsar_txn_spark.errors import AlreadyClosedError, OptionError, ReceiveTimeoutError
+from pulsar_txn_spark.options import default_of
+from pulsar_txn_spark.store.records import TxnId
+from pulsar_txn_spark.txn.coordinator import TxnStatus
+
+__all__ = ["AsyncClient", "AsyncConsumer", "AsyncProducer", "AsyncTransaction", "connect"]
+
+THREADS = 32
+"""Calls of a client that wait for store and log at the same time, unless told otherwise."""
+
+_LONGEST_RECEIVE_MS = 1_000  # so long at most a thread waits for what nobody awaits any more
+_DEFAULT_LEASE_MS: int = default_of("txn.timeoutMs")
+_Result = TypeVar("_Result")
+
+
+async def connect(
+    options: Mapping[str, str] | None = None, *, threads: int = THREADS
+) -> AsyncClient:
+    """Connect to a store and a log; see :func:`pulsar_txn_spark.client.connect`.
+
+    Parameters
+    ----------
+    options : mapping of str to str, optional
+    threads : int
+        So many calls wait for store and log at the same time, at least 1. Each consumer has one
+        thread more.
+    """
+    if threads < 1:
+        raise OptionError(f"threads: expected at least 1, found {threads}")
+    pool = _Threads(threads, "pulsar-txn-client")
+    try:
+        client = await pool.run(partial(session.connect, options))
+    except BaseException:
+        pool.close()
+        raise
+    return AsyncClient(client, pool)
+
+
+class _Threads:
+    """Threads that make the calls of one client, or of one consumer."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(count, name)
+        self._closed = False
+
+    def begin(self, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
+        """Begin a call.
+
+        Raises
+        ------
+        AlreadyClosedError
+        """
+        if self._closed:
+            raise AlreadyClosedError("the client is closed: connect anew")
+        return asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def run(self, call: Callable[[], _Result]) -> _Result:
+        """Await a call; it goes on if its task is cancelled."""
+        return await asyncio.shield(self.begin(call))
+
+    def close(self) -> None:
+        """Begin nothing more; what was begun goes on."""
+        self._closed = True
+        self._pool.shutdown(wait=False)
+
+
+class AsyncClient:
+    """A :class:`~pulsar_txn_spark.client.Client` for one event loop; made by :func:`connect`."""
+
+    def __init__(self, client: Client, pool: _Threads) -> None:
+        self._client = client
+        self._pool = pool
+        self._consumers: list[AsyncConsumer] = []
+
+    def new_txn(self, timeout_ms: int = _DEFAULT_LEASE_MS) -> AsyncTransaction:
+        """Open a transaction; see :meth:`Client.new_txn`. Nothing is sent."""
+        return AsyncTransaction(self._client.new_txn(timeout_ms), self._pool)
+
+    async def producer(self, topic: str) -> AsyncProducer:
+        """Make a producer; see :meth:`Client.producer`."""
+        return AsyncProducer(
+            await self._pool.run(partial(self._client.producer, topic)), self._pool
+        )
+
+    async def consumer(
+        self,
+        topics: str | Sequence[str],
+        subscription: str,
+        initial_position: InitialPosition | str = InitialPosition.EARLIEST,
+    ) -> AsyncConsumer:
+        """Subscribe; see :meth:`Client.consumer`."""
+        call = partial(self._client.consumer, topics, subscription, initial_position)
+        consumer = AsyncConsumer(await self._pool.run(call), self._pool)
+        self._consumers.append(consumer)
+        return consumer
+
+    async def close(self) -> None:
+        """Abort open transactions, and close producers and consumers; idempotent."""
+        consumers, self._consumers = self._consumers, []
+        for consumer in consumers:
+            await consumer.close()
+        self._pool.close()
+        await asyncio.shield(asyncio.to_thread(self._client.close))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class AsyncTransaction:
+    """A :class:`~pulsar_txn_spark.client.Transaction`; made by :meth:`AsyncClient.new_txn`.
+
+    As a context manager it is committed at the end of the block, and aborted if an exception, or a
+    cancellation, leaves it.
+    """
+
+    def __init__(self, txn: Transaction, pool: _Threads) -> None:
+        self._txn = txn
+        self._pool = pool
+        self._queued: list[Callable[[], None]] = []
+        self._queued_bytes = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is known here to be committed or aborted."""
+        return self._txn.ended
+
+    def __repr__(self) -> str:
+        return f"Async{self._txn!r}"
+
+    async def id(self) -> TxnId:
+        """Return the transaction's id; see :attr:`Transaction.id`."""
+        return await self._pool.run(lambda: self._txn.id)
+
+    async def status(self) -> TxnStatus:
+        """Look up what has become of it; see :meth:`Transaction.status`."""
+        return await self._pool.run(self._txn.status)
+
+    async def flush(self) -> None:
+        """Wait until everything that was sent so far lies in the log, invisible."""
+        await self._after_queued(self._txn.flush)
+
+    async def commit(self) -> None:
+        """Let everything that was sent and acknowledged count; see :meth:`Transaction.commit`."""
+        await self._after_queued(self._txn.commit)
+
+    async def abort(self) -> None:
+        """Take everything back; see :meth:`Transaction.abort`."""
+        self._queued.clear()
+        await self._pool.run(self._txn.abort)
+
+    async def queue(self, send: Callable[[Transaction], None], size: int) -> None:
+        """Queue what sends a message of so many bytes; :meth:`AsyncProducer.send` calls it."""
+        self._txn.require_open()
+        self._queued.append(partial(send, self._txn))
+        self._queued_bytes += size
+        if len(self._queued) >= ROWS_GATHERED or self._queued_bytes >= BYTES_GATHERED:
+            await self._after_queued(lambda: None)
+
+    async def acknowledge(self, call: Callable[[Transaction], None]) -> None:
+        """Acknowledge something in it; :meth:`AsyncConsumer.acknowledge` calls it."""
+        await self._pool.run(partial(call, self._txn))
+
+    async def _after_queued(self, call: Callable[[], None]) -> None:
+        queued, self._queued, self._queued_bytes = self._queued, [], 0
+
+        def run() -> None:
+            for send in queued:
+                send()
+            call()
+
+        await self._pool.run(run)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        queued, self._queued = self._queued, []
+
+        def end() -> None:
+            if error is None:
+                try:
+                    for send in queued:
+                        send()
+                except BaseException as failed:
+                    self._txn.__exit__(type(failed), failed, failed.__traceback__)
+                    raise
+            self._txn.__exit__(kind, error, trace)
+
+        await self._pool.run(end)
+
+
+class AsyncProducer:
+    """A :class:`~pulsar_txn_spark.client.Producer`; made by :meth:`AsyncClient.producer`."""
+
+    def __init__(self, producer: Producer, pool: _Threads) -> None:
+        self._producer = producer
+        self._pool = pool
+
+    @property
+    def topic(self) -> str:
+        """Full name of the topic."""
+        return self._producer.topic
+
+    async def send(
+        self,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time: datetime | None = None,
+        txn: AsyncTransaction | None = None,
+    ) -> None:
+        """Send a message; see :meth:`Producer.send`. In a transaction it is only queued."""
+        row = Row.of(value, key, properties, event_time)
+        send = partial(
+            self._producer.send, value, key=key, properties=row.properties, event_time=event_time
+        )
+        if txn is None:
+            await self._pool.run(send)
+        else:
+            await txn.queue(lambda own: send(txn=own), row.size)
+
+    async def close(self) -> None:
+        """Let go of its connections. What was sent in open transactions stays in them."""
+        await self._pool.run(self._producer.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class AsyncConsumer:
+    """A :class:`~pulsar_txn_spark.client.Consumer`; made by :meth:`AsyncClient.consumer`.
+
+    One task at a time receives. A message that came for a task that was cancelled meanwhile goes to
+    the next one.
+    """
+
+    def __init__(self, consumer: Consumer, pool: _Threads) -> None:
+        self._consumer = consumer
+        self._pool = pool
+        self._thread = _Threads(1, "pulsar-txn-consumer")
+        self._receive_lock = asyncio.Lock()
+        self._receiving: asyncio.Future[Message] | None = None
+
+    @property
+    def subscription(self) -> str:
+        """Name of the subscription."""
+        return self._consumer.subscription
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Full names of the topics."""
+        return self._consumer.topics
+
+    async def receive(self, timeout_ms: int | None = None) -> Message:
+        """Return the next message, and wait for it if there is none; see :meth:`Consumer.receive`.
+
+        The time that other tasks receive before counts as well.
+        """
+        if timeout_ms is not None and timeout_ms < 0:
+            raise OptionError(f"timeout_ms: expected at least 0, or None, found {timeout_ms}")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (timeout_ms / 1000 if timeout_ms is not None else float("inf"))
+        async with self._receive_lock:
+            started = False  # at least once by this call, so that what is there comes
+            while True:
+                left_ms = max(0.0, deadline - loop.time()) * 1000
+                if self._receiving is None:
+                    if started and left_ms <= 0:
+                        break
+                    started = True
+                    call = partial(self._consumer.receive, round(min(left_ms, _LONGEST_RECEIVE_MS)))
+                    self._receiving = self._thread.begin(call)
+                await asyncio.wait({self._receiving})
+                receiving, self._receiving = self._receiving, None
+                try:
+                    return receiving.result()
+                except ReceiveTimeoutError:
+                    continue
+        raise ReceiveTimeoutError(
+            f"subscription {self.subscription!r}: no message within {timeout_ms} ms. That is no "
+            "fault: receive again"
+        )
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Yield messages, waiting for each, until the consumer is closed."""
+        while True:
+            try:
+                message = await self.receive()
+            except AlreadyClosedError:
+                return
+            yield message
+
+    async def acknowledge(
+        self,
+        message: Message | MessageId | Iterable[Message | MessageId],
+        txn: AsyncTransaction | None = None,
+    ) -> None:
+        """Acknowledge single messages; see :meth:`Consumer.acknowledge`."""
+        await self._acknowledge(partial(self._consumer.acknowledge, message), txn)
+
+    async def acknowledge_cumulative(
+        self, message: Message | MessageId, txn: AsyncTransaction | None = None
+    ) -> None:
+        """Acknowledge up to a message; see :meth:`Consumer.acknowledge_cumulative`."""
+        await self._acknowledge(partial(self._consumer.acknowledge_cumulative, message), txn)
+
+    async def _acknowledge(
+        self, call: Callable[[Transaction | None], None], txn: AsyncTransaction | None
+    ) -> None:
+        if txn is None:
+            await self._pool.run(partial(call, None))
+        else:
+            await txn.acknowledge(call)
+
+    async def negative_acknowledge(self, message: Message) -> None:
+        """Have a message come again; see :meth:`Consumer.negative_acknowledge`."""
+        await self._pool.run(partial(self._consumer.negative_acknowledge, message))
+
+    async def redeliver_unacknowledged(self) -> None:
+        """Go back to the cursor; see :meth:`Consumer.redeliver_unacknowledged`."""
+        await self._pool.run(self._consumer.redeliver_unacknowledged)
+
+    async def close(self) -> None:
+        """Close it; what is not acknowledged comes again to the next consumer. Idempotent."""
+        self._thread.close()
+        await asyncio.shield(asyncio.to_thread(self._consumer.close))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,289 @@
+"""The client for asyncio: the same guarantees, and no message lost to a cancelled task."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from pulsar_txn_spark.client import Message, TxnStatus, aio
+from pulsar_txn_spark.errors import (
+    AlreadyClosedError,
+    OptionError,
+    ReceiveTimeoutError,
+    SchemaError,
+    TransactionAbortedError,
+)
+from tests.client.test_client import Service
+
+PATIENCE_S = 20  # what comes, comes at once: this is how long a failing test takes
+TASKS = 40
+
+Scenario = Callable[[aio.AsyncClient], Coroutine[Any, Any, None]]
+Run = Callable[[Scenario], None]
+
+
+@pytest.fixture
+def run(redis_path: str) -> Run:
+    """Return what runs a scenario in an event loop, with a client that is closed after it."""
+
+    def run_it(scenario: Scenario) -> None:
+        async def connected() -> None:
+            async with await aio.connect({"store.path": redis_path}, threads=4) as service:
+                await asyncio.wait_for(scenario(service), PATIENCE_S)
+
+        asyncio.run(connected())
+
+    return run_it
+
+
+@pytest.fixture
+def service(redis_path: str, redis_client: redis.Redis) -> Iterator[Service]:
+    del redis_client  # which begins with an empty store
+    opened = Service(redis_path)
+    yield opened
+    opened.client.close()
+
+
+async def received(consumer: aio.AsyncConsumer, count: int) -> list[Message]:
+    return [await consumer.receive(timeout_ms=5_000) for _ in range(count)]
+
+
+def values(messages: list[Message]) -> list[bytes | None]:
+    return [message.value for message in messages]
+
+
+def test_what_was_consumed_and_what_was_made_of_it_count_together(
+    run: Run, service: Service
+) -> None:
+    source, target = service.topic(), service.topic(2)
+    service.send(source, "a", "b", "c")
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        async with (
+            await client.consumer(source, "s") as consumer,
+            await client.producer(target) as producer,
+        ):
+            for message in await received(consumer, 2):
+                async with client.new_txn() as txn:
+                    await producer.send((message.value or b"").upper(), txn=txn)
+                    await consumer.acknowledge(message, txn)
+                assert txn.ended
+                assert await txn.status() is TxnStatus.COMMITTED
+            [last] = await received(consumer, 1)
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012 — its block fails
+                async with client.new_txn() as txn:
+                    await producer.send("never", txn=txn)
+                    await consumer.acknowledge_cumulative(last, txn)
+                    raise ZeroDivisionError
+            assert await txn.status() is TxnStatus.ABORTED
+            [again] = await received(consumer, 1)
+            assert again.message_id == last.message_id
+            await consumer.negative_acknowledge(again)
+            [again] = await received(consumer, 1)
+            await consumer.redeliver_unacknowledged()
+            [again] = await received(consumer, 1)
+            assert again.message_id == last.message_id
+            await consumer.acknowledge(again)
+
+    run(scenario)
+    assert sorted(service.visible(target)) == ["A", "B"]
+
+
+def test_many_tasks_have_a_transaction_each(run: Run, service: Service) -> None:
+    topic = service.topic(2)
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+
+        async def one(number: int) -> None:
+            async with client.new_txn() as txn:
+                await producer.send(f"{number}-1", key=f"k{number}", txn=txn)
+                await txn.flush()
+                await producer.send(f"{number}-2", key=f"k{number}", txn=txn)
+
+        await asyncio.gather(*map(one, range(TASKS)))
+        await producer.send("plain")
+
+    run(scenario)
+    expected = [f"{number}-{part}" for number in range(TASKS) for part in (1, 2)]
+    assert sorted(service.visible(topic)) == sorted([*expected, "plain"])
+
+
+def test_what_fills_the_queue_goes_to_the_log_before_the_commit(run: Run, service: Service) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+        async with client.new_txn() as txn:
+            await producer.send(b"x" * 600_000, txn=txn)
+            assert txn._queued == []
+            await producer.send("y", txn=txn)
+            assert len(txn._queued) == 1
+
+    run(scenario)
+    assert len(service.visible(topic)) == 2
+
+
+def test_a_message_that_cannot_be_sent_is_refused_at_once_and_a_failed_send_aborts(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+        txn = client.new_txn()
+        with pytest.raises(SchemaError):
+            await producer.send(3, txn=txn)  # type: ignore[arg-type]
+        await producer.send("a", txn=txn)
+        await txn.abort()
+        with pytest.raises(TransactionAbortedError):
+            await producer.send("b", txn=txn)
+        with pytest.raises(AlreadyClosedError):  # noqa: PT012 — its block fails
+            async with client.new_txn() as failed:
+                await producer.send("c", txn=failed)
+                await producer.close()
+        assert await failed.status() is TxnStatus.ABORTED
+        assert failed.ended
+
+    run(scenario)
+    assert service.visible(topic) == []
+
+
+def test_a_message_that_came_for_a_cancelled_task_goes_to_the_next_one(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+        waiting = asyncio.ensure_future(consumer.receive())
+        await asyncio.sleep(0)
+        assert consumer._receiving is not None
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        producer = await client.producer(topic)
+        await producer.send("a")
+        assert values(await received(consumer, 1)) == [b"a"]
+        with pytest.raises(ReceiveTimeoutError, match="no message within 20 ms"):
+            await consumer.receive(timeout_ms=20)
+        with pytest.raises(OptionError):
+            await consumer.receive(timeout_ms=-1)
+
+    run(scenario)
+
+
+def test_tasks_that_receive_at_the_same_time_share_the_messages(run: Run, service: Service) -> None:
+    topic = service.topic()
+    service.send(topic, *map(str, range(TASKS)))
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+        found = await asyncio.gather(*(received(consumer, 1) for _ in range(TASKS)))
+        assert sorted(m.value or b"" for [m] in found) == sorted(b"%d" % n for n in range(TASKS))
+
+    run(scenario)
+
+
+def test_a_commit_goes_on_though_its_task_was_cancelled(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    begun, go_on = threading.Event(), threading.Event()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+        txn = client.new_txn()
+        await producer.send("a", txn=txn)
+        commit = txn._txn.commit
+
+        def slowly() -> None:
+            begun.set()
+            assert go_on.wait(PATIENCE_S)
+            commit()
+
+        monkeypatch.setattr(txn._txn, "commit", slowly)
+        committing = asyncio.ensure_future(txn.commit())
+        assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+        committing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+        go_on.set()
+        await txn.commit()
+        assert await txn.status() is TxnStatus.COMMITTED
+
+    run(scenario)
+    assert service.visible(topic) == ["a"]
+
+
+def test_a_cancelled_task_leaves_its_transaction_aborted(run: Run, service: Service) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+        sent = asyncio.Event()
+        txn = client.new_txn()
+
+        async def work() -> None:
+            async with txn:
+                await producer.send("a", txn=txn)
+                await txn.flush()
+                sent.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.ensure_future(work())
+        await sent.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await txn.status() is TxnStatus.ABORTED
+        assert (await txn.id()).counter > 0
+
+    run(scenario)
+    assert service.visible(topic) == []
+
+
+def test_who_iterates_ends_with_the_consumer_and_a_closed_client_says_so(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+    service.send(topic, "a")
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer, producer = await client.consumer(topic, "s"), await client.producer(topic)
+        found: list[bytes | None] = []
+        first = asyncio.Event()
+
+        async def iterate() -> None:
+            async for message in consumer:
+                found.append(message.value)
+                first.set()
+
+        iterating = asyncio.ensure_future(iterate())
+        await first.wait()
+        await consumer.close()
+        await iterating
+        assert found == [b"a"]
+        await client.close()
+        calls: list[Callable[[], Awaitable[object]]] = [
+            consumer.receive,
+            lambda: producer.send("b"),
+            lambda: client.producer(topic),
+        ]
+        for call in calls:
+            with pytest.raises(AlreadyClosedError):
+                await call()
+
+    run(scenario)
+
+
+def test_options_are_checked_before_anything_is_connected() -> None:
+    with pytest.raises(OptionError, match="threads"):
+        asyncio.run(aio.connect(threads=0))
+    with pytest.raises(OptionError):
+        asyncio.run(aio.connect({"no.such.option": "1"}))
