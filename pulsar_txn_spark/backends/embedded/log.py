@@ -523,16 +523,16 @@ class EmbeddedSegmentLog:
             return looks  # the tags of a cluster's segments are on several servers
         digest = _script("scan")[1]
         pipe = self._client.pipeline(transaction=False)
-        asked = []
-        for at, one in enumerate(ranges):
-            first, last = _number(one.start) + 1, _number(one.end)
+        sent = []
+        for at, wanted in enumerate(ranges):
+            first, last = _number(wanted.start) + 1, _number(wanted.end)
             if first <= last:
-                keys, args = _scan_of(one.segment, first, last, _FETCH_BYTES // len(ranges))
+                keys, args = _scan_of(wanted.segment, first, last, _FETCH_BYTES // len(ranges))
                 pipe.evalsha(digest, len(keys), *keys, *args)
-                asked.append(at)
+                sent.append(at)
         with _server_errors(ranges[0].segment, "read"):
             replies = pipe.execute(raise_on_error=False)
-        for at, reply in zip(asked, replies, strict=True):
+        for at, reply in zip(sent, replies, strict=True):
             if isinstance(reply, list):  # else the read asks for itself, and reports the error
                 looks[at] = _Look.of(reply)
         return looks

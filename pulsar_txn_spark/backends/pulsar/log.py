@@ -508,12 +508,12 @@ class PulsarSegmentLog:
         self, ranges: Sequence[LogRange], *, columns: frozenset[str], max_rows: int
     ) -> Iterator[Iterator[pa.RecordBatch]]:
         """Read ranges one after the other; see the Protocol."""
-        for one in ranges:
+        for wanted in ranges:
             yield self.read(
-                one.segment,
-                one.start,
-                one.end,
-                visible=one.visible,
+                wanted.segment,
+                wanted.start,
+                wanted.end,
+                visible=wanted.visible,
                 columns=columns,
                 max_rows=max_rows,
             )

@@ -70,12 +70,12 @@ def _read(
                 start = max(start, min(log.trimmed_to(range_.segment), range_.end))
             wanted.append(LogRange(range_.segment, start, range_.end, range_.visibility))
         read = log.read_each(wanted, columns=partition.columns, max_rows=_MAX_ROWS)
-        for one, batches in zip(wanted, read, strict=True):
+        for segment, batches in zip([r.segment for r in wanted], read, strict=True):
             origin = RowOrigin(
-                one.segment.topic,
-                partition_index(one.segment),
-                one.segment.id.rpartition("/")[2],
-                one.segment.log_name if options.pulsar else one.segment.id,
+                segment.topic,
+                partition_index(segment),
+                segment.id.rpartition("/")[2],
+                segment.log_name if options.pulsar else segment.id,
             )
             yield from to_spark_batches(batches, schema, target, origin)
 
