@@ -8,6 +8,8 @@ import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.*;
 import org.apache.pulsar.client.api.transaction.Transaction;
 import org.apache.pulsar.client.impl.crypto.MessageCryptoBc;
+import org.apache.pulsar.common.schema.KeyValue;
+import org.apache.pulsar.common.schema.KeyValueEncodingType;
 
 /**
  * Writes messages in every shape that Pulsar's own client has, and prints each one that a reader
@@ -43,6 +45,7 @@ public class Produce {
         chunked(client, prefix + "foreign", type);
       }
       transactions(client, prefix + "transactions");
+      schemas(client, prefix);
       encrypted(client, prefix + "encrypted", arguments[2]);
     }
   }
@@ -158,6 +161,31 @@ public class Produce {
     }
   }
 
+  /** What a topic with a schema holds is whatever the schema makes of the values. */
+  private static void schemas(PulsarClient client, String prefix) throws Exception {
+    Flight flight = new Flight();
+    flight.name = "grüße";
+    flight.number = 7;
+    schema(client, prefix + "schema-string", Schema.STRING, "grüße", "");
+    schema(client, prefix + "schema-int64", Schema.INT64, 7L, Long.MIN_VALUE);
+    schema(client, prefix + "schema-json", Schema.JSON(Flight.class), flight, new Flight());
+    schema(client, prefix + "schema-avro", Schema.AVRO(Flight.class), flight, new Flight());
+    Schema<KeyValue<String, Flight>> pair =
+        Schema.KeyValue(Schema.STRING, Schema.JSON(Flight.class), KeyValueEncodingType.INLINE);
+    schema(client, prefix + "schema-keyvalue", pair, new KeyValue<>("k", flight));
+  }
+
+  @SafeVarargs
+  private static <T> void schema(
+      PulsarClient client, String topic, Schema<T> schema, T... values) throws Exception {
+    try (Producer<T> producer = client.newProducer(schema).topic(topic).create()) {
+      for (T value : values) {
+        producer.newMessage().key("k").value(value).send();
+        print(topic, new Sent(schema.encode(value), "k".getBytes(), 0, Map.of()));
+      }
+    }
+  }
+
   private static void encrypted(PulsarClient client, String topic, String publicKey)
       throws Exception {
     try (Producer<byte[]> producer =
@@ -170,4 +198,10 @@ public class Produce {
       print(topic, new Sent("secret".getBytes(), null, 0, Map.of()));
     }
   }
+}
+
+/** A value with a schema. */
+class Flight {
+  public String name;
+  public Integer number;
 }

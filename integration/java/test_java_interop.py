@@ -38,6 +38,8 @@ pytestmark = pytest.mark.skipif(
 PROGRAMS = Path(__file__).parent
 TOPICS = ("batched", "keybatched", "single", "chunked", "transactions", "encrypted")
 FOREIGN = "foreign"
+SCHEMAS = ("string", "int64", "json", "avro", "keyvalue")
+NATIVE = (FOREIGN, *(f"schema-{name}" for name in SCHEMAS))
 """Native topics; the others are segments."""
 SOON_S = 20.0  # with one question after another that is never answered, it took minutes
 ROW_COLUMNS = frozenset({"value", "key", "event_time_ms", "properties"})
@@ -102,8 +104,9 @@ def written(pulsar: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         properties = dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
         row = (decoded(value), decoded(key), int(time) or None, properties)
         rows[topic.removeprefix(prefix)].append(row)
-    name = prefix + FOREIGN
-    segments[FOREIGN] = SegmentRef(name, name, name)
+    for native in NATIVE:
+        name = prefix + native
+        segments[native] = SegmentRef(name, name, name)
     assert set(rows) == set(segments)
     yield Written(segments, rows, private, public)
     for topic in TOPICS:
@@ -186,6 +189,14 @@ def test_topics_that_begin_and_end_with_compressed_chunks_are_read_soon(
     assert rows == written.rows[FOREIGN]
     assert foreign.measure(segment, EARLIEST, Position(end.ledger, 1)).entries == 2
     assert time.monotonic() - began < SOON_S
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_value_with_a_schema_is_read_as_the_bytes_that_the_schema_makes(
+    written: Written, foreign: PulsarTopicLog, schema: str
+) -> None:
+    segment = written.segments[f"schema-{schema}"]
+    assert as_rows(read(foreign, segment)) == written.rows[f"schema-{schema}"]
 
 
 def test_a_range_that_begins_within_a_message_gives_it_whole_or_is_refused(
