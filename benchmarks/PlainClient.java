@@ -4,9 +4,13 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.pulsar.client.api.*;
+import org.apache.pulsar.client.api.transaction.Transaction;
 
 /**
  * A client that knows nothing of this package. It publishes, consumes, and tells when messages
@@ -28,7 +32,8 @@ public class PlainClient {
   public static void main(String[] arguments) throws Exception {
     ObjectMapper json = new ObjectMapper();
     BufferedReader questions = new BufferedReader(new InputStreamReader(System.in));
-    try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).build()) {
+    try (PulsarClient client =
+        PulsarClient.builder().serviceUrl(arguments[0]).enableTransaction(true).build()) {
       PlainClient plain = new PlainClient(client);
       for (String line; (line = questions.readLine()) != null; ) {
         Map<String, Object> answer;
@@ -48,6 +53,7 @@ public class PlainClient {
     return switch (question.get("do").asText()) {
       case "publish" -> publish(topic, rows);
       case "consume" -> consume(topic, rows);
+      case "transactions" -> transactions(topic, rows, question.get("parallel").asInt());
       case "listen" -> listen(topic);
       case "arrival" -> arrival();
       case "stop" -> stop();
@@ -91,6 +97,47 @@ public class PlainClient {
       }
       return Map.of("seconds", (System.nanoTime() - began) / 1e9);
     }
+  }
+
+  /** Commits transactions, so many at a time: of a message each, or of none without a topic. */
+  private Map<String, Object> transactions(String topic, int count, int parallel) throws Exception {
+    byte[] value = new byte[VALUE_BYTES];
+    Semaphore free = new Semaphore(parallel);
+    AtomicReference<Throwable> failed = new AtomicReference<>();
+    try (Producer<byte[]> producer =
+        topic.isEmpty()
+            ? null
+            : client.newProducer().topic(topic).sendTimeout(0, TimeUnit.SECONDS).create()) {
+      long began = System.nanoTime();
+      for (int i = 0; i < count; i++) {
+        free.acquire();
+        client
+            .newTransaction()
+            .withTransactionTimeout(TIMEOUT_S, TimeUnit.SECONDS)
+            .build()
+            .thenCompose(txn -> sent(producer, txn, value).thenCompose(id -> txn.commit()))
+            .whenComplete(
+                (done, error) -> {
+                  if (error != null) {
+                    failed.set(error);
+                  }
+                  free.release();
+                });
+      }
+      free.acquire(parallel);
+      long passed = System.nanoTime() - began;
+      if (failed.get() != null) {
+        throw new IllegalStateException(failed.get());
+      }
+      return Map.of("seconds", passed / 1e9);
+    }
+  }
+
+  private static CompletableFuture<MessageId> sent(
+      Producer<byte[]> producer, Transaction txn, byte[] value) {
+    return producer == null
+        ? CompletableFuture.completedFuture(null)
+        : producer.newMessage(txn).value(value).sendAsync();
   }
 
   private Map<String, Object> listen(String topic) throws Exception {

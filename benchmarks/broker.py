@@ -1,4 +1,4 @@
-"""What the plug-in costs a broker, and how soon a plain consumer sees what is committed.
+"""What the plug-in costs a broker, how soon plain consumers see a commit, and their transactions.
 
 Two standalone brokers, without the plug-in and with it, and one Java client for each that knows
 nothing of this package (`PlainClient.java`). The processor time is that of the broker's process.
@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import urllib3
 
-from benchmarks.measure import Result, Series, SideError, in_pairs
+from benchmarks.measure import Result, Series, SideError, compare, in_pairs, interleave
 from benchmarks.micro_batch import MILLISECONDS
 from benchmarks.own_process import OwnProcess
 from benchmarks.throughput import NATIVE, ROWS_PER_SECOND, Report
@@ -34,6 +35,7 @@ from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, Wi
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.store.redis.server import find_server_binary
+from pulsar_txn_spark.testing.broker_jar import COORDINATOR
 from pulsar_txn_spark.testing.pulsar_server import (
     PulsarServer,
     find_java,
@@ -56,7 +58,11 @@ _TIMEOUT_MS = 60_000
 _CHECK_DELAY = "managedLedgerNewEntriesCheckDelayInMillis"
 _CHECK_DELAYS_MS = (10, 1)
 """How often brokers look whether what a consumer waits for may be read now; first the default."""
+_PARALLEL = (1, 32)  # transactions under way at once
+_TRANSACTIONS = 1_000  # of a run
 _CLOCK_NS = 1_000_000_000
+_SYNCED = {"journalSyncData": "true"}
+"""As the metadata store does, too."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _numbers = itertools.count()
 
@@ -147,6 +153,9 @@ def broker(folder: Path, rows: int, repetitions: int, report: Report) -> Iterato
         for delay_ms in _CHECK_DELAYS_MS:
             with _started(store_url, **{_CHECK_DELAY: str(delay_ms)}) as plugged:
                 yield from _visibility(plugged, delay_ms, report)
+        coordinator = {"transactionMetadataStoreProviderClassName": COORDINATOR}
+        with _started(**_SYNCED) as own, _started(store_url, **_SYNCED, **coordinator) as ours:
+            yield from _transactions(own, ours, repetitions, report)
 
 
 # -- price ---------------------------------------------------------------------------------------
@@ -286,3 +295,40 @@ def _native(plugged: _Broker) -> _Commits:
 
         yield topic, commit
     CLIENTS.release(config)
+
+
+# -- transactions of plain clients ---------------------------------------------------------------
+
+
+def _transactions(
+    own: _Broker, ours: _Broker, repetitions: int, report: Report
+) -> Iterator[list[Result]]:
+    """Let plain clients commit transactions, of Pulsar's coordinators and of this package's."""
+    pulsars, packages = "Pulsar's coordinator", "this package's coordinator"
+    with own.topic() as ordinary, ours.topic() as other, ours.gated() as (_, gated):
+        for parallel in _PARALLEL:
+            for case, topics in (
+                ("empty_transactions", {pulsars: (own, ""), packages: (ours, "")}),
+                (
+                    "one_row_transactions",
+                    {
+                        pulsars: (own, ordinary),
+                        packages: (ours, other),
+                        f"{packages}, gated segment": (ours, gated),
+                    },
+                ),
+            ):
+                name = f"{case}_{parallel}_at_a_time"
+                sides = {
+                    side: partial(_committed, broker, topic, parallel)
+                    for side, (broker, topic) in topics.items()
+                }
+                series = interleave(sides, repetitions, "per s", partial(report, name))
+                yield compare(name, series, dict.fromkeys(sides.keys() - {pulsars}, (pulsars,)))
+
+
+def _committed(broker: _Broker, topic: str, parallel: int) -> float:
+    """Return how many transactions are committed in a second."""
+    question = {"topic": topic, "rows": _TRANSACTIONS, "parallel": parallel}
+    seconds: float = broker.plain.ask("transactions", **question)["seconds"]
+    return _TRANSACTIONS / seconds
