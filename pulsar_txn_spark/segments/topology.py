@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
 import mmh3
@@ -136,6 +137,8 @@ _TOPIC_STATES_BACK = {record: state for state, record in _TOPIC_STATES.items()}
 _GATED = "-gated"
 """Behind the backend's name in the record. Versions that cannot write transaction bits take it for
 another backend, and neither read nor write the topic."""
+
+_PARSED = 64  # records of topologies: a service reads that of its topic for each transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,8 +407,9 @@ class Topology:
         return record.SerializeToString(deterministic=True)
 
     @classmethod
+    @lru_cache(maxsize=_PARSED)
     def parse(cls, version: int, data: bytes) -> Topology:
-        """Read a record."""
+        """Read a record; the same record is the same object, since nothing of it changes."""
         record = metadata_pb2.Topology.FromString(data)
         topic = TopicName.parse(record.topic)
         segments = tuple(

@@ -621,7 +621,7 @@ class CommitAnswer:
     ops : OpsAnswer or None
         To the operation records, if there were any.
     header : TxnHeader or None
-        Of a transaction that was decided now, with all of its intents.
+        Of a transaction that was decided now, with all of its intents; None if it is materialized.
     materialized : bool
         Whether the decision was also materialized everywhere, and nothing is left to do.
     """

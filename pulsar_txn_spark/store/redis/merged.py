@@ -121,6 +121,6 @@ class RedisMergedSteps:
         if len(replies) <= decides + 1 or answer.code is not Code.OK:
             count_refused(self._scripts.counters, own, txn, answer)
             return CommitAnswer(answer, stored)
-        header = as_header(txn, replies[decides + 1])
-        done = len(replies) == len(calls) and code_of(replies[-1]) is Code.OK
-        return CommitAnswer(answer, stored, header, materialized=done)
+        if len(replies) == len(calls) and code_of(replies[-1]) is Code.OK:
+            return CommitAnswer(answer, stored, materialized=True)
+        return CommitAnswer(answer, stored, as_header(txn, replies[decides + 1]))
