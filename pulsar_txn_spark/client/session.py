@@ -50,6 +50,7 @@ class Client(Closing):
         self._components = components
         self._domains = domains or Domains()
         self._pid = os.getpid()
+        self._owner = f"{platform.node()}/{self._pid}|client"
         self._leases = Leases()
         self._lock = threading.Lock()
         self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
@@ -75,8 +76,7 @@ class Client(Closing):
             raise OptionError(
                 f"timeout_ms: expected {LEASE_MS.least} to {LEASE_MS.most}, found {timeout_ms}"
             )
-        owner = f"{platform.node()}/{os.getpid()}|client"
-        txn = Transaction(self._components, self._leases, timeout_ms, owner)
+        txn = Transaction(self._components, self._leases, timeout_ms, self._owner)
         with self._lock:
             self._txns.add(txn)
         return txn

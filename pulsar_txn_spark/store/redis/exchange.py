@@ -3,8 +3,8 @@
 Around a command redis-py takes a connection from its pool, looks whether it is connected, counts
 it, wraps the command in its retries, and gives the connection back: most of the CPU time of a
 transaction of a service (docs/performance.md). Connecting, logging in, TLS, the verification of the
-server and the parsing of replies stay redis-py's and :mod:`.connection`'s: in C, if ``hiredis`` is
-installed.
+server and the parsing of replies stay redis-py's and :mod:`.connection`'s. If ``hiredis`` is
+installed, packing and parsing are done in C.
 """
 
 from __future__ import annotations
@@ -17,19 +17,24 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import redis
+from redis.connection import HiredisRespSerializer
 from redis.exceptions import ResponseError
+from redis.utils import HIREDIS_AVAILABLE
 
 Part: TypeAlias = str | bytes | int
 """A part of a command."""
 
 
+_IN_C: Any = HiredisRespSerializer() if HIREDIS_AVAILABLE else None
+
+
 def pack(command: Sequence[Part]) -> bytes:
     """Return a command as it is sent (RESP)."""
-    pieces = [b"*%d\r\n" % len(command)]
-    for part in command:
-        value = part if part.__class__ is bytes else str(part).encode()
-        pieces.append(b"$%d\r\n%b\r\n" % (len(value), value))
-    return b"".join(pieces)
+    if _IN_C is not None:
+        return b"".join(_IN_C.pack(*command))
+    values = [part if part.__class__ is bytes else str(part).encode() for part in command]
+    parts = [b"$%d\r\n%b\r\n" % (len(value), value) for value in values]
+    return b"*%d\r\n%b" % (len(values), b"".join(parts))
 
 
 class IdleConnections:
