@@ -43,7 +43,14 @@ CALLS_AT_A_TIME = 4
 
 _ATTEMPTS = 4  # an unloaded topic is served again within a second or two
 _BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
-"""Between tries of what a broker refuses with "Subscription Busy" (seen on 5.0.0-M1)."""
+"""Between tries of what a broker refuses with "Subscription Busy" (seen on 5.0.0-M1).
+
+Or with "Topic is already fenced": it still deletes the topic, for a request that took too long.
+"""
+_BUSY_REASONS: dict[int, str] = {
+    HTTPStatus.PRECONDITION_FAILED: "Busy",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "already fenced",
+}
 
 _HEADER_SECONDS = 2.0  # about 2 ms; of a chunk of a compressed message there is no answer at all
 _SETTLE_SECONDS = 30.0  # topic policies travel through a system topic: usually 1 to 2 s
@@ -705,7 +712,8 @@ def _no_quota(policy: Mapping[str, Mapping[str, Any]] | None) -> bool:
 
 def _is_busy(answer: urllib3.BaseHTTPResponse) -> bool:
     """Tell whether a broker is about something else with the very subscription or topic."""
-    return answer.status == HTTPStatus.PRECONDITION_FAILED and "Busy" in _reason(answer)
+    said = _BUSY_REASONS.get(answer.status)
+    return said is not None and said in _reason(answer)
 
 
 def _reason(answer: urllib3.BaseHTTPResponse) -> str:

@@ -483,6 +483,25 @@ def answering(status: int, data: bytes = b"", **headers: str) -> PulsarAdmin:
     return admin
 
 
+def test_a_topic_that_is_being_deleted_already_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", mock.Mock())
+    admin = answering(404)
+    pool: Any = admin._pool
+    said = b'{"reason":"\\nMessage: Topic is already fenced\\n"}'
+    deleting = mock.Mock(status=500, data=said, headers={}, reason="")
+    pool.request.side_effect = [deleting, deleting, pool.request.return_value]
+    admin.delete_topic(NAME)
+    assert pool.request.call_count == 3
+    # Any other failure is told at once.
+    pool.request.reset_mock(side_effect=True)
+    pool.request.return_value = mock.Mock(status=500, data=b'{"reason":"no"}', headers={})
+    with pytest.raises(SegmentLogError, match="500"):
+        admin.delete_topic(NAME)
+    assert pool.request.call_count == 1
+
+
 def test_a_broker_that_is_busy_with_a_subscription_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
