@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import pulsar_txn_spark
 from integration.pulsar.test_shim import received, send, subscribe
 from integration.support.gated import QUIET, Gated, Redis, await_, numbers
-from pulsar_txn_spark import client
+from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
@@ -210,6 +210,7 @@ def test_messages_are_consumed_and_produced_in_one_transaction(
 
 def test_the_brokers_admin_api_shows_its_transactions(gated: Gated, java: JavaClient) -> None:
     _, segment = gated.topic()
+    java.begin("first")  # opens the coordinator
     before = ask(gated, "coordinatorStats?coordinatorId=0")
     txn = java.begin("shown")
     java("send", "shown", segment, "a")
@@ -219,8 +220,29 @@ def test_the_brokers_admin_api_shows_its_transactions(gated: Gated, java: JavaCl
     shown = ask(gated, f"transactionMetadata/0/{txn.counter}")
     assert (shown["status"], list(shown["producedPartitions"])) == ("OPEN", [segment])
     java("abort", "shown")
+    java("abort", "first")
     after = ask(gated, "coordinatorStats?coordinatorId=0")
-    assert after["ongoingTxnSize"] == before["ongoingTxnSize"]
+    assert after["ongoingTxnSize"] == before["ongoingTxnSize"] - 1
+
+
+def test_a_segment_is_split_in_the_middle_of_a_clients_transaction(
+    gated: Gated, plain: pulsar_client.Client, java: JavaClient
+) -> None:
+    topic, parent = gated.topic()
+    java.begin("over")
+    assert java("send", "over", parent, "a") == "done"
+    split = Admin(gated.options).split_segment(topic, "0000-ffff-0")
+    child = split.active[0].ref.log_name
+    assert java("send", "over", child, "b") == "done"
+    consumers = [subscribe(plain, where) for where in (parent, child)]
+    assert [received(one, 0) for one in consumers] == [[], []]
+    # Nothing is appended to a sealed segment for that.
+    assert java("commit", "over") == "done"
+    assert [received(one, 1) for one in consumers] == [["a"], ["b"]]
+    # A client that finds its segment sealed gets an error, and begins anew.
+    java.begin("late")
+    assert "Terminated" in java("send", "late", parent, "never")
+    assert java("abort", "late") == "done"
 
 
 @pytest.mark.long

@@ -3638,9 +3638,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a broker's buffer appends before it holds consumers",
         "INV-2",
         JAR,
-        Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java", "      holds.put(bits, fresh);\n", ""
-        ),
+        Edit(f"{BROKER_CODE}/MetadataTransactionBuffer.java", "    holds.put(bits, fresh);\n", ""),
     ),
     mutation(
         "a broker's buffer shows entries before it has recovered",
@@ -3834,6 +3832,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a producer's receipts come in another order than its messages",
+        "INV-10",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "if (!append.bits().isOwn()) {",
+            "if (false) {",
+        ),
+    ),
+    mutation(
         "the floor of a coordinator is not that of Pulsar's that share it",
         "INV-5",
         JAR,
@@ -3959,7 +3967,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT_TRANSACTIONS}::test_a_header_stays_until_the_broker_has_ended_it_in_pulsars_topics",
         Edit(
             f"{LUA}/txn_remove.lua",
-            "if redis.call('ZSCORE', KEYS[8], ARGV[4]) then",
+            "if #redis.call('ZRANGEBYSCORE', KEYS[8], counter, counter) > 0 then",
             "if false then",
         ),
     ),

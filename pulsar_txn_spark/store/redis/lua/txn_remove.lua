@@ -17,7 +17,8 @@ end
 if not header[2] then
   return {seq, 'STALE'}
 end
-if redis.call('ZSCORE', KEYS[8], ARGV[4]) then
+local counter = string.match(ARGV[4], '%d+$')
+if #redis.call('ZRANGEBYSCORE', KEYS[8], counter, counter) > 0 then
   return {seq, 'PENDING'}
 end
 redis.call('HDEL', KEYS[5], header[3])

@@ -120,6 +120,8 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   // Guarded by this.
   private final Map<TxnBits, Hold> holds = new LinkedHashMap<>();
   private final Deque<Append> waiting = new ArrayDeque<>(); // for the end of the recovery
+  // Of Pulsar's own clients: one producer may have several transactions, and takes receipts in order.
+  private final Deque<Append> inOrder = new ArrayDeque<>();
   private Position announced = PositionFactory.EARLIEST; // the maximum that the topic knows of
   private boolean looking;
   private boolean lookAgain;
@@ -277,21 +279,40 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
 
   /** Holds consumers, then appends; called with the lock. */
   private void appendInOrder(Append append) {
-    TxnBits bits = append.bits();
-    Hold hold = holds.get(bits);
-    if (hold == null) {
-      WriterId writer =
-          bits.isOwn() ? append.named() : WriterId.ofPulsar(bits, coordinators);
-      // INV-2: before the append. Between a ledger's change and the callback the LAC has moved.
-      Hold fresh = new Hold(writer, topic.lastConfirmed(), null);
-      holds.put(bits, fresh);
-      fresh.waiting.add(append);
-      long deadlineMs = System.currentTimeMillis() + LONGEST_PAUSE_MS;
-      store.threads().execute(() -> admit(fresh, deadlineMs));
+    Hold hold = holdOf(append);
+    if (!append.bits().isOwn()) {
+      inOrder.add(append);
+      appendClients();
     } else if (hold.pinnedAt == null) {
       hold.waiting.add(append);
     } else {
       appendNow(append);
+    }
+  }
+
+  /** Gives the hold of an entry's writer, who asks for admission with the first one. */
+  private Hold holdOf(Append append) {
+    TxnBits bits = append.bits();
+    Hold hold = holds.get(bits);
+    if (hold != null) {
+      return hold;
+    }
+    WriterId writer = bits.isOwn() ? append.named() : WriterId.ofPulsar(bits, coordinators);
+    // INV-2: before the append. Between a ledger's change and the callback the LAC has moved.
+    Hold fresh = new Hold(writer, topic.lastConfirmed(), null);
+    holds.put(bits, fresh);
+    long deadlineMs = System.currentTimeMillis() + LONGEST_PAUSE_MS;
+    store.threads().execute(() -> admit(fresh, deadlineMs));
+    return fresh;
+  }
+
+  /** Appends what Pulsar's own clients have sent, up to the first one that is not admitted yet. */
+  private void appendClients() {
+    for (Append first = inOrder.peek(); first != null; first = inOrder.peek()) {
+      if (holdOf(first).pinnedAt == null) {
+        return;
+      }
+      appendNow(inOrder.remove());
     }
   }
 
@@ -357,6 +378,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
       hold.pinnedAt = pinned.bound();
       hold.waiting.forEach(this::appendNow);
       hold.waiting.clear();
+      appendClients();
     }
   }
 
@@ -364,9 +386,13 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   private void turnAway(Hold hold, Refusal refusal, String why) {
     List<Append> refused;
     synchronized (this) {
-      holds.remove(hold.writer.bits(), hold);
-      refused = List.copyOf(hold.waiting);
+      TxnBits bits = hold.writer.bits();
+      holds.remove(bits, hold);
+      refused = new ArrayList<>(hold.waiting);
       hold.waiting.clear();
+      inOrder.stream().filter(one -> one.bits().equals(bits)).forEach(refused::add);
+      inOrder.removeIf(one -> one.bits().equals(bits));
+      appendClients();
       advance();
     }
     announce();
@@ -565,6 +591,8 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
       state = State.Closed;
       refused.addAll(waiting);
       waiting.clear();
+      refused.addAll(inOrder);
+      inOrder.clear();
       for (Hold hold : holds.values()) {
         refused.addAll(hold.waiting);
         hold.waiting.clear();

@@ -10,7 +10,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.LogPosition;
-import pulsartxnspark.store.StoreException;
 
 /**
  * Gives the receipts of transactions that clients of Pulsar's own have opened, once the metadata store
@@ -91,7 +90,7 @@ final class Receipts {
   private void raise(List<Receipt> some, LogPosition highest, long pauseMs) {
     try {
       store.raise(segment, highest);
-    } catch (StoreException error) {
+    } catch (RuntimeException error) {
       Exception refused;
       synchronized (this) {
         refused = closed;
@@ -100,7 +99,9 @@ final class Receipts {
         some.forEach(one -> one.done().completeExceptionally(refused));
         return;
       }
-      log.warn("segment {}: receipts wait for the metadata store: {}", segment, error.getMessage());
+      if (pauseMs == FIRST_PAUSE_MS) {
+        log.warn("Segment {}: receipts wait for the metadata store: {}", segment, error.getMessage());
+      }
       threads.schedule(
           () -> raise(some, highest, Math.min(2 * pauseMs, LONGEST_PAUSE_MS)),
           pauseMs,

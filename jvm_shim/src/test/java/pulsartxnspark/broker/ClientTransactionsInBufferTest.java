@@ -8,7 +8,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
+import java.lang.reflect.Proxy;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -32,6 +35,7 @@ import pulsartxnspark.store.RedisConnections;
 import pulsartxnspark.store.RedisCoordinatorStore;
 import pulsartxnspark.store.RedisServer;
 import pulsartxnspark.store.Scripts;
+import pulsartxnspark.store.SegmentStore;
 import pulsartxnspark.store.StoreMetrics;
 import pulsartxnspark.store.TestStore;
 import pulsartxnspark.store.WriterId;
@@ -51,6 +55,7 @@ class ClientTransactionsInBufferTest {
   private TestStore store;
   private RedisConnections connections;
   private CoordinatorStore coordinators;
+  private SegmentStore segments;
   private MetadataTransactionBuffer buffer;
 
   @BeforeAll
@@ -67,6 +72,7 @@ class ClientTransactionsInBufferTest {
   void makeStore() {
     store = new TestStore(server);
     store.prepare("s");
+    segments = store.segments;
     connections = new RedisConnections(server.settings());
     coordinators = new RedisCoordinatorStore(new Scripts(connections), new StoreMetrics());
   }
@@ -81,7 +87,7 @@ class ClientTransactionsInBufferTest {
   }
 
   private void open() throws Exception {
-    BrokerStore shared = new BrokerStore(store.segments, null, null, threads, 5, coordinators);
+    BrokerStore shared = new BrokerStore(segments, null, null, threads, 5, coordinators);
     buffer = new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
     topic.bufferLock = buffer;
     buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
@@ -96,6 +102,11 @@ class ClientTransactionsInBufferTest {
   }
 
   private CompletableFuture<Position> append(String producer, TxnID bits) {
+    return append(producer, bits, bits);
+  }
+
+  /** Sends an entry whose bits in the command may be others than those in its metadata. */
+  private CompletableFuture<Position> append(String producer, TxnID command, TxnID bits) {
     MessageMetadata metadata =
         new MessageMetadata()
             .setProducerName(producer)
@@ -106,7 +117,7 @@ class ClientTransactionsInBufferTest {
     ByteBuf payload = Unpooled.wrappedBuffer(new byte[] {1});
     ByteBuf entry =
         Commands.serializeMetadataAndPayload(Commands.ChecksumType.Crc32c, metadata, payload);
-    CompletableFuture<Position> done = buffer.appendBufferToTxn(TXN, 0, entry);
+    CompletableFuture<Position> done = buffer.appendBufferToTxn(command, 0, entry);
     entry.release();
     done.whenComplete((position, error) -> topic.noteLock());
     return done;
@@ -182,6 +193,42 @@ class ClientTransactionsInBufferTest {
   }
 
   @Test
+  void oneProducersEntriesStayInOrderWhateverTheirTransactions() throws Exception {
+    WriterId known = WriterId.ofPulsar(new TxnBits(5, 43), 4);
+    CountDownLatch asked = new CountDownLatch(1);
+    segments =
+        (SegmentStore)
+            Proxy.newProxyInstance(
+                getClass().getClassLoader(),
+                new Class<?>[] {SegmentStore.class},
+                (proxy, method, arguments) -> {
+                  boolean admission =
+                      method.getName().equals("fates")
+                          && arguments[1].equals(List.of(new SegmentStore.Query(WRITER, null)));
+                  if (admission) {
+                    asked.await();
+                  }
+                  return method.invoke(store.segments, arguments);
+                });
+    open();
+    store.pin("s", WRITER);
+    store.pin("s", known);
+    append("p", new TxnID(5, 43));
+    await(() -> topic.appends() == 1);
+    append("p", TXN);
+    append("p", new TxnID(5, 43)); // admitted already
+    append("p", new TxnID(5, 44)); // never admitted
+    assertEquals(1, topic.appends());
+    asked.countDown();
+    await(() -> topic.appends() == 3);
+    List<Long> order =
+        topic.sent.stream()
+            .map(one -> Commands.parseMessageMetadata(one.entry()).getTxnidLeastBits())
+            .toList();
+    assertEquals(List.of(43L, 42L, 43L), order);
+  }
+
+  @Test
   void aTransactionWithoutAPinIsRefused() throws Exception {
     open();
     assertRefused("FENCED", append("p", TXN));
@@ -193,7 +240,7 @@ class ClientTransactionsInBufferTest {
     open();
     store.pin("s", WRITER);
     assertRefused("INVALID", append(WRITER.name(), TXN));
-    assertRefused("INVALID", append("p", new TxnID(5, 43)));
+    assertRefused("INVALID", append("p", TXN, new TxnID(5, 43)));
   }
 
   @Test
@@ -226,7 +273,8 @@ class ClientTransactionsInBufferTest {
     store.abort("s", WRITER);
     store.sweep("s", 1, 43, new LogPosition(1, 5), new LogPosition(1, 5));
     open();
-    assertTrue(buffer.isTxnAborted(TXN, at(9))); // its name is gone
+    assertTrue(buffer.isTxnAborted(TXN, at(9)));
+    assertTrue(buffer.isTxnAborted(new TxnID(5, 41), at(9))); // whose name nobody knows
     assertTrue(buffer.isTxnAborted(new TxnID(1, 42), at(9)));
     assertFalse(buffer.isTxnAborted(new TxnID(4, 42), at(9)));
     assertFalse(buffer.isTxnAborted(new TxnID(5, 43), at(9)));
