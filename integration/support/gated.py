@@ -39,19 +39,19 @@ class Redis:
     """A Redis that brokers reach, on a port: the embedded one has a unix socket only."""
 
     def __init__(self, folder: Path) -> None:
-        (self._port,) = free_ports(1)
-        self._command = [find_server_binary(), "--port", str(self._port), "--bind", "127.0.0.1"]
+        (self.port,) = free_ports(1)
+        self._command = [find_server_binary(), "--port", str(self.port), "--bind", "127.0.0.1"]
         self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
         self._command += ["--dir", str(folder)]
         self._server: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self._port}"
+        return f"redis://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         self._server = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        with redis.Redis(port=self._port) as connection:
+        with redis.Redis(port=self.port) as connection:
             await_(lambda: answers(connection))
 
     def kill(self) -> None:

@@ -1,0 +1,179 @@
+"""Brokers are killed at each step that they take for a driver that died, and while they recover."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pulsar as pulsar_client
+import pytest
+
+from integration.support.gated import QUIET, SOON_S, Gated, Redis, await_, numbers
+from integration.support.holding_proxy import HoldingProxy, When
+from integration.support.observers import by_key
+from pulsar_txn_spark import Admin, client
+from pulsar_txn_spark.client import Client, Transaction
+from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
+from pulsar_txn_spark.testing.pulsar_server import PulsarServer
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.long,
+    pytest.mark.skipif(
+        shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
+    ),
+]
+KEYS = tuple("abcdefgh")  # of both segments
+
+
+@dataclass(frozen=True)
+class CrashStep:
+    """Where the broker stands when it is killed: at a script, which has run or has not."""
+
+    script: str
+    number: int
+    when: When
+
+    def __str__(self) -> str:
+        return f"{self.script}-{self.number}-{self.when}"
+
+
+ABORT = [CrashStep("txn_end", 1, "request"), CrashStep("txn_end", 1, "reply")]
+MATERIALIZATION = [
+    CrashStep("seg_materialize", 1, "request"),
+    CrashStep("seg_materialize", 1, "reply"),
+    CrashStep("seg_materialize", 2, "reply"),
+    CrashStep("txn_forget_ops", 1, "reply"),
+]
+RECOVERY = [CrashStep("seg_gate", 1, "request"), CrashStep("seg_gate", 2, "reply")]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with Redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def proxy(store: Redis) -> Iterator[HoldingProxy]:
+    """Give what stands between the broker and the store; drivers go past it."""
+    proxy = HoldingProxy(store.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture(scope="module")
+def gated(store: Redis, proxy: HoldingProxy) -> Iterator[Gated]:
+    with PulsarServer(store_url=proxy.url, short_lived=True) as server:
+        yield Gated.of(server, store)
+
+
+@pytest.fixture
+def service(gated: Gated) -> Iterator[Client]:
+    with client.connect(gated.options) as service:
+        yield service
+
+
+class Topic:
+    """A gated topic of two segments, and a plain consumer of each."""
+
+    def __init__(self, gated: Gated) -> None:
+        self.name = f"topic://public/default/crash-{next(numbers)}"
+        created = Admin(gated.options).create_topic(self.name, segments=2, gate="broker")
+        self._plain = pulsar_client.Client(gated.server.service_url, logger=QUIET)
+        self._consumers = [
+            self._plain.subscribe(
+                one.ref.log_name, "s", initial_position=pulsar_client.InitialPosition.Earliest
+            )
+            for one in created.active
+        ]
+        self._seen: dict[str, tuple[str, str]] = {}
+
+    def send(self, service: Client, txn: Transaction, value: str) -> None:
+        producer = service.producer(self.name)
+        for key in KEYS:
+            producer.send(value, key=key, txn=txn)
+        producer.flush()
+
+    def seen(self) -> dict[str, list[str]]:
+        """Return the values of each key that the consumers have seen so far, each once."""
+        for number, consumer in enumerate(self._consumers):
+            with contextlib.suppress(pulsar_client.Timeout):
+                while True:
+                    message = consumer.receive(100)
+                    row = message.partition_key(), message.data().decode()
+                    self._seen.setdefault(f"{number} {message.message_id()}", row)
+        return by_key(self._seen.values())
+
+    def close(self) -> None:
+        self._plain.close()
+
+
+@pytest.fixture
+def topic(gated: Gated) -> Iterator[Topic]:
+    topic = Topic(gated)
+    yield topic
+    topic.close()
+
+
+def crash_at(gated: Gated, proxy: HoldingProxy, step: CrashStep) -> None:
+    """Wait until the broker stands at a step, kill it there, and start it again."""
+    hold = proxy.hold(step.script, step.number, step.when)
+    assert hold.reached.wait(SOON_S)
+    gated.server.restart(crash=True)
+
+
+@pytest.mark.parametrize("step", [*ABORT, *MATERIALIZATION], ids=str)
+def test_a_broker_that_dies_while_it_aborts_for_a_dead_driver_leaves_that_to_the_next_one(
+    gated: Gated, proxy: HoldingProxy, service: Client, topic: Topic, step: CrashStep
+) -> None:
+    dead = service.new_txn(timeout_ms=1_000)
+    topic.send(service, dead, "never")
+    with service.new_txn() as txn:
+        topic.send(service, txn, "1")
+    assert topic.seen() == {}
+    dead._leave()  # nobody extends its lease
+    crash_at(gated, proxy, step)
+    expected = {key: ["1"] for key in KEYS}
+    await_(lambda: topic.seen() == expected, 60)
+    # Where all segments were materialized already, only a sweep is left.
+    assert dead.status() in (TxnStatus.ABORTING, TxnStatus.ABORTED)
+    assert topic.seen() == expected
+
+
+@pytest.mark.parametrize("step", [*MATERIALIZATION, *RECOVERY], ids=str)
+def test_a_broker_that_dies_while_it_materializes_or_recovers_shows_what_was_committed(
+    gated: Gated,
+    proxy: HoldingProxy,
+    service: Client,
+    topic: Topic,
+    step: CrashStep,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost = service.new_txn()
+    topic.send(service, lost, "never")
+    decided = service.new_txn()
+    topic.send(service, decided, "1")
+    assert topic.seen() == {}
+    # The driver dies between the decision and its materialization: nor does it sweep.
+    monkeypatch.setattr(RedisMergedSteps, "possible", False)
+    monkeypatch.setattr(TransactionCoordinator, "materialize", lambda *_, **__: None)
+    decided.commit()
+    if step in RECOVERY:
+        gated.server.pause(crash=True)
+        hold = proxy.hold(step.script, step.number, step.when)
+        gated.server.resume()
+        assert hold.reached.wait(60)
+        assert topic.seen() == {}
+        gated.server.restart(crash=True)
+    else:
+        crash_at(gated, proxy, step)
+    lost.abort()
+    expected = {key: ["1"] for key in KEYS}
+    await_(lambda: topic.seen() == expected, 60)
+    assert decided.status() in (TxnStatus.COMMITTING, TxnStatus.COMMITTED)
+    assert lost.status() in (TxnStatus.ABORTING, TxnStatus.ABORTED)
+    assert topic.seen() == expected
