@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 import pulsar_txn_spark
-from integration.support.spark import options_of
+from integration.support.spark import local_checkpoints, options_of
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
@@ -172,7 +172,9 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
         options |= options_of(place, request.getfixturevalue("pulsar"))
     # A broker serves many tests: the names are this one's own.
     into, out = (f"crash-{what}-{secrets.token_hex(4)}" for what in ("in", "out"))
-    job = {"options": options, "input": into, "output": out}
+    # Both kinds of checkpoints: as Spark writes them, and as it may on a local disk.
+    settings = local_checkpoints() if sink == "foreachBatch" else {}
+    job = {"options": options, "input": into, "output": out, "settings": settings}
     pulsar_txn_spark.Admin(options).create_topic(into, segments=2)
     pulsar_txn_spark.Admin(options).create_topic(out, segments=2)
     run = open_components(Options(options, Use.CONNECT))

@@ -1,7 +1,8 @@
 """The job that the crash suite kills: consume, transform, produce, in one transaction a batch.
 
 Run as ``python crash_job.py <format|native|foreachBatch> <max messages or 0> <JSON>``; the JSON
-holds the folder of its checkpoints, the names of its topics and how to reach them.
+holds the folder of its checkpoints, the names of its topics, how to reach them, and settings
+of Spark if there are any.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import pulsar_txn_spark
 
 def main(sink: str, limit: str, place: str) -> None:
     found = json.loads(place)
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "768m")
         .config("spark.python.daemon.module", "integration.support.preloaded_daemon")
-        .getOrCreate()
     )
+    for setting, value in found.get("settings", {}).items():
+        builder = builder.config(setting, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     connection = {**found["options"], "txn.timeoutMs": "20000"}
     reader = (

@@ -55,6 +55,18 @@ _EVERY_COLUMN = frozenset({"value", "key", "event_time_ms", "properties"})
 _numbers = itertools.count()
 
 
+def local_checkpoints() -> dict[str, str]:
+    """Return the settings for checkpoints on a local disk, as conf/spark-defaults.conf has them."""
+    lines = (Path(__file__).parents[2] / "conf" / "spark-defaults.conf").read_text().splitlines()
+    proposed = (line.removeprefix("# ").split() for line in lines if line.startswith("# spark."))
+    return {
+        setting: value
+        for setting, value in proposed
+        if setting
+        in {"spark.sql.streaming.checkpointFileManagerClass", "spark.hadoop.fs.file.impl"}
+    }
+
+
 def spark_settings(folder: Path) -> dict[str, str]:
     """Return the settings of a session that keeps to itself."""
     return {
@@ -89,7 +101,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with python_for_spark(folder) as python, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", python)
         patch.setenv("PYSPARK_DRIVER_PYTHON", python)  # whose data sources the JVM looks for
-        session = open_session(folder, **PRELOADED_WORKERS)
+        session = open_session(folder, **PRELOADED_WORKERS, **local_checkpoints())
         patch.undo()  # the session has it; processes of tests are started as ever
         yield session
         session.stop()
