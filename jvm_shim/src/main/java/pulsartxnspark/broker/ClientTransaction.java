@@ -39,6 +39,7 @@ final class ClientTransaction implements TxnMeta {
   private TxnStatus status = TxnStatus.OPEN;
   private int registering;
   private boolean ending;
+  private boolean materialized;
 
   /**
    * Makes one that is OPEN and has no participants.
@@ -122,6 +123,15 @@ final class ClientTransaction implements TxnMeta {
     }
     ending = true;
     return true;
+  }
+
+  /** Notes that the decision is materialized in every segment: there will be no further one. */
+  synchronized void noteMaterialized() {
+    materialized = true;
+  }
+
+  synchronized boolean isMaterialized() {
+    return materialized;
   }
 
   /** Notes participants that the store knows. */

@@ -439,6 +439,7 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   private void materialize(ClientTransaction one) {
     Optional<Owned> decided = patiently(() -> store.read(one.txn()));
     decided.ifPresent(found -> patiently(() -> materialized(found.header())));
+    one.noteMaterialized();
   }
 
   private boolean materialized(Header header) {
@@ -452,7 +453,9 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
       throw new InvalidTxnStatusException(one.id(), expected, one.status());
     }
     steps.increment();
-    materialize(one);
+    if (!one.isMaterialized()) { // the store was away after the decision, or another broker decided
+      materialize(one);
+    }
     patiently(
         () -> {
           store.ended(one.txn());

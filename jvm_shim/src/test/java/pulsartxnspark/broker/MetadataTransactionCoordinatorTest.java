@@ -251,6 +251,21 @@ class MetadataTransactionCoordinatorTest {
   }
 
   @Test
+  void whatAnotherBrokerHasDecidedIsMaterializedBeforeItIsEnded() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    get(one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+    // It dies behind the compare-and-set.
+    String nonce = header(txn).nonce();
+    coordinatorStore().end(writer(txn).txn(), nonce, writer(txn), List.of("s"), false);
+    assertInstanceOf(Fate.Pinned.class, fate(txn));
+    MetadataTransactionCoordinator next = opened();
+    finish(next, txn, true);
+    assertInstanceOf(Fate.Won.class, fate(txn));
+    assertEquals(0, unended());
+  }
+
+  @Test
   void anAbortDropsWhatWasWritten() {
     MetadataTransactionCoordinator one = opened();
     TxnID txn = get(one.newTransaction(HOUR_MS, null));
