@@ -37,7 +37,7 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.rows import message_ids
-from pulsar_txn_spark.spark.source.partition import partition_index
+from pulsar_txn_spark.spark.source.partition import SourcePartition, partition_index
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.topics import source_options
@@ -363,8 +363,10 @@ class Reading:
         found = self.stream.partitions(self.at, end)
         self.at = json.loads(json.dumps(end))
         return [
-            (p.segment.id.rpartition("/")[2], str(p.start), str(p.end))  # type: ignore[attr-defined]
-            for p in found
+            (planned.segment.id.rpartition("/")[2], str(planned.start), str(planned.end))
+            for partition in found
+            if isinstance(partition, SourcePartition)
+            for planned in partition.ranges
         ]
 
 
@@ -407,13 +409,14 @@ def test_a_stream_whose_topic_lost_unread_data_stops(reading: Reading) -> None:
     log._admin.managed_ledgers[f"{NAME}-partition-0"] = managed_ledger_of((8, 2))
     end = reading.stream.latestOffset(reading.at, ReadAllAvailable())
     [partition] = reading.stream.partitions(reading.at, end)
+    assert isinstance(partition, SourcePartition)
     # The task knows which batch it is: this one is not committed.
     facts = TaskFacts("a-query", 1, "run", 0, 0)
     with (
         mock.patch.object(TaskFacts, "of_task", return_value=facts),
         pytest.raises(DataLossError, match="has been deleted"),
     ):
-        read_partition(reading.stream._options, partition, StructType())  # type: ignore[arg-type]
+        read_partition(reading.stream._options, partition, StructType())
 
 
 def test_a_topic_with_fewer_partitions_than_the_checkpoint_knows_is_another_one(
