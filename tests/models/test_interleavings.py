@@ -47,7 +47,7 @@ from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer, writer_name
 from tests.models.interleaving import Process, Scheduler, steps_of
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World, load_scripts
 
-RUNS = int(os.environ.get("INTERLEAVINGS", "72"))
+RUNS = int(os.environ.get("INTERLEAVINGS", "144"))
 BLOCKS = 8
 FIRST_SEED = 20_261_121
 OUTPUT = (SEGMENT, OTHER_SEGMENT)
