@@ -11,7 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
+from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog, _EmbeddedWriter
 from pulsar_txn_spark.cli.lineage import bar, lineage
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import (
@@ -553,14 +553,22 @@ def test_what_reached_a_sealed_segment_without_a_receipt_is_not_read_twice(run: 
 
 
 def test_rows_for_a_merged_child_do_not_overtake_those_that_wait_for_a_parent(
-    run: Components,
+    run: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     low, high = low_and_high()
     run.topics.changes.split(TOPIC, "0")
     task = Task(run, "n")
     task.writers.append(TOPIC, record_batch([(high, 0)]))  # waits in the task for company
     run.topics.changes.merge(TOPIC, ["1", "2"])
-    task.writers.append(TOPIC, record_batch([(low, 1)]))  # here the task learns of the merge
+    real = _EmbeddedWriter.append
+
+    def append_and_wait(writer: _EmbeddedWriter, rows: pa.RecordBatch) -> None:
+        real(writer, rows)
+        writer.flush()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_EmbeddedWriter, "append", append_and_wait)
+        task.writers.append(TOPIC, record_batch([(low, 1)]))  # here the task learns of the merge
     task.writers.append(TOPIC, record_batch([(high, 2)]))
     task.commit(task.writers.finish())
     require_whole(run, 3)
