@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
+	"github.com/apache/pulsar-client-go/pulsar/backoff"
 	pulsarlog "github.com/apache/pulsar-client-go/pulsar/log"
 )
 
@@ -64,6 +65,25 @@ func (o *observers) next(kind string) *seen {
 	return fresh
 }
 
+// soon comes back after a short while each time: by default a client waits up to a minute.
+type soon struct{}
+
+func (soon) Next() time.Duration       { return 200 * time.Millisecond }
+func (soon) IsMaxBackoffReached() bool { return false }
+func (soon) Reset()                    {}
+
+func comeBackSoon() backoff.Policy { return soon{} }
+
+// ended tells whether an observer was closed; any other error is shown, and tried again.
+func ended(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	log.Print(err)
+	time.Sleep(100 * time.Millisecond)
+	return false
+}
+
 func open(client pulsar.Client, topic string) *observers {
 	all := &observers{seen: map[string]*seen{}}
 	for kind, number := range map[pulsar.SubscriptionType]int{
@@ -77,6 +97,7 @@ func open(client pulsar.Client, topic string) *observers {
 				SubscriptionName:            name,
 				Type:                        kind,
 				SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
+				BackOffPolicyFunc:           comeBackSoon,
 			})
 			if err != nil {
 				log.Fatal(err)
@@ -86,7 +107,10 @@ func open(client pulsar.Client, topic string) *observers {
 				for {
 					message, err := consumer.Receive(ctx)
 					if err != nil {
-						return
+						if ended(ctx, err) {
+							return
+						}
+						continue
 					}
 					rows.add(message)
 					_ = consumer.Ack(message)
@@ -96,7 +120,7 @@ func open(client pulsar.Client, topic string) *observers {
 		}
 	}
 	reader, err := client.CreateReader(pulsar.ReaderOptions{
-		Topic: topic, StartMessageID: pulsar.EarliestMessageID(),
+		Topic: topic, StartMessageID: pulsar.EarliestMessageID(), BackoffPolicyFunc: comeBackSoon,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -111,7 +135,10 @@ func open(client pulsar.Client, topic string) *observers {
 			}
 			message, err := reader.Next(ctx)
 			if err != nil {
-				return
+				if ended(ctx, err) {
+					return
+				}
+				continue
 			}
 			rows.add(message)
 		}
