@@ -52,8 +52,8 @@ test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against re
 	$(BRIEF_SPARKS) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
 .PHONY: fast
-fast: $(VENV)/dev.stamp  ## the fast tests alone
-	$(PY) -m pytest -n $(JOBS) tests $(ARGS)
+fast: $(VENV)/dev.stamp  ## the fast tests alone, with fewer random interleavings
+	INTERLEAVINGS=$${INTERLEAVINGS:-32} $(PY) -m pytest -n $(JOBS) tests $(ARGS)
 
 .PHONY: crash
 crash: java $(VENV)/dev.stamp  ## the crash suite alone: a kill at every protocol step
