@@ -20,6 +20,7 @@ the transaction may be committed: commit again, or ask :meth:`AsyncTransaction.s
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -100,7 +101,26 @@ class _Threads:
         self._pool.shutdown(wait=False)
 
 
-class AsyncClient:
+class _AsyncClosing(ABC):
+    """What is closed by ``close()``, or at the end of an ``async with`` block."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close it; idempotent."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class AsyncClient(_AsyncClosing):
     """A :class:`~pulsar_txn_spark.client.Client` for one event loop; made by :func:`connect`."""
 
     def __init__(self, client: Client, pool: _Threads) -> None:
@@ -137,17 +157,6 @@ class AsyncClient:
             await consumer.close()
         self._pool.close()
         await asyncio.shield(asyncio.to_thread(self._client.close))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 class AsyncTransaction:
@@ -238,7 +247,7 @@ class AsyncTransaction:
         await self._pool.run(end)
 
 
-class AsyncProducer:
+class AsyncProducer(_AsyncClosing):
     """A :class:`~pulsar_txn_spark.client.Producer`; made by :meth:`AsyncClient.producer`."""
 
     def __init__(self, producer: Producer, pool: _Threads) -> None:
@@ -273,19 +282,8 @@ class AsyncProducer:
         """Let go of its connections. What was sent in open transactions stays in them."""
         await self._pool.run(self._producer.close)
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
-class AsyncConsumer:
+class AsyncConsumer(_AsyncClosing):
     """A :class:`~pulsar_txn_spark.client.Consumer`; made by :meth:`AsyncClient.consumer`.
 
     One task at a time receives. A message that came for a task that was cancelled meanwhile goes to
@@ -382,14 +380,3 @@ class AsyncConsumer:
         """Close it; what is not acknowledged comes again to the next consumer. Idempotent."""
         self._thread.close()
         await asyncio.shield(asyncio.to_thread(self._consumer.close))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

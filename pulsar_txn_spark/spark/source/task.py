@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
-from pulsar_txn_spark.position import MessagePosition, Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.segments.log import LogRange
 from pulsar_txn_spark.spark.context import (
     TaskFacts,
@@ -62,12 +62,13 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     target = arrow_schema(schema)
     there = [range_ for range_ in partition.ranges if not range_.deleted]
-    for log, ranges in itertools.groupby(there, lambda r: components.topics.log_of(r.segment)):
+    for log, group in itertools.groupby(there, lambda r: components.topics.log_of(r.segment)):
+        ranges = list(group)
+        may_skip = [r.segment for r in ranges if not partition.fail_on_data_loss or r.lost]
+        trims = dict(zip(may_skip, log.trimmed_to_of_each(may_skip), strict=True))
         wanted = []
         for range_ in ranges:
-            start = range_.start
-            if not partition.fail_on_data_loss or range_.lost:
-                start = max(start, min(log.trimmed_to(range_.segment), range_.end))
+            start = max(range_.start, min(trims.get(range_.segment, EARLIEST), range_.end))
             wanted.append(LogRange(range_.segment, start, range_.end, range_.visibility))
         read = log.read_each(wanted, columns=partition.columns, max_rows=_MAX_ROWS)
         for segment, batches in zip([r.segment for r in wanted], read, strict=True):
