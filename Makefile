@@ -17,6 +17,8 @@ MARK ?= not benchmark and not long
 ARGS ?=
 # So many processes share the tests: `make test JOBS=0` runs them one after the other.
 JOBS ?= 2
+# The fast tests wait (for timeouts, for servers that start) half of their time.
+FAST_JOBS ?= 4
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -53,7 +55,7 @@ test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against re
 
 .PHONY: fast
 fast: $(VENV)/dev.stamp  ## the fast tests alone, with fewer random interleavings
-	INTERLEAVINGS=$${INTERLEAVINGS:-32} $(PY) -m pytest -n $(JOBS) tests $(ARGS)
+	INTERLEAVINGS=$${INTERLEAVINGS:-72} $(PY) -m pytest -n $(FAST_JOBS) tests $(ARGS)
 
 .PHONY: crash
 crash: java $(VENV)/dev.stamp  ## the crash suite alone: a kill at every protocol step
