@@ -3,8 +3,8 @@
 Around a command redis-py takes a connection from its pool, looks whether it is connected, counts
 it, wraps the command in its retries, and gives the connection back: most of the CPU time of a
 transaction of a service (docs/performance.md). Connecting, logging in, TLS, the verification of the
-server and the parsing of replies stay redis-py's and :mod:`.connection`'s. If ``hiredis`` is
-installed, packing and parsing are done in C.
+server and the parsing of replies stay redis-py's and :mod:`.connection`'s. ``hiredis`` packs and
+parses in C; it is left out where somebody installs the packages by hand.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark.config import StoreConfig
+from pulsar_txn_spark.store.redis import exchange
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.exchange import IdleConnections, Part, pack, socket_of
 
@@ -39,7 +40,13 @@ def idle(redis_client: redis.Redis) -> Iterator[IdleConnections]:
         ["X", *range(300)],
     ],
 )
-def test_a_command_is_packed_as_redis_py_packs_it(command: list[Part]) -> None:
+@pytest.mark.parametrize("in_c", [True, False])
+def test_a_command_is_packed_as_redis_py_packs_it(
+    command: list[Part], in_c: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not in_c:
+        monkeypatch.setattr(exchange, "_IN_C", None)
+    assert (exchange._IN_C is not None) is in_c
     packer: Any = redis.Connection()  # type: ignore[no-untyped-call]
     assert pack(command) == b"".join(packer.pack_command(*command))
 
