@@ -280,7 +280,11 @@ def test_a_value_is_understood(key: str, value: str, expected: object) -> None:
         ("topic", "segment://public/default/t", "expected topic://"),
         ("domain.overrides", "public/default", "tenant/namespace=domain"),
         ("domain.overrides", "public=topic", "tenant/namespace=domain"),
-        ("domain.overrides", "public/default=segment", "domain being topic or persistent"),
+        (
+            "domain.overrides",
+            "public/default=segment",
+            "domain being topic, persistent or scalable",
+        ),
         ("domain.overrides", "a/b=topic, a/b=persistent", "one domain for a/b"),
         ("domain.overrides", " , ", "tenant/namespace=domain"),
         ("topics", " , ", "topic names with commas"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +91,9 @@ def _open(client: Client, options: Options) -> Components:
     # Each backend is imported where it is chosen: a worker does not load the other one's library.
     log: SegmentLog
     pulsar_topics: PulsarTopics | None = None
-    if options.pulsar is None:
+    scalable_topics: Callable[[], PulsarTopics] | None = None
+    config = options.pulsar
+    if config is None:
         from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 
         log = EmbeddedSegmentLog(client)
@@ -99,13 +101,22 @@ def _open(client: Client, options: Options) -> Components:
         from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
         from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
 
-        log = PulsarSegmentLog(options.pulsar)
-        pulsar_topics = PulsarTopicLog(options.pulsar)
-    return assemble(store, log, pulsar_topics)
+        log = PulsarSegmentLog(config)
+        pulsar_topics = PulsarTopicLog(config)
+
+        def scalable_topics() -> PulsarTopics:
+            from pulsar_txn_spark.backends.pulsar.scalable_topic_log import ScalableTopicLog
+
+            return ScalableTopicLog(config)
+
+    return assemble(store, log, pulsar_topics, scalable_topics)
 
 
 def assemble(
-    store: RedisStore, log: SegmentLog, pulsar_topics: PulsarTopics | None = None
+    store: RedisStore,
+    log: SegmentLog,
+    pulsar_topics: PulsarTopics | None = None,
+    scalable_topics: Callable[[], PulsarTopics] | None = None,
 ) -> Components:
     """Return the components that work on a store and a log."""
     coordinator = TransactionCoordinator(store)
@@ -114,7 +125,7 @@ def assemble(
         with suppress(TransactionNotFoundError):  # it was decided, and collected
             coordinator.abort(txn, EndedBy.ADMIN, cause=cause)
 
-    topics = Topics(store, log, pulsar_topics, end)
+    topics = Topics(store, log, pulsar_topics, end, scalable_topics)
     return Components(
         store,
         log,

@@ -35,6 +35,7 @@ from pulsar_txn_spark.errors import (
     PulsarTxnError,
     SegmentLogUnavailableError,
     TransactionAbortedError,
+    TransactionDomainError,
 )
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -280,6 +281,11 @@ class NativeSink:
         ------
         TopicNotFoundError, TransactionDomainError, SegmentLogUnavailableError
         """
+        if topic.scalable:
+            raise TransactionDomainError(
+                f"topic {topic} is a scalable one: transactions=native writes persistent:// "
+                "topics, and no transaction of Pulsar's spans both. Nothing was written"
+            )
         return [segment.ref for segment in self._topics.topology(topic).segments]
 
     # --- the driver, after the tasks ------------------------------------------------------------

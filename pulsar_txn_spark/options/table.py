@@ -217,8 +217,9 @@ OPTIONS: tuple[Option, ...] = (
         Domains.parse,
         Domains(),
         ANYWHERE,
-        "`tenant/namespace=domain`, with commas between several; domain is `topic` (segmented) or "
-        "`persistent` (Pulsar's own transactions). In such a namespace every topic is of that "
+        "`tenant/namespace=domain`, with commas between several; domain is `topic` (segmented), "
+        "`persistent` (Pulsar's own transactions) or `scalable` (Pulsar 5's scalable topics, which "
+        "Pulsar names `topic://` as well). In such a namespace every topic is of that "
         "domain, whatever its name says: so a job may go on naming `persistent://` topics that "
         "were adopted as segmented ones. Elsewhere the name says it, and one without a domain is "
         "of `topic://`.",
@@ -260,8 +261,9 @@ OPTIONS: tuple[Option, ...] = (
         parse_topic,
         None,
         READ_ANY | WRITE_ANY,
-        "The topic to read, or the one to write rows without `__topic` to. A `persistent://` "
-        "topic can be read, without a subscription; it is written with `transactions=native`.",
+        "The topic to read, or the one to write rows without `__topic` to. A `persistent://` or "
+        "`scalable://` topic can be read, without a subscription; it is written with "
+        "`transactions=native`.",
         conflicts=("topics", "topicsPattern"),
     ),
     Option(

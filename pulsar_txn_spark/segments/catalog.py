@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.segments.changes import TopologyChanges
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.topic_lifecycle import EndTransaction, TopicLifecycle
-from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAINS, SCALABLE_DOMAIN, TopicName
 from pulsar_txn_spark.segments.topology import GatedBy, TopicState, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
@@ -55,6 +56,8 @@ class Topics:
     log : SegmentLog
     pulsar_topics : PulsarTopics or None
         None = there is no Pulsar.
+    scalable_topics : callable or None
+        Opens the log of scalable topics, which brokers before Pulsar 5 do not have.
     end : callable or None
         Aborts a transaction that has written to a topic which is being deleted.
     """
@@ -65,11 +68,15 @@ class Topics:
         log: SegmentLog,
         pulsar_topics: PulsarTopics | None = None,
         end: EndTransaction | None = None,
+        scalable_topics: Callable[[], PulsarTopics] | None = None,
     ) -> None:
         self._store = store
         self._log = log
         self._pulsar_topics = pulsar_topics
-        self._reached: set[bool] = set()
+        self._open_scalable = scalable_topics
+        self._scalable_topics: PulsarTopics | None = None
+        self._lock = threading.Lock()
+        self._reached: set[str] = set()
         self.lifecycle = TopicLifecycle(store, log, end)
         self.changes = TopologyChanges(store, log, self.lifecycle, self.require)
 
@@ -234,6 +241,11 @@ class Topics:
         )
 
     def _require_pulsar(self, topic: str) -> PulsarTopics:
+        if topic.startswith(f"{SCALABLE_DOMAIN}://") and self._open_scalable is not None:
+            with self._lock:
+                if self._scalable_topics is None:
+                    self._scalable_topics = self._open_scalable()
+            return self._scalable_topics
         if self._pulsar_topics is None:
             raise OptionError(
                 f"topic {topic} is one of Pulsar's own, but there is no Pulsar: give service.url "
@@ -271,24 +283,25 @@ class Topics:
         if not topology.active:
             return  # it is being adopted
         segment = topology.active[0].ref
-        if segment.in_pulsar_domain not in self._reached:
+        if segment.domain not in self._reached:
             self.log_of(segment).check_access(segment)
-            self._reached.add(segment.in_pulsar_domain)
+            self._reached.add(segment.domain)
 
     def matching(self, pattern: str) -> list[TopicName]:
         """Return the topics whose full name or path matches a regular expression, sorted.
 
         One that is listed may be gone, or be on its way: :meth:`readable_if_there` tells. A pattern
-        ``persistent://tenant/namespace/<regular expression>`` is one of topics of Pulsar's own
-        domain, in one namespace.
+        ``persistent://tenant/namespace/<regular expression>`` is one of native topics, in one
+        namespace; so is one that begins with ``scalable://``.
 
         Raises
         ------
         OptionError
             If the pattern is no regular expression.
         """
-        if pattern.startswith(f"{PULSAR_DOMAIN}://"):
-            return self._matching_in_pulsar(pattern)
+        for domain in PULSAR_DOMAINS:
+            if pattern.startswith(f"{domain}://"):
+                return self._matching_in_pulsar(pattern, domain)
         try:
             compiled = re.compile(pattern)
         except re.error as error:
@@ -298,8 +311,8 @@ class Topics:
         names = [TopicName.parse(name) for name in self._store.meta.list_topics()]
         return [n for n in names if compiled.fullmatch(str(n)) or compiled.fullmatch(n.path)]
 
-    def _matching_in_pulsar(self, pattern: str) -> list[TopicName]:
-        match = re.fullmatch(rf"{PULSAR_DOMAIN}://([-=:.\w]+)/([-=:.\w]+)/(.+)", pattern)
+    def _matching_in_pulsar(self, pattern: str, domain: str) -> list[TopicName]:
+        match = re.fullmatch(rf"{domain}://([-=:.\w]+)/([-=:.\w]+)/(.+)", pattern)
         try:
             compiled = re.compile(match[3]) if match else None
         except re.error as error:
@@ -308,7 +321,7 @@ class Topics:
             ) from error
         if match is None or compiled is None:
             raise OptionError(
-                f"topicsPattern {pattern!r}: expected {PULSAR_DOMAIN}://tenant/namespace/<regular "
+                f"topicsPattern {pattern!r}: expected {domain}://tenant/namespace/<regular "
                 "expression>: native topics are looked for in one namespace"
             )
         names = self._require_pulsar(pattern).names(match[1], match[2])

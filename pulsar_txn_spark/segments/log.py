@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pulsar_txn_spark.errors import SchemaError
 from pulsar_txn_spark.position import Position
-from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAINS
 
 ROW_SCHEMA = pa.schema(
     [
@@ -108,8 +108,8 @@ class SegmentRef:
     id : str
         Unique for ever in one metadata store; the name of its ``{seg:<id>}`` tag.
     topic : str
-        Full name of the segmented topic, ``topic://tenant/namespace/name``; of a topic of Pulsar's
-        own domain, ``persistent://tenant/namespace/name``.
+        Full name of the segmented topic, ``topic://tenant/namespace/name``; of a native topic
+        ``persistent://tenant/namespace/name``, or ``scalable://tenant/namespace/name``.
     log_name : str
         What the backend calls it (for Pulsar ``persistent://tenant/namespace/...``).
     """
@@ -121,7 +121,12 @@ class SegmentRef:
     @property
     def in_pulsar_domain(self) -> bool:
         """Whether it is a topic whose transactions are Pulsar's own: no gate, and only read."""
-        return self.topic.startswith(f"{PULSAR_DOMAIN}://")
+        return self.domain in PULSAR_DOMAINS
+
+    @property
+    def domain(self) -> str:
+        """The domain of the topic's name."""
+        return self.topic.partition("://")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """Names of topics: ``topic://tenant/namespace/name`` and its short forms, and whose they are.
 
 A topic's domain chooses its transactions: ``topic://`` is segmented, and they are this package's;
-in ``persistent://`` they are Pulsar's own, with markers in the topic. :class:`Domains` lets the
-configuration choose otherwise for whole namespaces.
+in ``persistent://`` they are Pulsar's own, with markers in the topic. ``scalable://`` is a scalable
+topic of Pulsar 5, and they are Pulsar's own as well, kept in its metadata store (PIP-473). Pulsar
+itself names such a topic ``topic://``. :class:`Domains` lets the configuration choose otherwise for
+whole namespaces.
 """
 
 from __future__ import annotations
@@ -17,6 +19,11 @@ from pulsar_txn_spark.errors import OptionError, TransactionDomainError
 DOMAIN = "topic"
 PULSAR_DOMAIN = "persistent"
 """Domain whose transactions are Pulsar's own, with markers in the topic (PIP-31)."""
+SCALABLE_DOMAIN = "scalable"
+"""Domain of Pulsar 5's scalable topics (PIP-460), which it calls ``topic://`` itself."""
+PULSAR_DOMAINS = (PULSAR_DOMAIN, SCALABLE_DOMAIN)
+"""Domains whose transactions are Pulsar's own."""
+DOMAINS = (DOMAIN, *PULSAR_DOMAINS)
 _PARTS = 3
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)  # Pulsar's NamedEntity, for tenant, namespace and name
 
@@ -42,6 +49,16 @@ class TopicName(NamedTuple):
         """Whether it is a segmented topic, and not a native topic."""
         return self.domain == DOMAIN
 
+    @property
+    def scalable(self) -> bool:
+        """Whether it is a scalable topic of Pulsar 5."""
+        return self.domain == SCALABLE_DOMAIN
+
+    @property
+    def pulsar_name(self) -> str:
+        """What Pulsar calls the topic."""
+        return f"{DOMAIN if self.scalable else self.domain}://{self.path}"
+
     def require_segmented(self) -> TopicName:
         """Return the name itself.
 
@@ -53,7 +70,7 @@ class TopicName(NamedTuple):
         if self.segmented:
             return self
         raise TransactionDomainError(
-            f"topic {self} is of the domain {PULSAR_DOMAIN}://, expected {DOMAIN}://: its "
+            f"topic {self} is of the domain {self.domain}://, expected {DOMAIN}://: its "
             "transactions are Pulsar's own, those of this package are metadata-driven, and none "
             "spans both, so nothing was written. Such a topic can be read by a source without a "
             "subscription. To write, name a segmented topic "
@@ -100,7 +117,7 @@ class TopicName(NamedTuple):
             If the text is no topic name, or one of a third domain.
         """
         domain, separator, path = text.rpartition("://")
-        if separator and domain not in (DOMAIN, PULSAR_DOMAIN):
+        if separator and domain not in DOMAINS:
             raise OptionError(
                 f"topic {text!r} is of the domain {domain}://, expected {DOMAIN}://: transactions "
                 "of this package cover segmented topics. Write topic://tenant/namespace/name"
@@ -141,7 +158,7 @@ class Domains:
         """
         expected = (
             "tenant/namespace=domain with commas between several, domain being "
-            f"{DOMAIN} or {PULSAR_DOMAIN}"
+            f"{', '.join(DOMAINS[:-1])} or {DOMAINS[-1]}"
         )
         overrides: dict[str, str] = {}
         for item in filter(None, (part.strip() for part in text.split(","))):
@@ -150,7 +167,7 @@ class Domains:
             if (
                 len(parts) != _PARTS - 1
                 or not all(_PART.fullmatch(part) for part in parts)
-                or domain not in (DOMAIN, PULSAR_DOMAIN)
+                or domain not in DOMAINS
             ):
                 raise ValueError(expected)
             if overrides.setdefault(namespace, domain) != domain:

@@ -53,6 +53,8 @@ TRIM = "tests/backends/pulsar/test_trim.py"
 SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
+SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
+SCALABLE_CODE = "pulsar_txn_spark/backends/pulsar/scalable_topic_log.py"
 NATIVE_SINK = "tests/engine/test_native_sink.py"
 NATIVE_HISTORY = "tests/txn/test_native_history.py"
 NATIVE_STREAM = "tests/spark/sink/test_native.py"
@@ -2244,7 +2246,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{NATIVE}::test_such_a_topic_is_not_acknowledged_in_a_transaction_of_ours",
         Edit(
             f"{SOURCE_CODE}/topics.py",
-            '    if topic.startswith(f"{PULSAR_DOMAIN}://"):\n',
+            "    if domain in PULSAR_DOMAINS:\n",
             "    if False:\n",
         ),
     ),
@@ -2354,8 +2356,62 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{COORDINATORS}::test_a_transaction_of_another_role_does_not_count_as_ended",
         Edit(
             f"{WIRE_CODE}/coordinator.py",
-            'if refused.result == "TransactionNotFound" and _FORGOTTEN in refused.detail:',
+            'if refused.result == "TransactionNotFound" and self._is_forgotten(refused.detail):',
             'if refused.result == "TransactionNotFound":',
+        ),
+    ),
+    mutation(
+        "a transaction of another role counts as ended on scalable topics",
+        "native transactions",
+        "tests/backends/pulsar/wire/test_scalable.py::"
+        "test_a_transaction_that_nobody_owns_is_forgotten_unless_clients_have_names",
+        Edit(f"{WIRE_CODE}/coordinator.py", '"Client (null) is neither', '"is neither'),
+    ),
+    mutation(
+        "what the metadata call sealed counts as ended",
+        "INV-10",
+        f"{SCALABLE}::test_a_segment_that_is_called_sealed_and_is_not_yet_has_no_end",
+        Edit(
+            SCALABLE_CODE,
+            "if self._asked(segment, lambda: self._probe(segment).ends_at(end)):",
+            "if True:",
+        ),
+    ),
+    mutation(
+        "the log's end counts as readable on scalable topics",
+        "native transactions",
+        f"{SCALABLE}::test_only_what_was_delivered_counts_as_readable",
+        Edit(
+            f"{WIRE_CODE}/scalable.py",
+            "if entry is not None:\n            return entry.position",
+            "if True:\n            return appended",
+        ),
+    ),
+    mutation(
+        "an earlier ledger that is gone is skipped on scalable topics",
+        "native transactions",
+        f"{SCALABLE}::test_what_an_earlier_ledger_had_may_be_gone_and_is_not_skipped",
+        Edit(SCALABLE_CODE, "        if start < gone:\n", "        if False:\n"),
+    ),
+    mutation(
+        "a segment that brokers have deleted counts as read",
+        "INV-10",
+        "tests/spark/source/test_offsets.py::"
+        "test_a_segment_that_brokers_have_deleted_was_read_if_a_later_one_was_begun",
+        Edit(
+            f"{SOURCE_CODE}/offsets.py",
+            "if topology.topic.scalable and self._has_passed(descriptor):",
+            "if topology.topic.scalable:",
+        ),
+    ),
+    mutation(
+        "a row of a scalable topic that is due is skipped",
+        "native transactions",
+        f"{SCALABLE}::test_a_row_that_is_due_and_does_not_come_is_an_error",
+        Edit(
+            SCALABLE_CODE,
+            "if entry is not None or feed.ends_at(previous, self._patience_s):",
+            "if True:",
         ),
     ),
     mutation(

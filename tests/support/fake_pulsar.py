@@ -22,12 +22,19 @@ from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     CommandPartitionedTopicMetadataResponse,
     CommandPong,
     CommandProducerSuccess,
+    CommandReachedEndOfTopic,
+    CommandScalableTopicUpdate,
     CommandSendError,
     CommandSendReceipt,
     CommandSuccess,
     CommandTcClientConnectResponse,
     CommandTxnResponse,
+    CommandWatchTcAssignmentsUpdate,
     FeatureFlags,
+    ScalableTopicDAG,
+    SegmentInfoProto,
+    TcAssignment,
+    TcAssignmentsSnapshot,
 )
 from pulsar_txn_spark.backends.pulsar.wire.connection import positive_id, wire_id
 from pulsar_txn_spark.backends.pulsar.wire.frames import (
@@ -110,6 +117,8 @@ class FakePulsar:
     peers: list[Peer] = field(default_factory=list)
     cut_after_deliveries: int = -1
     coordinator: Coordinator = field(default_factory=Coordinator)
+    scalable: dict[str, list[SegmentInfoProto]] | None = None  # None: a broker before Pulsar 5
+    last_ids_move: bool = True  # False: GET_LAST_MESSAGE_ID as 5.0.0-M1 answers it
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition()
@@ -198,7 +207,7 @@ class Peer:
     def challenge(self) -> None:
         self.say(BaseCommand(type=BaseCommand.AUTH_CHALLENGE, authChallenge=CommandAuthChallenge()))
 
-    def _answer(self, frame: Frame) -> None:  # noqa: C901, PLR0912 - a branch for each command
+    def _answer(self, frame: Frame) -> None:  # noqa: C901, PLR0912, PLR0915 - a branch for each command
         command, broker = frame.command, self.broker
         kind = command.type
         if broker.refuses.get(kind):
@@ -213,7 +222,8 @@ class Peer:
                 protocol_version=19,
                 max_message_size=broker.max_message_bytes,
                 feature_flags=FeatureFlags(
-                    supports_get_partitioned_metadata_without_auto_creation=broker.asks_without_creating
+                    supports_get_partitioned_metadata_without_auto_creation=broker.asks_without_creating,
+                    supports_scalable_topics=broker.scalable is not None,
                 ),
             )
             self.say(BaseCommand(type=BaseCommand.CONNECTED, connected=connected))
@@ -236,6 +246,23 @@ class Peer:
         elif kind == BaseCommand.FLOW and command.flow.consumer_id in self._consumers:
             self._consumers[command.flow.consumer_id][2] += command.flow.messagePermits  # type: ignore[operator]
             self.deliver(command.flow.consumer_id)
+        elif kind == BaseCommand.ACK and command.ack.consumer_id in self._consumers:
+            assert command.ack.ack_type == 1
+            self._consumers[command.ack.consumer_id][3] = positive_id(command.ack.message_id[0])[1]
+            self.deliver(command.ack.consumer_id)
+        elif kind == BaseCommand.SCALABLE_TOPIC_LOOKUP:
+            self._look_up_scalable(command)
+        elif kind == BaseCommand.WATCH_TC_ASSIGNMENTS:
+            here = TcAssignment(tc_id=0, broker_service_url=broker.url)
+            update = CommandWatchTcAssignmentsUpdate(
+                watch_id=command.watchTcAssignments.watch_id,
+                snapshot=TcAssignmentsSnapshot(parallelism=1, assignments=[here]),
+            )
+            self.say(
+                BaseCommand(
+                    type=BaseCommand.WATCH_TC_ASSIGNMENTS_UPDATE, watchTcAssignmentsUpdate=update
+                )
+            )
         elif kind in (
             BaseCommand.TC_CLIENT_CONNECT_REQUEST,
             BaseCommand.NEW_TXN,
@@ -244,10 +271,12 @@ class Peer:
         ):
             self._coordinate(command)
         elif kind == BaseCommand.GET_LAST_MESSAGE_ID:
-            topic, *_ = self._consumers[command.getLastMessageId.consumer_id]
+            topic, _, _, acked, *_ = self._consumers[command.getLastMessageId.consumer_id]
+            readable = self._readable(str(topic)) if broker.last_ids_move else 0
             last = CommandGetLastMessageIdResponse(
                 request_id=command.getLastMessageId.request_id,
-                last_message_id=wire_id(LEDGER, self._readable(str(topic)) - 1),
+                last_message_id=wire_id(LEDGER, readable - 1),
+                consumer_mark_delete_position=wire_id(LEDGER, int(acked)),
             )
             self.say(
                 BaseCommand(
@@ -346,8 +375,22 @@ class Peer:
         ledger, entry = positive_id(asked.start_message_id)
         # As a real broker: one step back, since a batch may have been read in part.
         first = 0 if ledger < LEDGER else max(entry, 0)
-        self._consumers[asked.consumer_id] = [asked.topic, first, 0]
+        if ledger > LEDGER:
+            assert asked.initialPosition == 0
+            first = len(self.broker.topic(asked.topic).entries)
+        # Topic, next entry, permits, what was acknowledged, and what was delivered last.
+        self._consumers[asked.consumer_id] = [asked.topic, first, 0, first - 1, first - 1]
         self.succeed(asked.request_id)
+
+    def _look_up_scalable(self, command: BaseCommand) -> None:
+        asked = command.scalableTopicLookup
+        update = CommandScalableTopicUpdate(session_id=asked.session_id)
+        segments = (self.broker.scalable or {}).get(asked.topic)
+        if segments is None:
+            update.error, update.message = NOT_FOUND, f"Scalable topic not found: {asked.topic}"
+        else:
+            update.dag.CopyFrom(ScalableTopicDAG(epoch=0, segments=segments))
+        self.say(BaseCommand(type=BaseCommand.SCALABLE_TOPIC_UPDATE, scalableTopicUpdate=update))
 
     def _readable(self, name: str) -> int:
         """Return before which entry readers of a topic stop."""
@@ -436,6 +479,11 @@ class Peer:
                 return
             self.broker.cut_after_deliveries -= 1
             body, messages = entries[at]
-            consumer[1:] = [at + 1, int(consumer[2]) - messages]
+            consumer[1:3] = [at + 1, int(consumer[2]) - messages]
+            consumer[4] = at
             delivery = CommandMessage(consumer_id=number, message_id=wire_id(LEDGER, at))
             self.say(BaseCommand(type=BaseCommand.MESSAGE, message=delivery), body)
+        all_acked = int(consumer[3]) >= int(consumer[4])
+        if topic.terminated and int(consumer[1]) >= len(entries) and all_acked:
+            ended = CommandReachedEndOfTopic(consumer_id=number)
+            self.say(BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC, reachedEndOfTopic=ended))

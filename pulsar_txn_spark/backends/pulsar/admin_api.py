@@ -368,6 +368,19 @@ class PulsarAdmin:
         names: list[str] = self._get(path, "list the topics of", f"{tenant}/{namespace}")
         return names
 
+    def scalable_topics(self, tenant: str, namespace: str) -> list[str]:
+        """Return the full names of a namespace's scalable topics, as Pulsar 5 names them.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If there is no such namespace, or no scalable topics on these brokers.
+        """
+        path = f"/scalable/{quote(tenant, safe='')}/{quote(namespace, safe='')}"
+        what = "list the scalable topics of"
+        names: list[str] = self._get(path, what, f"{tenant}/{namespace}")
+        return names
+
     def entry_header(self, topic: str, position: Position) -> EntryHeader:
         """Return what an entry's metadata say of it; one that is not there says nothing.
 

@@ -104,16 +104,20 @@ class SingleMessageMetadata(_message.Message):
     def __init__(self, properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., partition_key: _Optional[str] = ..., payload_size: _Optional[int] = ..., compacted_out: bool = ..., event_time: _Optional[int] = ..., partition_key_b64_encoded: bool = ..., sequence_id: _Optional[int] = ..., null_value: bool = ..., null_partition_key: bool = ...) -> None: ...
 
 class FeatureFlags(_message.Message):
-    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_get_partitioned_metadata_without_auto_creation")
+    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_get_partitioned_metadata_without_auto_creation", "supports_scalable_topics", "supports_tc_metadata_discovery")
     SUPPORTS_AUTH_REFRESH_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_BROKER_ENTRY_METADATA_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_PARTIAL_PRODUCER_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_GET_PARTITIONED_METADATA_WITHOUT_AUTO_CREATION_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_SCALABLE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_TC_METADATA_DISCOVERY_FIELD_NUMBER: _ClassVar[int]
     supports_auth_refresh: bool
     supports_broker_entry_metadata: bool
     supports_partial_producer: bool
     supports_get_partitioned_metadata_without_auto_creation: bool
-    def __init__(self, supports_auth_refresh: bool = ..., supports_broker_entry_metadata: bool = ..., supports_partial_producer: bool = ..., supports_get_partitioned_metadata_without_auto_creation: bool = ...) -> None: ...
+    supports_scalable_topics: bool
+    supports_tc_metadata_discovery: bool
+    def __init__(self, supports_auth_refresh: bool = ..., supports_broker_entry_metadata: bool = ..., supports_partial_producer: bool = ..., supports_get_partitioned_metadata_without_auto_creation: bool = ..., supports_scalable_topics: bool = ..., supports_tc_metadata_discovery: bool = ...) -> None: ...
 
 class CommandConnect(_message.Message):
     __slots__ = ("client_version", "auth_data", "protocol_version", "auth_method_name", "proxy_to_broker_url", "feature_flags")
@@ -384,12 +388,14 @@ class CommandGetLastMessageId(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class CommandGetLastMessageIdResponse(_message.Message):
-    __slots__ = ("last_message_id", "request_id")
+    __slots__ = ("last_message_id", "request_id", "consumer_mark_delete_position")
     LAST_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_MARK_DELETE_POSITION_FIELD_NUMBER: _ClassVar[int]
     last_message_id: MessageIdData
     request_id: int
-    def __init__(self, last_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., request_id: _Optional[int] = ...) -> None: ...
+    consumer_mark_delete_position: MessageIdData
+    def __init__(self, last_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., request_id: _Optional[int] = ..., consumer_mark_delete_position: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
 class CommandTopicMigrated(_message.Message):
     __slots__ = ("resource_id", "resource_type")
@@ -400,46 +406,54 @@ class CommandTopicMigrated(_message.Message):
     def __init__(self, resource_id: _Optional[int] = ..., resource_type: _Optional[int] = ...) -> None: ...
 
 class CommandNewTxn(_message.Message):
-    __slots__ = ("request_id", "txn_ttl_seconds", "tc_id")
+    __slots__ = ("request_id", "txn_ttl_seconds", "tc_id", "scalable")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TXN_TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TC_ID_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     txn_ttl_seconds: int
     tc_id: int
-    def __init__(self, request_id: _Optional[int] = ..., txn_ttl_seconds: _Optional[int] = ..., tc_id: _Optional[int] = ...) -> None: ...
+    scalable: bool
+    def __init__(self, request_id: _Optional[int] = ..., txn_ttl_seconds: _Optional[int] = ..., tc_id: _Optional[int] = ..., scalable: bool = ...) -> None: ...
 
 class CommandAddPartitionToTxn(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "partitions")
+    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "partitions", "scalable")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
     TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     txnid_least_bits: int
     txnid_most_bits: int
     partitions: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., partitions: _Optional[_Iterable[str]] = ...) -> None: ...
+    scalable: bool
+    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., partitions: _Optional[_Iterable[str]] = ..., scalable: bool = ...) -> None: ...
 
 class CommandEndTxn(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "txn_action")
+    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "txn_action", "scalable")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
     TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
     TXN_ACTION_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     txnid_least_bits: int
     txnid_most_bits: int
     txn_action: int
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., txn_action: _Optional[int] = ...) -> None: ...
+    scalable: bool
+    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., txn_action: _Optional[int] = ..., scalable: bool = ...) -> None: ...
 
 class CommandTcClientConnectRequest(_message.Message):
-    __slots__ = ("request_id", "tc_id")
+    __slots__ = ("request_id", "tc_id", "scalable")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TC_ID_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     tc_id: int
-    def __init__(self, request_id: _Optional[int] = ..., tc_id: _Optional[int] = ...) -> None: ...
+    scalable: bool
+    def __init__(self, request_id: _Optional[int] = ..., tc_id: _Optional[int] = ..., scalable: bool = ...) -> None: ...
 
 class CommandTcClientConnectResponse(_message.Message):
     __slots__ = ("request_id", "error", "message")
@@ -465,8 +479,124 @@ class CommandTxnResponse(_message.Message):
     message: str
     def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
+class CommandScalableTopicLookup(_message.Message):
+    __slots__ = ("session_id", "topic")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    session_id: int
+    topic: str
+    def __init__(self, session_id: _Optional[int] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class CommandScalableTopicUpdate(_message.Message):
+    __slots__ = ("session_id", "dag", "error", "message", "resolved_topic_name")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    DAG_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RESOLVED_TOPIC_NAME_FIELD_NUMBER: _ClassVar[int]
+    session_id: int
+    dag: ScalableTopicDAG
+    error: int
+    message: str
+    resolved_topic_name: str
+    def __init__(self, session_id: _Optional[int] = ..., dag: _Optional[_Union[ScalableTopicDAG, _Mapping]] = ..., error: _Optional[int] = ..., message: _Optional[str] = ..., resolved_topic_name: _Optional[str] = ...) -> None: ...
+
+class CommandScalableTopicClose(_message.Message):
+    __slots__ = ("session_id",)
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: int
+    def __init__(self, session_id: _Optional[int] = ...) -> None: ...
+
+class ScalableTopicDAG(_message.Message):
+    __slots__ = ("epoch", "segments")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentInfoProto]
+    def __init__(self, epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ...) -> None: ...
+
+class SegmentInfoProto(_message.Message):
+    __slots__ = ("segment_id", "hash_start", "hash_end", "state", "parent_ids", "child_ids", "created_at_epoch", "created_at_ms", "legacy_topic_name")
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    HASH_START_FIELD_NUMBER: _ClassVar[int]
+    HASH_END_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_IDS_FIELD_NUMBER: _ClassVar[int]
+    CHILD_IDS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LEGACY_TOPIC_NAME_FIELD_NUMBER: _ClassVar[int]
+    segment_id: int
+    hash_start: int
+    hash_end: int
+    state: int
+    parent_ids: _containers.RepeatedScalarFieldContainer[int]
+    child_ids: _containers.RepeatedScalarFieldContainer[int]
+    created_at_epoch: int
+    created_at_ms: int
+    legacy_topic_name: str
+    def __init__(self, segment_id: _Optional[int] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., state: _Optional[int] = ..., parent_ids: _Optional[_Iterable[int]] = ..., child_ids: _Optional[_Iterable[int]] = ..., created_at_epoch: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., legacy_topic_name: _Optional[str] = ...) -> None: ...
+
+class CommandAck(_message.Message):
+    __slots__ = ("consumer_id", "ack_type", "message_id")
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    ACK_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    ack_type: int
+    message_id: _containers.RepeatedCompositeFieldContainer[MessageIdData]
+    def __init__(self, consumer_id: _Optional[int] = ..., ack_type: _Optional[int] = ..., message_id: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ...) -> None: ...
+
+class CommandReachedEndOfTopic(_message.Message):
+    __slots__ = ("consumer_id",)
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    def __init__(self, consumer_id: _Optional[int] = ...) -> None: ...
+
+class CommandWatchTcAssignments(_message.Message):
+    __slots__ = ("watch_id",)
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    def __init__(self, watch_id: _Optional[int] = ...) -> None: ...
+
+class CommandWatchTcAssignmentsUpdate(_message.Message):
+    __slots__ = ("watch_id", "snapshot", "error", "message")
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    snapshot: TcAssignmentsSnapshot
+    error: int
+    message: str
+    def __init__(self, watch_id: _Optional[int] = ..., snapshot: _Optional[_Union[TcAssignmentsSnapshot, _Mapping]] = ..., error: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class CommandWatchTcAssignmentsClose(_message.Message):
+    __slots__ = ("watch_id",)
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    def __init__(self, watch_id: _Optional[int] = ...) -> None: ...
+
+class TcAssignmentsSnapshot(_message.Message):
+    __slots__ = ("parallelism", "assignments")
+    PARALLELISM_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    parallelism: int
+    assignments: _containers.RepeatedCompositeFieldContainer[TcAssignment]
+    def __init__(self, parallelism: _Optional[int] = ..., assignments: _Optional[_Iterable[_Union[TcAssignment, _Mapping]]] = ...) -> None: ...
+
+class TcAssignment(_message.Message):
+    __slots__ = ("tc_id", "broker_service_url", "broker_service_url_tls")
+    TC_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_SERVICE_URL_FIELD_NUMBER: _ClassVar[int]
+    BROKER_SERVICE_URL_TLS_FIELD_NUMBER: _ClassVar[int]
+    tc_id: int
+    broker_service_url: str
+    broker_service_url_tls: str
+    def __init__(self, tc_id: _Optional[int] = ..., broker_service_url: _Optional[str] = ..., broker_service_url_tls: _Optional[str] = ...) -> None: ...
+
 class BaseCommand(_message.Message):
-    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "flow", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "partitionMetadata", "partitionMetadataResponse", "lookupTopic", "lookupTopicResponse", "getLastMessageId", "getLastMessageIdResponse", "authChallenge", "authResponse", "newTxn", "newTxnResponse", "addPartitionToTxn", "addPartitionToTxnResponse", "endTxn", "endTxnResponse", "tcClientConnectRequest", "tcClientConnectResponse", "topicMigrated")
+    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "ack", "flow", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "partitionMetadata", "partitionMetadataResponse", "lookupTopic", "lookupTopicResponse", "reachedEndOfTopic", "getLastMessageId", "getLastMessageIdResponse", "authChallenge", "authResponse", "newTxn", "newTxnResponse", "addPartitionToTxn", "addPartitionToTxnResponse", "endTxn", "endTxnResponse", "tcClientConnectRequest", "tcClientConnectResponse", "topicMigrated", "scalableTopicLookup", "scalableTopicUpdate", "scalableTopicClose", "watchTcAssignments", "watchTcAssignmentsUpdate", "watchTcAssignmentsClose")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[BaseCommand.Type]
@@ -478,6 +608,7 @@ class BaseCommand(_message.Message):
         SEND_RECEIPT: _ClassVar[BaseCommand.Type]
         SEND_ERROR: _ClassVar[BaseCommand.Type]
         MESSAGE: _ClassVar[BaseCommand.Type]
+        ACK: _ClassVar[BaseCommand.Type]
         FLOW: _ClassVar[BaseCommand.Type]
         SUCCESS: _ClassVar[BaseCommand.Type]
         ERROR: _ClassVar[BaseCommand.Type]
@@ -490,6 +621,7 @@ class BaseCommand(_message.Message):
         PARTITIONED_METADATA_RESPONSE: _ClassVar[BaseCommand.Type]
         LOOKUP: _ClassVar[BaseCommand.Type]
         LOOKUP_RESPONSE: _ClassVar[BaseCommand.Type]
+        REACHED_END_OF_TOPIC: _ClassVar[BaseCommand.Type]
         GET_LAST_MESSAGE_ID: _ClassVar[BaseCommand.Type]
         GET_LAST_MESSAGE_ID_RESPONSE: _ClassVar[BaseCommand.Type]
         AUTH_CHALLENGE: _ClassVar[BaseCommand.Type]
@@ -503,6 +635,12 @@ class BaseCommand(_message.Message):
         TC_CLIENT_CONNECT_REQUEST: _ClassVar[BaseCommand.Type]
         TC_CLIENT_CONNECT_RESPONSE: _ClassVar[BaseCommand.Type]
         TOPIC_MIGRATED: _ClassVar[BaseCommand.Type]
+        SCALABLE_TOPIC_LOOKUP: _ClassVar[BaseCommand.Type]
+        SCALABLE_TOPIC_UPDATE: _ClassVar[BaseCommand.Type]
+        SCALABLE_TOPIC_CLOSE: _ClassVar[BaseCommand.Type]
+        WATCH_TC_ASSIGNMENTS: _ClassVar[BaseCommand.Type]
+        WATCH_TC_ASSIGNMENTS_UPDATE: _ClassVar[BaseCommand.Type]
+        WATCH_TC_ASSIGNMENTS_CLOSE: _ClassVar[BaseCommand.Type]
     UNKNOWN: BaseCommand.Type
     CONNECT: BaseCommand.Type
     CONNECTED: BaseCommand.Type
@@ -512,6 +650,7 @@ class BaseCommand(_message.Message):
     SEND_RECEIPT: BaseCommand.Type
     SEND_ERROR: BaseCommand.Type
     MESSAGE: BaseCommand.Type
+    ACK: BaseCommand.Type
     FLOW: BaseCommand.Type
     SUCCESS: BaseCommand.Type
     ERROR: BaseCommand.Type
@@ -524,6 +663,7 @@ class BaseCommand(_message.Message):
     PARTITIONED_METADATA_RESPONSE: BaseCommand.Type
     LOOKUP: BaseCommand.Type
     LOOKUP_RESPONSE: BaseCommand.Type
+    REACHED_END_OF_TOPIC: BaseCommand.Type
     GET_LAST_MESSAGE_ID: BaseCommand.Type
     GET_LAST_MESSAGE_ID_RESPONSE: BaseCommand.Type
     AUTH_CHALLENGE: BaseCommand.Type
@@ -537,6 +677,12 @@ class BaseCommand(_message.Message):
     TC_CLIENT_CONNECT_REQUEST: BaseCommand.Type
     TC_CLIENT_CONNECT_RESPONSE: BaseCommand.Type
     TOPIC_MIGRATED: BaseCommand.Type
+    SCALABLE_TOPIC_LOOKUP: BaseCommand.Type
+    SCALABLE_TOPIC_UPDATE: BaseCommand.Type
+    SCALABLE_TOPIC_CLOSE: BaseCommand.Type
+    WATCH_TC_ASSIGNMENTS: BaseCommand.Type
+    WATCH_TC_ASSIGNMENTS_UPDATE: BaseCommand.Type
+    WATCH_TC_ASSIGNMENTS_CLOSE: BaseCommand.Type
     TYPE_FIELD_NUMBER: _ClassVar[int]
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
@@ -546,6 +692,7 @@ class BaseCommand(_message.Message):
     SEND_RECEIPT_FIELD_NUMBER: _ClassVar[int]
     SEND_ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
     FLOW_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -558,6 +705,7 @@ class BaseCommand(_message.Message):
     PARTITIONMETADATARESPONSE_FIELD_NUMBER: _ClassVar[int]
     LOOKUPTOPIC_FIELD_NUMBER: _ClassVar[int]
     LOOKUPTOPICRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    REACHEDENDOFTOPIC_FIELD_NUMBER: _ClassVar[int]
     GETLASTMESSAGEID_FIELD_NUMBER: _ClassVar[int]
     GETLASTMESSAGEIDRESPONSE_FIELD_NUMBER: _ClassVar[int]
     AUTHCHALLENGE_FIELD_NUMBER: _ClassVar[int]
@@ -571,6 +719,12 @@ class BaseCommand(_message.Message):
     TCCLIENTCONNECTREQUEST_FIELD_NUMBER: _ClassVar[int]
     TCCLIENTCONNECTRESPONSE_FIELD_NUMBER: _ClassVar[int]
     TOPICMIGRATED_FIELD_NUMBER: _ClassVar[int]
+    SCALABLETOPICLOOKUP_FIELD_NUMBER: _ClassVar[int]
+    SCALABLETOPICUPDATE_FIELD_NUMBER: _ClassVar[int]
+    SCALABLETOPICCLOSE_FIELD_NUMBER: _ClassVar[int]
+    WATCHTCASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    WATCHTCASSIGNMENTSUPDATE_FIELD_NUMBER: _ClassVar[int]
+    WATCHTCASSIGNMENTSCLOSE_FIELD_NUMBER: _ClassVar[int]
     type: BaseCommand.Type
     connect: CommandConnect
     connected: CommandConnected
@@ -580,6 +734,7 @@ class BaseCommand(_message.Message):
     send_receipt: CommandSendReceipt
     send_error: CommandSendError
     message: CommandMessage
+    ack: CommandAck
     flow: CommandFlow
     success: CommandSuccess
     error: CommandError
@@ -592,6 +747,7 @@ class BaseCommand(_message.Message):
     partitionMetadataResponse: CommandPartitionedTopicMetadataResponse
     lookupTopic: CommandLookupTopic
     lookupTopicResponse: CommandLookupTopicResponse
+    reachedEndOfTopic: CommandReachedEndOfTopic
     getLastMessageId: CommandGetLastMessageId
     getLastMessageIdResponse: CommandGetLastMessageIdResponse
     authChallenge: CommandAuthChallenge
@@ -605,4 +761,10 @@ class BaseCommand(_message.Message):
     tcClientConnectRequest: CommandTcClientConnectRequest
     tcClientConnectResponse: CommandTcClientConnectResponse
     topicMigrated: CommandTopicMigrated
-    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., newTxn: _Optional[_Union[CommandNewTxn, _Mapping]] = ..., newTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[CommandAddPartitionToTxn, _Mapping]] = ..., addPartitionToTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., endTxn: _Optional[_Union[CommandEndTxn, _Mapping]] = ..., endTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[CommandTcClientConnectRequest, _Mapping]] = ..., tcClientConnectResponse: _Optional[_Union[CommandTcClientConnectResponse, _Mapping]] = ..., topicMigrated: _Optional[_Union[CommandTopicMigrated, _Mapping]] = ...) -> None: ...
+    scalableTopicLookup: CommandScalableTopicLookup
+    scalableTopicUpdate: CommandScalableTopicUpdate
+    scalableTopicClose: CommandScalableTopicClose
+    watchTcAssignments: CommandWatchTcAssignments
+    watchTcAssignmentsUpdate: CommandWatchTcAssignmentsUpdate
+    watchTcAssignmentsClose: CommandWatchTcAssignmentsClose
+    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., ack: _Optional[_Union[CommandAck, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., reachedEndOfTopic: _Optional[_Union[CommandReachedEndOfTopic, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., newTxn: _Optional[_Union[CommandNewTxn, _Mapping]] = ..., newTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[CommandAddPartitionToTxn, _Mapping]] = ..., addPartitionToTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., endTxn: _Optional[_Union[CommandEndTxn, _Mapping]] = ..., endTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[CommandTcClientConnectRequest, _Mapping]] = ..., tcClientConnectResponse: _Optional[_Union[CommandTcClientConnectResponse, _Mapping]] = ..., topicMigrated: _Optional[_Union[CommandTopicMigrated, _Mapping]] = ..., scalableTopicLookup: _Optional[_Union[CommandScalableTopicLookup, _Mapping]] = ..., scalableTopicUpdate: _Optional[_Union[CommandScalableTopicUpdate, _Mapping]] = ..., scalableTopicClose: _Optional[_Union[CommandScalableTopicClose, _Mapping]] = ..., watchTcAssignments: _Optional[_Union[CommandWatchTcAssignments, _Mapping]] = ..., watchTcAssignmentsUpdate: _Optional[_Union[CommandWatchTcAssignmentsUpdate, _Mapping]] = ..., watchTcAssignmentsClose: _Optional[_Union[CommandWatchTcAssignmentsClose, _Mapping]] = ...) -> None: ...

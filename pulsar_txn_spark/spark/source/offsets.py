@@ -77,6 +77,8 @@ class TopicOffset:
         for descriptor in self.segments:
             if descriptor in known:
                 continue
+            if topology.topic.scalable and self._has_passed(descriptor):
+                continue  # the broker has let it go since; its rows were read
             if not topology.topic.segmented:
                 return (
                     f"the checkpoint has read {descriptor} of {name}, which has "
@@ -89,6 +91,17 @@ class TopicOffset:
                 "the store"
             )
         return None
+
+    def _has_passed(self, descriptor: str) -> bool:
+        """Tell whether a scalable topic's segment was read to its end.
+
+        It was, if a later segment that has hashes of it was begun: that comes behind it.
+        """
+        own = _hashes_and_number(descriptor)
+        others = map(_hashes_and_number, self.segments)
+        return any(
+            number > own[2] and start <= own[1] and end >= own[0] for start, end, number in others
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +227,9 @@ class SourceOffset:
         """Return the offset without some topics."""
         topics = {name: topic for name, topic in self.topics.items() if name not in names}
         return replace(self, topics=topics)
+
+
+def _hashes_and_number(descriptor: str) -> tuple[int, int, int]:
+    """Read ``<first hash>-<last hash>-<number>@<time>``, as scalable topics have it."""
+    start, end, number = descriptor.partition("@")[0].split("-")
+    return int(start, 16), int(end, 16), int(number)

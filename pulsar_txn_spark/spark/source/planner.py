@@ -241,11 +241,14 @@ class SourcePlanner:
         if not segments:
             return {}
         # They have no gate of ours: before the log's end Pulsar has decided every transaction.
-        refs = list(segments.values())
-        ends = self.log_of(refs[0]).last_confirmed_of_each(refs)
         return {
             key: ReadableRange(max(starts.get(key, EARLIEST), end), Visibility())
-            for key, end in zip(segments, ends, strict=True)
+            for own in _by_domain(segments)
+            for key, end in zip(
+                own,
+                self.log_of(next(iter(own.values()))).last_confirmed_of_each(list(own.values())),
+                strict=True,
+            )
         }
 
     def backlogs(
@@ -372,16 +375,16 @@ class SourcePlanner:
     ) -> dict[SegmentKey, str]:
         """Say what is gone of the ranges of which not all is there."""
         losses = {}
-        for native in (False, True):
-            wanted = {
-                segments[key].id: key
-                for key, (start, _) in ranges.items()
-                # A native one is read from whatever is there.
-                if segments[key].in_pulsar_domain == native and not (native and start == EARLIEST)
-            }
-            refs = [segments[key] for key in wanted.values()]
-            trims = self.log_of(refs[0]).trimmed_to_of_each(refs) if refs else []
-            for key, trimmed in zip(wanted.values(), trims, strict=True):
+        wanted = {
+            key: segments[key]
+            for key, (start, _) in ranges.items()
+            # A native one is read from whatever is there.
+            if not (segments[key].in_pulsar_domain and start == EARLIEST)
+        }
+        for own in _by_domain(wanted):
+            refs = list(own.values())
+            trims = self.log_of(refs[0]).trimmed_to_of_each(refs)
+            for key, trimmed in zip(own, trims, strict=True):
                 start, end = ranges[key]
                 if start < trimmed:
                     losses[key] = trimmed_range(segments[key], start, end, trimmed)
@@ -421,3 +424,11 @@ class SourcePlanner:
             )
             for key, (start, end) in ranges.items()
         }
+
+
+def _by_domain(segments: Segments) -> list[dict[SegmentKey, SegmentRef]]:
+    """Return segments grouped by the log that they are in."""
+    groups: dict[str, dict[SegmentKey, SegmentRef]] = {}
+    for key, ref in segments.items():
+        groups.setdefault(ref.domain, {})[key] = ref
+    return list(groups.values())

@@ -10,7 +10,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionDomainError
 from pulsar_txn_spark.options import NO_OPTIONS, Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAINS, TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.rows import SEQUENCE_ID
 from pulsar_txn_spark.spark.source.offset_options import starting_offsets
@@ -73,9 +73,10 @@ def _require_acknowledgeable(subscription: str, topic: str) -> None:
     ------
     TransactionDomainError
     """
-    if topic.startswith(f"{PULSAR_DOMAIN}://"):
+    domain = topic.partition("://")[0]
+    if domain in PULSAR_DOMAINS:
         raise TransactionDomainError(
-            f"topic {topic} is of the domain {PULSAR_DOMAIN}://: subscription {subscription!r} "
+            f"topic {topic} is of the domain {domain}://: subscription {subscription!r} "
             "would acknowledge in a transaction of this package what is under Pulsar's own, and "
             "none spans both. Leave the option 'subscription' out: the checkpoint keeps what was "
             "read, exactly once, and a replay reads the same"

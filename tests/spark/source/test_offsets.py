@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from pulsar_txn_spark.errors import DataLossError, StoreRolledBackError
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.source.offsets import SegmentOffset, SourceOffset, TopicOffset
 from pulsar_txn_spark.store.records import StoreIdentity
 
@@ -118,3 +121,28 @@ def test_an_offset_of_another_store_or_epoch_is_refused() -> None:
     for uuid, epoch in (("other", "1"), ("uuid", "2")):
         with pytest.raises(StoreRolledBackError, match=f"store {uuid} epoch {epoch}"):
             OFFSET.require_store(StoreIdentity(uuid, epoch, 4))
+
+
+def scalable_topology(*descriptors: str) -> Topology:
+    topic = TopicName.of_any_domain("scalable://public/default/t")
+    refs = [SegmentRef(f"segment://{topic.path}/{d}", str(topic), d) for d in descriptors]
+    segments = tuple(Segment(ref, 0, 65_535) for ref in refs)
+    return Topology(topic, "", segments, len(segments), "pulsar")
+
+
+@pytest.mark.parametrize(
+    "read, is_lost",
+    [
+        (["0000-ffff-0@1", "0000-7fff-1@2"], False),  # a child was begun
+        (["0000-ffff-0@1"], True),  # perhaps not read to its end
+        (["0000-7fff-0@1", "8000-ffff-3@2"], True),  # what was begun has other hashes
+        (["0000-ffff-4@1", "0000-7fff-1@2"], True),  # what was begun is older
+    ],
+)
+def test_a_segment_that_brokers_have_deleted_was_read_if_a_later_one_was_begun(
+    read: list[str], is_lost: bool
+) -> None:
+    offset = TopicOffset("", {descriptor: SegmentOffset(EARLIEST, 0) for descriptor in read})
+    there = scalable_topology("0000-7fff-1@2", "8000-ffff-3@2")
+    deletion = offset.deletion("t", there)
+    assert (deletion is not None) is is_lost

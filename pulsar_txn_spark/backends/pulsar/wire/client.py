@@ -130,6 +130,20 @@ class WireClient:
             self.forget(topic)
             raise
 
+    def connection_to(self, url: str) -> Connection:
+        """Return a connection to the broker at a URL that another broker gave.
+
+        Raises
+        ------
+        RefusedError
+            If it cannot be reached.
+        """
+        try:
+            (address,) = parse_addresses(url)
+        except (OptionError, ValueError):
+            raise RefusedError("LookupError", f"a broker gave {url!r}") from None
+        return self._connect(address)
+
     def check_access(self, topic: str) -> None:
         """Connect to the broker that serves the topic, trying again for the usual time.
 
@@ -153,7 +167,11 @@ class WireClient:
             ``UnsupportedVersionError`` if the broker does not know the request (PIP-344).
         """
         backoff = Backoff(self.settings.operation_s)
-        return backoff.retry(lambda: self._ask_partitions(self._any(), topic, backoff.left_s))
+
+        def attempt() -> int:
+            return self._ask_partitions(self.any_connection(), topic, backoff.left_s)
+
+        return backoff.retry(attempt)
 
     def max_message_bytes(self) -> int:
         """Return the largest message that brokers take.
@@ -163,7 +181,7 @@ class WireClient:
         RefusedError
             If none of them can be reached.
         """
-        return self._any().max_message_bytes
+        return self.any_connection().max_message_bytes
 
     def forget(self, topic: str) -> None:
         """Look the topic up again the next time: it is not where it was."""
@@ -186,8 +204,14 @@ class WireClient:
                 self._connections[address, behind_proxy] = connection
             return connection
 
-    def _any(self) -> Connection:
-        """Return a connection to one of the addresses of ``service.url``."""
+    def any_connection(self) -> Connection:
+        """Return a connection to one of the addresses of ``service.url``.
+
+        Raises
+        ------
+        RefusedError
+            If none of them can be reached.
+        """
         failure = RefusedError("ConnectError")
         for address in self.settings.addresses:
             try:
@@ -197,7 +221,7 @@ class WireClient:
         raise failure
 
     def _locate(self, topic: str, timeout_s: float) -> tuple[Address, str | None]:
-        broker, authoritative = self._any(), False
+        broker, authoritative = self.any_connection(), False
         for _ in range(_REDIRECTS):
             answer = self._look_up(broker, topic, authoritative, timeout_s)
             url = answer.brokerServiceUrlTls if self.settings.tls else answer.brokerServiceUrl

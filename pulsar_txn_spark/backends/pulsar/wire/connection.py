@@ -121,6 +121,10 @@ class ConsumerHandler(Protocol):
         """Take an entry."""
         ...
 
+    def on_end(self) -> None:
+        """Know that the topic is sealed, and that no further entry of it will come."""
+        ...
+
     def on_lost(self, why: RefusedError) -> None:
         """Know that nothing more will come."""
         ...
@@ -190,6 +194,8 @@ class Connection:
         self.max_message_bytes = DEFAULT_MESSAGE_BYTES
         self.asks_without_creating = False
         """Whether the broker tells a topic's partitions without creating the topic."""
+        self.knows_scalable_topics = False
+        """Whether the broker has scalable topics of its own (Pulsar 5)."""
         self._lock = threading.Lock()
         self._outgoing: collections.deque[memoryview] = collections.deque()
         self._waiters: dict[int, _Waiter] = {}
@@ -347,6 +353,7 @@ class Connection:
                     self.asks_without_creating = (
                         flags.supports_get_partitioned_metadata_without_auto_creation
                     )
+                    self.knows_scalable_topics = flags.supports_scalable_topics
                     self._parser.max_frame_bytes = limit + FRAME_PADDING_BYTES
                     return
                 if command.type == BaseCommand.AUTH_CHALLENGE:
@@ -468,6 +475,26 @@ class Connection:
 
     def _dispatch_rare(self, command: BaseCommand) -> None:
         kind = command.type
+        if kind == BaseCommand.REACHED_END_OF_TOPIC:
+            consumer = self._consumers.get(command.reachedEndOfTopic.consumer_id)
+            if consumer is not None:
+                consumer.on_end()
+        elif kind in _LEAVING:
+            self._dispatch_leaving(command)
+        elif kind == BaseCommand.ERROR:
+            waiter = self._waiters.get(command.error.request_id)
+            if waiter is not None:
+                waiter.fail(RefusedError.of(command.error.error, command.error.message))
+        elif kind in _ANSWERS:
+            body = getattr(command, _ANSWERS[kind])
+            # "Not ready": another answer follows.
+            if kind != BaseCommand.PRODUCER_SUCCESS or body.producer_ready:
+                waiter = self._waiters.get(getattr(body, _NUMBERED_BY.get(kind, "request_id")))
+                if waiter is not None:
+                    waiter.answer(command)
+
+    def _dispatch_leaving(self, command: BaseCommand) -> None:
+        kind = command.type
         why = RefusedError("Disconnected", "the broker gave the topic away")
         if kind == BaseCommand.CLOSE_PRODUCER:
             self._lose(self._producers, command.close_producer.producer_id, why)
@@ -477,17 +504,6 @@ class Connection:
             migrated = command.topicMigrated
             lost = self._consumers if migrated.resource_type else self._producers
             self._lose(lost, migrated.resource_id, why)
-        elif kind == BaseCommand.ERROR:
-            waiter = self._waiters.get(command.error.request_id)
-            if waiter is not None:
-                waiter.fail(RefusedError.of(command.error.error, command.error.message))
-        elif kind in _ANSWERS:
-            body = getattr(command, _ANSWERS[kind])
-            # "Not ready": another answer follows.
-            if kind != BaseCommand.PRODUCER_SUCCESS or body.producer_ready:
-                waiter = self._waiters.get(body.request_id)
-                if waiter is not None:
-                    waiter.answer(command)
 
     @staticmethod
     def _lose(
@@ -525,4 +541,16 @@ _ANSWERS = {
     BaseCommand.NEW_TXN_RESPONSE: "newTxnResponse",
     BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE: "addPartitionToTxnResponse",
     BaseCommand.END_TXN_RESPONSE: "endTxnResponse",
+    BaseCommand.SCALABLE_TOPIC_UPDATE: "scalableTopicUpdate",
+    BaseCommand.WATCH_TC_ASSIGNMENTS_UPDATE: "watchTcAssignmentsUpdate",
 }
+
+_LEAVING = frozenset(
+    {BaseCommand.CLOSE_PRODUCER, BaseCommand.CLOSE_CONSUMER, BaseCommand.TOPIC_MIGRATED}
+)
+
+_NUMBERED_BY = {
+    BaseCommand.SCALABLE_TOPIC_UPDATE: "session_id",
+    BaseCommand.WATCH_TC_ASSIGNMENTS_UPDATE: "watch_id",
+}
+"""Of what a broker may say again later; the request's number is taken for the session's."""

@@ -8,6 +8,11 @@ others say the same thing twice.
 forgotten only after the last of them has its marker. How it ended is not known any more. The
 coordinator gives the same error to a client that does not own the transaction, which may be open
 then; so the text of the error is looked at too.
+
+**Scalable topics** have coordinators of their own (PIP-473), which the same requests reach with a
+flag. They are found by the brokers' list of assignments. A coordinator forgets a transaction when
+all topics have applied its end, some minutes later. It then says that somebody else owns it, as it
+says of another role's. Without authentication nobody owns one, and so that means forgotten.
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     CommandEndTxn,
     CommandNewTxn,
     CommandTcClientConnectRequest,
+    CommandWatchTcAssignments,
+    CommandWatchTcAssignmentsClose,
 )
 from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, Backoff, WireClient
@@ -37,6 +44,10 @@ _AGAIN = RETRIED | {"TransactionCoordinatorNotFound", "UnknownError"}
 _FORGOTTEN = "not found"
 """In what a coordinator says of a transaction that it has forgotten; it does not say so of one
 that belongs to somebody else."""
+
+
+_FORGOTTEN_SCALABLE = "Client (null) is neither the owner"
+"""The same of a coordinator for scalable topics, where clients are not authenticated."""
 
 
 class Ended(Enum):
@@ -57,10 +68,14 @@ class WireCoordinators:
     ----------
     client : WireClient
         Whose connections to use.
+    scalable : bool
+        Whether those of scalable topics.
     """
 
-    def __init__(self, client: WireClient) -> None:
+    def __init__(self, client: WireClient, *, scalable: bool = False) -> None:
         self._client = client
+        self._scalable = scalable
+        self._assigned: dict[int, str] = {}
         self._connected: dict[int, Connection] = {}
         self._count = 0
 
@@ -82,11 +97,13 @@ class WireCoordinators:
         """
         backoff = Backoff(self._client.settings.operation_s)
         if not self._count:
-            self._count = max(1, self._client.partitions(ASSIGNMENT))
+            self._count = self._coordinators(backoff)
         number = zlib.crc32(name.encode()) % self._count
 
         def make(request: int) -> BaseCommand:
             new = CommandNewTxn(request_id=request, txn_ttl_seconds=timeout_ms, tc_id=number)
+            if self._scalable:
+                new.scalable = True
             return BaseCommand(type=BaseCommand.NEW_TXN, newTxn=new)
 
         answer = self._ask(number, make, "newTxnResponse", backoff)
@@ -108,6 +125,8 @@ class WireCoordinators:
                 txnid_least_bits=txn.least,
                 partitions=topics,
             )
+            if self._scalable:
+                add.scalable = True
             return BaseCommand(type=BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=add)
 
         backoff = Backoff(self._client.settings.operation_s)
@@ -130,6 +149,8 @@ class WireCoordinators:
                 txnid_least_bits=txn.least,
                 txn_action=0 if commit else 1,
             )
+            if self._scalable:
+                end.scalable = True
             return BaseCommand(type=BaseCommand.END_TXN, endTxn=end)
 
         backoff = Backoff(self._client.settings.operation_s)
@@ -147,14 +168,57 @@ class WireCoordinators:
         except RefusedError as refused:
             if refused.result == "InvalidTxnStatus":
                 return Ended.OTHERWISE
-            if refused.result == "TransactionNotFound" and _FORGOTTEN in refused.detail:
+            if refused.result == "TransactionNotFound" and self._is_forgotten(refused.detail):
                 return Ended.FORGOTTEN
             raise
         return Ended.AS_ASKED
 
+    def _is_forgotten(self, detail: str) -> bool:
+        return _FORGOTTEN in detail or (self._scalable and _FORGOTTEN_SCALABLE in detail)
+
+    def _coordinators(self, backoff: Backoff) -> int:
+        """Return how many coordinators there are."""
+        if not self._scalable:
+            return max(1, self._client.partitions(ASSIGNMENT))
+        return backoff.retry(lambda: self._read_assignments(backoff.left_s))
+
+    def _read_assignments(self, timeout_s: float) -> int:
+        """Note which broker has which coordinator of scalable topics; return how many there are."""
+        connection = self._client.any_connection()
+        if not connection.knows_scalable_topics:
+            raise RefusedError(
+                "NotAllowedError",
+                f"{connection.address} has no scalable topics, nor their transactions",
+            )
+        watch = 0
+
+        def make(number: int) -> BaseCommand:
+            nonlocal watch
+            watch = number
+            asking = CommandWatchTcAssignments(watch_id=number)
+            return BaseCommand(type=BaseCommand.WATCH_TC_ASSIGNMENTS, watchTcAssignments=asking)
+
+        answer = connection.request(make, timeout_s).watchTcAssignmentsUpdate
+        if answer.HasField("error"):
+            raise RefusedError.of(answer.error, answer.message)
+        closing = CommandWatchTcAssignmentsClose(watch_id=watch)
+        connection.tell(
+            lambda _: BaseCommand(
+                type=BaseCommand.WATCH_TC_ASSIGNMENTS_CLOSE, watchTcAssignmentsClose=closing
+            )
+        )
+        tls = self._client.settings.tls
+        self._assigned = {
+            each.tc_id: each.broker_service_url_tls if tls else each.broker_service_url
+            for each in answer.snapshot.assignments
+        }
+        return max(1, answer.snapshot.parallelism)
+
     def _forget(self, number: int) -> None:
         self._connected.pop(number, None)
-        self._client.forget(_partition(number))
+        self._assigned.pop(number, None)
+        if not self._scalable:
+            self._client.forget(_partition(number))
 
     def _ask(
         self, number: int, make: Callable[[int], BaseCommand], field: str, backoff: Backoff
@@ -177,10 +241,12 @@ class WireCoordinators:
         connection = self._connected.get(number)
         if connection is not None and connection.usable:
             return connection
-        connection = self._client.connection_of(_partition(number), timeout_s)
+        connection = self._broker_of(number, timeout_s)
 
         def make(request: int) -> BaseCommand:
             connect = CommandTcClientConnectRequest(request_id=request, tc_id=number)
+            if self._scalable:
+                connect.scalable = True
             return BaseCommand(
                 type=BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=connect
             )
@@ -188,6 +254,18 @@ class WireCoordinators:
         _answer(connection, make, "tcClientConnectResponse", Backoff(timeout_s))
         self._connected[number] = connection
         return connection
+
+    def _broker_of(self, number: int, timeout_s: float) -> Connection:
+        if not self._scalable:
+            return self._client.connection_of(_partition(number), timeout_s)
+        if number not in self._assigned:
+            self._read_assignments(timeout_s)
+        url = self._assigned.get(number)
+        if not url:
+            raise RefusedError(
+                "TransactionCoordinatorNotFound", f"no broker leads coordinator {number} now"
+            )
+        return self._client.connection_to(url)
 
 
 def _answer(

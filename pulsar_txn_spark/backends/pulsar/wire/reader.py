@@ -23,9 +23,11 @@ from pulsar_txn_spark.backends import entry_codec
 from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
+    CommandAck,
     CommandCloseConsumer,
     CommandFlow,
     CommandGetLastMessageId,
+    CommandGetLastMessageIdResponse,
     CommandMessage,
     CommandSubscribe,
     MessageMetadata,
@@ -46,6 +48,9 @@ from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import READ_SCHEMA, ROW_SCHEMA, SegmentRef
 
+BEHIND_ALL = Position(2**63 - 1, 2**63 - 1)
+"""A reader that begins here gets only what comes later."""
+
 _BUDGET_BYTES = 16 * 1024 * 1024  # prefetched; several times bandwidth x delay of a LAN
 _OVERFLOW = 4  # times the budget: then the subscription is opened again
 _FIRST_PERMITS = 16  # before any size is known
@@ -54,6 +59,8 @@ _POLL_SECONDS = 1.0  # how often a reader that gets nothing asks whether there i
 _PROGRESS_SECONDS = 30.0  # a broker that restarts is back by then
 _BATCH_BYTES = 16 * 1024 * 1024  # bound on one record batch on its way out
 _EXCLUSIVE = 0
+_FROM_THE_END, _FROM_THE_BEGINNING = 0, 1
+_CUMULATIVE = 1
 _LOOK_BACK = 4  # times as many entries as there are chunks, at first
 _SUBSCRIPTION = "pulsar-txn-spark-"
 
@@ -133,6 +140,7 @@ class _Subscription:
         self._queue: collections.deque[tuple[Position, bytes]] = collections.deque()
         self._buffered_bytes = 0
         self._over: RefusedError | None = None
+        self._ended = False
 
     def on_message(self, delivery: CommandMessage, body: bytes) -> None:
         """Queue an entry, unless it would be too much: then it comes again later."""
@@ -151,6 +159,18 @@ class _Subscription:
         with self._changed:
             self._over = self._over or why
             self._changed.notify()
+
+    def on_end(self) -> None:
+        """Note that the topic is sealed, and that everything in it was delivered or is hidden."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        """Tell whether the broker says in time that the topic has nothing more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._over or self._queue, timeout_s)
+            return self._ended and not self._queue
 
     def poll(self, timeout_s: float) -> tuple[Position, bytes] | None:
         """Return the next entry, None if none comes in time.
@@ -237,6 +257,33 @@ class WireEntryFeed:
             elif time.monotonic() > deadline:
                 raise explain(RefusedError("Timeout"), "read", self._segment)
 
+    def ends_at(self, previous: Position, timeout_s: float) -> bool:
+        """Tell whether nothing that readers get to see will ever lie behind `previous`.
+
+        The broker says so of a sealed topic, once all that it has delivered is acknowledged, and
+        no transaction is open there.
+        """
+        number = self._subscription.number
+        up_to = [wire_id(*previous)]
+        ack = CommandAck(consumer_id=number, ack_type=_CUMULATIVE, message_id=up_to)
+        try:
+            if previous.entry >= 0:
+                acked = BaseCommand(type=BaseCommand.ACK, ack=ack)
+                self._connection.post([encode_command(acked)])
+            return self._subscription.wait_for_end(timeout_s)
+        except RefusedError:
+            return False
+
+    def appended_to(self) -> Position:
+        """Return the last position of the log, of a reader that began at :data:`BEHIND_ALL`.
+
+        Raises
+        ------
+        RefusedError
+        """
+        answer = self._ask_last(self._settings.timeout_s).consumer_mark_delete_position
+        return Position(*positive_id(answer))
+
     def close(self) -> None:
         """Let go of the subscription."""
         self._leave(self._connection, self._subscription)
@@ -269,17 +316,20 @@ class WireEntryFeed:
 
     def _last(self, deadline: float) -> Position:
         """Return the last position that the broker has for us."""
-        answer = self._connection.request(
+        timeout_s = max(self._settings.poll_s, deadline - time.monotonic())
+        position = Position(*positive_id(self._ask_last(timeout_s).last_message_id))
+        return position if position.entry >= 0 else Position(-1, -1)  # an empty ledger
+
+    def _ask_last(self, timeout_s: float) -> CommandGetLastMessageIdResponse:
+        return self._connection.request(
             lambda number: BaseCommand(
                 type=BaseCommand.GET_LAST_MESSAGE_ID,
                 getLastMessageId=CommandGetLastMessageId(
                     consumer_id=self._subscription.number, request_id=number
                 ),
             ),
-            max(self._settings.poll_s, deadline - time.monotonic()),
-        ).getLastMessageIdResponse.last_message_id
-        position = Position(*positive_id(answer))
-        return position if position.entry >= 0 else Position(-1, -1)  # an empty ledger
+            timeout_s,
+        ).getLastMessageIdResponse
 
     def _reopen(self, previous: Position, why: RefusedError, deadline: float) -> None:
         left = deadline - time.monotonic()
@@ -328,7 +378,7 @@ class WireEntryFeed:
             durable=False,
             # Brokers begin at that entry or behind it, depending on their version: never later.
             start_message_id=wire_id(*start),
-            initialPosition=1,
+            initialPosition=_FROM_THE_END if start == BEHIND_ALL else _FROM_THE_BEGINNING,
             force_topic_creation=False,
         )
         if self._settings.consumer:
