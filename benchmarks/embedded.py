@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from benchmarks.measure import Result, Series
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.store import RedisStore
+from pulsar_txn_spark.testing.pulsar_server import free_ports
+from pulsar_txn_spark.watchdog import Ending, OwnedServer
 
 TIMEOUT_MS = 60_000
 
@@ -38,6 +41,20 @@ def embedded_server(folder: Path) -> Iterator[str]:
     finally:
         connection.close_all()
         server.stop_server(path)
+
+
+@contextmanager
+def redis_on_port(folder: Path) -> Iterator[str]:
+    """Run a Redis on a port, which syncs each write: the embedded one has a unix socket only."""
+    (port,) = free_ports(1)
+    data = Path(tempfile.mkdtemp(prefix="redis-", dir=folder))
+    command = [server.find_server_binary(), "--port", str(port), "--bind", "127.0.0.1"]
+    command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--dir", str(data)]
+    redis = OwnedServer(command, data, data / "redis.log")
+    try:
+        yield f"redis://127.0.0.1:{port}"
+    finally:
+        redis.end(Ending.DISCARD)
 
 
 def row(

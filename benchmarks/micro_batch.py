@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks import null
 from benchmarks.bare_log import append_one
-from benchmarks.data import SEGMENTS
+from benchmarks.data import PROCESSES, SEGMENTS
 from benchmarks.measure import Result, Series, SideError, compare
 from benchmarks.monitor import Monitor
 from benchmarks.peer import SIDE as JVM
@@ -56,6 +56,7 @@ class Shape:
 
 
 SEGMENT_COUNTS = (1, 4, 16)
+_EACH_COUNTS = (4, 16, 64, 256)
 EMPTY = Shape("empty_micro_batch", SEGMENTS, 0)
 ONE_ROW = Shape("one_row_micro_batch", 1, 1)
 ROW_IN_EACH = Shape(f"row_in_each_of_{SEGMENTS}_segments_micro_batch", SEGMENTS, 1)
@@ -203,7 +204,8 @@ def nothing(spark: SparkSession, folder: Path, *, spare: bool) -> Iterator[Stepp
     )
 
     def push(shape: Shape) -> None:
-        null.push(pushed, shape.segments, shape.rows)
+        tasks = min(shape.segments, PROCESSES)  # as our source has
+        null.push(pushed, tasks, shape.rows * shape.segments // tasks)
 
     with _stepping(spark, query.start(), push) as stepper:
         yield stepper
@@ -335,20 +337,51 @@ def by_segments(
             kinds[by_client] = partial(ours, spark, place.by("client"), folder, "true", segments)
         if peer is not None:
             kinds[JVM] = partial(theirs, peer, segments)
-        measured, _ = stepped(
-            kinds,
-            [ONE_ROW],
-            repetitions,
-            lambda _, side, figure, case=case: report(case, side, figure),  # type: ignore[misc]
-            lambda _, side, error, case=case: drop(case, side, error),  # type: ignore[misc]
-        )
         ratios = {
             exact: (null_side, spared, plain, by_client, JVM),
             plain: (null_side, spared, JVM),
             by_client: (null_side, spared, JVM),
             JVM: (null_side,),
         }
-        yield compare(case, measured[ONE_ROW], ratios)
+        yield compare_steps(case, ONE_ROW, kinds, ratios, repetitions, report, drop)
+
+
+def one_row_each(
+    spark: SparkSession, place: Place, folder: Path, repetitions: int, report: Report, drop: Drop
+) -> Iterator[list[Result]]:
+    """Measure micro-batches with a row in each of few and of many segments."""
+    for segments in _EACH_COUNTS:
+        null_side, exact, plain = (place.side(kind) for kind in (NULL, TRANSACTIONAL, PLAIN))
+        spared, case = place.side(SPARED), f"one_row_each_{segments}_segments"
+        kinds: Kinds = {
+            null_side: partial(nothing, spark, folder, spare=False),
+            spared: partial(nothing, spark, folder, spare=True),
+            exact: partial(ours, spark, place, folder, "true", segments),
+            plain: partial(ours, spark, place, folder, "false", segments),
+        }
+        ratios = {exact: (null_side, spared, plain), plain: (null_side, spared)}
+        shape = Shape(case, segments, 1)
+        yield compare_steps(case, shape, kinds, ratios, repetitions, report, drop)
+
+
+def compare_steps(
+    case: str,
+    shape: Shape,
+    kinds: Kinds,
+    ratios: Mapping[str, tuple[str, ...]],
+    repetitions: int,
+    report: Report,
+    drop: Drop,
+) -> list[Result]:
+    """Let sides make micro-batches of one shape in turn, and turn them into the rows of a case."""
+    measured, _ = stepped(
+        kinds,
+        [shape],
+        repetitions,
+        lambda _, side, figure: report(case, side, figure),
+        lambda _, side, error: drop(case, side, error),
+    )
+    return compare(case, measured[shape], ratios)
 
 
 def round_trips(

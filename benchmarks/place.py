@@ -61,6 +61,12 @@ class Place:
         """Return the same place, reached by another transport."""
         return replace(self, options={**self.options, "transport": transport})
 
+    def stored_at(self, url: str) -> Place:
+        """Return the same place with a metadata store of its own."""
+        options = {**self.options, "store.url": url}
+        del options["store.path"]
+        return replace(self, options=options)
+
     @contextmanager
     def topic(self, segments: int = SEGMENTS) -> Iterator[str]:
         """Give an empty topic and delete it afterwards: the embedded log lives in memory."""
