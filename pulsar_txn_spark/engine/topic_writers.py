@@ -337,7 +337,8 @@ class _Output:
         keys = rows.column(names.index("key")) if "key" in names else None
         routed = self._router.route(keys, rows.num_rows)
         segments = self._router.segments
-        used = np.unique(routed)
+        counts = np.bincount(routed)
+        used = np.flatnonzero(counts).tolist()
         gated = self._topology.gate is GatedBy.BROKER
         if len(used) == 1 and not gated:
             yield segments[used[0]].ref, rows
@@ -351,9 +352,10 @@ class _Output:
         # Not pa.array: its first call in a process imports pandas, 0.2 s of the first batch.
         indices = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
         ordered = rows.take(indices)
-        bounds = np.searchsorted(routed[order], used, side="left").tolist()
-        for index, start, end in zip(used, bounds, [*bounds[1:], rows.num_rows], strict=True):
-            yield segments[index].ref, ordered.slice(start, end - start)
+        start = 0
+        for index, count in zip(used, counts[used].tolist(), strict=True):
+            yield segments[index].ref, ordered.slice(start, count)
+            start += count
 
     def _connect(self, segments: Sequence[SegmentRef]) -> tuple[SegmentRef, Exception] | None:
         """Open a writer for each segment that has none; return the first end that this meets."""
