@@ -3,8 +3,10 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.Map;
+import java.util.Queue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -104,6 +106,7 @@ public class PlainClient {
     byte[] value = new byte[VALUE_BYTES];
     Semaphore free = new Semaphore(parallel);
     AtomicReference<Throwable> failed = new AtomicReference<>();
+    Queue<Long> commits = new ConcurrentLinkedQueue<>();
     try (Producer<byte[]> producer =
         topic.isEmpty()
             ? null
@@ -115,7 +118,7 @@ public class PlainClient {
             .newTransaction()
             .withTransactionTimeout(TIMEOUT_S, TimeUnit.SECONDS)
             .build()
-            .thenCompose(txn -> sent(producer, txn, value).thenCompose(id -> txn.commit()))
+            .thenCompose(txn -> sent(producer, txn, value).thenCompose(id -> commit(txn, commits)))
             .whenComplete(
                 (done, error) -> {
                   if (error != null) {
@@ -129,8 +132,14 @@ public class PlainClient {
       if (failed.get() != null) {
         throw new IllegalStateException(failed.get());
       }
-      return Map.of("seconds", passed / 1e9);
+      return Map.of("seconds", passed / 1e9, "commits", commits);
     }
+  }
+
+  /** Commits, and notes the nanoseconds until the answer is there. */
+  private static CompletableFuture<Void> commit(Transaction txn, Queue<Long> commits) {
+    long began = System.nanoTime();
+    return txn.commit().thenRun(() -> commits.add(System.nanoTime() - began));
   }
 
   private static CompletableFuture<MessageId> sent(

@@ -26,6 +26,7 @@ from benchmarks.coordination import gates, looks, operation_records, visibility
 from benchmarks.coordinator import coordinator
 from benchmarks.data import PROCESSES, write_input
 from benchmarks.embedded import StoreBench, embedded_server
+from benchmarks.kafka import kafka
 from benchmarks.measure import Result, Results, SideError
 from benchmarks.peer import JAR_VARIABLE, Peer, peer
 from benchmarks.peer import SIDE as JVM
@@ -64,9 +65,12 @@ _STORE_PARTS: Mapping[str, Callable[[StoreBench], list[Result]]] = {
     "store_memory": store_memory,
 }
 """Without Spark, each on an embedded server of its own; they do not depend on the backend."""
-_BROKER_PART = "broker"
-"""Without Spark, on two brokers of its own."""
-_PARTS = (*_SPARK_PARTS, *_STORE_PARTS, _BROKER_PART)
+_SERVER_PARTS: Mapping[str, Callable[[Path, int, int, Report, Drop], Iterator[list[Result]]]] = {
+    "broker": broker,
+    "kafka": kafka,
+}
+"""On brokers of their own, Pulsar's or Kafka's too; the second one with Sparks of its own."""
+_PARTS = (*_SPARK_PARTS, *_STORE_PARTS, *_SERVER_PARTS)
 _Details = list[tuple[str, dict[str, dict[str, float]]]]
 _ROWS, _QUICK_ROWS = 1_000_000, 200_000
 _REPETITIONS = 5
@@ -133,12 +137,8 @@ def main() -> int:
                     shown = partial(report, part)
                     measured = _STORE_PARTS[part](StoreBench(path, chosen.repetitions, shown))
                     results.add(measured)
-            if _BROKER_PART in parts and "pulsar" in (chosen.backend or _BACKENDS):
-                try:
-                    for measured in broker(Path(name), chosen.rows, chosen.repetitions, report):
-                        results.add(measured)
-                except SideError as error:
-                    drop(_BROKER_PART, "plain client", error)
+            if "pulsar" in (chosen.backend or _BACKENDS):
+                _with_servers(chosen, Path(name), report, drop, results)
             if with_spark:
                 _with_spark(chosen, Path(name), report, drop, results, details)
     finally:  # what was measured before an error stands
@@ -170,6 +170,20 @@ def _shortened(reason: str) -> str:
 
 def _load() -> str:
     return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
+def _with_servers(
+    chosen: argparse.Namespace, folder: Path, report: Report, drop: Drop, results: Results
+) -> None:
+    """Run the parts that start brokers of their own."""
+    for part in [part for part in _SERVER_PARTS if part in (chosen.part or _PARTS)]:
+        try:
+            for measured in _SERVER_PARTS[part](
+                folder, chosen.rows, chosen.repetitions, report, drop
+            ):
+                results.add(measured)
+        except SideError as error:
+            drop(part, "all sides", error)
 
 
 def _with_spark(

@@ -12,9 +12,9 @@ import itertools
 import os
 import secrets
 import shutil
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,8 @@ from benchmarks.embedded import redis_on_port
 from benchmarks.measure import Result, Series, SideError, compare, in_pairs, interleave
 from benchmarks.micro_batch import MILLISECONDS
 from benchmarks.own_process import OwnProcess
-from benchmarks.throughput import NATIVE, ROWS_PER_SECOND, Report
+from benchmarks.throughput import NATIVE, ROWS_PER_SECOND, Drop, Report
+from benchmarks.visible import by_percentile
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS
 from pulsar_txn_spark.backends.pulsar.wire.coordinator import Ended, WireCoordinators
@@ -55,8 +56,9 @@ _TIMEOUT_MS = 60_000
 _CHECK_DELAY = "managedLedgerNewEntriesCheckDelayInMillis"
 _CHECK_DELAYS_MS = (10, 1)
 """How often brokers look whether what a consumer waits for may be read now; first the default."""
-_PARALLEL = (1, 32)  # transactions under way at once
+_PARALLEL = (1, 8, 32)  # transactions under way at once
 _TRANSACTIONS = 1_000  # of a run
+_ROW = b"x" * 100
 _CLOCK_NS = 1_000_000_000
 _SYNCED = {"journalSyncData": "true"}
 """As the metadata store does, too."""
@@ -120,7 +122,9 @@ def _started(store_url: str | None = None, **settings: str) -> Iterator[_Broker]
         yield _Broker(server, plain, store_url)
 
 
-def broker(folder: Path, rows: int, repetitions: int, report: Report) -> Iterator[list[Result]]:
+def broker(
+    folder: Path, rows: int, repetitions: int, report: Report, _: Drop
+) -> Iterator[list[Result]]:
     """Measure what the plug-in costs, and the time from a commit to a plain consumer.
 
     Raises
@@ -200,11 +204,7 @@ def _visibility(plugged: _Broker, delay_ms: int, report: Report) -> Iterator[lis
         results = []
         with commits(plugged) as (topic, commit):
             times = tuple(_arrivals(plugged.plain, topic, commit))
-        for what, figure in (
-            ("p50", statistics.median(times)),
-            ("p99", statistics.quantiles(times, n=100)[98]),
-            ("highest", max(times)),
-        ):
+        for what, figure in (*by_percentile(times).items(), ("highest", max(times))):
             report(case, f"{who}, {what}", figure)
             results.append(Result(case, f"{who}, {what}", MILLISECONDS, figure, times))
         yield results
@@ -282,36 +282,89 @@ def _native(plugged: _Broker) -> _Commits:
 
 # -- transactions of plain clients ---------------------------------------------------------------
 
+_Commit = Callable[[int], tuple[float, list[float]]]
+"""Makes transactions, so many at a time; returns seconds, and the milliseconds of each commit."""
+
 
 def _transactions(
     own: _Broker, ours: _Broker, repetitions: int, report: Report
 ) -> Iterator[list[Result]]:
-    """Let plain clients commit transactions, of Pulsar's coordinators and of this package's."""
+    """Let plain clients commit transactions, of Pulsar's coordinators and of this package's.
+
+    The client of this package is a Python process with as many threads; its coordinator is a
+    library, and the broker has no plug-in.
+    """
     pulsars, packages = "Pulsar's coordinator", "this package's coordinator"
-    with own.topic() as ordinary, ours.topic() as other, ours.gated() as (_, gated):
+    empty = {pulsars: partial(_by_java, own, ""), packages: partial(_by_java, ours, "")}
+    with (
+        own.topic() as ordinary,
+        ours.topic() as other,
+        ours.gated() as (_, gated),
+        _by_python(own, ours.store_url) as by_python,
+    ):
+        one_row: dict[str, _Commit] = {
+            pulsars: partial(_by_java, own, ordinary),
+            packages: partial(_by_java, ours, other),
+            f"{packages}, gated segment": partial(_by_java, ours, gated),
+            "this package's client": by_python,
+        }
         for parallel in _PARALLEL:
-            for case, topics in (
-                ("empty_transactions", {pulsars: (own, ""), packages: (ours, "")}),
-                (
-                    "one_row_transactions",
-                    {
-                        pulsars: (own, ordinary),
-                        packages: (ours, other),
-                        f"{packages}, gated segment": (ours, gated),
-                    },
-                ),
-            ):
-                name = f"{case}_{parallel}_at_a_time"
-                sides = {
-                    side: partial(_committed, broker, topic, parallel)
-                    for side, (broker, topic) in topics.items()
-                }
-                series = interleave(sides, repetitions, "per s", partial(report, name))
-                yield compare(name, series, dict.fromkeys(sides.keys() - {pulsars}, (pulsars,)))
+            for kind, sides in (("empty", empty), ("one_row", one_row)):
+                case = f"{kind}_transactions_{parallel}_at_a_time"
+                yield from _committed(case, sides, parallel, repetitions, report)
 
 
-def _committed(broker: _Broker, topic: str, parallel: int) -> float:
-    """Return how many transactions are committed in a second."""
+def _committed(
+    case: str, sides: Mapping[str, _Commit], parallel: int, repetitions: int, report: Report
+) -> Iterator[list[Result]]:
+    """Measure transactions a second, and the time from the call of a commit to its answer."""
+    times: dict[str, list[float]] = {side: [] for side in sides}
+
+    def run(side: str) -> float:
+        seconds, commits_ms = sides[side](parallel)
+        times[side] += commits_ms
+        return _TRANSACTIONS / seconds
+
+    runs = {side: partial(run, side) for side in sides}
+    series = interleave(runs, repetitions, "per s", partial(report, case))
+    first, *others = sides
+    yield compare(case, series, dict.fromkeys(others, (first,)))
+    for side, measured in times.items():
+        warm = measured[_TRANSACTIONS:]
+        yield [
+            Result(f"{case}_commit", f"{side}, {what}", MILLISECONDS, figure, tuple(warm))
+            for what, figure in by_percentile(warm).items()
+        ]
+
+
+def _by_java(broker: _Broker, topic: str, parallel: int) -> tuple[float, list[float]]:
+    """Let Pulsar's Java client make transactions, with a row each where there is a topic."""
     question = {"topic": topic, "rows": _TRANSACTIONS, "parallel": parallel}
-    seconds: float = broker.plain.ask("transactions", **question)["seconds"]
-    return _TRANSACTIONS / seconds
+    answer = broker.plain.ask("transactions", **question)
+    return answer["seconds"], [nanoseconds / 1e6 for nanoseconds in answer["commits"]]
+
+
+@contextmanager
+def _by_python(broker: _Broker, store_url: str | None) -> Iterator[_Commit]:
+    """Give what lets this package's client make transactions with a row each."""
+    options = {**broker.options, "store.url": str(store_url)}
+    admin, name = Admin(options), f"bench-client-{next(_numbers)}"
+    admin.create_topic(name, segments=1)
+    with client.connect(options) as service, service.producer(name) as producer:
+
+        def one(_: int) -> float:
+            txn = service.new_txn()
+            producer.send(_ROW, txn=txn)
+            txn.flush()
+            began = time.perf_counter()
+            txn.commit()
+            return (time.perf_counter() - began) * 1000
+
+        def run(threads: int) -> tuple[float, list[float]]:
+            with ThreadPoolExecutor(threads) as pool:
+                began = time.perf_counter()
+                commits_ms = list(pool.map(one, range(_TRANSACTIONS)))
+                return time.perf_counter() - began, commits_ms
+
+        yield run
+    admin.delete_topic(name)

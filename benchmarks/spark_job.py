@@ -1,4 +1,4 @@
-"""A Spark of its own: the JVM connector's cases, and the peak memory of every side.
+"""A Spark of its own: the JVM connector's cases, peak memory, and what jobs cost beside Kafka's.
 
 See :mod:`benchmarks.own_spark`. With the connector it runs in another virtual environment, so it
 imports nothing of this project by itself. Reads commands from its standard input, a JSON object a
@@ -157,6 +157,35 @@ class Job:
         turned = f.concat(f.substring(value, 2, 1 << 30), f.substring(value, 1, 1)).alias("value")
         rows = self._read_stream(topic).select(turned, "__key")
         return self._busy(self._stream(rows, output, {"availableNow": True}))
+
+    def filled(self, name: str, path: str, options: dict[str, str]) -> dict[str, float]:
+        """Write rows of Parquet files as a batch, by a data source of that name."""
+        rows = self._spark.read.schema(_SCHEMA).parquet(path)
+        rows.write.format(name).options(**options).mode("append").save()
+        return {}
+
+    def counted(self, name: str, options: dict[str, str]) -> dict[str, float]:
+        """Count what a data source of that name reads."""
+        return {"rows": self._spark.read.format(name).options(**options).load().count()}
+
+    def passed(self, name: str, read: dict[str, str], written: dict[str, str]) -> dict[str, float]:
+        """Read a stream to its end, change each value, and write it; from the start to the end."""
+        value = f.col("value")
+        turned = f.concat(f.substring(value, 2, 1 << 30), f.substring(value, 1, 1)).alias("value")
+        began = time.perf_counter()
+        query = (
+            self._spark.readStream.format(name)
+            .options(**read)
+            .load()
+            .select(turned, "__key")
+            .writeStream.format(name)
+            .options(**written)
+            .option("checkpointLocation", self._checkpoint())
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return {"seconds": time.perf_counter() - began}
 
     def begin_micro_batches(self, topic: str, output: str) -> dict[str, float]:
         """Start a stream from topic to topic, and warm it up where the JVM is new."""
