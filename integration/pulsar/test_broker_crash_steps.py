@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import pulsar as pulsar_client
 import pytest
 
-from integration.support.gated import QUIET, SOON_S, Gated, Redis, await_, numbers
+from integration.support.gated import QUIET, SOON_S, Gated, await_, numbers
 from integration.support.holding_proxy import HoldingProxy, When
 from integration.support.observers import by_key
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.client import Client, Transaction
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
+from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
 
 pytestmark = [
@@ -52,13 +53,13 @@ RECOVERY = [CrashStep("seg_gate", 1, "request"), CrashStep("seg_gate", 2, "reply
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    with Redis(tmp_path_factory.mktemp("redis")) as server:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def proxy(store: Redis) -> Iterator[HoldingProxy]:
+def proxy(store: RedisServer) -> Iterator[HoldingProxy]:
     """Give what stands between the broker and the store; drivers go past it."""
     proxy = HoldingProxy(store.port)
     yield proxy
@@ -66,7 +67,7 @@ def proxy(store: Redis) -> Iterator[HoldingProxy]:
 
 
 @pytest.fixture(scope="module")
-def gated(store: Redis, proxy: HoldingProxy) -> Iterator[Gated]:
+def gated(store: RedisServer, proxy: HoldingProxy) -> Iterator[Gated]:
     with PulsarServer(store_url=proxy.url, short_lived=True) as server:
         yield Gated.of(server, store)
 

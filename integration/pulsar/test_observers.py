@@ -20,7 +20,7 @@ import pytest
 
 from integration.support.admin_rest import AdminRest, path_of
 from integration.support.cutting_proxy import CuttingProxy, at
-from integration.support.gated import QUIET, Gated, Redis, await_
+from integration.support.gated import QUIET, Gated, await_
 from integration.support.observers import (
     AllObservers,
     ByKey,
@@ -45,6 +45,7 @@ from pulsar_txn_spark.segments.topology import Router, Topology
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
+from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 pytestmark = pytest.mark.skipif(
@@ -469,7 +470,7 @@ def name_of(scenario: Callable[[ObservedTopic], None]) -> str:
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gated]:
     folder = tmp_path_factory.mktemp("redis")
     with (
-        Redis(folder) as store,
+        RedisServer(folder) as store,
         PulsarServer(store_url=store.url, settings=SMALL_LEDGERS, short_lived=True) as server,
     ):
         yield Gated.of(server, store)

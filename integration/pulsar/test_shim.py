@@ -15,7 +15,7 @@ import pulsar as pulsar_client
 import pytest
 
 from integration.pulsar.test_observers import CHEAP, ObservedTopic, name_of
-from integration.support.gated import NOTHING_MS, QUIET, SOON_S, Gated, Redis, await_, numbers
+from integration.support.gated import NOTHING_MS, QUIET, SOON_S, Gated, await_, numbers
 from integration.support.observers import AllObservers, PythonObservers, java_observers
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.backends.pulsar.log import GATING_BUFFER
@@ -27,6 +27,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.testing.pulsar_server import Broker, PulsarServer
+from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
 
 pytestmark = pytest.mark.skipif(
@@ -35,13 +36,13 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    with Redis(tmp_path_factory.mktemp("redis")) as server:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def gated(store: Redis) -> Iterator[Gated]:
+def gated(store: RedisServer) -> Iterator[Gated]:
     with PulsarServer(store_url=store.url, short_lived=True) as server:
         yield Gated.of(server, store)
 
@@ -329,7 +330,7 @@ def test_pulsar_client_may_not_write_to_a_gated_segment(gated: Gated) -> None:
 
 
 def test_a_broker_without_the_plug_in_gets_no_row_of_a_gated_segment(
-    pulsar: Broker, store: Redis
+    pulsar: Broker, store: RedisServer
 ) -> None:
     urls = {"service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
     options = {**urls, "store.url": store.url}

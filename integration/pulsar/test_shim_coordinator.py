@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import pulsar_txn_spark
 from integration.pulsar.test_shim import received, send, subscribe
-from integration.support.gated import QUIET, Gated, Redis, await_, numbers
+from integration.support.gated import QUIET, Gated, await_, numbers
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
@@ -26,6 +26,7 @@ from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import Code, EndedBy, TxnId, TxnState
 from pulsar_txn_spark.testing.broker_jar import COORDINATOR
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer, find_java, resolve_classpath
+from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.txn.coordinator import TxnStatus
 
 pytestmark = pytest.mark.skipif(
@@ -72,13 +73,13 @@ class JavaClient:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    with Redis(tmp_path_factory.mktemp("redis")) as server:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def gated(store: Redis) -> Iterator[Gated]:
+def gated(store: RedisServer) -> Iterator[Gated]:
     settings = {"transactionMetadataStoreProviderClassName": COORDINATOR}
     with PulsarServer(store_url=store.url, settings=settings, short_lived=True) as server:
         found = Gated.of(server, store)
@@ -314,7 +315,7 @@ def reconfigure(server: PulsarServer, **settings: str | None) -> None:
 
 
 @pytest.mark.long
-def test_a_cluster_with_transactions_of_its_own_moves_over_and_back(store: Redis) -> None:
+def test_a_cluster_with_transactions_of_its_own_moves_over_and_back(store: RedisServer) -> None:
     """Every transaction is ended where it was opened, and no number is given out twice."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(PulsarServer(store_url=store.url, short_lived=True))

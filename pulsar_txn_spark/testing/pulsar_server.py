@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import re
@@ -29,7 +30,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -45,20 +46,24 @@ DEFAULT_VERSION = "4.0.7"
 SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options for a JVM that lives for seconds: to optimize its code costs more than it saves."""
 
+VERSION_VARIABLE = "PULSAR_TXN_SPARK_TEST_PULSAR_VERSION"
+"""Environment variable: another release to run tests against."""
+
 SERVICE_URL_VARIABLE = "PULSAR_TXN_SPARK_TEST_SERVICE_URL"
 ADMIN_URL_VARIABLE = "PULSAR_TXN_SPARK_TEST_ADMIN_URL"
 CACHE_VARIABLE = "PULSAR_TXN_SPARK_CACHE"
 
-_HOST = "127.0.0.1"
-_STARTUP_SECONDS = 120.0  # about 10 s on two idle cores; the rest is for a busy machine
+HOST = "127.0.0.1"
+STARTUP_SECONDS = 120.0  # about 10 s on two idle cores; the rest is for a busy machine
 _RESOLVE_SECONDS = 1800.0  # a first download of 235 MB over a slow line
 _REQUEST_SECONDS = 10.0
-_POLL_SECONDS = 0.2
-_LOG_TAIL_LINES = 40
-_LOG_FOLLOWS = "; the end of its log:\n"
+POLL_SECONDS = 0.2
+_REDIRECTIONS = 5  # one broker knows the owner; ownership may move meanwhile
+LOG_TAIL_LINES = 40
+LOG_FOLLOWS = "; the end of its log:\n"
 _MAX_MESSAGE_BYTES = 5 * 1024 * 1024  # a broker's own default
 _FRAME_PADDING_BYTES = 10 * 1024  # as brokers reckon (Commands.MESSAGE_SIZE_FRAME_PADDING)
-_PORT_ATTEMPTS = 3  # somebody may take a free port between our look and the broker's bind
+PORT_ATTEMPTS = 3  # somebody may take a free port between our look and the broker's bind
 _OLDEST_JAVA = 17
 
 _POM = """\
@@ -158,10 +163,10 @@ logger.standalone.name = org.apache.pulsar.PulsarStandalone
 logger.standalone.level = info
 """
 
-_SETTINGS: Mapping[str, str] = {
+SETTINGS: Mapping[str, str] = {
     "clusterName": "standalone",
-    "bindAddress": _HOST,
-    "advertisedAddress": _HOST,
+    "bindAddress": HOST,
+    "advertisedAddress": HOST,
     "allowLoopback": "true",
     "managedLedgerDefaultEnsembleSize": "1",
     "managedLedgerDefaultWriteQuorum": "1",
@@ -193,7 +198,7 @@ _SETTINGS: Mapping[str, str] = {
 }
 
 _METADATA_DRIVERS = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
-_JVM_ARGUMENTS = (
+JVM_ARGUMENTS = (
     "-Xms256m",
     "-Xmx1g",
     "-XX:MaxDirectMemorySize=768m",
@@ -293,7 +298,7 @@ def _run_maven(folder: Path, version: str) -> str:
             "stopped)"
         ) from late
     if done.returncode != 0 or not output.exists():
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-_LOG_TAIL_LINES:])
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-LOG_TAIL_LINES:])
         raise PulsarServerError(
             f"Maven could not resolve pulsar-broker {version} (exit code {done.returncode}); "
             f"the end of its output:\n{tail}"
@@ -335,7 +340,7 @@ def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
-            sock.bind((_HOST, 0))
+            sock.bind((HOST, 0))
         return [sock.getsockname()[1] for sock in sockets]
 
 
@@ -344,8 +349,8 @@ class PulsarServer:
 
     Parameters
     ----------
-    version : str
-        Release of Pulsar.
+    version : str, optional
+        Release of Pulsar; else that of the environment, else :data:`DEFAULT_VERSION`.
     settings : Mapping[str, str], optional
         Broker settings over the defaults (``broker.conf`` names).
     token : str, optional
@@ -369,21 +374,21 @@ class PulsarServer:
     def __init__(
         self,
         *,
-        version: str = DEFAULT_VERSION,
+        version: str | None = None,
         settings: Mapping[str, str] | None = None,
         token: str | None = None,
-        startup_timeout_s: float = _STARTUP_SECONDS,
+        startup_timeout_s: float = STARTUP_SECONDS,
         store_url: str | None = None,
         short_lived: bool = False,
     ) -> None:
-        self._version = version
+        self._version = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
         self._store_url = store_url
         self._settings = dict(settings or {})
         if store_url is not None:
             self._settings = plugin_settings(store_url) | self._settings
         self._token = token
         self._startup_timeout_s = startup_timeout_s
-        self._jvm_arguments = (*_JVM_ARGUMENTS, *(SHORT_LIVED_JVM if short_lived else ()))
+        self._jvm_arguments = (*JVM_ARGUMENTS, *(SHORT_LIVED_JVM if short_lived else ()))
         self._server: OwnedServer | None = None
         self._folder: Path | None = None
         self._ports: list[int] = []
@@ -392,12 +397,12 @@ class PulsarServer:
     @property
     def service_url(self) -> str:
         """Return the URL of the binary protocol."""
-        return f"pulsar://{_HOST}:{self._ports[0]}"
+        return f"pulsar://{HOST}:{self._ports[0]}"
 
     @property
     def admin_url(self) -> str:
         """Return the URL of the admin REST API."""
-        return f"http://{_HOST}:{self._ports[1]}"
+        return f"http://{HOST}:{self._ports[1]}"
 
     @property
     def log_path(self) -> Path:
@@ -424,7 +429,7 @@ class PulsarServer:
         classpath, java = resolve_classpath(self._version), find_java()
         if self._store_url is not None:
             classpath = os.pathsep.join((str(broker_jar()), classpath))
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
+        for attempt in range(1, PORT_ATTEMPTS + 1):
             self._folder = Path(tempfile.mkdtemp(prefix="pulsar-txn-spark-"))
             self._ports = free_ports(3)
             self._write_files(java, classpath)
@@ -434,7 +439,7 @@ class PulsarServer:
             except BaseException as failure:
                 taken = isinstance(failure, PulsarServerError) and "BindException" in str(failure)
                 self.stop()
-                if taken and attempt < _PORT_ATTEMPTS:
+                if taken and attempt < PORT_ATTEMPTS:
                     continue
                 raise
             return
@@ -472,34 +477,23 @@ class PulsarServer:
     def _write_files(self, java: str, classpath: str) -> None:
         assert self._folder is not None
         broker_port, web_port, bookie_port = self._ports
-        settings = dict(_SETTINGS)
+        settings = dict(SETTINGS)
         settings |= {"brokerServicePort": str(broker_port), "webServicePort": str(web_port)}
         settings |= self._settings
         # The bookie's frame holds an entry of the broker's limit and what is put around it. Its own
         # default is that limit itself: an entry just below would never be stored.
         largest = int(settings.get("maxMessageSize", _MAX_MESSAGE_BYTES)) + _FRAME_PADDING_BYTES
         settings.setdefault("nettyMaxFrameSizeBytes", str(largest))
-        config = self._folder / "broker.conf"
-        config.touch(mode=0o600)  # the settings may hold a secret
-        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        (self._folder / "log4j2.properties").write_text(_LOGGING)
-        arguments = [
-            *self._jvm_arguments,
-            f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
-            f"-Djava.io.tmpdir={self._folder}",
-            "-cp",
-            classpath,
+        config = write_settings(self._folder / "broker.conf", settings)
+        program = [
             "org.apache.pulsar.PulsarStandaloneStarter",
-            *("--config", str(config), "-nss", "-nfw", "-a", _HOST),
+            *("--config", str(config), "-nss", "-nfw", "-a", HOST),
             *("--metadata-dir", str(self._folder / "metadata")),
             *("--bookkeeper-dir", str(self._folder / "bookkeeper")),
         ]
         if Release(self._version).takes_bookkeeper_port:
-            arguments += ["--bookkeeper-port", str(bookie_port)]
-        # An argument file: a class path of 317 jars makes every list of processes unreadable.
-        quoted = (argument.replace("\\", "\\\\").replace('"', '\\"') for argument in arguments)
-        (self._folder / "java.args").write_text("".join(f'"{argument}"\n' for argument in quoted))
-        self._command = [java, f"@{self._folder / 'java.args'}"]
+            program += ["--bookkeeper-port", str(bookie_port)]
+        self._command = java_command(self._folder, java, self._jvm_arguments, classpath, program)
 
     def _launch(self) -> None:
         if self._folder is None or self._server is not None:
@@ -525,12 +519,12 @@ class PulsarServer:
                     + self._log_tail()
                 )
             try:
-                _prepare(self.admin_url, self._token)
+                prepare(self.admin_url, self._token)
             except (OSError, ValueError) as not_yet:
                 last = str(not_yet)
             else:
                 return
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         raise PulsarServerError(
             f"the Pulsar broker did not answer within {self._startup_timeout_s:g} s ({last}): give "
             "it longer (--startup-timeout, or startup_timeout_s) if the machine is busy"
@@ -538,8 +532,46 @@ class PulsarServer:
         )
 
     def _log_tail(self) -> str:
-        lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        return _LOG_FOLLOWS + "\n".join(lines)
+        lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return LOG_FOLLOWS + "\n".join(lines)
+
+
+def write_settings(path: Path, settings: Mapping[str, str]) -> Path:
+    """Write a server's configuration file and return its path."""
+    path.touch(mode=0o600)  # the settings may hold a secret
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return path
+
+
+def java_command(
+    folder: Path,
+    java: str,
+    jvm_arguments: Iterable[str],
+    classpath: str,
+    program: Iterable[str],
+) -> list[str]:
+    """Return the command of a Java server that has a folder of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        Takes temporary files and the file of arguments.
+    java : str
+        From :func:`find_java`.
+    jvm_arguments : iterable of str
+    classpath : str
+        From :func:`resolve_classpath`, and what comes before it.
+    program : iterable of str
+        Main class and its arguments.
+    """
+    logging = folder / "log4j2.properties"
+    logging.write_text(_LOGGING)
+    arguments = [*jvm_arguments, f"-Dlog4j2.configurationFile={logging}"]
+    arguments += [f"-Djava.io.tmpdir={folder}", "-cp", classpath, *program]
+    # An argument file: a class path of 317 jars makes every list of processes unreadable.
+    quoted = (argument.replace("\\", "\\\\").replace('"', '\\"') for argument in arguments)
+    (folder / "java.args").write_text("".join(f'"{argument}"\n' for argument in quoted))
+    return [java, f"@{folder / 'java.args'}"]
 
 
 def plugin_settings(store_url: str) -> dict[str, str]:
@@ -550,22 +582,41 @@ def plugin_settings(store_url: str) -> dict[str, str]:
     }
 
 
-def _prepare(admin_url: str, token: str | None = None) -> None:
-    """Set the namespace up and see that topics can be served; raises until it is so."""
+def admin_call(
+    admin_url: str, method: str, path: str, body: bytes | None = None, *, token: str | None = None
+) -> bytes:
+    """Send a request to a broker's admin REST API, and follow it to the broker that serves it.
 
-    def call(method: str, path: str, body: bytes | None = None) -> bytes:
-        headers = {"Content-Type": "application/json"}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
+    Raises
+    ------
+    OSError
+        If it fails; :class:`urllib.error.HTTPError` for an answer that says so.
+    """
+    headers = {"Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    # No proxy of the environment stands between us and the loopback address.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    url = admin_url + path
+    for _ in range(_REDIRECTIONS):
         request = urllib.request.Request(  # noqa: S310 - always http to the loopback address
-            admin_url + path, data=body, method=method, headers=headers
+            url, data=body, method=method, headers=headers
         )
-        # No proxy of the environment stands between us and the loopback address.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=_REQUEST_SECONDS) as answer:
-            content: bytes = answer.read()
-            return content
+        try:
+            with opener.open(request, timeout=_REQUEST_SECONDS) as answer:
+                content: bytes = answer.read()
+                return content
+        except urllib.error.HTTPError as answer:
+            # urllib follows those of GET only.
+            if answer.code != HTTPStatus.TEMPORARY_REDIRECT:
+                raise
+            url = answer.headers["Location"]
+    raise OSError(f"{method} {path} was sent from broker to broker {_REDIRECTIONS} times")
 
+
+def prepare(admin_url: str, token: str | None = None) -> None:
+    """Set the namespace up and see that topics can be served; raises until it is so."""
+    call = functools.partial(admin_call, admin_url, token=token)
     if "public/default" not in json.loads(call("GET", "/admin/v2/namespaces/public")):
         raise ValueError("the namespace public/default is not there yet")
     forever = json.dumps({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}).encode()
@@ -651,7 +702,7 @@ def _docker_broker() -> Iterator[Broker]:
     broker_port, web_port = free_ports(2)
     settings = {
         name: value
-        for name, value in _SETTINGS.items()
+        for name, value in SETTINGS.items()
         if name not in {"bindAddress", "clusterName"}
     }
     settings |= {"brokerServicePort": str(broker_port), "webServicePort": str(web_port)}
@@ -666,19 +717,18 @@ def _docker_broker() -> Iterator[Broker]:
             "standalone -nss -nfw'"
         )
     )
-    broker = Broker(f"pulsar://{_HOST}:{broker_port}", f"http://{_HOST}:{web_port}", "docker")
+    broker = Broker(f"pulsar://{HOST}:{broker_port}", f"http://{HOST}:{web_port}", "docker")
     with container:
-        deadline = time.monotonic() + _STARTUP_SECONDS
+        deadline = time.monotonic() + STARTUP_SECONDS
         while True:
             try:
-                _prepare(broker.admin_url)
+                prepare(broker.admin_url)
             except (OSError, ValueError) as not_yet:
                 if time.monotonic() > deadline:
                     raise PulsarServerError(
-                        f"Pulsar in Docker did not answer within {_STARTUP_SECONDS:.0f} s: "
-                        f"{not_yet}"
+                        f"Pulsar in Docker did not answer within {STARTUP_SECONDS:.0f} s: {not_yet}"
                     ) from not_yet
-                time.sleep(_POLL_SECONDS)
+                time.sleep(POLL_SECONDS)
             else:
                 break
         yield broker
@@ -694,7 +744,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--startup-timeout",
         type=float,
-        default=_STARTUP_SECONDS,
+        default=STARTUP_SECONDS,
         metavar="SECONDS",
         help="how long the broker may take until it answers (%(default)g)",
     )
@@ -739,7 +789,7 @@ def _run(command: list[str], ended: threading.Event) -> int:
     except OSError as error:
         raise PulsarServerError(f"{command[0]} does not run: {error.strerror}") from error
     while process.poll() is None:
-        if ended.wait(_POLL_SECONDS):
+        if ended.wait(POLL_SECONDS):
             process.terminate()
             return process.wait()
     return process.returncode
@@ -747,7 +797,7 @@ def _run(command: list[str], ended: threading.Event) -> int:
 
 def _in_one_line(error: PulsarTxnError) -> str:
     """Return what happened; the end of the broker's log goes into a file, which outlives it."""
-    what, separator, log = str(error).partition(_LOG_FOLLOWS)
+    what, separator, log = str(error).partition(LOG_FOLLOWS)
     if not separator:
         return " ".join(what.split())
     number, path = tempfile.mkstemp(prefix="pulsar-broker-", suffix=".log")

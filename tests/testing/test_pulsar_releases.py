@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from pulsar_txn_spark.testing import pulsar_server
+from pulsar_txn_spark.testing.pulsar_cluster import PulsarCluster
 from pulsar_txn_spark.testing.pulsar_server import (
     DEFAULT_VERSION,
+    VERSION_VARIABLE,
     PulsarServer,
     PulsarServerError,
     Release,
@@ -91,6 +93,17 @@ def test_a_bookies_frame_holds_the_largest_message_of_the_broker(
         assert f"nettyMaxFrameSizeBytes={frame}" in config
         arguments = (tmp_path / "java.args").read_text()
         assert ("--bookkeeper-port" in arguments) is (version == DEFAULT_VERSION)
+
+
+def test_a_release_is_chosen_by_its_caller_or_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers: tuple[type[Any], ...] = (PulsarServer, PulsarCluster)
+    monkeypatch.delenv(VERSION_VARIABLE, raising=False)
+    assert [server()._version for server in servers] == [DEFAULT_VERSION] * 2
+    monkeypatch.setenv(VERSION_VARIABLE, "4.2.4")
+    assert [server()._version for server in servers] == ["4.2.4"] * 2
+    assert [server(version="5.0.0-M1")._version for server in servers] == ["5.0.0-M1"] * 2
 
 
 def test_a_broker_that_gates_has_the_plug_in_and_its_settings(
