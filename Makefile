@@ -46,8 +46,8 @@ java:
 	@tools/check-java
 
 .PHONY: demo
-demo: java $(VENV)/demo.stamp  ## the flights, four kills, and the proof (BACKEND=pulsar, SPLIT=1, JOB=1)
-	$(PY) -m demo --backend $(BACKEND) $(if $(SPLIT),--split) $(if $(JOB),--job) $(ARGS)
+demo: java $(VENV)/demo.stamp  ## the flights, four kills, and the proof (BACKEND=pulsar, SPLIT=1, JOB=1, SHIM=1)
+	$(PY) -m demo --backend $(BACKEND) $(if $(SPLIT),--split) $(if $(JOB),--job) $(if $(SHIM),--shim) $(ARGS)
 
 .PHONY: test
 test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against real servers

@@ -27,7 +27,9 @@ from demo.plan import JOB_KILLS, KILLS, ROWS_PER_BATCH, USUAL_KILLS, random_kill
 from demo.run import Run
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.store.redis.server import OWNER_VARIABLE, stop_server
+from pulsar_txn_spark.testing.broker_jar import broker_jar
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
+from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.testing.spark_cluster import SparkCluster
 
 
@@ -51,6 +53,29 @@ def _backend(name: str, folder: Path, display: Display) -> Iterator[dict[str, st
             }
     finally:
         stop_server(store)
+
+
+@contextlib.contextmanager
+def _gating_broker(folder: Path, display: Display) -> Iterator[dict[str, str]]:
+    """Give a broker with the plug-in, and a store on a port that both sides reach."""
+    store_folder = folder / "store"
+    store_folder.mkdir()
+    display.busy("building the broker's plug-in, if it has changed (Maven)")
+    broker_jar()
+    display.busy("starting a Pulsar broker (the first time, Maven downloads 235 MB)")
+    with (
+        RedisServer(store_folder) as store,
+        PulsarServer(store_url=store.url) as server,
+    ):
+        display.say(
+            f"Pulsar answers at {server.service_url}, and gates the outputs by the store at "
+            f"{store.url}"
+        )
+        yield {
+            "store.url": store.url,
+            "service.url": server.service_url,
+            "admin.url": server.admin_url,
+        }
 
 
 @contextlib.contextmanager
@@ -90,8 +115,8 @@ def _ended(error: BaseException | None) -> _Ended | None:
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the demo; return the exit code."""
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Read the command line; ends the process if it is not understood."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument("--backend", choices=("embedded", "pulsar"), default="embedded")
     parser.add_argument(
@@ -116,6 +141,12 @@ def main(arguments: list[str] | None = None) -> int:
         "a worker is killed, too",
     )
     parser.add_argument(
+        "--shim",
+        action="store_true",
+        help="with --backend pulsar: the broker gates the outputs with the plug-in of jvm_shim/, "
+        "and plain consumers look on",
+    )
+    parser.add_argument(
         "--every", type=float, default=2.0, metavar="SECONDS", help="so often, with --split"
     )
     parser.add_argument(
@@ -124,8 +155,20 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.job and chosen.split:
         parser.error("--job and --split exclude each other")
+    if chosen.shim and chosen.backend != "pulsar":
+        parser.error("--shim needs --backend pulsar: it is the plug-in of a Pulsar broker")
+    if chosen.shim and chosen.split:
+        parser.error(
+            "--shim and --split exclude each other: the plain consumers do not follow segments"
+        )
     if chosen.every <= 0:
         parser.error("--every takes a time above zero")
+    return chosen
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; return the exit code."""
+    chosen = _parse(arguments)
     seed = chosen.seed if chosen.seed is not None else secrets.randbelow(1 << 16)
     before = {ending: signal.signal(ending, _end) for ending in _ENDINGS}
 
@@ -135,11 +178,16 @@ def main(arguments: list[str] | None = None) -> int:
         data_folder()  # before anything is started
         with (
             Display(FLIGHTS) as display,
-            _backend(chosen.backend, folder, display) as options,
             contextlib.ExitStack() as started,
         ):
+            options = started.enter_context(
+                _gating_broker(folder, display)
+                if chosen.shim
+                else _backend(chosen.backend, folder, display)
+            )
             display.say(f"backend: {chosen.backend}; everything lies in {folder}")
-            settings = Settings(str(folder), options, ROWS_PER_BATCH)
+            gate = "broker" if chosen.shim else "reader"
+            settings = Settings(str(folder), options, ROWS_PER_BATCH, gate=gate)
             kills = KILLS[: chosen.kills]
             cluster = None
             if chosen.job:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef, Visible
@@ -44,7 +46,21 @@ class Audit:
         )
 
 
-def audit(log: SegmentLog, segment: SegmentRef, visible: Visible) -> Audit:
+class Entry(NamedTuple):
+    """An entry of a log: where it lies, who wrote it, and how many messages it holds."""
+
+    position: Position
+    writer: str
+    rows: int
+
+
+Hidden = Callable[[Container[Position]], Iterable[Entry]]
+"""Gives what a log does not show, but for the positions that it has shown."""
+
+
+def audit(
+    log: SegmentLog, segment: SegmentRef, visible: Visible, hidden: Hidden = lambda _: ()
+) -> Audit:
     """Read all that lies in a segment, the invisible too, and sort it by what `visible` says.
 
     Parameters
@@ -53,6 +69,8 @@ def audit(log: SegmentLog, segment: SegmentRef, visible: Visible) -> Audit:
     segment : SegmentRef
     visible : callable
         What decides for a reader of this segment now.
+    hidden : callable
+        What the log itself shows to nobody.
     """
     writers: dict[Position, str] = {}
 
@@ -76,6 +94,9 @@ def audit(log: SegmentLog, segment: SegmentRef, visible: Visible) -> Audit:
         )
         for row in counted.to_pylist():
             rows[Position(row["ledger"], row["entry"])] += row["count_all"]
+    for entry in hidden(rows):
+        writers[entry.position] = entry.writer
+        rows[entry.position] = entry.rows
     aborted = [position for position in rows if not visible(writers[position], position)]
     return Audit(
         rows.total(),
@@ -83,6 +104,19 @@ def audit(log: SegmentLog, segment: SegmentRef, visible: Visible) -> Audit:
         len(aborted),
         frozenset(writers[position] for position in aborted),
     )
+
+
+def hidden_by_broker(admin: PulsarAdmin, topic: str, shown: Container[Position]) -> Iterator[Entry]:
+    """Yield the entries of a gated segment that its broker sends to nobody.
+
+    Pulsar's admin API shows them, one at a time.
+    """
+    for ledger in admin.managed_ledger(topic).ledgers:
+        for entry in range(ledger.entries):
+            position = Position(ledger.id, entry)
+            if position not in shown:
+                header = admin.entry_header(topic, position)
+                yield Entry(position, header.producer, header.messages)
 
 
 def in_order(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from demo.audit import Audit, audit, in_order
+from demo.audit import Audit, Hidden, audit, hidden_by_broker, in_order
 from demo.child import Settings
-from demo.proof import Expected, Message, by_key, compare, disordered
-from demo.topics import DELAYS, FLIGHTS, ON_TIME
+from demo.plain_consumers import PlainConsumers
+from demo.proof import Expected, Message, Order, Verdict, by_key, compare, disordered
+from demo.topics import FLIGHTS, OUTPUTS
+from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
+from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer
-
-_OUTPUTS = (DELAYS, ON_TIME)
 
 
 def read_committed(spark: SparkSession, settings: Settings, topic: str) -> Iterator[Message]:
@@ -39,7 +41,7 @@ def audit_outputs(settings: Settings) -> Audit:
     components = open_components(Options(settings.options, Use.CONNECT))
     refs = {
         segment.ref.id: segment.ref
-        for topic in _OUTPUTS
+        for topic in OUTPUTS
         for segment in components.topics.require(TopicName.parse(topic)).readable
     }
     ranges = components.buffer.readable(
@@ -47,10 +49,17 @@ def audit_outputs(settings: Settings) -> Audit:
         lambda segment: components.log.last_confirmed(refs[segment]),
         [EARLIEST] * len(refs),
     )
+    admin = None
+    if settings.gate == "broker":
+        service_url, admin_url = (settings.options[name] for name in ("service.url", "admin.url"))
+        admin = PulsarAdmin(PulsarConfig(service_url, admin_url))
     total = Audit()
     for ref, readable in zip(refs.values(), ranges, strict=True):
         assert not readable.blocked_by, f"{readable.blocked_by} is still open"
-        total += audit(components.log, ref, readable.visibility)
+        how: Mapping[str, Hidden] = {}
+        if admin is not None:
+            how = {"hidden": partial(hidden_by_broker, admin, ref.log_name)}
+        total += audit(components.log, ref, readable.visibility, **how)
     return total
 
 
@@ -60,15 +69,17 @@ def _read_in_order(settings: Settings, topic: str) -> Iterator[Message]:
         yield None if key is None else key.decode(), value
 
 
-def keys_out_of_order(settings: Settings) -> list[str]:
+def keys_out_of_order(settings: Settings, before: Order) -> list[str]:
     """Hold the order of each key's rows in the outputs against that in the input."""
-    before = by_key(_read_in_order(settings, FLIGHTS))
-    after = {topic: by_key(_read_in_order(settings, topic)) for topic in _OUTPUTS}
+    after = {topic: by_key(_read_in_order(settings, topic)) for topic in OUTPUTS}
     return disordered(before, after)
 
 
 def find(
-    spark: SparkSession, settings: Settings, expected: Mapping[int, Expected]
+    spark: SparkSession,
+    settings: Settings,
+    expected: Mapping[int, Expected],
+    plain: PlainConsumers | None = None,
 ) -> dict[str, Any]:
     """Hold the outputs against the expectation, and count what lies in their logs.
 
@@ -77,26 +88,44 @@ def find(
     dict
         Can be written as JSON: ``verdict`` (see :class:`~demo.proof.Verdict`),
         ``audit`` (see :class:`~demo.audit.Audit`), and ``disordered``, the keys
-        whose rows are not in the order in which they went in.
+        whose rows are not in the order in which they went in. ``plain`` has ``verdict``
+        and ``disordered`` of what the plain consumers received, and is None without them.
     """
-    outputs = {topic: read_committed(spark, settings, topic) for topic in _OUTPUTS}
+    outputs = {topic: read_committed(spark, settings, topic) for topic in OUTPUTS}
     verdict = compare(expected, outputs)
     audited = audit_outputs(settings)
+    before = by_key(_read_in_order(settings, FLIGHTS))
     return {
-        "disordered": keys_out_of_order(settings),
-        "verdict": {
-            "exact": verdict.exact,
-            "expected": dict(verdict.expected),
-            "read": dict(verdict.read),
-            "missing": verdict.missing,
-            "doubled": verdict.doubled,
-            "wrong": verdict.wrong,
-            "examples": verdict.examples,
-        },
+        "disordered": keys_out_of_order(settings, before),
+        "verdict": _facts(verdict),
+        "plain": None if plain is None else _of_plain(expected, before, plain),
         "audit": {
             "rows": audited.rows,
             "aborted_rows": audited.aborted_rows,
             "aborted_entries": audited.aborted_entries,
             "aborted_transactions": len(set(map(txn_of_writer, audited.aborted_writers))),
         },
+    }
+
+
+def _of_plain(
+    expected: Mapping[int, Expected], before: Order, plain: PlainConsumers
+) -> dict[str, Any]:
+    received = plain.outputs()
+    after = {topic: by_key(messages) for topic, messages in received.items()}
+    return {
+        "verdict": _facts(compare(expected, received)),
+        "disordered": disordered(before, after),
+    }
+
+
+def _facts(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "exact": verdict.exact,
+        "expected": dict(verdict.expected),
+        "read": dict(verdict.read),
+        "missing": verdict.missing,
+        "doubled": verdict.doubled,
+        "wrong": verdict.wrong,
+        "examples": verdict.examples,
     }

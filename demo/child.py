@@ -36,6 +36,8 @@ class Settings:
         What is drawn at random hangs on it.
     master : str
         Of the Spark cluster that runs the job as a file; empty = the job has a local Spark.
+    gate : str
+        Who hides open and aborted rows of the outputs: ``reader`` or ``broker``.
     """
 
     folder: str
@@ -44,6 +46,7 @@ class Settings:
     reshape_every_s: float = 0.0
     seed: int = 0
     master: str = ""
+    gate: str = "reader"
 
     def write(self) -> Path:
         """Write the file and return its path."""

@@ -11,13 +11,15 @@ from pyspark.sql import SparkSession
 import pulsar_txn_spark
 from demo.child import Settings
 from demo.data import flights
-from demo.topics import FLIGHTS, SEGMENTS
+from demo.topics import FLIGHTS, OUTPUTS, SEGMENTS
 
 
 def create_topics(settings: Settings) -> None:
     """Create the input and the outputs."""
     for topic, segments in SEGMENTS.items():
-        pulsar_txn_spark.Admin(settings.options).create_topic(topic, segments=segments)
+        gate = settings.gate if topic in OUTPUTS else "reader"
+        admin = pulsar_txn_spark.Admin(settings.options)
+        admin.create_topic(topic, segments=segments, gate=gate)
 
 
 _PARTS = 4

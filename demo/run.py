@@ -179,6 +179,8 @@ class Run:
             complaints.append(f"rows of {out_of_order} keys are out of order, among them {keys}")
         if self._cluster is not None and not self._workers_killed:
             complaints.append("the job ended before a worker of the cluster was killed")
+        if findings["plain"] is not None:
+            complaints += _plain_complaints(findings["plain"])
         exact = verdict["exact"] and not complaints
         self._display.stop()
         if self._killed:
@@ -199,6 +201,7 @@ class Run:
             ("flights doubled", 0, verdict["doubled"]),
             ("wrong value, key or topic", 0, verdict["wrong"]),
             ("keys whose flights are out of order", 0, out_of_order),
+            *([] if findings["plain"] is None else _plain_figures(findings["plain"])),
             ("rows that lie in the output logs", None, audit["rows"]),
             ("    aborted ones among them, never visible", None, audit["aborted_rows"]),
             ("    transactions that left these behind", undecided, audit["aborted_transactions"]),
@@ -296,6 +299,36 @@ class _Reshaper:
 class _Killed:
     kill: Kill
     batch: int
+
+
+def _plain_figures(plain: dict[str, Any]) -> list[tuple[str, int | None, int]]:
+    """Return the lines of the summary that plain consumers have to say."""
+    verdict = plain["verdict"]
+    return [
+        *(
+            (f"plain consumers received of {topic}", count, verdict["read"].get(topic, 0))
+            for topic, count in verdict["expected"].items()
+        ),
+        ("    not received", 0, verdict["missing"]),
+        ("    received twice, or before they were committed", 0, verdict["doubled"]),
+        ("    not as they should be", 0, verdict["wrong"]),
+        ("    planes whose flights came in another order", 0, len(plain["disordered"])),
+    ]
+
+
+def _plain_complaints(plain: dict[str, Any]) -> list[str]:
+    """Return what plain consumers have seen otherwise than it should be."""
+    verdict = plain["verdict"]
+    complaints = [f"a plain consumer: {example}" for example in verdict["examples"]]
+    if plain["disordered"]:
+        keys = ", ".join(plain["disordered"][:5])
+        complaints.append(
+            f"a plain consumer received rows of {len(plain['disordered'])} keys out of order, "
+            f"among them {keys}"
+        )
+    if not verdict["exact"] and not complaints:
+        complaints.append("plain consumers have not received what they should have")
+    return complaints
 
 
 def _audit_complaints(findings: dict[str, Any], undecided: int) -> list[str]:

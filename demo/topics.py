@@ -6,6 +6,8 @@ FLIGHTS = "topic://public/default/flights"
 DELAYS = "topic://public/default/delays"
 ON_TIME = "topic://public/default/on_time"
 
+OUTPUTS = (DELAYS, ON_TIME)
+
 SEGMENTS = {FLIGHTS: 4, DELAYS: 2, ON_TIME: 2}
 """Topic → how many segments it is created with."""
 

@@ -108,8 +108,9 @@ class TransactionState(NamedTuple):
 class EntryHeader(NamedTuple):
     """What an entry is: hidden from readers (a marker, or aborted), or a chunk of a message.
 
-    ``messages`` and ``bytes`` count what is in it, ``published_ms`` is the producer's clock. Of an
-    entry that the broker could not find or read, ``there`` is false, and nothing else is known.
+    ``messages`` and ``bytes`` count what is in it, ``published_ms`` is the producer's clock, and
+    ``producer`` its name. Of an entry that the broker could not find or read, ``there`` is false,
+    and nothing else is known.
     """
 
     hidden: bool
@@ -120,6 +121,7 @@ class EntryHeader(NamedTuple):
     bytes: int = 0
     published_ms: int | None = None
     there: bool = True
+    producer: str = ""
 
 
 class PulsarAdmin:
@@ -411,6 +413,7 @@ class PulsarAdmin:
             messages=int(headers.get(_BATCH_COUNT_HEADER, "1")),
             bytes=int(size),
             published_ms=(round(time_from_iso(text).timestamp() * 1000) if text else None),
+            producer=headers.get("X-Pulsar-producer-name", ""),
         )
 
     def producers(self, topic: str) -> list[str]:

@@ -152,4 +152,5 @@ def _header_of(entry: WireEntry) -> EntryHeader:
         messages=entry.messages,
         bytes=len(entry.payload),
         published_ms=metadata.publish_time,
+        producer=metadata.producer_name,
     )

@@ -563,9 +563,10 @@ def test_a_chunk_is_told_from_a_whole_message() -> None:
         "X_Pulsar_uuid": "m",
         "X_Pulsar_chunk_id": "1",
         "X_Pulsar_num_chunks_from_msg": "3",
+        "X_Pulsar_producer_name": "p",
     }
     found = answering(200, b"", **headers).entry_header(NAME, Position(6, 7))
-    assert found == EntryHeader(hidden=False, message="m", chunk=1, chunks=3)
+    assert found == EntryHeader(hidden=False, message="m", chunk=1, chunks=3, producer="p")
 
 
 def test_policies_are_those_of_the_topic_whose_partition_it_is() -> None:
