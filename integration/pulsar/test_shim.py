@@ -321,6 +321,15 @@ def test_key_shared_consumers_see_each_key_in_order(
     assert set().union(*owners.values()) == {0, 1, 2}
 
 
+def test_a_gated_topic_can_be_deleted(gated: Gated) -> None:
+    """From 4.2 on, a broker closes the buffer of such a topic by a method of its own."""
+    topic, segment = gated.topic()
+    with client.connect(gated.options) as service, service.new_txn() as txn:
+        send(service, topic, txn, "a")
+    Admin(gated.options).delete_topic(topic)
+    assert segment not in gated.admin.topics("public", "default")
+
+
 def test_pulsar_client_may_not_write_to_a_gated_segment(gated: Gated) -> None:
     topic, _ = gated.topic()
     with client.connect({**gated.options, "transport": "client"}) as service:

@@ -681,6 +681,16 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     return CompletableFuture.completedFuture(null);
   }
 
+  /**
+   * Closes the buffer of a topic that is deleted. Pulsar 4.2 and newer ask for it: older ones do not
+   * have it in their interface.
+   *
+   * @return done when the buffer is closed
+   */
+  public CompletableFuture<Void> clearSnapshotAndClose() {
+    return closeAsync();
+  }
+
   /** The store has the decision of its coordinator already: here it is only looked at. */
   @Override
   public CompletableFuture<Void> commitTxn(TxnID txn, long lowWaterMark) {

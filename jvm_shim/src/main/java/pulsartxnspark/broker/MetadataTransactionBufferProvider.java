@@ -49,8 +49,14 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
   private TransactionBufferProvider others;
   private BrokerStore store;
 
-  /** Made by the broker, through reflection. */
-  public MetadataTransactionBufferProvider() {}
+  /**
+   * Made by the broker when it starts, through reflection.
+   *
+   * @throws IllegalStateException if the release of the broker is not supported
+   */
+  public MetadataTransactionBufferProvider() {
+    BrokerRelease.require(TransactionBuffer.class, MetadataTransactionBuffer.class);
+  }
 
   @Override
   public TransactionBuffer newTransactionBuffer(Topic topic) {

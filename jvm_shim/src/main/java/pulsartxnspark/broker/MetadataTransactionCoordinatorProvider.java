@@ -43,8 +43,15 @@ public final class MetadataTransactionCoordinatorProvider
   private ScheduledExecutorService threads;
   private CoordinatorStore store;
 
-  /** Made by the broker, through reflection. */
-  public MetadataTransactionCoordinatorProvider() {}
+  /**
+   * Made by the broker when it starts, through reflection.
+   *
+   * @throws IllegalStateException if the release of the broker is not supported
+   */
+  public MetadataTransactionCoordinatorProvider() {
+    BrokerRelease.require(TransactionMetadataStore.class, MetadataTransactionCoordinator.class);
+    BrokerRelease.require(TransactionMetadataStore.class, MigratingCoordinator.class);
+  }
 
   @Override
   public CompletableFuture<TransactionMetadataStore> openStore(

@@ -497,6 +497,14 @@ class MetadataTransactionBufferTest extends StoreTest {
   }
 
   @Test
+  void theBufferOfATopicThatIsDeletedIsClosed() throws Exception {
+    MetadataTransactionBuffer buffer = open(store.segments, null, NEVER_MS);
+    buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+    buffer.clearSnapshotAndClose().get();
+    assertEquals("Closed", buffer.getStats(false).state);
+  }
+
+  @Test
   void entriesAreReleasedWhateverComesOfThem() throws Exception {
     MetadataTransactionBuffer buffer = ready();
     store.pin("s", WRITER);
