@@ -151,6 +151,8 @@ func main() {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client, err := pulsar.NewClient(pulsar.ClientOptions{
 		URL: os.Args[1], Logger: pulsarlog.NewLoggerWithSlog(quiet),
+		// HasNext waits so long for an answer that a broker which gave the topic away does not send.
+		OperationTimeout: 5 * time.Second,
 	})
 	if err != nil {
 		log.Fatal(err)
