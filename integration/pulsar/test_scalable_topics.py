@@ -7,18 +7,42 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from integration.support.pulsar5 import VERSION, Pulsar5
-from integration.support.spark import NO_PANDAS_3, Lab, failure, until, until_the_clock_moves
+from integration.support.spark import (
+    NO_PANDAS_3,
+    Lab,
+    failure,
+    forget_last_commit,
+    until,
+    until_the_clock_moves,
+)
+from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.backends.pulsar.scalable_topic_log import ScalableTopicLog
-from pulsar_txn_spark.errors import OptionError, TopicNotFoundError
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.engine import native_sink
+from pulsar_txn_spark.engine.native_sink import NativeBatch, NativeSink
+from pulsar_txn_spark.errors import (
+    OptionError,
+    SegmentSealedError,
+    TopicNotFoundError,
+    TransactionDomainError,
+)
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState
 from pulsar_txn_spark.testing.pulsar_server import Broker, PulsarServer
+from pulsar_txn_spark.txn.batch import SinkRules
+from pulsar_txn_spark.txn.native_history import CommittedBatch, Decision, decide
+from tests.contract.segment_log import (
+    Harness,
+    SegmentLogContract,
+    everything,  # noqa: F401 - for the script that is killed
+)
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings(NO_PANDAS_3)]
 
@@ -27,6 +51,11 @@ pytestmark = [pytest.mark.long, pytest.mark.filterwarnings(NO_PANDAS_3)]
 def broker() -> Iterator[Broker]:
     with PulsarServer(version=VERSION, short_lived=True) as server:
         yield Broker(server.service_url, server.admin_url, "maven")
+
+
+@pytest.fixture(scope="module")
+def pulsar(broker: Broker) -> Broker:
+    return broker
 
 
 @pytest.fixture
@@ -250,3 +279,228 @@ def test_a_subscription_of_ours_on_a_scalable_topic_is_refused(lab: Lab, five: P
     topic = five.topic()
     said = failure(lambda: lab.source(str(topic), subscription="s"))
     assert "none spans both" in said
+
+
+# --- the sink -----------------------------------------------------------------------------------
+
+
+class DiedError(Exception):
+    """The driver is gone."""
+
+
+class Sink:
+    """A sink into a scalable topic, and what others see of it."""
+
+    def __init__(self, five: Pulsar5, log: ScalableTopicLog) -> None:
+        self.five, self.log = five, log
+        self.topic = five.topic(2)
+        self.id = f"sink-{self.topic.name}"
+
+    @property
+    def sink(self) -> NativeSink:
+        """Return what a new driver or worker has."""
+        return NativeSink(self.five.config, "public/default", self.id, scalable=True)
+
+    def write(self, batch: NativeBatch, task: int, *values: str) -> None:
+        """Be the only attempt at a task."""
+        writer = self.sink.writer(batch, task, f"a{task}")
+        try:
+            rows = {"value": [v.encode() for v in values], "key": [v[:1].encode() for v in values]}
+            writer.append(self.topic, pa.RecordBatch.from_pydict(rows))
+            writer.finish()
+        finally:
+            writer.close()
+
+    def drive(self, number: int, dies: str = "") -> Decision:
+        """Be the driver of a micro-batch of two tasks, up to where it dies."""
+        sink = self.sink
+
+        def step(name: str) -> None:
+            if name == dies:
+                raise DiedError
+
+        batch = sink.begin(60_000)
+        step("begun")
+        decision = decide(self.id, batch.last, "query", number, SinkRules())
+        if decision is Decision.REPLAY:
+            sink.abort(batch)
+            return decision
+        for task in range(2):
+            self.write(batch, task, *(f"{key}{number}{task}" for key in "abcdefgh"))
+            step(f"task {task}")
+        sink.close_batch(batch, {0: "a0", 1: "a1"})
+        step("closed")
+        sink.commit(batch, CommittedBatch("query", number))
+        step("committed")
+        return decision
+
+    def expected(self, batches: int) -> list[str]:
+        return sorted(f"{k}{n}{t}" for k in "abcdefgh" for n in range(batches) for t in range(2))
+
+    def visible(self) -> list[str]:
+        """Return what a reader gets, of all segments."""
+        segments = self.log.topology(self.topic).segments
+        return sorted(value for each in segments for value in values(self.log, each.ref))
+
+    def wait_for(self, batches: int) -> None:
+        until(lambda: self.visible() == self.expected(batches))
+
+
+@pytest.fixture
+def sink(five: Pulsar5, log: ScalableTopicLog) -> Sink:
+    return Sink(five, log)
+
+
+def test_a_batch_is_committed_once_over_all_segments_and_its_replay_writes_nothing(
+    sink: Sink,
+) -> None:
+    assert sink.drive(0) is Decision.WRITE
+    sink.wait_for(1)
+    assert sink.drive(0) is Decision.REPLAY
+    assert sink.drive(1) is Decision.WRITE
+    sink.wait_for(2)
+
+
+@pytest.mark.parametrize("dies", ["begun", "task 0", "task 1", "closed", "committed"])
+def test_a_driver_that_dies_leaves_its_batch_to_the_next_one(sink: Sink, dies: str) -> None:
+    sink.drive(0)
+    with pytest.raises(DiedError):
+        sink.drive(1, dies=dies)
+    again = sink.drive(1)
+    assert again is (Decision.REPLAY if dies == "committed" else Decision.WRITE)
+    sink.drive(2)
+    sink.wait_for(3)
+
+
+def forget_topologies() -> None:
+    """Let the sinks of this process look topics up again at once."""
+    for opened in native_sink._opened.values():
+        if isinstance(opened.topics, ScalableTopicLog):
+            opened.topics._topologies.clear()
+
+
+def test_a_split_between_two_tasks_neither_loses_nor_doubles_a_row(sink: Sink) -> None:
+    driver = sink.sink
+    batch = driver.begin(60_000)
+    sink.write(batch, 0, *(f"{key}00" for key in "abcdefgh"))
+    sink.five.change(sink.topic, "split", 0)
+    until(lambda: len(sink.log.topology(sink.topic).active) == 3)
+    forget_topologies()
+    sink.write(batch, 1, *(f"{key}01" for key in "abcdefgh"))
+    assert sink.visible() == []
+    driver.close_batch(batch, {0: "a0", 1: "a1"})
+    driver.commit(batch, CommittedBatch("query", 0))
+    sink.wait_for(1)
+
+
+def test_a_split_under_a_task_fails_it_and_a_restart_writes_the_batch_to_the_children(
+    sink: Sink,
+) -> None:
+    sink.drive(0)
+    driver = sink.sink
+    batch = driver.begin(60_000)
+    writer = driver.writer(batch, 0, "a0")
+    rows = [f"{key}10" for key in "abcdefgh"]
+    table = {"value": [v.encode() for v in rows], "key": [v[:1].encode() for v in rows]}
+    writer.append(sink.topic, pa.RecordBatch.from_pydict(table))
+    writer.finish()
+    sink.five.change(sink.topic, "split", 0)
+    writer.append(sink.topic, pa.RecordBatch.from_pydict(table))
+    with pytest.raises(SegmentSealedError, match="was sealed"):
+        writer.finish()
+    writer.close()
+    driver.abort(batch)
+    forget_topologies()
+    sink.drive(1)
+    sink.wait_for(2)
+
+
+def test_rows_of_an_open_transaction_stay_hidden_when_the_broker_loads_the_segment_again(
+    sink: Sink,
+) -> None:
+    driver = sink.sink
+    batch = driver.begin(60_000)
+    sink.write(batch, 0, *(f"{key}00" for key in "abcdefgh"))
+    sink.five.admin("PUT", "namespaces/public/default/unload")
+    assert sink.visible() == []
+    driver.abort(batch)
+    sink.drive(0)
+    sink.wait_for(1)
+
+
+def test_a_segment_in_which_no_transaction_has_ended_shows_open_rows_after_a_reload(
+    five: Pulsar5, log: ScalableTopicLog
+) -> None:
+    """The defect of 5.0.0-M1 for which the sink aborts a transaction first."""
+    topic = five.topic()
+    txn = five.begin()
+    five.produce(topic, "open", txn=txn)
+    ref = log.topology(topic).segments[0].ref
+    assert values(log, ref) == []
+    five.admin("PUT", "namespaces/public/default/unload")
+    until(lambda: values(log, ref) == ["open"])
+    five.end(txn, commit=False)
+
+
+def test_topics_of_both_kinds_are_not_written_in_one_transaction(sink: Sink) -> None:
+    batch = sink.sink.begin(60_000)
+    writer = sink.sink.writer(batch, 0, "a0")
+    ordinary = TopicName.of_any_domain("persistent://public/default/other")
+    writer.append(ordinary, pa.RecordBatch.from_pydict({"value": [b"x"]}))
+    with pytest.raises(TransactionDomainError, match="no transaction of Pulsar's spans both"):
+        writer.finish()
+    sink.sink.abort(batch)
+
+
+def test_a_stream_of_spark_writes_a_scalable_topic_and_replays_nothing(
+    lab: Lab, five: Pulsar5, log: ScalableTopicLog
+) -> None:
+    source, topic = lab.topic(), five.topic(2)
+
+    def drain() -> None:
+        lab.drain(lab.sink(lab.source(source), str(topic), lab.checkpoint(), transactions="native"))
+
+    def visible() -> list[str]:
+        segments = log.topology(topic).segments
+        return sorted(value for each in segments for value in values(log, each.ref))
+
+    lab.produce(source, "a", "b", "c")
+    drain()
+    until(lambda: visible() == ["a", "b", "c"])
+    forget_last_commit(lab.checkpoint())
+    five.change(topic, "split", 0)
+    drain()
+    lab.produce(source, "d", "e")
+    drain()
+    until(lambda: visible() == ["a", "b", "c", "d", "e"])
+
+
+# --- our own segments there ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def transport() -> str:
+    return "wire"
+
+
+@pytest.fixture
+def harness(pulsar: Broker, transport: str) -> Iterator[Harness]:
+    config = PulsarConfig(pulsar.service_url, pulsar.admin_url, transport=transport)
+    harness = Harness(
+        log=PulsarSegmentLog(config),
+        log_name_prefix="persistent://public/default/",
+        too_large_bytes=5 * 1024 * 1024 - 100,  # a default bookie would not store it
+        any_key=transport == "wire",
+    )
+    yield harness
+    harness.close()
+
+
+class TestOurSegmentsOverTheWire(SegmentLogContract):
+    pass
+
+
+class TestOurSegmentsThroughTheClient(SegmentLogContract):
+    @pytest.fixture
+    def transport(self) -> str:
+        return "client"

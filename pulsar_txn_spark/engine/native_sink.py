@@ -7,21 +7,25 @@ numbered steps.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
-from pulsar_txn_spark.backends.pulsar.control_topic import ControlTopic
+from pulsar_txn_spark.backends.pulsar.control_topic import ControlTopic, ScalableControlTopic
 from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
-from pulsar_txn_spark.backends.pulsar.partitioning import partitions_of
+from pulsar_txn_spark.backends.pulsar.partitioning import Partitions, partitions_of
+from pulsar_txn_spark.backends.pulsar.scalable_topic_log import ScalableTopicLog
 from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
 from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS, WireClient
@@ -40,6 +44,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Router
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.txn.native_history import (
     CommittedBatch,
@@ -53,6 +58,7 @@ _LOG = logging.getLogger(__name__)
 _TRIM_RECORDS = 256  # so many are read when a batch begins; then what no longer counts is let go
 _BUFFERED_BYTES = 1 << 20  # of a task's rows: below, an attempt that fails has written nothing
 _ENDING_TRIES = 3
+_ABORTED_MS = 60_000  # of a transaction that is aborted at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +86,25 @@ class _Connections:
     client: WireClient
     admin: PulsarAdmin
     coordinators: WireCoordinators
-    topics: PulsarTopicLog
+    topics: PulsarTopicLog | ScalableTopicLog
     controls: dict[tuple[str, str], ControlTopic] = field(default_factory=dict)
+    resolved: set[str] = field(default_factory=set)
+    """Segments of scalable topics in which a transaction has ended."""
 
 
-_opened: dict[tuple[int, PulsarConfig], _Connections] = {}
+_opened: dict[tuple[int, PulsarConfig, bool], _Connections] = {}
 _lock = threading.Lock()
 
 
-def _connections(config: PulsarConfig) -> _Connections:
+def _connections(config: PulsarConfig, *, scalable: bool = False) -> _Connections:
     """Return the connections of this process; a forked worker uses none of its parent's."""
-    key = (os.getpid(), config)
+    key = (os.getpid(), config, scalable)
     with _lock:
         opened = _opened.get(key)
         if opened is None:
-            client, topics = CLIENTS.acquire(config), PulsarTopicLog(config)
-            coordinators = WireCoordinators(client)
+            topics = ScalableTopicLog(config) if scalable else PulsarTopicLog(config)
+            client = CLIENTS.acquire(config)
+            coordinators = WireCoordinators(client, scalable=scalable)
             opened = _opened[key] = _Connections(client, topics.admin, coordinators, topics)
     return opened
 
@@ -110,6 +119,8 @@ class NativeSink:
         ``tenant/namespace`` of the control topic.
     sink : str
         The sink's id.
+    scalable : bool
+        Whether it writes scalable topics of Pulsar 5. No transaction covers these and others.
 
     Raises
     ------
@@ -117,20 +128,24 @@ class NativeSink:
         If an option is malformed, or needs the transport ``client``.
     """
 
-    def __init__(self, config: PulsarConfig, namespace: str, sink: str) -> None:
+    def __init__(
+        self, config: PulsarConfig, namespace: str, sink: str, *, scalable: bool = False
+    ) -> None:
         transport, why = choose_and_say(config)
         if transport != "wire":
             raise OptionError(
                 "transactions=native needs the transport 'wire': pulsar-client has no "
                 f"transactions, and it was chosen because {why}"
             )
-        self._config, self._sink = config, sink
-        opened = _connections(config)
+        self._config, self._sink, self._scalable = config, sink, scalable
+        opened = _connections(config, scalable=True) if scalable else _connections(config)
+        self._resolved = opened.resolved
         self._client, self._topics = opened.client, opened.topics
         self._coordinators = opened.coordinators
         control = opened.controls.get((namespace, sink))
         if control is None:
-            control = ControlTopic(opened.client, opened.admin, namespace, sink)
+            kind = ScalableControlTopic if scalable else ControlTopic
+            control = kind(opened.client, opened.admin, namespace, sink)
             opened.controls[namespace, sink] = control
         self._control = control
 
@@ -141,7 +156,7 @@ class NativeSink:
         ------
         TopicNotFoundError, TransactionDomainError, SegmentLogUnavailableError
         """
-        for segment in self.partitions(topic):
+        for segment in self.route(topic, 0).partitions:
             self._topics.check_access(segment)
 
     # --- the driver, before the tasks -----------------------------------------------------------
@@ -181,12 +196,38 @@ class NativeSink:
                 barrier = self._control.append(Record(Kind.BARRIER, txn).encode())
                 reading.up_to(barrier, end_others)
             reading.history.require_newest(txn)
+            self._require_decided(reading.history.last_txn)
         except PulsarTxnError:
             self._give_up(txn)
             raise
         if reading.last_commit is not None and (ended or reading.count > _TRIM_RECORDS):
             self._control.trim(reading.last_commit)
         return NativeBatch(self._sink, txn, begun, reading.history.last)
+
+    def _require_decided(self, txn: NativeTxn | None) -> None:
+        """Raise unless the transaction that was committed last, by its record, is committed.
+
+        A broker of 5.0.0-M1 may show records of an open transaction after a restart.
+
+        Raises
+        ------
+        TransactionAbortedError
+        """
+        if not self._scalable or txn is None:
+            return
+        with _Explaining(f"find out how transaction {txn} ended"):
+            try:
+                ended = self._coordinators.end(TxnBits(*txn), commit=False)
+            except RefusedError as refused:
+                if refused.result == "TransactionNotFound":
+                    return  # forgotten, some time after its end
+                raise
+        if ended is Ended.AS_ASKED:
+            raise TransactionAbortedError(
+                f"the broker has shown a record of transaction {txn} in {self._control.name}, "
+                "which was never committed: it was open. Nothing was written, and that "
+                "transaction is aborted; start the query again"
+            )
 
     def _new(self, timeout_ms: int) -> NativeTxn:
         try:
@@ -263,30 +304,69 @@ class NativeSink:
         TransactionAbortedError, SegmentLogError
         """
         with _Explaining(f"add {segment.log_name} to transaction {batch.txn}"):
+            if self._scalable and segment.id not in self._resolved:
+                self._resolve(segment)
             self._coordinators.add_partitions(TxnBits(*batch.txn), [segment.log_name])
+        return self._producer(segment, name, TxnBits(*batch.txn))
+
+    def _producer(self, segment: SegmentRef, name: str, txn: TxnBits) -> WireSegmentWriter:
         return WireSegmentWriter(
             segment,
             name,
             self._client,
             WireWriterSettings.of(self._config),
             before_report=lambda: None,
-            bits=TxnBits(*batch.txn),
+            bits=txn,
             native=True,
         )
 
-    def partitions(self, topic: TopicName) -> list[SegmentRef]:
-        """Return a topic's partitions, in order.
+    def _resolve(self, segment: SegmentRef) -> None:
+        """Let a transaction of one row be aborted in a segment of a scalable topic.
+
+        A broker of 5.0.0-M1 that loads a segment in which no transaction has ever ended takes all
+        that is open there for decided, and shows it.
+        """
+        txn = self._coordinators.begin(self._sink, _ABORTED_MS)
+        self._coordinators.add_partitions(txn, [segment.log_name])
+        writer = self._producer(segment, f"pulsar-txn-spark-{secrets.token_hex(8)}", txn)
+        try:
+            writer.append(pa.record_batch({"value": pa.array([b""], pa.binary())}))
+            writer.flush()
+        finally:
+            writer.close()
+            self._coordinators.end(txn, commit=False)
+        self._resolved.add(segment.id)
+
+    def route(self, topic: TopicName, first: int) -> Route:
+        """Return what sends rows to a topic's partitions, or active segments.
+
+        Parameters
+        ----------
+        topic : TopicName
+        first : int
+            Where the round of rows without a key begins.
 
         Raises
         ------
         TopicNotFoundError, TransactionDomainError, SegmentLogUnavailableError
         """
-        if topic.scalable:
+        if topic.scalable is not self._scalable:
+            kinds = ("scalable", "ordinary") if topic.scalable else ("ordinary", "scalable")
             raise TransactionDomainError(
-                f"topic {topic} is a scalable one: transactions=native writes persistent:// "
-                "topics, and no transaction of Pulsar's spans both. Nothing was written"
+                f"topic {topic} is a {kinds[0]} one, the sink's 'topic' is of the {kinds[1]} ones: "
+                "no transaction of Pulsar's spans both. Nothing was written; use a sink for each"
             )
-        return [segment.ref for segment in self._topics.topology(topic).segments]
+        topology = self._topics.topology(topic)
+        if topic.scalable:
+            router = Router(topology, first)
+            return Route([segment.ref for segment in router.segments], router.route)
+        refs = [segment.ref for segment in topology.segments]
+        keyless = itertools.count(first + 1)  # a batch of rows without a key goes to the next
+
+        def route(keys: pa.Array | None, rows: int) -> Partitions:
+            return partitions_of(keys, rows, len(refs), next(keyless))
+
+        return Route(refs, route)
 
     # --- the driver, after the tasks ------------------------------------------------------------
 
@@ -369,6 +449,22 @@ class NativeSink:
             _LOG.warning("transaction %s was not aborted now: %s", batch.txn, refused.detail)
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Sends rows to partitions, or to segments of a scalable topic.
+
+    Parameters
+    ----------
+    partitions : list of SegmentRef
+    choose : Callable
+        Returns the index of each row's partition, of its key or of None and of how many rows
+        there are.
+    """
+
+    partitions: list[SegmentRef]
+    choose: Callable[[pa.Array | None, int], npt.NDArray[Any]]
+
+
 class NativeTaskWriter:
     """Writes the rows of an attempt at a task, which it takes before the first row is sent.
 
@@ -386,9 +482,8 @@ class NativeTaskWriter:
         self._sink, self._batch, self._task, self._attempt = sink, batch, task, attempt
         self._buffered: list[tuple[TopicName, pa.RecordBatch]] = []
         self._buffered_bytes = 0
-        self._partitions: dict[TopicName, list[SegmentRef]] = {}
+        self._routes: dict[TopicName, Route] = {}
         self._writers: dict[str, WireSegmentWriter] = {}
-        self._keyless = task
         self._may_have_taken = False
         self.wrote = False
         """Whether the attempt has taken the task: some of its rows may be in the transaction."""
@@ -442,16 +537,15 @@ class NativeTaskWriter:
             self._send(topic, rows)
 
     def _send(self, topic: TopicName, rows: pa.RecordBatch) -> None:
-        partitions = self._partitions.get(topic)
-        if partitions is None:  # asked once: a key stays where its first row of the task went
-            partitions = self._partitions[topic] = self._sink.partitions(topic)
-        self._keyless += 1  # rows without a key: a batch of them goes to the next partition
+        route = self._routes.get(topic)
+        if route is None:  # asked once: a key stays where its first row of the task went
+            route = self._routes[topic] = self._sink.route(topic, self._task)
         column = rows.schema.get_field_index("key")
         keys = rows.column(column) if column >= 0 else None
-        chosen = partitions_of(keys, rows.num_rows, len(partitions), self._keyless)
+        chosen = route.choose(keys, rows.num_rows)
         for number in np.unique(chosen).tolist():
             part = rows if (chosen == number).all() else rows.filter(pa.array(chosen == number))
-            self._writer(partitions[number]).append(part)
+            self._writer(route.partitions[number]).append(part)
 
     def _writer(self, segment: SegmentRef) -> WireSegmentWriter:
         writer = self._writers.get(segment.log_name)

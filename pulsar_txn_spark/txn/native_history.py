@@ -182,6 +182,7 @@ class History:
     """The attempts that write for the newest transaction, by task: the first that asked."""
     errors: dict[str, str] = field(default_factory=dict)
     """What attempts that write failed with, as far as they could say."""
+    last_txn: NativeTxn | None = None
     undecided: set[NativeTxn] = field(default_factory=set)
     """What was begun, and is not known to be decided."""
     committed: set[NativeTxn] = field(default_factory=set)
@@ -193,7 +194,7 @@ class History:
             self.newest, self.closed, self.writers = txn, False, {}
             self.undecided.add(txn)
         elif record.kind is Kind.COMMITTED:
-            self.last = record.batch
+            self.last, self.last_txn = record.batch, txn
             self.undecided.discard(txn)
             self.committed.add(txn)
         elif txn != self.newest:

@@ -12,6 +12,8 @@ import pytest
 from pulsar_txn_spark.backends.pulsar import control_topic
 from pulsar_txn_spark.backends.pulsar.control_topic import CONTROL_PROPERTY, ControlTopic
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
+from pulsar_txn_spark.backends.pulsar.wire.batch import decode
+from pulsar_txn_spark.backends.pulsar.wire.frames import decode_entry
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine import native_sink
 from pulsar_txn_spark.engine.native_sink import NativeBatch, NativeSink
@@ -22,11 +24,23 @@ from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
     TransactionAbortedError,
     TransactionConflictError,
+    TransactionDomainError,
     UnverifiedReceiptError,
 )
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.topology import hash_of
 from pulsar_txn_spark.txn.native_history import CommittedBatch, Kind, Record
-from tests.support.native_world import PARTITIONS, QUERY, TASKS, TOPIC, World
+from tests.support.fake_pulsar import TXN_NOT_FOUND
+from tests.support.native_world import (
+    PARTITIONS,
+    QUERY,
+    SCALABLE_TOPIC,
+    SEGMENTS,
+    TASKS,
+    TOPIC,
+    ScalableWorld,
+    World,
+)
 
 BIG = b"x" * (native_sink._BUFFERED_BYTES + 1)
 
@@ -312,3 +326,136 @@ def test_the_transport_client_has_no_transactions() -> None:
     config = PulsarConfig("pulsar://x", "http://x", transport="client")
     with pytest.raises(OptionError, match="the option 'transport' says so"):
         NativeSink(config, "public/default", "s")
+
+
+# --- into scalable topics -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def scalable(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScalableWorld]:
+    found = ScalableWorld(monkeypatch)
+    yield found
+    found.close()
+
+
+def test_a_batch_into_a_scalable_topic_is_a_transaction_of_its_coordinators(
+    scalable: ScalableWorld,
+) -> None:
+    scalable.drive(0)
+    sink, batch = scalable.begin_and_write(1)
+    scalable.admin.calls.clear()
+    assert scalable.committed() == Counter(scalable.values_of(0))
+    scalable.commit(sink, batch, 1)
+    expected = Counter([*scalable.values_of(0), *scalable.values_of(1)])
+    assert scalable.committed() == expected
+    assert scalable.last() == CommittedBatch(QUERY, 1)
+    assert scalable.control.startswith("segment://public/default/__pulsar_txn_spark-sink-")
+    assert {p.newTxn.scalable for p in scalable.broker.heard if p.type == BaseCommand.NEW_TXN} == {
+        True
+    }
+
+
+def test_rows_go_to_the_segments_that_own_their_keys(scalable: ScalableWorld) -> None:
+    values = [b"%d" % number for number in range(50)]
+    sink = scalable.sink()
+    batch = sink.begin(60_000)
+    scalable.write(batch, 0, "a0", *values)
+    for ref, first in zip(SEGMENTS, (0, 32_768), strict=True):
+        topic = scalable.broker.topic(ref.log_name)
+        own = [
+            value
+            for at, (body, messages) in enumerate(topic.entries)
+            if topic.txns[at] == tuple(batch.txn)
+            for value in decode(bytes(decode_entry(body)[1]), messages)["value"].to_pylist()
+        ]
+        assert own == [v for v in values if first <= hash_of(v) < first + 32_768]
+
+
+def test_a_transaction_has_ended_in_a_segment_before_the_first_row_is_sent_there(
+    scalable: ScalableWorld,
+) -> None:
+    sink, batch = scalable.begin_and_write(0)
+    for ref in SEGMENTS:
+        topic = scalable.broker.topic(ref.log_name)
+        if not topic.entries:
+            continue
+        first, *rest = (topic.txns[at] for at in range(len(topic.entries)))
+        assert first != tuple(batch.txn)
+        assert first not in scalable.coordinator.open
+        assert first not in scalable.coordinator.committed
+        assert set(rest) <= {tuple(batch.txn)} | scalable.coordinator.known
+    scalable.commit(sink, batch, 0)
+    assert scalable.committed() == Counter(scalable.values_of(0))
+
+
+def test_a_record_that_is_shown_of_an_open_transaction_does_not_count_as_a_commit(
+    scalable: ScalableWorld,
+) -> None:
+    scalable.drive(0)
+    sink, batch = scalable.begin_and_write(1)
+    # As a broker of 5.0.0-M1 shows it that has just loaded the segment.
+    shown = Record(Kind.COMMITTED, batch.txn, batch=CommittedBatch(QUERY, 1))
+    sink._control.append(shown.encode())
+    with pytest.raises(TransactionAbortedError, match="never committed"):
+        scalable.sink().begin(60_000)
+    assert batch.txn not in scalable.coordinator.open
+    assert scalable.committed() == Counter(scalable.values_of(0))
+
+
+def test_a_commit_that_its_coordinator_has_forgotten_counts_whoever_owns_it(
+    scalable: ScalableWorld,
+) -> None:
+    scalable.drive(0)
+    said = (
+        TXN_NOT_FOUND,
+        "Client (spark) is neither the owner of the transaction nor a super user",
+    )
+    committed = set(scalable.coordinator.committed)
+    scalable.coordinator.on_end = lambda txn, _commit: said if txn in committed else None
+    scalable.drive(1)
+    assert scalable.last() == CommittedBatch(QUERY, 1)
+
+
+def test_the_control_topic_of_a_scalable_sink_is_its_own_and_is_never_split(
+    scalable: ScalableWorld,
+) -> None:
+    scalable.drive(0)
+    assert scalable.admin.calls == ["create", "never_scale"]
+    assert list(scalable.admin.marks.values()) == [{CONTROL_PROPERTY: "s"}]
+    scalable.admin.segments = 3
+    with pytest.raises(OptionError, match="was split: expected one segment, found 3"):
+        scalable.drive(1)
+    scalable.admin.segments = 1
+    for marks in scalable.admin.marks.values():
+        marks[CONTROL_PROPERTY] = "other"
+    with pytest.raises(OptionError, match="is that of sink 'other'"):
+        scalable.drive(1)
+
+
+def test_what_no_longer_counts_in_a_segment_is_acknowledged(
+    scalable: ScalableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_sink, "_TRIM_RECORDS", 4)
+    scalable.drive(0)
+    scalable.drive(1)
+    scalable.drive(2)
+    topic = scalable.broker.topic(scalable.control)
+    (acknowledged,) = topic.cursors.values()
+    records = [record for record, _ in scalable.records()]
+    kept = records[acknowledged + 1 :]
+    assert kept[0].kind is Kind.COMMITTED
+    assert kept[0].batch == CommittedBatch(QUERY, 1)
+    assert scalable.last() == CommittedBatch(QUERY, 2)
+
+
+def test_no_transaction_covers_scalable_topics_and_others(
+    scalable: ScalableWorld, world: World
+) -> None:
+    for found, other in ((scalable, TOPIC), (world, SCALABLE_TOPIC)):
+        sink = found.sink()
+        batch = sink.begin(60_000)
+        writer = sink.writer(batch, 0, "a0")
+        writer.append(other, pa.RecordBatch.from_pydict({"value": [b"x"]}))
+        with pytest.raises(TransactionDomainError, match="spans both"):
+            writer.finish()
+        writer.close()

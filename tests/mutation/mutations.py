@@ -56,6 +56,7 @@ NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
 SCALABLE_CODE = "pulsar_txn_spark/backends/pulsar/scalable_topic_log.py"
 NATIVE_SINK = "tests/engine/test_native_sink.py"
+NATIVE_SINK_CODE = "pulsar_txn_spark/engine/native_sink.py"
 NATIVE_HISTORY = "tests/txn/test_native_history.py"
 NATIVE_STREAM = "tests/spark/sink/test_native.py"
 COORDINATORS = "tests/backends/pulsar/wire/test_coordinator.py"
@@ -2402,6 +2403,42 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SOURCE_CODE}/offsets.py",
             "if topology.topic.scalable and self._has_passed(descriptor):",
             "if topology.topic.scalable:",
+        ),
+    ),
+    mutation(
+        "a record of an open transaction counts as a commit",
+        "native transactions",
+        f"{NATIVE_SINK}::"
+        "test_a_record_that_is_shown_of_an_open_transaction_does_not_count_as_a_commit",
+        Edit(
+            NATIVE_SINK_CODE,
+            "if ended is Ended.AS_ASKED:\n            raise",
+            "if False:\n            raise",
+        ),
+    ),
+    mutation(
+        "no transaction has ended in a segment before rows are sent there",
+        "native transactions",
+        f"{NATIVE_SINK}::"
+        "test_a_transaction_has_ended_in_a_segment_before_the_first_row_is_sent_there",
+        Edit(
+            NATIVE_SINK_CODE, "                self._resolve(segment)\n", "                pass\n"
+        ),
+    ),
+    mutation(
+        "a transaction is to cover scalable topics and others",
+        "one domain",
+        f"{NATIVE_SINK}::test_no_transaction_covers_scalable_topics_and_others",
+        Edit(NATIVE_SINK_CODE, "if topic.scalable is not self._scalable:", "if False:"),
+    ),
+    mutation(
+        "a control topic that was split is used",
+        "native transactions",
+        f"{NATIVE_SINK}::test_the_control_topic_of_a_scalable_sink_is_its_own_and_is_never_split",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/control_topic.py",
+            "if len(segments) != 1:",
+            "if False:",
         ),
     ),
     mutation(

@@ -94,6 +94,7 @@ class Topic:
     txns: dict[int, Txn] = field(default_factory=dict)  # entry -> transaction
     stored: dict[str, int] = field(default_factory=dict)  # name -> last sequence id
     terminated: bool = False
+    cursors: dict[str, int] = field(default_factory=dict)  # durable subscription -> acknowledged
 
 
 @dataclass
@@ -169,6 +170,7 @@ class Peer:
         self._lock = threading.Lock()
         self._producers: dict[int, tuple[str, str]] = {}  # topic, name
         self._consumers: dict[int, list[int | str]] = {}  # topic, next entry, permits
+        self._durable: dict[int, str] = {}  # consumer -> subscription
         self.open = True
 
     def cut(self) -> None:
@@ -248,8 +250,7 @@ class Peer:
             self.deliver(command.flow.consumer_id)
         elif kind == BaseCommand.ACK and command.ack.consumer_id in self._consumers:
             assert command.ack.ack_type == 1
-            self._consumers[command.ack.consumer_id][3] = positive_id(command.ack.message_id[0])[1]
-            self.deliver(command.ack.consumer_id)
+            self._acknowledge(command.ack.consumer_id, positive_id(command.ack.message_id[0])[1])
         elif kind == BaseCommand.SCALABLE_TOPIC_LOOKUP:
             self._look_up_scalable(command)
         elif kind == BaseCommand.WATCH_TC_ASSIGNMENTS:
@@ -378,9 +379,19 @@ class Peer:
         if ledger > LEDGER:
             assert asked.initialPosition == 0
             first = len(self.broker.topic(asked.topic).entries)
+        if asked.durable:
+            self._durable[asked.consumer_id] = asked.subscription
+            first = self.broker.topic(asked.topic).cursors.setdefault(asked.subscription, -1) + 1
         # Topic, next entry, permits, what was acknowledged, and what was delivered last.
         self._consumers[asked.consumer_id] = [asked.topic, first, 0, first - 1, first - 1]
         self.succeed(asked.request_id)
+
+    def _acknowledge(self, number: int, entry: int) -> None:
+        consumer = self._consumers[number]
+        consumer[3] = entry
+        if number in self._durable:
+            self.broker.topic(str(consumer[0])).cursors[self._durable[number]] = entry
+        self.deliver(number)
 
     def _look_up_scalable(self, command: BaseCommand) -> None:
         asked = command.scalableTopicLookup

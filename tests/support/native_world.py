@@ -22,6 +22,7 @@ from pulsar_txn_spark.engine.native_sink import NativeBatch, NativeSink
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.txn.batch import SinkRules
 from pulsar_txn_spark.txn.native_history import CommittedBatch, Decision, Record, decide
 from tests.support.fake_pulsar import FakePulsar
@@ -29,6 +30,13 @@ from tests.support.fake_pulsar import FakePulsar
 TOPIC = TopicName.of_any_domain("persistent://public/default/t")
 PARTITIONS = [
     SegmentRef(f"{TOPIC}-partition-{n}", str(TOPIC), f"{TOPIC}-partition-{n}") for n in (0, 1)
+]
+SCALABLE_TOPIC = TopicName.of_any_domain("scalable://public/default/t")
+SEGMENTS = [
+    SegmentRef(
+        f"segment://public/default/t/{d}", str(SCALABLE_TOPIC), f"segment://public/default/t/{d}"
+    )
+    for d in ("0000-7fff-0", "8000-ffff-1")
 ]
 QUERY = "query"
 TASKS = 2
@@ -41,6 +49,7 @@ class Admin:
         self.marks: dict[str, dict[str, str]] = {}
         self.calls: list[str] = []
         self.kept = EARLIEST
+        self.segments = 1  # of a scalable control topic
 
     def properties(self, topic: str) -> dict[str, str] | None:
         return self.marks.get(topic)
@@ -51,6 +60,16 @@ class Admin:
     def set_properties(self, topic: str, properties: dict[str, str]) -> None:
         self.calls.append("mark")
         self.marks[topic].update(properties)
+
+    def scalable_topic(self, name: str) -> dict[str, Any] | None:
+        if name not in self.marks:
+            return None
+        segments: dict[str, Any] = {str(number): {} for number in range(self.segments)}
+        return {"properties": self.marks[name], "segments": segments}
+
+    def create_scalable_topic(self, name: str, properties: dict[str, str]) -> None:
+        self.calls.append("create")
+        self.marks[name] = dict(properties)
 
     def acknowledged_by(self, _topic: str, _name: str) -> Position:
         return self.kept
@@ -66,9 +85,11 @@ class World:
     """A broker, a sink on it, and a reader that sees what is committed."""
 
     patience_s = 5.0
+    topic = TOPIC
+    partitions: list[SegmentRef] = PARTITIONS
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.broker = FakePulsar(partitions={ASSIGNMENT: 1}, deduplicates=False)
+        self.broker = FakePulsar(partitions={ASSIGNMENT: 1}, deduplicates=False, scalable={})
         self.coordinator = self.broker.coordinator
         self.config = PulsarConfig(self.broker.url, "http://x")
         self.admin = Admin()
@@ -76,24 +97,29 @@ class World:
         monkeypatch.setattr(native_sink, "_connections", self._connect)
         self.control = self.sink()._control.name
 
-    def _connect(self, config: PulsarConfig) -> Any:
+    def _connect(self, config: PulsarConfig, *, scalable: bool = False) -> Any:
         settings = replace(ConnectionSettings.of(config), operation_s=self.patience_s, connect_s=2)
         client = WireClient(settings)
         self._clients.append(client)
-        topology = SimpleNamespace(segments=[SimpleNamespace(ref=ref) for ref in PARTITIONS])
+        segments = tuple(
+            Segment(ref, number * 32_768, number * 32_768 + 32_767)
+            for number, ref in enumerate(self.partitions)
+        )
+        topology = Topology(self.topic, "", segments, len(segments), "pulsar")
         topics = SimpleNamespace(topology=lambda _topic: topology, check_access=lambda _ref: None)
         admin, any_topics = cast("Any", self.admin), cast("Any", topics)
-        return native_sink._Connections(client, admin, WireCoordinators(client), any_topics)
+        coordinators = WireCoordinators(client, scalable=scalable)
+        return native_sink._Connections(client, admin, coordinators, any_topics)
 
     def sink(self) -> NativeSink:
         """Return what a new driver or worker has."""
-        return NativeSink(self.config, "public/default", "s")
+        return NativeSink(self.config, "public/default", "s", scalable=self.topic.scalable)
 
     def write(self, batch: NativeBatch, task: int, attempt: str, *values: bytes) -> bool:
         writer = self.sink().writer(batch, task, attempt)
         try:
             rows = {"value": list(values), "key": list(values)}
-            writer.append(TOPIC, pa.RecordBatch.from_pydict(rows))
+            writer.append(self.topic, pa.RecordBatch.from_pydict(rows))
             writer.finish()
         finally:
             writer.close()
@@ -127,7 +153,7 @@ class World:
     def committed(self) -> Counter[bytes]:
         """Return what a consumer sees."""
         found: Counter[bytes] = Counter()
-        for ref in PARTITIONS:
+        for ref in self.partitions:
             topic = self.broker.topic(ref.log_name)
             for at, (body, messages) in enumerate(topic.entries):
                 txn = topic.txns.get(at)
@@ -152,3 +178,10 @@ class World:
         for client in self._clients:
             client.close()
         self.broker.close()
+
+
+class ScalableWorld(World):
+    """The same with a scalable topic of Pulsar 5."""
+
+    topic = SCALABLE_TOPIC
+    partitions = SEGMENTS

@@ -358,6 +358,45 @@ class PulsarAdmin:
         )
         return answer.status == HTTPStatus.OK
 
+    def scalable_topic(self, name: str) -> dict[str, Any] | None:
+        """Return what Pulsar 5 knows of a scalable topic, None if there is none.
+
+        Parameters
+        ----------
+        name : str
+            ``tenant/namespace/name``.
+
+        Raises
+        ------
+        SegmentLogError
+        """
+        path = f"/scalable/{quote(name)}"
+        answer = self._call("GET", path, "look up", f"topic://{name}", accept=(404,))
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        known: dict[str, Any] = json.loads(answer.data)
+        return known
+
+    def create_scalable_topic(self, name: str, properties: Mapping[str, str]) -> None:
+        """Create a scalable topic of one segment, unless it is there.
+
+        Raises
+        ------
+        SegmentLogError
+        """
+        path = f"/scalable/{quote(name)}?numInitialSegments=1"
+        self._call("PUT", path, "create", f"topic://{name}", body=dict(properties), accept=(409,))
+
+    def never_scale(self, name: str) -> None:
+        """Let brokers neither split nor merge a scalable topic by themselves.
+
+        Raises
+        ------
+        SegmentLogError
+        """
+        path = f"/scalable/{quote(name)}/autoScalePolicy"
+        self._call("POST", path, "set a policy of", f"topic://{name}", body={"enabled": False})
+
     def topics(self, tenant: str, namespace: str) -> list[str]:
         """Return the full names of a namespace's topics, with partitions one by one.
 

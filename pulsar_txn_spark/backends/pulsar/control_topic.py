@@ -10,14 +10,17 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.log import INTERNAL_SUBSCRIPTION
 from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
-from pulsar_txn_spark.backends.pulsar.wire.client import WireClient
+from pulsar_txn_spark.backends.pulsar.wire.client import WireClient, explain
+from pulsar_txn_spark.backends.pulsar.wire.connection import RefusedError
+from pulsar_txn_spark.backends.pulsar.wire.cursor import WireCursor
 from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, WireWriterSettings
 from pulsar_txn_spark.backends.pulsar.wire.reader import (
     EntryRows,
@@ -48,6 +51,8 @@ class ControlTopic:
     sink : str
         The sink's id.
     """
+
+    _asks_last = True
 
     def __init__(self, client: WireClient, admin: PulsarAdmin, namespace: str, sink: str) -> None:
         digest = hashlib.sha256(sink.encode()).hexdigest()[:32]
@@ -141,7 +146,10 @@ class ControlTopic:
             If the record at `end` does not show in time.
         """
         feed = WireEntryFeed(
-            self._segment, start, self._client, WireReaderSettings(poll_s=_POLL_SECONDS)
+            self._segment,
+            start,
+            self._client,
+            WireReaderSettings(poll_s=_POLL_SECONDS, asks_last=self._asks_last),
         )
         deadline = time.monotonic() + self._timeout_s
         previous = start
@@ -171,3 +179,81 @@ class ControlTopic:
         (row,) = batch.to_pylist()
         value: bytes = row["value"]
         return value
+
+
+class ScalableControlTopic(ControlTopic):
+    """The control topic of a sink into scalable topics: one of one segment, never split.
+
+    A transaction of scalable topics covers no other topics, and so the records are in one.
+
+    Parameters
+    ----------
+    client : WireClient
+    admin : PulsarAdmin
+    namespace : str
+        ``tenant/namespace``.
+    sink : str
+        The sink's id.
+    """
+
+    _asks_last = False  # segments of 5.0.0-M1 do not know their last message
+
+    def __init__(self, client: WireClient, admin: PulsarAdmin, namespace: str, sink: str) -> None:
+        super().__init__(client, admin, namespace, sink)
+        self._topic = self.name.partition("://")[2]
+        self.name = f"segment://{self._topic}/0000-ffff-0"
+        self._segment = SegmentRef(self.name, self.name, self.name)
+
+    def create(self) -> None:
+        """Create the topic, with all that keeps its records; idempotent.
+
+        Raises
+        ------
+        OptionError
+            If a topic of that name is another sink's, or was split.
+        SegmentLogError
+        """
+        if self._ready:
+            return
+        metadata = self._admin.scalable_topic(self._topic)
+        if metadata is None:
+            self._admin.create_scalable_topic(self._topic, {CONTROL_PROPERTY: self._sink})
+            metadata = self._admin.scalable_topic(self._topic) or {}
+        owner = metadata.get("properties", {}).get(CONTROL_PROPERTY)
+        if owner != self._sink:
+            raise OptionError(
+                f"the control topic topic://{self._topic} is that of sink {owner!r}, expected "
+                f"{self._sink!r}: choose another sinkId"
+            )
+        self._admin.never_scale(self._topic)
+        segments = metadata.get("segments", {})
+        if len(segments) != 1:
+            raise OptionError(
+                f"the control topic topic://{self._topic} was split: expected one segment, found "
+                f"{len(segments)}. Its records have no order any more, so nothing was written; "
+                "choose another sinkId, and set sinkFirstBatch to the batch to go on with"
+            )
+        self._cursor().close()  # from now on nothing of it is deleted that is not acknowledged
+        self._ready = True
+
+    def kept_from(self) -> Position:
+        """Return the position behind which all records are that still count."""
+        with self._cursor() as cursor, self._explaining("read the cursor of"):
+            return cursor.position()
+
+    def trim(self, first: Position) -> None:
+        """Let go of what lies before a record, if it does not begin a ledger."""
+        if first.entry > 0:
+            with self._cursor() as cursor, self._explaining("move the cursor of"):
+                cursor.acknowledge(Position(first.ledger, first.entry - 1))
+
+    def _cursor(self) -> WireCursor:
+        with self._explaining("open the cursor of"):
+            return WireCursor(self._client, self.name, INTERNAL_SUBSCRIPTION)
+
+    @contextmanager
+    def _explaining(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except RefusedError as refused:
+            raise explain(refused, doing, self._segment) from None

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn, TypeVar
 
@@ -146,6 +147,11 @@ class ScalableTopicLog:
         self._ends: dict[str, Position] = {}  # of sealed segments
         self._means: dict[str, tuple[float, float]] = {}  # messages and bytes of an entry
         self._closed = False
+
+    @property
+    def admin(self) -> PulsarAdmin:
+        """Return the admin API, for what goes beyond one segment's log."""
+        return self._admin
 
     # --- which topics ---------------------------------------------------------------------------
 
@@ -384,7 +390,8 @@ class ScalableTopicLog:
         """Yield the rows of a range; see the Protocol."""
         if start >= end:
             return
-        feed = WireEntryFeed(segment, start, self._client, self._reading)
+        settings = replace(self._settings, poll_s=_POLL_SECONDS, asks_last=False)
+        feed = WireEntryFeed(segment, start, self._client, settings)
         try:
             rows = EntryRows(columns, max_rows, segment, partial(self._entries, segment))
             previous = start
@@ -401,17 +408,6 @@ class ScalableTopicLog:
         finally:
             feed.close()
         yield from rows.batches(everything=True)
-
-    @property
-    def _reading(self) -> WireReaderSettings:
-        settings = self._settings
-        return WireReaderSettings(
-            settings.budget_bytes,
-            settings.max_permits,
-            settings.subscription,
-            settings.consumer,
-            poll_s=_POLL_SECONDS,
-        )
 
     def _next(
         self, segment: SegmentRef, feed: WireEntryFeed, previous: Position, end: Position

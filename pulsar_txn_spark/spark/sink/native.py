@@ -110,7 +110,8 @@ def native_sink(options: Options, sink: str) -> NativeSink:
     """
     assert options.pulsar is not None
     topic: TopicName = options.get("topic")
-    return NativeSink(options.pulsar, f"{topic.tenant}/{topic.namespace}", sink)
+    namespace = f"{topic.tenant}/{topic.namespace}"
+    return NativeSink(options.pulsar, namespace, sink, scalable=topic.scalable)
 
 
 @plain_errors

@@ -81,6 +81,9 @@ class WireReaderSettings:
         The consumer's name, "" for none.
     poll_s, timeout_s : float
         Bounds on waiting: before the broker is asked whether there is anything, and altogether.
+    asks_last : bool
+        Whether what the broker calls its last message is believed. If not, nothing that comes in
+        `poll_s` is nothing.
     """
 
     budget_bytes: int = _BUDGET_BYTES
@@ -89,6 +92,7 @@ class WireReaderSettings:
     consumer: str = ""
     poll_s: float = _POLL_SECONDS
     timeout_s: float = _PROGRESS_SECONDS
+    asks_last: bool = True
 
     @classmethod
     def of(cls, config: PulsarConfig) -> WireReaderSettings:
@@ -240,7 +244,7 @@ class WireEntryFeed:
             try:
                 taken = self._subscription.poll(0 if nothing_more else self._settings.poll_s)
                 if taken is None:
-                    if nothing_more:
+                    if nothing_more or not self._settings.asks_last:
                         return None
                     nothing_more = self._last(deadline) <= previous
             except RefusedError as lost:

@@ -172,5 +172,5 @@ class SegmentProbe:
         return known
 
     def _feed(self, start: Position) -> WireEntryFeed:
-        settings = replace(self.settings, poll_s=self.patience_s)
+        settings = replace(self.settings, poll_s=self.patience_s, asks_last=False)
         return WireEntryFeed(self.segment, start, self.client, settings)
