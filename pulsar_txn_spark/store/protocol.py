@@ -22,6 +22,7 @@ from pulsar_txn_spark.store.records import (
     AckAnswer,
     AckRequest,
     Answer,
+    BeginAnswer,
     CommitAnswer,
     Cursor,
     CursorAnswer,
@@ -388,6 +389,30 @@ class MergedSteps(Protocol):
     @property
     def possible(self) -> bool:
         """Whether one server holds all tags."""
+        ...
+
+    def begin(
+        self,
+        tc: int,
+        nonce: str,
+        owner: str,
+        timeout_ms: int,
+        *,
+        sink: str,
+        query: str,
+        batch: int,
+        attempt: str,
+        intents: Sequence[str],
+        expected: PointerRead,
+        pointer: bytes,
+    ) -> BeginAnswer | None:
+        """Register a sink, create the header of its batch, and let the sink's pointer name it.
+
+        `pointer` is a serialized ``Pointer`` without ``txn_id``, which is added: no number is known
+        before. The pointer is written if it still is what was `expected`. No header is created
+        where other sinks have begun the batch in another attempt, and no pointer is written for a
+        transaction that is not OPEN.
+        """
         ...
 
     def open(

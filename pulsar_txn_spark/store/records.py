@@ -593,6 +593,28 @@ class OpsAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginAnswer:
+    """Answer to a micro-batch that begins in one step.
+
+    Parameters
+    ----------
+    others : dict of str to SinkEntry
+        Sinks that have begun the batch in another attempt. With any, nothing was opened.
+    txn : TxnId or None
+        None if nothing was opened.
+    state : TxnState
+        OPEN, unless the nonce's transaction was there already.
+    swapped : bool
+        Whether the sink's pointer names the transaction now.
+    """
+
+    others: dict[str, SinkEntry]
+    txn: TxnId | None = None
+    state: TxnState = TxnState.OPEN
+    swapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class OpenAnswer:
     """Answer to a transaction that is opened together with its first writer.
 

@@ -22,7 +22,7 @@ the sink has another name than before, or it is new: that is asked, not guessed 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pulsar_txn_spark import metrics, steps
@@ -210,60 +210,96 @@ class BatchTransactions:
     def _try_begin(self, key: BatchKey, nonce: str, owner: str, rules: SinkRules) -> Attempt | None:
         read = self._store.sinks.read_pointer(key.sink, key.query)
         pointer = Pointer.FromString(read.own) if read.own else None
+        previous: _Found | None = None
         if pointer is not None:
             self._refuse_fenced(key, nonce, pointer, read.current_query)
             if pointer.nonce == nonce:
                 return _joined(key, pointer)
-            committed = self._follow(key, rules, read, pointer)
-            if committed is None:
+            previous = self._follow(key, rules, read, pointer)
+            if previous is None:
                 return None
-            if committed and pointer.batch_id == key.batch:
+            if previous.state is TxnState.COMMITTED and pointer.batch_id == key.batch:
                 if rules.once:
                     _refuse_second_write(key, pointer, owner)
                 self._register(key, owner)
                 return Attempt(key, nonce, TxnId.parse(pointer.txn_id), replay=True)
         elif self._enter(key, owner, rules, read) is None:
             return None
-        # Before the transaction: whatever commits is registered.
-        self._register(key, owner)
-        txn = self._open(key, nonce, owner)
         pointer_now = Pointer(
-            batch_id=key.batch,
-            txn_id=txn.key,
-            nonce=nonce,
-            owner=owner,
-            every_batch=rules.every_batch,
+            batch_id=key.batch, nonce=nonce, owner=owner, every_batch=rules.every_batch
         )
         if pointer is not None and pointer.batch_id == key.batch:
             pointer_now.retired_nonces.extend([*pointer.retired_nonces, pointer.nonce])
-        if pointer is not None:
-            self._note_earlier(key, pointer, pointer_now)
-        record = pointer_now.SerializeToString(deterministic=True)
-        if self._store.sinks.swap_pointer(key.sink, key.query, read, record, current=key.query):
+        if pointer is not None and previous is not None:
+            self._note_earlier(key, pointer, pointer_now, previous.header)
+        if self._take_over(key, nonce, owner, read, pointer_now):
             return _joined(key, pointer_now)
         return None
 
+    def _take_over(
+        self, key: BatchKey, nonce: str, owner: str, read: PointerRead, pointer: Pointer
+    ) -> bool:
+        """Register the sink, open the transaction, and let the sink's pointer name it.
+
+        One step where one server holds all of it. Returns False if the pointer is no longer what
+        was read.
+        """
+        attempt = _attempt_of(owner)
+        begun = self._store.merged.begin(
+            self._coordinator.shard(nonce),
+            nonce,
+            owner,
+            self._timeout_ms,
+            sink=key.sink,
+            query=key.query,
+            batch=key.batch,
+            attempt=attempt,
+            intents=_intents_of(key),
+            expected=read,
+            pointer=pointer.SerializeToString(deterministic=True),
+        )
+        if begun is not None and begun.txn is not None:
+            _require_unended(key, begun.txn, begun.state)
+            pointer.txn_id = begun.txn.key
+            return begun.swapped
+        if begun is not None:
+            others = begun.others
+        else:
+            # Before the transaction: whatever commits is registered.
+            others = self._store.queries.register_sink(key.query, key.sink, key.batch, attempt)
+        self._end_elsewhere(key, attempt, others)
+        pointer.txn_id = self._open(key, nonce, owner).key
+        record = pointer.SerializeToString(deterministic=True)
+        return self._store.sinks.swap_pointer(key.sink, key.query, read, record, current=key.query)
+
     def _register(self, key: BatchKey, owner: str) -> None:
-        """Register the sink, and end what an earlier attempt at the batch left open elsewhere.
+        """Register the sink, and end what an earlier attempt at the batch left open elsewhere."""
+        attempt = _attempt_of(owner)
+        others = self._store.queries.register_sink(key.query, key.sink, key.batch, attempt)
+        self._end_elsewhere(key, attempt, others)
+
+    def _end_elsewhere(self, key: BatchKey, attempt: str, others: Collection[str]) -> None:
+        """End what an earlier attempt at the batch left open in other sinks.
 
         That is a sibling's, which would end it as well; or that of the same sink under a name that
         it had in the meantime, whose late commit would write the rows twice.
         """
-        attempt = _attempt_of(owner)
-        others = self._store.queries.register_sink(key.query, key.sink, key.batch, attempt)
         for name in others if attempt else ():
             self._committed_before(BatchKey(name, key.query, key.batch), attempt)
 
     def _follow(
         self, key: BatchKey, rules: SinkRules, read: PointerRead, pointer: Pointer
-    ) -> bool | None:
-        """End what the pointer names; tell whether it is COMMITTED, None if it has changed."""
+    ) -> _Found | None:
+        """End what the pointer names, and return how it ended; None if the pointer has changed."""
         previous = self._find(key, read, pointer)
         if previous is None:
             return None
         if pointer.batch_id < key.batch:
             self._refuse_gap(key, rules, pointer, previous.state)
-        return self._finish(previous)
+        state = TxnState.COMMITTED if self._finish(previous) else TxnState.ABORTED
+        # A decided header does not change any more; one that was OPEN has to be read again.
+        header = previous.header if previous.state is state else None
+        return _Found(previous.txn, state, header)
 
     def _enter(self, key: BatchKey, owner: str, rules: SinkRules, read: PointerRead) -> bool | None:
         """Let a query begin with a sink; None if its pointer has changed."""
@@ -274,21 +310,25 @@ class BatchTransactions:
         last = self._find(key, read, Pointer.FromString(read.current))
         return None if last is None else self._finish(last) or True
 
-    def _note_earlier(self, key: BatchKey, pointer: Pointer, pointer_now: Pointer) -> None:
+    def _note_earlier(
+        self, key: BatchKey, pointer: Pointer, pointer_now: Pointer, header: TxnHeader | None
+    ) -> None:
         """Take along what the sink knows of the batch before: the pointer is its last trace."""
         if pointer.batch_id == key.batch:
             pointer_now.before.CopyFrom(pointer.before)
             return
-        _, evidence = self._committed(TxnId.parse(pointer.txn_id), pointer)
+        _, evidence = self._committed(TxnId.parse(pointer.txn_id), pointer, header)
         if evidence is not None:
             planned = [evidence.planned, *pointer.also_planned] if evidence.planned else []
             pointer_now.before.CopyFrom(EarlierBatch(batch_id=pointer.batch_id, planned=planned))
         elif pointer.HasField("before"):  # that one was aborted
             pointer_now.before.CopyFrom(pointer.before)
 
-    def _committed(self, txn: TxnId, pointer: Pointer | None) -> tuple[bytes, Evidence | None]:
+    def _committed(
+        self, txn: TxnId, pointer: Pointer | None, header: TxnHeader | None = None
+    ) -> tuple[bytes, Evidence | None]:
         """Return the digest and the evidence that a decided transaction has left."""
-        header = self._store.transactions.read(txn)
+        header = header or self._store.transactions.read(txn)
         record: Outcome | Pointer | None = pointer
         if header is not None:
             record = Outcome.FromString(header.outcome)
@@ -304,11 +344,9 @@ class BatchTransactions:
             sink=key.sink,
             query=key.query,
             batch=str(key.batch),
-            intents=[pointer_intent(key.query, key.sink)] if key.streaming else [],
+            intents=_intents_of(key),
         )
-        if key.streaming and state is not TxnState.OPEN:
-            # Its intents need not name the pointer: so the pointer must not come to name it.
-            require_open(txn, TxnAnswer(Code.DECIDED, state))
+        _require_unended(key, txn, state)
         return txn
 
     def abort_nonce(self, nonce: str, cause: str) -> None:
@@ -629,6 +667,16 @@ class BatchTransactions:
         """Abort an attempt's transaction; nothing happens where it is decided or was a replay."""
         if not attempt.replay:
             self._coordinator.abort(attempt.txn, EndedBy.OWNER, nonce=attempt.nonce, cause=cause)
+
+
+def _intents_of(key: BatchKey) -> list[str]:
+    return [pointer_intent(key.query, key.sink)] if key.streaming else []
+
+
+def _require_unended(key: BatchKey, txn: TxnId, state: TxnState) -> None:
+    if key.streaming and state is not TxnState.OPEN:
+        # Its intents need not name the pointer: so the pointer must not come to name it.
+        require_open(txn, TxnAnswer(Code.DECIDED, state))
 
 
 def _joined(key: BatchKey, pointer: Pointer) -> Attempt:

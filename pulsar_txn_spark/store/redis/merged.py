@@ -8,12 +8,15 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark import metrics, steps
 from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.metadata_pb2 import Pointer
 from pulsar_txn_spark.store.records import (
+    BeginAnswer,
     Code,
     CommitAnswer,
     EndedBy,
     OpenAnswer,
     PinAnswer,
+    PointerRead,
     SegmentDecision,
     TxnAnswer,
     TxnId,
@@ -21,6 +24,7 @@ from pulsar_txn_spark.store.records import (
 )
 from pulsar_txn_spark.store.redis.scripts import NO_REPLY, Scripts, code_of
 from pulsar_txn_spark.store.redis.segments import as_pin_answer, materialize_calls, pin_calls
+from pulsar_txn_spark.store.redis.sinks import as_others, register_call, swap_call
 from pulsar_txn_spark.store.redis.transactions import (
     as_created,
     as_header,
@@ -36,6 +40,9 @@ from pulsar_txn_spark.store.redis.transactions import (
     unknown,
 )
 
+_TXN_ID_KEY = bytes([Pointer.TXN_ID_FIELD_NUMBER << 3 | 2])
+"""What stands in a serialized ``Pointer`` before its ``txn_id``, and before the length of that."""
+
 
 class RedisMergedSteps:
     """The steps that one script may take; see `MERGED` in :mod:`.scripts`."""
@@ -47,6 +54,38 @@ class RedisMergedSteps:
     def possible(self) -> bool:
         """Whether one server holds all tags."""
         return self._scripts.merges
+
+    def begin(
+        self,
+        tc: int,
+        nonce: str,
+        owner: str,
+        timeout_ms: int,
+        *,
+        sink: str,
+        query: str,
+        batch: int,
+        attempt: str,
+        intents: Sequence[str],
+        expected: PointerRead,
+        pointer: bytes,
+    ) -> BeginAnswer | None:
+        """Register a sink, create the header of its batch, and let the sink's pointer name it."""
+        described = [owner, sink, query, str(batch)]
+        calls = [
+            register_call(query, sink, batch, attempt),
+            create_call(tc, nonce, described, timeout_ms, intents),
+            swap_call(sink, query, expected, pointer, query, _TXN_ID_KEY),
+        ]
+        replies = self._scripts.merged("txn_begin", calls)
+        if replies is None:
+            return None
+        others = as_others(replies[0])
+        if len(replies) == 1:
+            return BeginAnswer(others)
+        txn, state = as_created(replies[1])
+        swapped = len(replies) == len(calls) and code_of(replies[2]) is Code.OK
+        return BeginAnswer(others, txn, state, swapped)
 
     def open(
         self,

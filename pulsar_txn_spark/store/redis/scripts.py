@@ -56,6 +56,7 @@ _INCLUDED = {
 """What stands in front of a script; of those that are not named here, the prelude."""
 
 MERGED = {
+    "txn_begin": ("sink_register", "txn_create", "pointer_cas"),
     "txn_open": ("txn_create", "seg_pin"),
     "txn_admit": ("txn_intend", "seg_pin"),
     "txn_commit": ("txn_op", "txn_end", "txn_read", "seg_materialize", "txn_forget_ops"),

@@ -39,11 +39,7 @@ class RedisSinkStore:
         self, sink: str, query: str, expected: PointerRead, pointer: bytes, *, current: str
     ) -> bool:
         """Write a query's pointer, and which query is alive, if both still are what was read."""
-        args: list[Arg] = [query, expected.current_query, expected.own, pointer, current]
-        # A query that takes over has ended what the current pointer names, and no later batch.
-        args.append(expected.current)
-        call = Call("pointer_cas", f"sink:{sink}", ["pointers", "current"], args, Step.BEGIN)
-        reply = self._scripts.run(call)
+        reply = self._scripts.run(swap_call(sink, query, expected, pointer, current))
         if text(reply[1]) == Code.OK:
             return True
         # The own write of a request whose reply was lost is no conflict.
@@ -60,9 +56,7 @@ class RedisQueryStore:
         self, query: str, sink: str, batch: int, attempt: str
     ) -> dict[str, SinkEntry]:
         """Register that a sink of a query begins a batch in an attempt (``sink_register.lua``)."""
-        args: list[Arg] = [sink, batch, attempt, _SINKS_KEPT]
-        reply = self._scripts.run(Call("sink_register", f"query:{query}", ["sinks"], args))
-        return _sink_entries(reply[2:])
+        return as_others(self._scripts.run(register_call(query, sink, batch, attempt)))
 
     def read_sinks(self, query: str) -> dict[str, SinkEntry]:
         """Read which batch each sink of a query has begun last, and in which attempt."""
@@ -80,6 +74,27 @@ class RedisQueryStore:
         call = Call("plan_read", f"query:{query}", [f"plans:{batch}"], [])
         reply = self._scripts.run(call, [0, "OK"])
         return dict(pairs(reply[2:]))
+
+
+def swap_call(
+    sink: str, query: str, expected: PointerRead, pointer: bytes, current: str, *more: Arg
+) -> Call:
+    """Return the call that writes a pointer; `more` is for a merged script."""
+    args: list[Arg] = [query, expected.current_query, expected.own, pointer, current]
+    # A query that takes over has ended what the current pointer names, and no later batch.
+    args += [expected.current, *more]
+    return Call("pointer_cas", f"sink:{sink}", ["pointers", "current"], args, Step.BEGIN)
+
+
+def register_call(query: str, sink: str, batch: int, attempt: str) -> Call:
+    """Return the call that registers that a sink begins a batch."""
+    args: list[Arg] = [sink, batch, attempt, _SINKS_KEPT]
+    return Call("sink_register", f"query:{query}", ["sinks"], args)
+
+
+def as_others(reply: Sequence[bytes]) -> dict[str, SinkEntry]:
+    """Read which other sinks have begun a batch in another attempt."""
+    return _sink_entries(reply[2:])
 
 
 def _sink_entries(values: Sequence[bytes]) -> dict[str, SinkEntry]:

@@ -50,13 +50,16 @@ local function knows_all(intents, args)
   end
   return #intents == #args - 3
 end
--- A transaction that begins here has its number now. Those who are pinned are named after it.
+-- A transaction that begins here has its number now. Those who are pinned are named after it, and a
+-- sink's pointer names it: ARGV[10] is the key of that field, which goes behind the others.
 local function give_number(txn)
   local tc, counter = string.match(txn, '^(%d+):(%d+)$')
   for _, call in ipairs(calls) do
     if call.name == 'seg_pin' then
       call.args[4] = string.gsub(call.args[4], '^ptxn%-#%-', 'ptxn-' .. tc .. '-' .. counter .. '-')
       call.args[5], call.args[7] = txn, counter
+    elseif call.name == 'pointer_cas' then
+      call.args[7] = call.args[7] .. call.args[10] .. string.char(#txn) .. txn
     end
   end
 end
@@ -71,6 +74,10 @@ for _, call in ipairs(calls) do
   local passing = passes[call.name]
   -- Of a transaction that was opened before, the state counts, not the code.
   if passing and not passing[reply[call.name == 'txn_create' and 4 or 2]] then
+    break
+  end
+  -- What an earlier attempt at the batch has left open in other sinks is ended first.
+  if call.name == 'sink_register' and #reply > 2 then
     break
   end
   if call.name == 'txn_create' then
