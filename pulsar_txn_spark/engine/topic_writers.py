@@ -136,6 +136,9 @@ class TopicWriters(Closing):
         None without transactions.
     round_start : int
         Where the round of rows without a key begins.
+    known : Topology, optional
+        A topic as it was found a moment ago, which is not looked up again. A segment of it that
+        takes no rows any more is met as any other one that has ended.
     """
 
     def __init__(
@@ -144,11 +147,13 @@ class TopicWriters(Closing):
         name: Callable[[int], str],
         admit: Admit | None,
         round_start: int,
+        known: Topology | None = None,
     ) -> None:
         self._components = components
         self._name = name
         self._admit = admit
         self._round_start = round_start
+        self._known = known
         self._outputs: dict[TopicName, _Output] = {}
 
     def append(self, topic: TopicName, rows: pa.RecordBatch) -> None:
@@ -160,7 +165,10 @@ class TopicWriters(Closing):
         """
         output = self._outputs.get(topic)
         if output is None:
-            output = _Output(self._components, topic, self._name, self._admit, self._round_start)
+            known = self._known if self._known is not None and self._known.topic == topic else None
+            output = _Output(
+                self._components, topic, self._name, self._admit, self._round_start, known
+            )
             self._outputs[topic] = output
         output.append(rows)
 
@@ -267,6 +275,7 @@ class _Output:
         name: Callable[[int], str],
         admit: Admit | None,
         round_start: int,
+        known: Topology | None,
     ) -> None:
         self._components = components
         self._topic = topic
@@ -277,7 +286,7 @@ class _Output:
         self._losses = 0
         self._open: dict[str, _Open] = {}
         self._left: list[Written] = []
-        self._topology = components.topics.require(topic)
+        self._topology = known or components.topics.require(topic)
         if not self._topology.active:
             # An adoption that was left half done.
             self._topology = components.topics.changes.finish(self._topology)

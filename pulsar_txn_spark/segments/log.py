@@ -223,6 +223,32 @@ class SegmentWriter(Protocol):
         ...
 
 
+class SegmentLook(Protocol):
+    """What a log said of a segment at one moment; the answers that follow from it ask no more.
+
+    What came later is not in it. What was trimmed since, a read finds out.
+    """
+
+    @property
+    def last_confirmed(self) -> Position:
+        """As :meth:`SegmentLog.last_confirmed`."""
+        ...
+
+    def trimmed_to(self) -> Position | None:
+        """As :meth:`SegmentLog.trimmed_to`; None if the log has to be asked."""
+        ...
+
+    def measure(self, start: Position, end: Position) -> RangeSize:
+        """As :meth:`SegmentLog.measure`."""
+        ...
+
+    def limit(
+        self, start: Position, end: Position, max_messages: int | None, max_bytes: int | None
+    ) -> Position:
+        """As :meth:`SegmentLog.limit`."""
+        ...
+
+
 class SegmentLog(Protocol):
     """One backend of the segment log. Safe to use from several threads, not across a fork."""
 
@@ -291,8 +317,8 @@ class SegmentLog(Protocol):
         """Return the position of the last acknowledged entry (LAC), EARLIEST if there is none."""
         ...
 
-    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
-        """Return the LAC of each segment: many take hardly longer than one."""
+    def look_at_each(self, segments: Sequence[SegmentRef]) -> Sequence[SegmentLook]:
+        """Look at each segment, once for all that is asked then: many take little longer."""
         ...
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
@@ -402,3 +428,36 @@ class SegmentLog(Protocol):
     def close(self) -> None:
         """Close every connection."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class EndLook:
+    """A look that has found where a segment ends; how much is in it the log is asked for.
+
+    Parameters
+    ----------
+    log : SegmentLog
+    segment : SegmentRef
+    last_confirmed : Position
+    trimmed : Position or None
+        None if it was not looked for.
+    """
+
+    log: SegmentLog
+    segment: SegmentRef
+    last_confirmed: Position
+    trimmed: Position | None = None
+
+    def trimmed_to(self) -> Position | None:
+        """Return the highest position that is certainly gone; None if it was not looked for."""
+        return self.trimmed
+
+    def measure(self, start: Position, end: Position) -> RangeSize:
+        """Count what is in ``(start, end]``."""
+        return self.log.measure(self.segment, start, end)
+
+    def limit(
+        self, start: Position, end: Position, max_messages: int | None, max_bytes: int | None
+    ) -> Position:
+        """Return the furthest position in ``(start, end]`` that keeps within both limits."""
+        return self.log.limit(self.segment, start, end, max_messages, max_bytes)

@@ -329,12 +329,17 @@ class SegmentStore(Protocol):
         ...
 
     def gates(
-        self, segments: Sequence[str], ranges: Sequence[tuple[Position, Position]] | None = None
+        self,
+        segments: Sequence[str],
+        ranges: Sequence[tuple[Position, Position]] | None = None,
+        *,
+        to_lowest_pin: bool = False,
     ) -> list[Gate]:
         """Read the gate of each segment. Read the LAC before.
 
         With `ranges` ``(start, end]``, one for each segment, the dropped writers and the floor are
-        those that a reader of the range needs; without it, all that there are.
+        those that a reader of the range needs; without it, all that there are. `to_lowest_pin` says
+        that a range is read up to the lowest pin at most.
         """
         ...
 

@@ -284,7 +284,8 @@ class MetadataTransactionBuffer:
             # INV-4: LAC first, then pins, dropped and floor together; neither is ever cached.
             confirmed = [last_confirmed(segment) for segment in segments]
             lows = confirmed if ends_only else starts
-            gates = self._segments.gates(segments, list(zip(lows, confirmed, strict=True)))
+            ranges = list(zip(lows, confirmed, strict=True))
+            gates = self._segments.gates(segments, ranges, to_lowest_pin=True)
             blocked = [
                 pin
                 for gate, lac in zip(gates, confirmed, strict=True)

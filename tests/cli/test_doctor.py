@@ -210,6 +210,7 @@ def test_a_header_that_stays_for_a_pointer_is_named_until_its_query_comes_back(
     age(named.txn)
     assert told() == "none", "its pointer names it, and a sweep tells it the decision"
     with monkeypatch.context() as death:
+        death.setattr(world.store.scripts, "_single_steps", True)
         death.setattr(world.store.sinks, "swap_pointer", dies)
         with pytest.raises(KeyboardInterrupt):
             world.batches.begin(BatchKey("a-sink", "a-query", 7), "nonce", rules=late)

@@ -30,6 +30,7 @@ MESSAGES = "tests/txn/test_message_acks.py"
 STORES = "tests/store/redis/test_store_identity.py"
 HISTORIES = "tests/store/redis/test_store_histories.py"
 CLIENT_TRANSACTIONS = "tests/store/redis/test_client_transactions.py"
+PLANNER = "tests/spark/source/test_planner.py"
 MERGED_STEPS = "tests/store/redis/test_merged_steps.py"
 SWEEPS = "tests/txn/test_sweeper.py"
 EMBEDDED = "tests/backends/embedded/test_log.py"
@@ -171,6 +172,62 @@ MUTATIONS: tuple[Mutation, ...] = (
             "      call.args[5], call.args[7] = txn, counter\n",
             "      call.args[7] = counter\n",
         ),
+    ),
+    mutation(
+        "a pointer names a transaction that was over before its batch began",
+        "INV-6",
+        f"{MERGED_STEPS}::test_no_pointer_names_a_transaction_that_was_over_before_it_began",
+        Edit(f"{LUA}/_merged.lua", "  txn_create = {OPEN = true},\n", ""),
+        Edit(
+            "pulsar_txn_spark/txn/batch.py",
+            "            _require_unended(key, begun.txn, begun.state)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a batch begins in one step before an earlier attempt's other sinks are ended",
+        "INV-7",
+        f"{MERGED_STEPS}"
+        "::test_an_attempt_that_begins_in_one_step_ends_what_an_earlier_one_left_in_other_sinks",
+        Edit(f"{LUA}/_merged.lua", "call.name == 'sink_register' and #reply > 2", "false"),
+    ),
+    mutation(
+        "a pointer that is written in one step names no transaction",
+        "INV-7",
+        f"{MERGED_STEPS}::test_a_micro_batch_begins_in_one_step_after_a_look_at_the_one_before",
+        Edit(f"{LUA}/_merged.lua", " .. call.args[10] .. string.char(#txn) .. txn", ""),
+    ),
+    mutation(
+        "what was read of a batch while it was OPEN is taken for its decision",
+        "INV-15",
+        "tests/txn/test_batch.py::test_what_is_known_of_a_batch_is_what_its_decision_said",
+        Edit(
+            "pulsar_txn_spark/txn/batch.py",
+            "previous.header if previous.state is state else None",
+            "previous.header",
+        ),
+    ),
+    mutation(
+        "tasks are planned by a look that began elsewhere",
+        "INV-4",
+        f"{PLANNER}::test_a_plan_that_begins_before_the_look_is_asked_for_anew",
+        Edit(
+            "pulsar_txn_spark/spark/source/stream.py",
+            "self._planned == (start, end)",
+            "self._planned is not None and self._planned[1] == end",
+        ),
+    ),
+    mutation(
+        "tasks skip what a look names that has asked for no names",
+        "INV-4",
+        f"{PLANNER}::test_what_was_aborted_is_skipped",
+        Edit("pulsar_txn_spark/spark/source/planner.py", "not self.names_writers or ", ""),
+    ),
+    mutation(
+        "a reader that is blocked gets no names of what lies before the pin",
+        "INV-4",
+        f"{DROPPED}::test_a_reader_that_is_blocked_is_told_of_the_writers_before_the_pin",
+        Edit(f"{LUA}/seg_gate.lua", "  range_end = pins[1]\n", "  range_end = ARGV[5]\n"),
     ),
     mutation(
         "a transaction whose first reply was lost is left to its lease",
@@ -421,8 +478,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{RANDOM}::test_no_interleaving_breaks_an_invariant",
         Edit(
             f"{TXN}/batch.py",
-            "        if key.streaming and state is not TxnState.OPEN:\n",
-            "        if False:\n",
+            "    if key.streaming and state is not TxnState.OPEN:\n",
+            "    if False:\n",
         ),
         Edit(f"{LUA}/txn_create.lua", "  if header[1] == 'OPEN' then\n", "  if false then\n"),
     ),
@@ -490,8 +547,8 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{TXN}/transaction_buffer.py",
             "            confirmed = [last_confirmed(segment) for segment in segments]\n"
             "            lows = confirmed if ends_only else starts\n"
-            "            gates = self._segments.gates("
-            "segments, list(zip(lows, confirmed, strict=True)))\n",
+            "            ranges = list(zip(lows, confirmed, strict=True))\n"
+            "            gates = self._segments.gates(segments, ranges, to_lowest_pin=True)\n",
             "            gates = self._segments.gates(segments)\n"
             "            confirmed = [last_confirmed(segment) for segment in segments]\n",
         ),
@@ -502,8 +559,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_pins_and_dropped_writers_are_read_anew_for_every_read",
         Edit(
             f"{TXN}/transaction_buffer.py",
-            "            gates = self._segments.gates("
-            "segments, list(zip(lows, confirmed, strict=True)))\n",
+            "            gates = self._segments.gates(segments, ranges, to_lowest_pin=True)\n",
             "            gates = self.__dict__.setdefault("
             "'cache', self._segments.gates(segments))\n",
         ),
@@ -842,7 +898,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a committed batch is written again",
         "INV-7",
         f"{BATCH}::test_a_replay_of_a_committed_batch_finds_it_and_writes_nothing",
-        Edit(f"{TXN}/batch.py", "if committed and pointer.batch_id == key.batch:", "if False:"),
+        Edit(
+            f"{TXN}/batch.py",
+            "if previous.state is TxnState.COMMITTED and pointer.batch_id == key.batch:",
+            "if False:",
+        ),
     ),
     mutation(
         "a replay of other input passes",
@@ -1517,7 +1577,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a look leaves a group of its range out",
         "INV-5",
         f"{DROPPED}::test_any_range_shows_exactly_what_committed",
-        Edit(f"{LUA}/seg_gate.lua", "    if group >= ARGV[6] then", "    if true then"),
+        Edit(f"{LUA}/seg_gate.lua", "    if group >= range_end then", "    if true then"),
     ),
     mutation(
         "zombies behind their group are read",
@@ -2229,7 +2289,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the end of a closed ledger is not told from a loss",
         "INV-11",
         f"{NATIVE}::test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one",
-        Edit(TOPIC_LOG, "return managed_ledger.settled(", "return ("),
+        Edit(TOPIC_LOG, "end = managed_ledger.settled(", "end = ("),
     ),
     mutation(
         "a message that begins before the range is dropped",

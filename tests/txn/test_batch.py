@@ -306,15 +306,8 @@ def test_a_new_query_misses_no_batch_that_the_old_one_begins_meanwhile(
 ) -> None:
     world.run_batch(KEY, "n1", "a")
     newer = world.another_process()
-    swap = newer.store.sinks.swap_pointer
     begun: list[Attempt] = []
-
-    def the_old_query_begins_first(*args: Any, **more: Any) -> bool:
-        if not begun:
-            begun.append(world.batches.begin(NEXT, "n2"))
-        return swap(*args, **more)
-
-    monkeypatch.setattr(newer.store.sinks, "swap_pointer", the_old_query_begins_first)
+    before_the_swap(monkeypatch, newer, lambda: begun.append(world.batches.begin(NEXT, "n2")))
     newer.batches.begin(BatchKey("sink", "second", 0), "n3")
     [old] = begun
     assert world.state(old.txn) is TxnState.ABORTED
@@ -558,6 +551,7 @@ def before_the_swap(
     monkeypatch: pytest.MonkeyPatch, process: World, act: Callable[[], object]
 ) -> None:
     """Let somebody act between a process's look at the pointer and its compare-and-set."""
+    process.store.scripts._single_steps = True
     swap = process.store.sinks.swap_pointer
     acted = False
 
@@ -609,9 +603,31 @@ def test_the_first_batch_of_two_queries_at_once_is_won_by_one(
 def test_attempts_that_take_over_from_each_other_without_end_are_told_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world.store.sinks, "swap_pointer", lambda *_, **__: False)
+    monkeypatch.setattr(world.batches, "_take_over", lambda *_: False)
     with pytest.raises(FencedError, match="more than one driver"):
         world.batches.begin(KEY, "n1")
+
+
+def test_what_is_known_of_a_batch_is_what_its_decision_said(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(world, KEY, plan(P1))
+    first = world.batches.begin(KEY, "n1", rules=SOMETIMES)
+    process = world.another_process()
+    read_txn = process.store.transactions.read
+
+    def read_then_commit(txn: TxnId) -> Any:
+        found = read_txn(txn)
+        if world.state(txn) is TxnState.OPEN:
+            world.batches.commit(first, [[empty(first)]], "run", acknowledge=True)
+        return found
+
+    monkeypatch.setattr(process.store.transactions, "read", read_then_commit)
+    process.batches.begin(NEXT, "n2", rules=SOMETIMES)
+    assert world.state(first.txn) is TxnState.COMMITTED
+    pointer = Pointer.FromString(world.store.sinks.read_pointer("sink", "query").own)
+    assert pointer.HasField("before"), "of the header that was OPEN nothing is known"
+    assert pointer.before.batch_id == KEY.batch
 
 
 def test_a_pointer_to_a_header_that_is_gone_is_not_guessed(world: World) -> None:

@@ -92,6 +92,29 @@ def sweep(world: World, deleted: Position = EARLIEST) -> None:
 
 
 @pytest.mark.usefixtures("small_groups")
+def test_a_reader_that_is_blocked_is_told_of_the_writers_before_the_pin(world: World) -> None:
+    aborted(world, 10)
+    txn = world.open()
+    world.commit(txn, world.write(txn, "a"))
+    sweep(world)
+    blocking = world.open()
+    world.admit(blocking)
+    for _ in range(4):
+        aborted(world, 10)
+        txn = world.open()
+        world.commit(txn, world.write(txn, "behind"))
+        sweep(world)
+    found = world.readable()
+    assert found.blocked_by == (blocking.id,)
+    assert 10 <= len(found.visibility.dropped) <= 30
+    whole = [(EARLIEST, world.log.last_confirmed(SEGMENT))]
+    assert len(world.store.segments.gates([SEGMENT], whole)[0].dropped) == 50, "behind it, too"
+    assert world.visible() == ["a"]
+    world.abort(blocking)
+    assert world.visible() == ["a", *["behind"] * 4]
+
+
+@pytest.mark.usefixtures("small_groups")
 def test_a_read_in_the_middle_costs_the_writers_of_its_range(world: World) -> None:
     for number in range(8):
         aborted(world, 10)

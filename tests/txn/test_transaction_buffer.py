@@ -267,8 +267,8 @@ def test_whatever_comes_between_the_reads_of_lac_and_pins_is_not_read(
 
     gates = world.store.segments.gates
 
-    def gates_then(segments: list[str], ranges: list[tuple[Position, Position]]) -> list[Gate]:
-        found = gates(segments, ranges)
+    def gates_then(segments: list[str], *args: Any, **more: Any) -> list[Gate]:
+        found = gates(segments, *args, **more)
         between()
         return found
 

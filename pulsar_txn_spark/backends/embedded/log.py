@@ -50,6 +50,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import (
     Appended,
+    EndLook,
     LogRange,
     RangeSize,
     Receipt,
@@ -365,9 +366,14 @@ class EmbeddedSegmentLog:
         """
         return _position(self._state(segment, "next") - 1)
 
-    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
-        """Return every LAC; see the Protocol."""
-        return [_position(number - 1) for number in self._state_of_each(segments, "next")]
+    def look_at_each(self, segments: Sequence[SegmentRef]) -> list[EndLook]:
+        """Look at each segment; see the Protocol."""
+        return [
+            EndLook(self, segment, _position(after - 1), _position(trimmed))
+            for segment, (after, trimmed) in zip(
+                segments, self._state_of_each(segments, "next", "trimmed"), strict=True
+            )
+        ]
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the last position that is gone, EARLIEST if none is."""
@@ -375,24 +381,24 @@ class EmbeddedSegmentLog:
 
     def trimmed_to_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
         """Return of each segment the last position that is gone; see the Protocol."""
-        return [_position(number) for number in self._state_of_each(segments, "trimmed")]
+        return [_position(number) for (number,) in self._state_of_each(segments, "trimmed")]
 
     def _state(self, segment: SegmentRef, field: str) -> int:
-        return self._state_of_each([segment], field)[0]
+        return self._state_of_each([segment], field)[0][0]
 
-    def _state_of_each(self, segments: Sequence[SegmentRef], field: str) -> list[int]:
-        """Read a field of each segment's state, in one round trip to each server."""
+    def _state_of_each(self, segments: Sequence[SegmentRef], *fields: str) -> list[list[int]]:
+        """Read fields of each segment's state, in one round trip to each server."""
         if not segments:
             return []
         pipe = self._client.pipeline(transaction=False)
         for segment in segments:
-            pipe.hget(_state_key(segment), field)
+            pipe.hmget(_state_key(segment), *fields)
         with _server_errors(segments[0], "read the state of"):
             values: list[Any] = pipe.execute()
         for segment, value in zip(segments, values, strict=True):
-            if value is None:
+            if None in value:
                 raise _not_found(segment)
-        return [int(value) for value in values]
+        return [[int(number) for number in value] for value in values]
 
     def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
         """Return the last position that was published before `time_ms` by the server's clock."""

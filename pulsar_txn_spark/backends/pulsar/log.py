@@ -28,6 +28,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -172,6 +173,32 @@ class _Holes:
                 "transport 'wire', which goes back for its beginning, or let producers write "
                 "without chunks"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class PulsarLook:
+    """What the broker said of a topic's ledgers at one moment; see the Protocol."""
+
+    log: PulsarSegmentLog
+    segment: SegmentRef
+    managed_ledger: ManagedLedger
+    last_confirmed: Position
+
+    def trimmed_to(self) -> Position:
+        """Return up to where data is gone; see the Protocol."""
+        return self.log.trimmed_by(self.segment, self.managed_ledger)
+
+    def measure(self, start: Position, end: Position) -> RangeSize:
+        """Count entries, and estimate or count the rest; see the Protocol."""
+        return self.log.measure_by(self.segment, self.managed_ledger, start, end)
+
+    def limit(
+        self, start: Position, end: Position, max_messages: int | None, max_bytes: int | None
+    ) -> Position:
+        """Return how far one may read within the limits; see the Protocol."""
+        return self.log.limit_by(
+            self.segment, self.managed_ledger, start, end, max_messages, max_bytes
+        )
 
 
 class PulsarSegmentLog:
@@ -362,17 +389,24 @@ class PulsarSegmentLog:
         """Return the LAC; see the Protocol. One admin call of about 2 ms."""
         return self._admin.managed_ledger(segment.log_name).last
 
-    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
-        """Return every LAC; see the Protocol. A few admin calls are under way at a time."""
+    def look_at_each(self, segments: Sequence[SegmentRef]) -> list[PulsarLook]:
+        """Look at each; see the Protocol. One admin call each, a few are under way at a time."""
         if len(segments) == 1:
-            return [self.last_confirmed(segments[0])]
-        with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-lac") as pool:
-            return list(pool.map(self.last_confirmed, segments))
+            return [self._look(segments[0])]
+        with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-look") as pool:
+            return list(pool.map(self._look, segments))
+
+    def _look(self, segment: SegmentRef) -> PulsarLook:
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        return PulsarLook(self, segment, managed_ledger, managed_ledger.last)
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return up to where data is gone; see the Protocol."""
-        first = self._admin.managed_ledger(segment.log_name).first_ledger
-        return self._gone(segment, first)
+        return self.trimmed_by(segment, self._admin.managed_ledger(segment.log_name))
+
+    def trimmed_by(self, segment: SegmentRef, managed_ledger: ManagedLedger) -> Position:
+        """Return up to where data is gone by what the broker said of the ledgers."""
+        return self._gone(segment, managed_ledger.first_ledger)
 
     def trimmed_to_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
         """Return it of each; see the Protocol. A few admin calls are under way at a time."""
@@ -446,7 +480,12 @@ class PulsarSegmentLog:
 
     def measure(self, segment: SegmentRef, start: Position, end: Position) -> RangeSize:
         """Count entries, and estimate or count the rest; see the Protocol."""
-        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        return self.measure_by(segment, self._admin.managed_ledger(segment.log_name), start, end)
+
+    def measure_by(
+        self, segment: SegmentRef, managed_ledger: ManagedLedger, start: Position, end: Position
+    ) -> RangeSize:
+        """Measure a range by what the broker said of the ledgers."""
         pieces = managed_ledger.pieces(start, end)
         entries = sum(piece.entries for piece in pieces)
         if entries <= _COUNTED_ENTRIES:
@@ -471,6 +510,18 @@ class PulsarSegmentLog:
     ) -> Position:
         """Return how far one may read within the limits; see the Protocol."""
         managed_ledger = self._admin.managed_ledger(segment.log_name)
+        return self.limit_by(segment, managed_ledger, start, end, max_messages, max_bytes)
+
+    def limit_by(
+        self,
+        segment: SegmentRef,
+        managed_ledger: ManagedLedger,
+        start: Position,
+        end: Position,
+        max_messages: int | None,
+        max_bytes: int | None,
+    ) -> Position:
+        """Return how far one may read by what the broker said of the ledgers."""
         pieces = managed_ledger.pieces(start, end)
         entries = sum(piece.entries for piece in pieces)
         if entries <= 1 or (max_messages is None and max_bytes is None):

@@ -18,7 +18,12 @@ from typing import NoReturn
 import pyarrow as pa
 
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
-from pulsar_txn_spark.backends.pulsar.log import SEGMENT_PROPERTY, Origin, PulsarSegmentLog
+from pulsar_txn_spark.backends.pulsar.log import (
+    SEGMENT_PROPERTY,
+    Origin,
+    PulsarLook,
+    PulsarSegmentLog,
+)
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     DataLossError,
@@ -164,11 +169,15 @@ class PulsarTopicLog(PulsarSegmentLog):
         ------
         SegmentNotFoundError, SegmentLogUnavailableError
         """
+        return self._look(segment).last_confirmed
+
+    def _look(self, segment: SegmentRef) -> PulsarLook:
         # What may be read first, then where that is: what comes in between is left for later.
         horizon = self._horizon(segment)
         managed_ledger = self._admin.managed_ledger(segment.log_name)
         end = managed_ledger.last if horizon is None else min(managed_ledger.last, horizon)
-        return managed_ledger.settled(self._before_begun_message(segment, end))
+        end = managed_ledger.settled(self._before_begun_message(segment, end))
+        return PulsarLook(self, segment, managed_ledger, end)
 
     def _before_begun_message(self, segment: SegmentRef, end: Position) -> Position:
         """Step back from within a message of several chunks: a reader has to get it whole."""
@@ -184,16 +193,17 @@ class PulsarTopicLog(PulsarSegmentLog):
         self._ends[segment.log_name] = (end, whole)
         return whole
 
-    def limit(
+    def limit_by(
         self,
         segment: SegmentRef,
+        managed_ledger: ManagedLedger,
         start: Position,
         end: Position,
         max_messages: int | None,
         max_bytes: int | None,
     ) -> Position:
-        """Return how far one may read within the limits; see the Protocol."""
-        limited = super().limit(segment, start, end, max_messages, max_bytes)
+        """Return how far one may read by what the broker said of the ledgers."""
+        limited = super().limit_by(segment, managed_ledger, start, end, max_messages, max_bytes)
         if limited == end:
             return end
         whole = self._before_begun_message(segment, limited)
@@ -213,9 +223,8 @@ class PulsarTopicLog(PulsarSegmentLog):
             return None
         return state.max_read_position
 
-    def trimmed_to(self, segment: SegmentRef) -> Position:
+    def trimmed_by(self, segment: SegmentRef, managed_ledger: ManagedLedger) -> Position:  # noqa: ARG002
         """Return the end of what is gone for certain: what precedes the first ledger."""
-        managed_ledger = self._admin.managed_ledger(segment.log_name)
         # An empty ledger is replaced by another one whenever the topic is loaded.
         return Position(managed_ledger.first_ledger, -1) if managed_ledger.ledgers else EARLIEST
 

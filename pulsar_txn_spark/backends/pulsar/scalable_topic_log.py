@@ -47,6 +47,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import (
     Appended,
+    EndLook,
     LogRange,
     RangeSize,
     SegmentRef,
@@ -247,9 +248,10 @@ class ScalableTopicLog:
         self._readable[segment.id] = readable
         return readable
 
-    def last_confirmed_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
-        """Return it of each; see the Protocol."""
-        return self._of_each(self.last_confirmed, segments)
+    def look_at_each(self, segments: Sequence[SegmentRef]) -> list[EndLook]:
+        """Look at each; see the Protocol."""
+        ends = self._of_each(self.last_confirmed, segments)
+        return [EndLook(self, *pair) for pair in zip(segments, ends, strict=True)]
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the end of what is gone for certain: what precedes the first ledger there is."""

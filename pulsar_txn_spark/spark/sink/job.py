@@ -9,6 +9,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Options
+from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, SinkRules
 
@@ -55,6 +56,8 @@ class WriteJob:
         Distinguishes the default sink ids of several writes in one batch.
     checkpoint_query_id : str
         The query whose checkpoint the driver can read, which identifies its replays.
+    topology : Topology or None
+        The default topic as the driver has found it; None for each task to look it up.
     """
 
     options: Options
@@ -66,6 +69,7 @@ class WriteJob:
     rules: SinkRules = field(default_factory=SinkRules)
     sink_suffix: str = ""
     checkpoint_query_id: str = ""
+    topology: Topology | None = None
 
     def key(self, facts: TaskFacts) -> BatchKey:
         """Return the key of the batch that a task belongs to.

@@ -12,7 +12,13 @@ import pyarrow.compute as pc
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.lease import Lease, Leases
-from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written, op_records, winners_of
+from pulsar_txn_spark.engine.topic_writers import (
+    Admit,
+    TopicWriters,
+    Written,
+    op_records,
+    winners_of,
+)
 from pulsar_txn_spark.errors import SchemaError, SegmentLogUnavailableError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -106,7 +112,7 @@ class _WriteTask:
         heartbeat = partial(coordinator.heartbeat, txn, nonce, self._timeout_ms)
         lease = Lease(self._timeout_ms, heartbeat)
         with Leases().kept(lease):
-            writers = TopicWriters(self._components, name, admit, self._facts.partition)
+            writers = self._writers(name, admit)
             # Step 2, intent, to step 4, append.
             written = _append(writers, self._job.options, batches, rows, lease.require)
             # Step 5, op-record.
@@ -116,13 +122,17 @@ class _WriteTask:
                     coordinator.append_ops(txn, nonce, ops)
         return written
 
+    def _writers(self, name: Callable[[int], str], admit: Admit | None) -> TopicWriters:
+        partition, topology = self._facts.partition, self._job.topology
+        return TopicWriters(self._components, name, admit, partition, topology)
+
     def write_without_transaction(self, batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Write rows that are visible at once."""
 
         def name(topology_generation: int) -> str:
             return f"ptxs-{self._facts.attempt}-{self._random}r{topology_generation}"
 
-        writers = TopicWriters(self._components, name, None, self._facts.partition)
+        writers = self._writers(name, None)
         rows = InputRows(fingerprint=False)
         written = _append(writers, self._job.options, batches, rows, lambda: None)
         for output in written:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter
@@ -12,6 +13,7 @@ from pulsar_txn_spark import steps
 from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import NO_OPTIONS, SCOPE_OPTION, Options, Use, refuse_endpoint
+from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint
 from pulsar_txn_spark.spark.context import (
     driver_name,
@@ -45,8 +47,13 @@ _OF_SPARK = frozenset({"checkpointlocation", "path"})
 
 def sink_options(
     raw: Mapping[str, str], schema: StructType, *, overwrite: bool, use: Use
-) -> Options:
+) -> tuple[Options, Topology | None]:
     """Parse the options of a sink, and check all of a write that is known before the first row.
+
+    Returns
+    -------
+    (Options, Topology or None)
+        The topology is that of the default topic, if there is one and tasks may begin with it.
 
     Raises
     ------
@@ -66,9 +73,12 @@ def sink_options(
         hint="" if options.raw.keys() - _OF_SPARK else NO_OPTIONS,
     )
     components = open_components(options)
-    if topic is not None:
-        components.topics.check_access(components.topics.require(topic))
-    return options
+    if topic is None:
+        return options, None
+    topology = components.topics.require(topic)
+    components.topics.check_access(topology)
+    # One that is being adopted has a beginning yet to come.
+    return options, topology if topology.active else None
 
 
 @plain_errors
@@ -81,7 +91,9 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         freeze_loaded_modules("plan or commit")
-        options = sink_options(raw, schema, overwrite=overwrite, use=Use.WRITE | Use.STREAM)
+        options, topology = sink_options(
+            raw, schema, overwrite=overwrite, use=Use.WRITE | Use.STREAM
+        )
         self._schema = schema
         self._job = WriteJob(
             options=options,
@@ -90,6 +102,7 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
             driver=driver_name(),
             rules=sink_rules(options, once=False),
             checkpoint_query_id=_checkpoint_query_id(options),
+            topology=topology,
         )
 
     def write(self, iterator: Iterator[Any]) -> TaskCommitMessage:
@@ -115,7 +128,9 @@ class PulsarTxnWriter(DataSourceArrowWriter):
     """``write.format("pulsar_txn")``: one transaction, or one slot of a BatchTransaction."""
 
     def __init__(self, raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        options = sink_options(raw, schema, overwrite=overwrite, use=Use.WRITE | Use.BATCH)
+        options, topology = sink_options(
+            raw, schema, overwrite=overwrite, use=Use.WRITE | Use.BATCH
+        )
         scope = options.get(SCOPE_OPTION)
         self._slot = SlotAttempt.from_option(scope) if scope else None
         rules = sink_rules(options, once=True)
@@ -129,9 +144,10 @@ class PulsarTxnWriter(DataSourceArrowWriter):
                 rules=rules,
                 sink_suffix=f"write/{topic or '*'}",
                 checkpoint_query_id=_checkpoint_query_id(options),
+                topology=topology,
             )
         else:
-            self._job = self._slot.job(options, rules)
+            self._job = replace(self._slot.job(options, rules), topology=topology)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Write one task's rows."""

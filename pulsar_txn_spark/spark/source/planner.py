@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -12,7 +13,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments.log import RangeSize, SegmentLog, SegmentRef
+from pulsar_txn_spark.segments.log import RangeSize, SegmentLog, SegmentLook, SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.cores import application_cores
@@ -42,6 +43,37 @@ Range = tuple[Position, Position]
 
 Segments = Mapping[SegmentKey, SegmentRef]
 Positions = Mapping[SegmentKey, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the segments has found, for all that a micro-batch needs of it.
+
+    Parameters
+    ----------
+    topologies : mapping of str to Topology
+        As they were when the look began.
+    readable : mapping of SegmentKey to ReadableRange
+    of_log : mapping of SegmentKey to SegmentLook
+        What the logs said.
+    names_writers : bool
+        Whether the ranges name the dropped writers that a reader has to skip.
+    """
+
+    topologies: Mapping[str, Topology]
+    readable: Mapping[SegmentKey, ReadableRange]
+    of_log: Mapping[SegmentKey, SegmentLook]
+    names_writers: bool
+
+    def skipped(self, key: SegmentKey, end: Position) -> Visibility | None:
+        """Return what a reader skips up to `end`; None if it has to be asked."""
+        range_ = self.readable.get(key)
+        if not self.names_writers or range_ is None or range_.end != end:
+            return None
+        return range_.visibility
+
+
+NO_LOOK = Look({}, {}, {}, names_writers=False)
 
 
 class SourcePlanner:
@@ -195,41 +227,65 @@ class SourcePlanner:
             raise data_loss_error(loss)
         _LOG.warning(SKIPPED, loss)
 
-    def readable(
+    def readable(self, segments: Segments) -> Mapping[SegmentKey, ReadableRange]:
+        """Tell how far each segment may be read."""
+        return self.look({}, segments, {}).readable
+
+    def look(
         self,
+        topologies: Mapping[str, Topology],
         segments: Segments,
-        starts: Positions | None = None,
-    ) -> dict[SegmentKey, ReadableRange]:
-        """Tell how far each segment may be read; no end lies before its start."""
-        starts = starts or {}
+        starts: Positions,
+        *,
+        names_writers: bool = False,
+    ) -> Look:
+        """Tell how far each segment may be read; no end lies before its start.
+
+        Parameters
+        ----------
+        topologies : mapping of str to Topology
+            Read before.
+        segments : mapping of SegmentKey to SegmentRef
+        starts : mapping of SegmentKey to Position
+        names_writers : bool
+            Whether all that is found is going to be read, so that the writers to skip are wanted.
+        """
         gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
         native = {key: ref for key, ref in segments.items() if ref.in_pulsar_domain}
-        ranges = self._gated_ranges(gated, starts) | self._native_ranges(native, starts)
-        return {key: ranges[key] for key in segments}
+        of_log: dict[SegmentKey, SegmentLook] = {}
+        ranges = self._gated_ranges(gated, starts, of_log, names_writers=names_writers)
+        ranges |= self._native_ranges(native, starts, of_log)
+        readable = {key: ranges[key] for key in segments}
+        return Look(topologies, readable, of_log, names_writers)
 
     def _gated_ranges(
         self,
         segments: Segments,
         starts: Positions,
+        of_log: dict[SegmentKey, SegmentLook],
+        *,
+        names_writers: bool,
     ) -> dict[SegmentKey, ReadableRange]:
         if not segments:
             return {}
-        by_id = {ref.id: ref for ref in segments.values()}
-        confirmed: dict[str, Position] = {}
+        keys = {ref.id: key for key, ref in segments.items()}
+        answered: set[str] = set()
 
         def last_confirmed(segment_id: str) -> Position:
             # One request serves all segments, and each answer is used once: the next poll of a
             # segment sends a new request.
-            if segment_id not in confirmed:
-                positions = self.components.log.last_confirmed_of_each(list(by_id.values()))
-                confirmed.update(zip(by_id, positions, strict=True))
-            return confirmed.pop(segment_id)
+            if segment_id not in answered:
+                looks = self.components.log.look_at_each(list(segments.values()))
+                of_log.update(zip(segments, looks, strict=True))
+                answered.update(keys)
+            answered.remove(segment_id)
+            return of_log[keys[segment_id]].last_confirmed
 
         ranges = self.components.buffer.readable(
             [ref.id for ref in segments.values()],
             last_confirmed,
             [starts.get(key, EARLIEST) for key in segments],
-            ends_only=True,  # the ranges are read when partitions are planned
+            ends_only=not names_writers,
         )
         return dict(zip(segments, ranges, strict=True))
 
@@ -237,33 +293,33 @@ class SourcePlanner:
         self,
         segments: Segments,
         starts: Positions,
+        of_log: dict[SegmentKey, SegmentLook],
     ) -> dict[SegmentKey, ReadableRange]:
         if not segments:
             return {}
         # They have no gate of ours: before the log's end Pulsar has decided every transaction.
-        return {
-            key: ReadableRange(max(starts.get(key, EARLIEST), end), Visibility())
-            for own in _by_domain(segments)
-            for key, end in zip(
-                own,
-                self.log_of(next(iter(own.values()))).last_confirmed_of_each(list(own.values())),
-                strict=True,
-            )
-        }
+        ranges = {}
+        for own in _by_domain(segments):
+            refs = list(own.values())
+            for key, look in zip(own, self.log_of(refs[0]).look_at_each(refs), strict=True):
+                of_log[key] = look
+                end = max(starts.get(key, EARLIEST), look.last_confirmed)
+                ranges[key] = ReadableRange(end, Visibility())
+        return ranges
 
     def backlogs(
-        self, segments: Segments, starts: Positions, ends: Positions
+        self, look: Look, starts: Positions, ends: Positions
     ) -> dict[SegmentKey, RangeSize]:
         """Measure what lies between two positions of each segment, where anything does."""
         return {
-            key: self.log_of(segments[key]).measure(segments[key], starts.get(key, EARLIEST), end)
+            key: look.of_log[key].measure(starts.get(key, EARLIEST), end)
             for key, end in ends.items()
-            if key in segments and starts.get(key, EARLIEST) < end
+            if key in look.of_log and starts.get(key, EARLIEST) < end
         }
 
     def limited(
         self,
-        segments: Segments,
+        look: Look,
         starts: Positions,
         ends: Positions,
         backlogs: Mapping[SegmentKey, RangeSize],
@@ -277,8 +333,7 @@ class SourcePlanner:
             return dict(ends)
         limited = dict(ends)
         for key, backlog in backlogs.items():
-            limited[key] = self.log_of(segments[key]).limit(
-                segments[key],
+            limited[key] = look.of_log[key].limit(
                 starts[key],
                 ends[key],
                 None if max_rows is None else max(1, max_rows * backlog.messages // max(rows, 1)),
@@ -295,6 +350,7 @@ class SourcePlanner:
         read_plan: Callable[[tuple[PlannedRange, ...]], ReadPlan | None],
         starts: Positions | None = None,
         deleted: Mapping[SegmentKey, str] | None = None,
+        look: Look = NO_LOOK,
     ) -> list[SourcePartition]:
         """Plan partitions that read ``(start, end]`` of each segment.
 
@@ -311,6 +367,8 @@ class SourcePlanner:
             Where the subscription gets its cursors.
         deleted : mapping of SegmentKey to str, optional
             Segments that are gone, and what is lost with them.
+        look : Look
+            In which the ends were found; what it says is not asked again.
 
         Raises
         ------
@@ -322,12 +380,12 @@ class SourcePlanner:
         deleted = deleted or {}
         losses = dict(deleted)
         there = {key: range_ for key, range_ in ranges.items() if key not in deleted}
-        losses.update(self._trimmed(segments, there))
+        losses.update(self._trimmed(segments, there, look))
         plan = read_plan(
             tuple(PlannedRange(segments[k].id, start, end) for k, (start, end) in ranges.items())
         )
         self._require_no_loss(losses, left_to_tasks=plan is not None)
-        visibilities = self._visibilities(segments, there)
+        visibilities = self._visibilities(segments, there, look)
         split_ends = self._split_ends(segments, there)
         cursors = tuple((segments[k].id, at) for k, at in (starts or {}).items() if k in segments)
         parts: list[SegmentRange] = []
@@ -371,36 +429,47 @@ class SourcePlanner:
             _LOG.warning(SKIPPED, loss)
 
     def _trimmed(
-        self, segments: Segments, ranges: Mapping[SegmentKey, Range]
+        self, segments: Segments, ranges: Mapping[SegmentKey, Range], look: Look
     ) -> dict[SegmentKey, str]:
         """Say what is gone of the ranges of which not all is there."""
         losses = {}
-        wanted = {
-            key: segments[key]
-            for key, (start, _) in ranges.items()
+        wanted = {}
+        for key, (start, _) in ranges.items():
             # A native one is read from whatever is there.
-            if not (segments[key].in_pulsar_domain and start == EARLIEST)
-        }
-        for own in _by_domain(wanted):
+            if not (segments[key].in_pulsar_domain and start == EARLIEST):
+                wanted[key] = segments[key]
+        trims: dict[SegmentKey, Position] = {}
+        for key in wanted.keys() & look.of_log.keys():
+            trimmed = look.of_log[key].trimmed_to()
+            if trimmed is not None:
+                trims[key] = trimmed
+        for own in _by_domain({key: ref for key, ref in wanted.items() if key not in trims}):
             refs = list(own.values())
-            trims = self.log_of(refs[0]).trimmed_to_of_each(refs)
-            for key, trimmed in zip(own, trims, strict=True):
-                start, end = ranges[key]
-                if start < trimmed:
-                    losses[key] = trimmed_range(segments[key], start, end, trimmed)
+            trims.update(zip(own, self.log_of(refs[0]).trimmed_to_of_each(refs), strict=True))
+        for key in wanted:
+            start, end = ranges[key]
+            if start < trims[key]:
+                losses[key] = trimmed_range(segments[key], start, end, trims[key])
         return losses
 
     def _visibilities(
         self,
         segments: Segments,
         ranges: Mapping[SegmentKey, Range],
+        look: Look,
     ) -> dict[SegmentKey, Visibility]:
         visibilities = dict.fromkeys(ranges, Visibility())  # where there is no gate, all is visible
-        gated = [key for key in ranges if not segments[key].in_pulsar_domain]
+        gated = []
+        # Every transaction up to these ends is decided: a writer that was dropped stays dropped.
+        for key, (_, end) in ranges.items():
+            skipped = look.skipped(key, end)
+            if skipped is not None:
+                visibilities[key] = skipped
+            elif not segments[key].in_pulsar_domain:
+                gated.append(key)
         if not gated:
             return visibilities
         ids = [segments[key].id for key in gated]
-        # Every transaction up to these ends is decided: a writer that was dropped stays dropped.
         gates = self.components.store.segments.gates(ids, [ranges[key] for key in gated])
         for key, gate in zip(gated, gates, strict=True):
             visibilities[key] = Visibility(gate.dropped, gate.floor)

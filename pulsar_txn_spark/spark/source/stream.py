@@ -17,7 +17,7 @@ from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import DataLossError, OptionError, PulsarTxnError
 from pulsar_txn_spark.options import Use
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
+from pulsar_txn_spark.segments.log import RangeSize
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.context import driver_name
 from pulsar_txn_spark.spark.error_boundary import plain_errors
@@ -27,7 +27,7 @@ from pulsar_txn_spark.spark.source.initial_offset import initial_offset
 from pulsar_txn_spark.spark.source.lag import Lag
 from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
 from pulsar_txn_spark.spark.source.partition import SourcePartition
-from pulsar_txn_spark.spark.source.planner import Range, SourcePlanner
+from pulsar_txn_spark.spark.source.planner import NO_LOOK, Range, SourcePlanner
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
 from pulsar_txn_spark.spark.source.trigger_delay import TriggerDelay
@@ -46,6 +46,7 @@ from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
 
 _LOG = logging.getLogger(__name__)
 _USE = Use.READ | Use.STREAM
+_LIMITS = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger")
 
 
 @plain_errors
@@ -71,11 +72,17 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._options.get("minMessagesPerTrigger"), self._options.get("maxTriggerDelay")
         )
         # Of the latest poll, for the lag: what is read, how far, and what was said of it.
-        self._segments: Mapping[SegmentKey, SegmentRef] = {}
+        self._looked = NO_LOOK
+        self._planned: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None  # by that look
         self._read_to: Mapping[SegmentKey, Position] = {}
         self._reported: dict[str, Any] | None = None
         self._measured: dict[tuple[SegmentKey, Position, Position], RangeSize] = {}
         self._is_serving = self._options.get("metrics.port") is None
+
+    @property
+    def _limits(self) -> list[str]:
+        """The options by which a micro-batch may read less than there is."""
+        return [name for name in _LIMITS if self._options.get(name) is not None]
 
     @property
     def _planner(self) -> SourcePlanner:
@@ -138,7 +145,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return start
         end = self._poll(planner, start, limit)
         self._idle.after_poll(start, self._blocked_by, is_empty=end == start)
-        return SourceOffset.with_beginning(end, start) if start == self._initial else end
+        if start == self._initial:
+            end = SourceOffset.with_beginning(end, start)
+        self._planned = (start, end)
+        return end
 
     def _poll(
         self, planner: SourcePlanner, start: dict[str, Any], limit: ReadLimit
@@ -155,11 +165,14 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if key[1] not in orders[key[0]].passed
         }
         self._idle.watch(segments.values(), topologies)
-        readable = planner.readable(segments, positions)
-        self._blocked_by = {segments[key].id: item.blocked_by for key, item in readable.items()}
-        latest = {key: item.end for key, item in readable.items()}
+        # With a limit most of what is there is left for later.
+        look = planner.look(topologies, segments, positions, names_writers=not self._limits)
+        self._blocked_by = {
+            segments[key].id: item.blocked_by for key, item in look.readable.items()
+        }
+        latest = {key: item.end for key, item in look.readable.items()}
         self._latest = planner.offset(topologies, {**positions, **latest})
-        self._segments, self._read_to, self._reported = segments, positions, None
+        self._looked, self._read_to, self._reported = look, positions, None
         self._measured = {}
         # A child waits until its parents have been read in an earlier micro-batch (INV-10).
         ends = {key: end for key, end in latest.items() if key[1] in orders[key[0]].released}
@@ -183,7 +196,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             max_bytes = self._options.get("maxBytesPerTrigger")
             if max_rows is not None or max_bytes is not None:
                 backlogs = self._backlogs(starts, ends)
-                ends = planner.limited(segments, starts, ends, backlogs, max_rows, max_bytes)
+                ends = planner.limited(look, starts, ends, backlogs, max_rows, max_bytes)
         self._read_to = {**positions, **ends}
         return planner.offset(topologies, self._read_to).to_json()
 
@@ -194,10 +207,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         wanted = {
             key: (key, starts.get(key, EARLIEST), end)
             for key, end in ends.items()
-            if key in self._segments and starts.get(key, EARLIEST) < end
+            if key in self._looked.of_log and starts.get(key, EARLIEST) < end
         }
         new = {key: ends[key] for key, range_ in wanted.items() if range_ not in self._measured}
-        for key, size in self._planner.backlogs(self._segments, starts, new).items():
+        for key, size in self._planner.backlogs(self._looked, starts, new).items():
             self._measured[wanted[key]] = size
         return {key: self._measured[range_] for key, range_ in wanted.items()}
 
@@ -228,7 +241,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             except PulsarTxnError as error:
                 _LOG.warning("the lag of this micro-batch is not known: %s", error)
             else:
-                lag = Lag.of(backlogs.values(), len(self._segments))
+                lag = Lag.of(backlogs.values(), len(self._looked.of_log))
                 self._reported["lag"] = lag.to_json()
         return self._reported
 
@@ -237,7 +250,9 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of a micro-batch."""
         planner = self._planner
-        topologies = planner.topologies()
+        # What was found when this end was, a moment ago; a query that starts again asks anew.
+        look = self._looked if self._planned == (start, end) else NO_LOOK
+        topologies = look.topologies or planner.topologies()
         segments = readable_segments(topologies)
         starts = planner.checked_offset(start, topologies).positions()
         ending = planner.checked_offset(end, topologies)
@@ -256,7 +271,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 deleted[key] = deleted_segment(segment, read_to)
                 segments[key] = segment.ref
         cursors = starts if planner.subscription else {}
-        return list(planner.partitions(segments, ranges, self._read_plan, cursors, deleted))
+        return list(planner.partitions(segments, ranges, self._read_plan, cursors, deleted, look))
 
     def _read_plan(self, ranges: tuple[PlannedRange, ...]) -> ReadPlan:
         subscription = self._options.get("subscription") or ""

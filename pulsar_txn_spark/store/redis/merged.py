@@ -24,7 +24,12 @@ from pulsar_txn_spark.store.records import (
 )
 from pulsar_txn_spark.store.redis.scripts import NO_REPLY, Scripts, code_of
 from pulsar_txn_spark.store.redis.segments import as_pin_answer, materialize_calls, pin_calls
-from pulsar_txn_spark.store.redis.sinks import as_others, register_call, swap_call
+from pulsar_txn_spark.store.redis.sinks import (
+    as_others,
+    is_swapped,
+    register_call,
+    swap_call,
+)
 from pulsar_txn_spark.store.redis.transactions import (
     as_created,
     as_header,
@@ -84,7 +89,9 @@ class RedisMergedSteps:
         if len(replies) == 1:
             return BeginAnswer(others)
         txn, state = as_created(replies[1])
-        swapped = len(replies) == len(calls) and code_of(replies[2]) is Code.OK
+        key = txn.key.encode()
+        named = pointer + _TXN_ID_KEY + bytes([len(key)]) + key
+        swapped = len(replies) == len(calls) and is_swapped(replies[2], query, named)
         return BeginAnswer(others, txn, state, swapped)
 
     def open(

@@ -80,7 +80,11 @@ class RedisSegmentStore:
         return [as_pin_answer(r) for r in self._scripts.run_all(pin_calls(txn, writer, segments))]
 
     def gates(
-        self, segments: Sequence[str], ranges: Sequence[tuple[Position, Position]] | None = None
+        self,
+        segments: Sequence[str],
+        ranges: Sequence[tuple[Position, Position]] | None = None,
+        *,
+        to_lowest_pin: bool = False,
     ) -> list[Gate]:
         """Read the gate of each segment. Read the LAC before."""
         names = ("pins", "pin-order", "dropped", "floor", "state")
@@ -89,7 +93,8 @@ class RedisSegmentStore:
         for number, segment in enumerate(segments):
             bounds = [at.padded() for at in ranges[number]] if ranges is not None else ["", ""]
             tag = f"seg:{segment}"
-            calls.append(Call("seg_gate", tag, keys, [_PINS_READ, *bounds, f"{{{tag}}}:dropped:"]))
+            args: list[Arg] = [_PINS_READ, *bounds, f"{{{tag}}}:dropped:", int(to_lowest_pin)]
+            calls.append(Call("seg_gate", tag, keys, args))
         with self._scripts.timed(metrics.WRITES_BY_SEGMENT):
             replies = self._scripts.run_all(calls)
         return [_as_gate(reply) for reply in replies]

@@ -40,10 +40,7 @@ class RedisSinkStore:
     ) -> bool:
         """Write a query's pointer, and which query is alive, if both still are what was read."""
         reply = self._scripts.run(swap_call(sink, query, expected, pointer, current))
-        if text(reply[1]) == Code.OK:
-            return True
-        # The own write of a request whose reply was lost is no conflict.
-        return text(reply[2]) == current and reply[3] == pointer
+        return is_swapped(reply, current, pointer)
 
 
 class RedisQueryStore:
@@ -84,6 +81,13 @@ def swap_call(
     # A query that takes over has ended what the current pointer names, and no later batch.
     args += [expected.current, *more]
     return Call("pointer_cas", f"sink:{sink}", ["pointers", "current"], args, Step.BEGIN)
+
+
+def is_swapped(reply: Sequence[bytes], current: str, pointer: bytes) -> bool:
+    """Tell whether a pointer was written: now, or by a request whose reply was lost."""
+    if text(reply[1]) == Code.OK:
+        return True
+    return text(reply[2]) == current and reply[3] == pointer
 
 
 def register_call(query: str, sink: str, batch: int, attempt: str) -> Call:

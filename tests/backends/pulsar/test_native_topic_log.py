@@ -250,8 +250,12 @@ def test_a_limit_takes_a_message_whole_or_not_at_all(
     admin.chunked("m", 3, 4, 5)
     end = Position(6, 7)
     for cut, start, expected in [(4, 1, 2), (4, 2, 5), (5, 2, 5), (2, 1, 2)]:
-        monkeypatch.setattr(PulsarSegmentLog, "limit", lambda *_, cut=cut: Position(6, cut))
-        assert log.limit(REF, Position(6, start), end, 1, None) == Position(6, expected)
+        monkeypatch.setattr(
+            PulsarSegmentLog, "limit_by", lambda *_, cut=cut, **__: Position(6, cut)
+        )
+        ledgers = ManagedLedger(6, (), end, 0)
+        limited = log.limit_by(REF, ledgers, Position(6, start), end, 1, None)
+        assert limited == Position(6, expected)
 
 
 def test_a_message_that_begins_before_the_range_is_not_dropped(admin: Admin) -> None:

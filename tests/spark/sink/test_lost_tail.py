@@ -32,7 +32,6 @@ from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
-from pulsar_txn_spark.store.redis.transactions import RedisTransactionStore
 from tests.support.frames import WritableFrame
 
 IN, OUT, QUERY = TopicName.parse("in"), TopicName.parse("out"), "query"
@@ -192,7 +191,7 @@ def note_size(
 
 
 STEPS: dict[str, tuple[type, str]] = {
-    "begin": (RedisTransactionStore, "create"),
+    "begin": (RedisMergedSteps, "begin"),
     "acknowledgement": (RedisSubscriptionStore, "place_acks"),
     "decision": (RedisMergedSteps, "commit"),
 }

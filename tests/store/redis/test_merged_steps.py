@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import pytest
 
@@ -16,21 +17,23 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, MessagePosition
 from pulsar_txn_spark.store.ack_ranges import AckInterval
-from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
+from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, Winner
 from pulsar_txn_spark.store.records import (
     Code,
     CommitAnswer,
     EndedBy,
     OpLogSettings,
     SegmentDecision,
+    SinkEntry,
     SubscriptionRef,
     TxnId,
     TxnState,
     WriterFate,
 )
 from pulsar_txn_spark.store.redis import scripts
+from pulsar_txn_spark.txn.batch import Attempt, BatchKey
 from pulsar_txn_spark.txn.coordinator import TxnStatus, as_record
-from pulsar_txn_spark.txn.participants import write_intent
+from pulsar_txn_spark.txn.participants import pointer_intent, write_intent
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer, writer_name
 from tests.support.scenario import (
     OTHER_SEGMENT,
@@ -135,6 +138,112 @@ def test_a_transaction_is_opened_with_its_first_writer(known: World, *, single: 
     for segment in BOTH:
         assert known.visible(segment) == ["before", "a"]
         assert known.pinned(segment) == []
+
+
+SINK, QUERY = "sink", "query"
+
+
+@pytest.fixture
+def running(known: World) -> World:
+    """Return a world in which a query has written its first batch to a sink."""
+    known.run_batch(BatchKey(SINK, QUERY, 0), "n0", "0", run="driver|run-0")
+    return known
+
+
+def begin(world: World, nonce: str, batch: int = 1, run: str = "") -> Attempt:
+    return world.batches.begin(BatchKey(SINK, QUERY, batch), nonce, f"driver|{run or nonce}")
+
+
+def pointer_of(world: World) -> Pointer:
+    return Pointer.FromString(world.store.sinks.read_pointer(SINK, QUERY).own)
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["merged", "single"])
+def test_a_micro_batch_begins_in_one_step_after_a_look_at_the_one_before(
+    running: World, *, single: bool
+) -> None:
+    running.store.scripts._single_steps = single
+    before = running.store.round_trips
+    attempt = begin(running, "n1")
+    # Pointer and header, then: registration, header and pointer.
+    assert running.store.round_trips - before == (5 if single else 3)
+    header, pointer = running.header(attempt.txn), pointer_of(running)
+    assert (header.state, header.nonce, header.owner) == (TxnState.OPEN, "n1", "driver|n1")
+    assert (header.sink, header.query, header.batch) == (SINK, QUERY, "1")
+    assert header.intents == {pointer_intent(QUERY, SINK)}
+    assert (pointer.txn_id, pointer.batch_id, pointer.nonce) == (attempt.txn.key, 1, "n1")
+    assert pointer.owner == "driver|n1"
+    assert pointer.every_batch
+    assert pointer.before.batch_id == 0
+    assert running.store.queries.read_sinks(QUERY) == {SINK: SinkEntry(1, "n1")}
+    before = running.store.round_trips
+    assert running.another_process().batches.begin(attempt.key, "n1", "driver|n1") == attempt
+
+
+def test_an_attempt_that_begins_in_one_step_ends_what_an_earlier_one_left_in_other_sinks(
+    running: World,
+) -> None:
+    other = BatchKey("other", QUERY, 1)
+    running.run_batch(BatchKey("other", QUERY, 0), "o0", "o", run="driver|run-0")
+    left = running.batches.begin(other, "o1", "driver|dead")
+    attempt = begin(running, "n1")
+    assert running.state(left.txn) is TxnState.ABORTED
+    assert running.state(attempt.txn) is TxnState.OPEN
+    assert pointer_of(running).txn_id == attempt.txn.key
+
+
+def test_no_pointer_names_a_transaction_that_was_over_before_it_began(running: World) -> None:
+    before = pointer_of(running)
+    running.batches.abort_nonce("n1", cause="the write failed")
+    with pytest.raises(TransactionAbortedError):
+        begin(running, "n1")
+    assert pointer_of(running) == before
+
+
+def test_a_pointer_that_has_changed_is_not_written_in_one_step(
+    running: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, quick = running.another_process(), running.another_process()
+    take_over = slow.batches._take_over
+    begun: list[Attempt] = []
+
+    def after_another(*args: Any) -> bool:
+        if not begun:
+            begun.append(begin(quick, "quick"))
+        return take_over(*args)
+
+    monkeypatch.setattr(slow.batches, "_take_over", after_another)
+    attempt = begin(slow, "slow")
+    assert running.state(begun[0].txn) is TxnState.ABORTED, "the second try has found it"
+    assert pointer_of(running).txn_id == attempt.txn.key
+    assert list(pointer_of(running).retired_nonces) == ["quick"]
+
+
+def test_nothing_begins_where_a_tag_of_it_is_not_the_one_that_was_known(running: World) -> None:
+    before = pointer_of(running)
+    running.client.hset(f"{{query:{QUERY}}}:birth", "uuid", "another store")
+    tc = running.coordinator.shard("n1")
+    lowest = running.store.transactions.lowest_open(tc)[0]
+    with pytest.raises(StoreRolledBackError, match="belongs to store another store"):
+        begin(running, "n1")
+    assert running.store.transactions.of_nonce(tc, "n1") is None
+    assert running.store.transactions.lowest_open(tc)[0] == lowest
+    assert pointer_of(running) == before
+
+
+@pytest.mark.parametrize("loss", list(Loss))
+def test_a_lost_reply_to_a_batch_that_begins_is_found_out(
+    running: World, monkeypatch: pytest.MonkeyPatch, loss: Loss
+) -> None:
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
+    network = running.lose({"txn_begin": [loss, loss]})
+    attempt = begin(running, "n1")
+    running.mend()
+    assert network.calls["txn_begin"] == 3
+    assert pointer_of(running).txn_id == attempt.txn.key
+    assert running.state(attempt.txn) is TxnState.OPEN
+    running.batches.commit(attempt, [[running.write_batch(attempt, "a")]], "", acknowledge=True)
+    assert running.visible() == ["before", "0", "a"]
 
 
 def test_nobody_is_pinned_for_a_transaction_that_is_over(known: World) -> None:

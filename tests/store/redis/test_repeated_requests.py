@@ -29,7 +29,7 @@ from pulsar_txn_spark.store.records import (
 from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.store.redis import store as redis_store
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
-from pulsar_txn_spark.txn.participants import ack_intent, write_intent
+from pulsar_txn_spark.txn.participants import ack_intent, pointer_intent, write_intent
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 from tests.support.scenario import (
     OTHER_SEGMENT,
@@ -257,6 +257,21 @@ STEPS: Mapping[str, list[Step]] = {
     ],
     "txn_lowest_open": [lambda w, t: w.store.transactions.lowest_open(t.tc)[0]],
     "txn_of_nonce": [lambda w, t: w.store.transactions.of_nonce(t.tc, NONCE)],
+    "txn_begin": [
+        lambda w, t: w.store.merged.begin(
+            t.tc,
+            "another nonce",
+            "owner",
+            TIMEOUT_MS,
+            sink="sink",
+            query="q",
+            batch=7,
+            attempt="run",
+            intents=[pointer_intent("q", "sink")],
+            expected=PointerRead("q", b"pointer", b"pointer"),
+            pointer=b"",
+        )
+    ],
     "txn_open": [
         lambda w, _: w.buffer.open(
             "another nonce",

@@ -4,6 +4,7 @@
 -- KEYS[7]  {seg:<id>}:dropped-groups, KEYS[8] {seg:<id>}:dropped-floors (see seg_floor.lua)
 -- ARGV[4]  how many pins at most
 -- ARGV[5], ARGV[6]  range (start, end] that is going to be read, '' = all; ARGV[7] prefix of groups
+-- ARGV[8]  '1' if the range ends at the lowest pin, should that lie before its end; may be left out
 -- -> {seq, 'PLAIN'}                         no transaction has ever written here
 --    {seq, 'OK', {bound, writer, TxnId...}, {writer, bound|TxnId...}, {TC, counter...}, dropped}
 -- Of the dropped writers those that can have entries in the range, and the floor that holds in it;
@@ -38,15 +39,19 @@ if ARGV[5] == '' then
   end
   return {seq, 'OK', pins, dropped, floor, known}
 end
+local range_end = ARGV[6]
+if ARGV[8] == '1' and pins[1] and pins[1] < range_end then
+  range_end = pins[1]
+end
 -- A group has the names of what can lie between its predecessor's position and its own.
-local above, last = ARGV[5], ARGV[5] >= ARGV[6]
+local above, last = ARGV[5], ARGV[5] >= range_end
 while not last do
   local groups = redis.call('ZRANGEBYLEX', KEYS[7], '(' .. above, '+', 'LIMIT', 0, 64)
   last = #groups < 64
   for _, group in ipairs(groups) do
     add(group)
     above = group
-    if group >= ARGV[6] then
+    if group >= range_end then
       last = true
       break
     end

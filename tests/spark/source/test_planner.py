@@ -1,0 +1,141 @@
+"""One look at the segments serves a whole micro-batch: how far, in which tasks, what is skipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from pulsar_txn_spark import client
+from pulsar_txn_spark.engine.components import Components
+from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.source.partition import SourcePartition
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.versions import ReadAllAvailable
+from pulsar_txn_spark.store.redis import segments
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+from tests.support.round_trips import round_trips
+from tests.support.streaming import SCHEMA
+
+TOPIC = TopicName.parse("in")
+LIMITS = [{}, {"maxMessagesPerTrigger": "100"}]
+
+
+class Source:
+    """A topic of one segment, and a query that reads it."""
+
+    def __init__(self, run: Components, path: str) -> None:
+        self.run, self.path = run, path
+        run.topics.create(TOPIC, 1)
+        self.segment = run.topics.require(TOPIC).active[0].ref
+
+    def reader(self, **options: str) -> PulsarTxnStreamReader:
+        given = {"store.path": self.path, "topic": str(TOPIC), "startingOffsets": "earliest"}
+        return PulsarTxnStreamReader({**given, **options}, SCHEMA)
+
+    def write(self, *rows: str, commit: bool = True) -> None:
+        with client.connect({"store.path": self.path}) as service:
+            producer = service.producer(str(TOPIC))
+            txn = service.new_txn()
+            for row in rows:
+                producer.send(row.encode(), txn=txn)
+            txn.flush()
+            if commit:
+                txn.commit()
+            else:
+                txn.abort()
+
+    def fold(self) -> None:
+        """Let the names of dropped writers be found by their positions alone."""
+        for _ in range(2):
+            self.run.sweeper(0).sweep()
+
+    def rows(
+        self, reader: PulsarTxnStreamReader, start: dict[str, Any], end: dict[str, Any]
+    ) -> list[str]:
+        """Plan a micro-batch and read it."""
+        return [
+            row["value"].decode()
+            for partition in reader.partitions(start, end)
+            if isinstance(partition, SourcePartition)
+            for batch in reader.read(partition)
+            for row in batch.to_pylist()
+        ]
+
+
+@pytest.fixture
+def source(run: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch) -> Source:
+    monkeypatch.setattr(segments, "_DROPPED_IN_A_GROUP", 1)
+    monkeypatch.setattr(TransactionCoordinator, "shard", lambda *_: 0)
+    monkeypatch.setattr(TaskFacts, "of_task", lambda: TaskFacts("query", 0, "run", 0, 0))
+    return Source(run, redis_path)
+
+
+def latest(reader: PulsarTxnStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    return reader.latestOffset(start, ReadAllAvailable())
+
+
+def test_tasks_are_planned_by_what_the_look_at_the_end_has_found(
+    source: Source, redis_client: redis.Redis
+) -> None:
+    source.write("a")
+    reader = source.reader()
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    with round_trips(redis_client) as trips:
+        assert len(reader.partitions(start, end)) == 1
+    assert trips.total == 0
+    assert source.rows(reader, start, end) == ["a"]
+    reader.stop()
+
+
+@pytest.mark.parametrize("options", LIMITS, ids=["all", "limit"])
+def test_what_was_aborted_is_skipped(source: Source, options: dict[str, str]) -> None:
+    reader = source.reader(**options)
+    start = reader.initialOffset()
+    for number in range(2):
+        source.write(f"aborted {number}", commit=False)
+        source.write(f"{number}")
+        source.fold()
+        end = latest(reader, start)
+        assert source.rows(reader, start, end) == [f"{number}"]
+        start = end
+    reader.stop()
+
+
+@pytest.mark.parametrize("options", LIMITS, ids=["all", "limit"])
+def test_a_plan_that_begins_before_the_look_is_asked_for_anew(
+    source: Source, options: dict[str, str]
+) -> None:
+    reader = source.reader(**options)
+    earliest = reader.initialOffset()
+    # Where a later look begins, the floor hides all that is older.
+    source.write("a")
+    source.write("aborted", commit=False)
+    source.write("b")
+    source.fold()
+    middle = latest(reader, earliest)
+    source.write("c")
+    end = latest(reader, middle)
+    assert source.rows(reader, earliest, end) == ["a", "b", "c"]
+    assert source.rows(source.reader(**options), earliest, end) == ["a", "b", "c"]
+    reader.stop()
+
+
+def test_data_that_goes_between_the_look_and_the_read_is_reported(source: Source) -> None:
+    source.write("a")
+    source.write("b")
+    reader = source.reader()
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    partitions = reader.partitions(start, end)
+    source.run.log.trim(source.segment, source.run.log.last_confirmed(source.segment))
+    for planned in (partitions, reader.partitions(start, end)):
+        [partition] = planned
+        assert isinstance(partition, SourcePartition)
+        with pytest.raises(DataLossError):
+            list(reader.read(partition))
+    reader.stop()
