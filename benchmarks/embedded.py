@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pulsar_txn_spark.testing.pulsar_server import free_ports
 from pulsar_txn_spark.watchdog import Ending, OwnedServer
 
 TIMEOUT_MS = 60_000
+_START_SECONDS, _POLL_SECONDS = 30.0, 0.02
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,24 @@ def redis_on_port(folder: Path) -> Iterator[str]:
     command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--dir", str(data)]
     redis = OwnedServer(command, data, data / "redis.log")
     try:
+        _wait_for(port, redis)
         yield f"redis://127.0.0.1:{port}"
     finally:
         redis.end(Ending.DISCARD)
+
+
+def _wait_for(port: int, redis: OwnedServer) -> None:
+    """Wait until a server listens on a port of the loopback address."""
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            if redis.exit_code() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_SECONDS)  # a server that starts tells nobody
+        else:
+            return
 
 
 def row(

@@ -28,6 +28,7 @@ _SCHEMA = "value BINARY, __key BINARY"
 _INTERVAL = "400 milliseconds"
 _PROGRESS_SECONDS = 120.0
 _WARM_UP = 5  # single rows before the first one that counts: its JVM is cold
+_LONGEST_ERROR = 2000
 _PEAK, _RESET = "VmHWM:", "5"  # of /proc/<pid>/status and /proc/<pid>/clear_refs
 
 
@@ -296,7 +297,9 @@ def main() -> None:
         try:
             answer = getattr(job, command.pop("do"))(**command)
         except Exception as failed:  # noqa: BLE001 - told to the parent, which raises
-            answer = {"error": f"{type(failed).__name__}: {failed}"[:2000]}
+            text = f"{type(failed).__name__}: {failed}"
+            causes = [line for line in text.splitlines() if line.startswith("Caused by")]
+            answer = {"error": "\n".join([text[:_LONGEST_ERROR], *causes])}
         sys.stdout.write(f"answer {json.dumps(answer)}\n")
         sys.stdout.flush()
     os._exit(0)  # Spark's JVM ends with it; an orderly end only takes time
