@@ -29,6 +29,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -95,6 +96,7 @@ _RECEIVER_ROWS = 20_000
 _LATE_SECONDS = 30.0  # a broker that restarts, or takes a topic over, shows its entries by then
 _LOOKED_AT_ALWAYS = 100  # entries at a range's end, 2 ms each, however late it is
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
+_COUNTED_SEGMENTS = 8  # but not in a look at more segments: each entry is a request
 _GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
 
@@ -183,6 +185,7 @@ class PulsarLook:
     segment: SegmentRef
     managed_ledger: ManagedLedger
     last_confirmed: Position
+    estimates: bool
 
     def trimmed_to(self) -> Position:
         """Return up to where data is gone; see the Protocol."""
@@ -190,14 +193,22 @@ class PulsarLook:
 
     def measure(self, start: Position, end: Position) -> RangeSize:
         """Count entries, and estimate or count the rest; see the Protocol."""
-        return self.log.measure_by(self.segment, self.managed_ledger, start, end)
+        return self.log.measure_by(
+            self.segment, self.managed_ledger, start, end, estimates=self.estimates
+        )
 
     def limit(
         self, start: Position, end: Position, max_messages: int | None, max_bytes: int | None
     ) -> Position:
         """Return how far one may read within the limits; see the Protocol."""
         return self.log.limit_by(
-            self.segment, self.managed_ledger, start, end, max_messages, max_bytes
+            self.segment,
+            self.managed_ledger,
+            start,
+            end,
+            max_messages,
+            max_bytes,
+            estimates=self.estimates,
         )
 
 
@@ -231,6 +242,7 @@ class PulsarSegmentLog:
         self._gated: dict[str, bool] = {}  # whether the brokers gate the topic
         self._contains_txn: dict[str, str] = {}  # the property as it was last seen, or set
         self._means: dict[str, tuple[float, float]] = {}
+        self._per_entry: dict[str, tuple[float, float]] = {}  # messages, until when
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
         self._closed = False
 
@@ -345,6 +357,7 @@ class PulsarSegmentLog:
             self._origins.pop(segment.log_name, None)
             self._contains_txn.pop(segment.log_name, None)
             self._means.pop(segment.log_name, None)
+            self._per_entry.pop(segment.log_name, None)
 
     def _created_here(self, segment: SegmentRef, properties: Mapping[str, str]) -> bool:
         """Tell whether a topic was made for a segment: what others have made is never deleted."""
@@ -393,12 +406,13 @@ class PulsarSegmentLog:
         """Look at each; see the Protocol. One admin call each, a few are under way at a time."""
         if len(segments) == 1:
             return [self._look(segments[0])]
+        look = partial(self._look, estimates=len(segments) > _COUNTED_SEGMENTS)
         with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-look") as pool:
-            return list(pool.map(self._look, segments))
+            return list(pool.map(look, segments))
 
-    def _look(self, segment: SegmentRef) -> PulsarLook:
+    def _look(self, segment: SegmentRef, *, estimates: bool = False) -> PulsarLook:
         managed_ledger = self._admin.managed_ledger(segment.log_name)
-        return PulsarLook(self, segment, managed_ledger, managed_ledger.last)
+        return PulsarLook(self, segment, managed_ledger, managed_ledger.last, estimates)
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return up to where data is gone; see the Protocol."""
@@ -483,12 +497,21 @@ class PulsarSegmentLog:
         return self.measure_by(segment, self._admin.managed_ledger(segment.log_name), start, end)
 
     def measure_by(
-        self, segment: SegmentRef, managed_ledger: ManagedLedger, start: Position, end: Position
+        self,
+        segment: SegmentRef,
+        managed_ledger: ManagedLedger,
+        start: Position,
+        end: Position,
+        *,
+        estimates: bool = False,
     ) -> RangeSize:
-        """Measure a range by what the broker said of the ledgers."""
+        """Measure a range by what the broker said of the ledgers.
+
+        With `estimates` nothing is counted, and a mean of a minute ago will do.
+        """
         pieces = managed_ledger.pieces(start, end)
         entries = sum(piece.entries for piece in pieces)
-        if entries <= _COUNTED_ENTRIES:
+        if entries <= _COUNTED_ENTRIES and not estimates:
             counted = self._count(segment, pieces)
             if counted is not None:
                 return RangeSize(
@@ -497,7 +520,8 @@ class PulsarSegmentLog:
                     sum(size for _, size in counted),
                     True,
                 )
-        messages = round(entries * self._messages_per_entry(segment, managed_ledger, pieces))
+        mean = self._messages_per_entry(segment, managed_ledger, pieces, kept=estimates)
+        messages = round(entries * mean)
         return RangeSize(entries, messages, round(sum(piece.bytes for piece in pieces)), False)
 
     def limit(
@@ -520,13 +544,16 @@ class PulsarSegmentLog:
         end: Position,
         max_messages: int | None,
         max_bytes: int | None,
+        *,
+        estimates: bool = False,
     ) -> Position:
         """Return how far one may read by what the broker said of the ledgers."""
         pieces = managed_ledger.pieces(start, end)
         entries = sum(piece.entries for piece in pieces)
         if entries <= 1 or (max_messages is None and max_bytes is None):
             return end
-        counted = self._count(segment, pieces) if entries <= _COUNTED_ENTRIES else None
+        few = entries <= _COUNTED_ENTRIES and not estimates
+        counted = self._count(segment, pieces) if few else None
         if counted is not None:
             taken, messages, size = 0, 0, 0
             for entry_messages, entry_bytes in counted:
@@ -539,7 +566,7 @@ class PulsarSegmentLog:
         else:
             mean = 0.0
             if max_messages is not None:
-                mean = self._messages_per_entry(segment, managed_ledger, pieces)
+                mean = self._messages_per_entry(segment, managed_ledger, pieces, kept=estimates)
             taken = ledgers.entries_within(pieces, mean, max_messages, max_bytes)
         return end if taken >= entries else ledgers.nth(pieces, taken)
 
@@ -838,10 +865,25 @@ class PulsarSegmentLog:
         return counts
 
     def _messages_per_entry(
-        self, segment: SegmentRef, managed_ledger: ManagedLedger, pieces: list[Piece]
+        self,
+        segment: SegmentRef,
+        managed_ledger: ManagedLedger,
+        pieces: list[Piece],
+        *,
+        kept: bool,
     ) -> float:
+        """Return the mean; with `kept`, the one that was found within the last minute."""
         if not pieces:
             return 0.0
+        mean, until = self._per_entry.get(segment.log_name, (0.0, 0.0))
+        if not kept or time.monotonic() > until:
+            mean = self._ask_messages_per_entry(segment, managed_ledger, pieces)
+            self._per_entry[segment.log_name] = (mean, time.monotonic() + _MEAN_SECONDS)
+        return mean
+
+    def _ask_messages_per_entry(
+        self, segment: SegmentRef, managed_ledger: ManagedLedger, pieces: list[Piece]
+    ) -> float:
         if managed_ledger.added_since_load > 0:
             messages, _ = self._admin.messages_since_load(segment.log_name)
             if messages > 0:

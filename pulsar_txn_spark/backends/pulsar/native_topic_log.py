@@ -171,13 +171,13 @@ class PulsarTopicLog(PulsarSegmentLog):
         """
         return self._look(segment).last_confirmed
 
-    def _look(self, segment: SegmentRef) -> PulsarLook:
+    def _look(self, segment: SegmentRef, *, estimates: bool = False) -> PulsarLook:
         # What may be read first, then where that is: what comes in between is left for later.
         horizon = self._horizon(segment)
         managed_ledger = self._admin.managed_ledger(segment.log_name)
         end = managed_ledger.last if horizon is None else min(managed_ledger.last, horizon)
         end = managed_ledger.settled(self._before_begun_message(segment, end))
-        return PulsarLook(self, segment, managed_ledger, end)
+        return PulsarLook(self, segment, managed_ledger, end, estimates)
 
     def _before_begun_message(self, segment: SegmentRef, end: Position) -> Position:
         """Step back from within a message of several chunks: a reader has to get it whole."""
@@ -201,9 +201,13 @@ class PulsarTopicLog(PulsarSegmentLog):
         end: Position,
         max_messages: int | None,
         max_bytes: int | None,
+        *,
+        estimates: bool = False,
     ) -> Position:
         """Return how far one may read by what the broker said of the ledgers."""
-        limited = super().limit_by(segment, managed_ledger, start, end, max_messages, max_bytes)
+        limited = super().limit_by(
+            segment, managed_ledger, start, end, max_messages, max_bytes, estimates=estimates
+        )
         if limited == end:
             return end
         whole = self._before_begun_message(segment, limited)

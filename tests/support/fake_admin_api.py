@@ -1,0 +1,136 @@
+"""Pulsar's admin API for topics of entries that are only counted; it counts the requests, too."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+from pulsar_txn_spark.backends.pulsar.log import ORIGIN_PROPERTY, SEGMENT_PROPERTY
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
+
+LEDGER = 7
+MESSAGES, BYTES = 10, 1_000
+"""In each entry."""
+
+
+@dataclass
+class FakeAdminApi:
+    """What a broker says of some topics.
+
+    Parameters
+    ----------
+    url : str
+        Of the admin API.
+    entries : dict of str to int
+        How many entries each topic has, by the end of its name behind the tenant and namespace.
+    asked : Counter of str
+        Requests so far, by what was asked for.
+    """
+
+    url: str = ""
+    entries: dict[str, int] = field(default_factory=dict)
+    properties: dict[str, dict[str, str]] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def create(self, segment: SegmentRef) -> None:
+        """Let a segment's topic be there, without an entry."""
+        name = segment.log_name.rpartition("/")[2]
+        self.entries[name] = 0
+        self.properties[name] = {
+            SEGMENT_PROPERTY: segment.id,
+            ORIGIN_PROPERTY: f"{EARLIEST},{LEDGER}",
+        }
+
+    def append(self, segment: SegmentRef, entries: int = 1) -> Position:
+        """Let entries be there; return the last one's position."""
+        name = segment.log_name.rpartition("/")[2]
+        self.entries[name] += entries
+        return Position(LEDGER, self.entries[name] - 1)
+
+    def answer(self, name: str, what: str) -> Any:
+        """Return what is to be said, None for what is not there."""
+        with self.lock:
+            self.asked[what.split("/", maxsplit=1)[0]] += 1
+            count = self.entries.get(name)
+        if count is None:
+            return None
+        if what.startswith("ledger/"):
+            return {}
+        if what == "properties":
+            return self.properties[name]
+        if what == "stats":
+            return {"msgInCounter": count * MESSAGES, "bytesInCounter": count * BYTES}
+        if what == "internalStats":
+            ledger = {"ledgerId": LEDGER, "entries": 0, "size": 0}
+            return {
+                "lastConfirmedEntry": f"{LEDGER}:{count - 1}",
+                "ledgers": [ledger],
+                "currentLedgerSize": count * BYTES,
+                "entriesAddedCounter": count,
+            }
+        raise AssertionError(what)
+
+    def calls(self) -> int:
+        """Return how many requests there were since the last call of this."""
+        with self.lock:
+            total = self.asked.total()
+            self.asked.clear()
+        return total
+
+
+@contextmanager
+def fake_admin_api() -> Iterator[FakeAdminApi]:
+    """Serve the admin API on a free port of the loopback."""
+    api = FakeAdminApi()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # an answer is one write, which waits for no acknowledgement
+
+        def do_GET(self) -> None:
+            name, what = self._asked()
+            found = api.answer(name, what)
+            body = b"" if found is None else json.dumps(found).encode()
+            self.send_response(404 if found is None else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_HEAD(self) -> None:
+            name, what = self._asked()
+            api.answer(name, what)
+            self.send_response(200)
+            self.send_header("X-Pulsar-num-batch-message", str(MESSAGES))
+            self.send_header("X-Pulsar-batch-size", str(BYTES))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def _asked(self) -> tuple[str, str]:
+            path = unquote(self.path.partition("?")[0])
+            match = re.fullmatch(r"/admin/v\d/persistent/[^/]+/[^/]+/([^/]+)/(.+)", path)
+            return (match[1], match[2]) if match else ("", path)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    api.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield api
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
