@@ -268,13 +268,13 @@ def table(results: Results) -> str:
     return f"{when}:\n\n{text}"
 
 
-def write(page: Path, text: str) -> None:
+def write(page: Path, text: str, begin: str = BEGIN) -> None:
     """Put the table into the page."""
     old = page.read_text(encoding="utf-8")
-    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(END)}", re.DOTALL)
     if not pattern.search(old):
-        raise SystemExit(f"{page} has no place for the table: {BEGIN} … {END}")
-    page.write_text(pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", old), encoding="utf-8")
+        raise SystemExit(f"{page} has no place for the table: {begin} … {END}")
+    page.write_text(pattern.sub(lambda _: f"{begin}\n\n{text}\n\n{END}", old), encoding="utf-8")
 
 
 def _read(kept: Path) -> Results:
