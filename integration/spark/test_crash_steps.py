@@ -10,18 +10,21 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import secrets
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import pulsar_txn_spark
+from demo.plain_consumers import PlainConsumers
 from integration.support.spark import local_checkpoints, options_of
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.engine.components import Components, open_components
@@ -32,10 +35,13 @@ from pulsar_txn_spark.segments.topology import Router
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.records import OpLogSettings
 from pulsar_txn_spark.store.redis.server import stop_server
+from pulsar_txn_spark.testing.pulsar_server import PulsarServer
+from pulsar_txn_spark.testing.redis_server import RedisServer
 
 ENTRIES = 120
 ROWS_AN_ENTRY = 5
 JOB = Path(__file__).parents[1] / "support" / "crash_job.py"
+SEED = int(os.environ.get("CRASH_SEED", secrets.randbelow(1 << 16)))
 RUN_TIMEOUT_S = 300  # ten to 25 on a free machine; three other jobs made it 120
 
 # The second time of a task's step is in the other task, the second of a driver's step in the batch
@@ -141,6 +147,47 @@ def fired(folder: Path, step: Step, phase: Phase) -> bool:
     return found
 
 
+def drawn(count: int) -> list[Step]:
+    """Draw steps, in any order; the seed is in the name of each test that fails."""
+    return random.Random(SEED).sample(STEPS, count)
+
+
+class Plain:
+    """Consumers of pulsar-client, which see what the broker sends while drivers die."""
+
+    def __init__(self, options: Mapping[str, str], topic: str, stack: ExitStack) -> None:
+        self._consumers = stack.enter_context(PlainConsumers(options, [topic]))
+
+    def values(self) -> Counter[str]:
+        """Return what has come until now."""
+        return Counter((value or b"").decode() for _, value in self._consumers.received())
+
+    def all_values(self) -> Counter[str]:
+        """Return what has come when all is there."""
+        self._consumers.outputs()
+        return self.values()
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Give the options that lead to a broker that gates segments."""
+    with (
+        RedisServer(tmp_path_factory.mktemp("redis")) as store,
+        PulsarServer(store_url=store.url, short_lived=True) as server,
+    ):
+        yield {
+            "store.url": store.url,
+            "service.url": server.service_url,
+            "admin.url": server.admin_url,
+        }
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as found:
+        yield found
+
+
 @pytest.mark.crash
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
@@ -157,18 +204,26 @@ def fired(folder: Path, step: Step, phase: Phase) -> bool:
             for place in ("embedded", "wire", "client")
             for sink, phase in itertools.product(("format", "foreachBatch"), NTH)
         ),
+        # The broker gates the output, and plain consumers look on. Steps are drawn at random.
+        *(
+            pytest.param("gated", sink, phase, drawn(5), id=f"gated-{sink}", marks=pytest.mark.long)
+            for sink, phase in (("format", Phase.AFTER), ("foreachBatch", Phase.BEFORE))
+        ),
     ],
 )
 def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
     request: pytest.FixtureRequest,
     folder: Path,
+    stack: ExitStack,
     place: str,
     sink: str,
     phase: Phase,
     killed_at: Sequence[Step],
 ) -> None:
     options = {"store.path": str(folder / "store")}
-    if place != "embedded":
+    if place == "gated":
+        options = request.getfixturevalue("gated")
+    elif place != "embedded":
         options |= options_of(place, request.getfixturevalue("pulsar"))
     # A broker serves many tests: the names are this one's own.
     into, out = (f"crash-{what}-{secrets.token_hex(4)}" for what in ("in", "out"))
@@ -176,7 +231,9 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
     settings = local_checkpoints() if sink == "foreachBatch" else {}
     job = {"options": options, "input": into, "output": out, "settings": settings}
     pulsar_txn_spark.Admin(options).create_topic(into, segments=2)
-    pulsar_txn_spark.Admin(options).create_topic(out, segments=2)
+    gate = "broker" if place == "gated" else "reader"
+    pulsar_txn_spark.Admin(options).create_topic(out, segments=2, gate=gate)
+    plain = Plain(options, out, stack) if place == "gated" else None
     run = open_components(Options(options, Use.CONNECT))
     expected = load(run, into)
     # Each worker writes its first record on a coordinator by itself, and learns from the answer
@@ -189,8 +246,10 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
         assert code == -signal.SIGKILL, f"{step} {phase}: exit code {code}\n{output}"
         assert fired(folder, step, phase), f"{step} {phase} was not reached"
         # Whatever is visible in between is a part of the whole, and nothing is doubled.
-        doubled = {v: n for v, n in read(run, out).items() if n > 1}
-        assert not doubled, f"after the kill at {step} {phase}: {doubled}"
+        seen = [read(run, out)] if plain is None else [read(run, out), plain.values()]
+        for values in seen:
+            wrong = values - expected
+            assert not wrong, f"after the kill at {step} {phase}: {wrong}"
 
     faults = ",".join(f"{step}:{Phase.REPLY_LOST}:1" for step in LOST_REPLIES)
     code, output = start(folder, sink, 60, job, faults)  # more batches than there are coordinators
@@ -199,5 +258,8 @@ def test_a_driver_killed_at_every_step_still_writes_every_row_exactly_once(
         assert Path(f"{folder / 'fault'}.{step}-{Phase.REPLY_LOST}.fired").exists(), step
 
     assert read(run, out) == expected
+    if plain is not None:  # a broker shows to nobody what else lies there
+        assert plain.all_values() == expected
+        return
     physical = read(run, out, committed=False)
     assert physical.total() > expected.total(), "no attempt was aborted: the kills came too early"
