@@ -149,7 +149,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a merged step looks at no tag without writing to it",
         "INV-11",
         f"{MERGED_STEPS}::test_a_tag_that_nobody_has_registered_is_not_registered_by_a_look",
-        Edit(f"{REDIS}/scripts.py", "return command ~= 'HSET' and server", "return server"),
+        Edit(f"{LUA}/_without_writes.lua", "return command ~= 'HSET' and server", "return server"),
     ),
     mutation(
         "a writer is pinned for a transaction that was over when it was opened again",
@@ -4010,8 +4010,78 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
-            "patiently(() -> store.pin(segment.id(), one.writer())) != Answer.OK",
-            "segment.id() == null",
+            "patiently(() -> store.pin(segment, one.writer())) != Answer.OK",
+            "segment == null",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator takes the refusal of a merged step's pin for a pin",
+        "INV-2",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisCoordinatorStore.java",
+            '"OK".equals(replies.get(0).get(1)) && bounds.size() == steps - 1;',
+            '"OK".equals(replies.get(0).get(1));',
+        ),
+    ),
+    mutation(
+        "a broker admits entries by pins that are known from before the decision",
+        "INV-2",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "    pins.forget(segments, one.writer()); // before",
+            "    // before",
+        ),
+    ),
+    mutation(
+        "a broker knows pins for ever",
+        "INV-2",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/KnownPins.java",
+            ".filter(pin -> clockMs.getAsLong() < pin.endsMs)",
+            "",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator calls a decision materialized that was only taken",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisCoordinatorStore.java",
+            "replies.size() < steps || ",
+            "false || ",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator ends transactions of which Pulsar's topics do not know",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "one.intents(), !one.hasPulsars()",
+            "one.intents(), true",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator does not ask again after a lost reply",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "return together\n        .exceptionally(unknown -> Optional.empty())\n",
+            "return together\n",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator forgets what it could not tell the store",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "      untold.put(one.txn().counter(), one);\n",
+            "",
         ),
     ),
     mutation(

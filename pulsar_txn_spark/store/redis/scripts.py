@@ -59,18 +59,19 @@ MERGED = {
     "txn_begin": ("sink_register", "txn_create", "pointer_cas"),
     "txn_open": ("txn_create", "seg_pin"),
     "txn_admit": ("txn_intend", "seg_pin"),
-    "txn_commit": ("txn_op", "txn_end", "txn_read", "seg_materialize", "txn_forget_ops"),
+    "txn_commit": (
+        "txn_op",
+        "txn_end",
+        "txn_read",
+        "seg_materialize",
+        "txn_forget_ops",
+        "txn_ended",
+    ),
 }
 """Steps of several tags that one script takes, and the scripts that it is made of."""
 SINGLE_STEPS = "PULSAR_TXN_SPARK_SINGLE_STEPS"
 """Environment: ``1`` for single steps on one server, too, as a cluster takes them (for tests)."""
 _MERGED_AT_ONCE = 100  # calls of a merged script: all others wait for it
-_WITHOUT_WRITES = """
-  local server = redis
-  local redis = {call = function(command, ...)
-    return command ~= 'HSET' and server.call(command, ...)
-  end}
-"""
 
 
 class _TagFault(StrEnum):
@@ -103,7 +104,8 @@ def _text(*parts: str) -> str:
 def _merged(names: Sequence[str]) -> str:
     """Return a script in which each of several scripts is a function."""
     functions = [f"scripts.{n} = function(KEYS, ARGV)\n{script(n)[0]}\nend\n" for n in names]
-    identity = f"local function identity(KEYS, ARGV)\n{_WITHOUT_WRITES}{_text(*_PRELUDE)}\nend\n"
+    prelude = _text("_without_writes", *_PRELUDE)
+    identity = f"local function identity(KEYS, ARGV)\n{prelude}\nend\n"
     return "".join([_text("_once"), "local scripts = {}\n", *functions, identity, _text("_merged")])
 
 

@@ -35,6 +35,7 @@ local passes = {
   txn_intend = {OK = true},
   txn_end = {OK = true},
   seg_materialize = {OK = true, ALREADY = true, CLOSED = true},
+  txn_forget_ops = {OK = true},
 }
 -- What is materialized must be all that the transaction has touched: the caller need not know of
 -- the writers of tasks that failed.

@@ -15,6 +15,7 @@ import pulsartxnspark.store.SegmentStore;
  * @param pollIntervalMs how often transactions in the way are looked at without an event
  * @param coordinators the store of transactions that clients of Pulsar's own open; null where Pulsar
  *     has them
+ * @param pins that this broker's coordinators have just made; null as with the coordinators
  */
 record BrokerStore(
     SegmentStore segments,
@@ -22,7 +23,8 @@ record BrokerStore(
     TransactionHelper helper,
     ScheduledExecutorService threads,
     long pollIntervalMs,
-    CoordinatorStore coordinators) {
+    CoordinatorStore coordinators,
+    KnownPins pins) {
   /** Makes one whose buffers take no transactions of Pulsar's own clients. */
   BrokerStore(
       SegmentStore segments,
@@ -30,6 +32,6 @@ record BrokerStore(
       TransactionHelper helper,
       ScheduledExecutorService threads,
       long pollIntervalMs) {
-    this(segments, events, helper, threads, pollIntervalMs, null);
+    this(segments, events, helper, threads, pollIntervalMs, null, null);
   }
 }

@@ -12,6 +12,7 @@ import org.apache.pulsar.transaction.coordinator.TransactionSubscription;
 import org.apache.pulsar.transaction.coordinator.TxnMeta;
 import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
 import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
+import pulsartxnspark.store.CoordinatorStore.Progress;
 import pulsartxnspark.store.TransactionId;
 import pulsartxnspark.store.WriterId;
 
@@ -36,10 +37,12 @@ final class ClientTransaction implements TxnMeta {
           Comparator.comparing(TransactionSubscription::getTopic)
               .thenComparing(TransactionSubscription::getSubscription));
   private final Set<String> segments = new TreeSet<>();
+  private final Set<String> intents = new TreeSet<>(); // in the store
   private TxnStatus status = TxnStatus.OPEN;
   private int registering;
   private boolean ending;
-  private boolean materialized;
+  private Progress progress; // null until it is decided
+  private boolean telling;
 
   /**
    * Makes one that is OPEN and has no participants.
@@ -125,13 +128,50 @@ final class ClientTransaction implements TxnMeta {
     return true;
   }
 
-  /** Notes that the decision is materialized in every segment: there will be no further one. */
-  synchronized void noteMaterialized() {
-    materialized = true;
+  /** Notes how far its end has come. */
+  synchronized void note(Progress reached) {
+    if (progress == null || progress.compareTo(reached) < 0) {
+      progress = reached;
+    }
   }
 
-  synchronized boolean isMaterialized() {
-    return materialized;
+  /** Tells whether its end has come so far. */
+  synchronized boolean reached(Progress wanted) {
+    return progress != null && progress.compareTo(wanted) >= 0;
+  }
+
+  /** Tells whether the store is to be told of its end now: nobody else does at the moment. */
+  synchronized boolean beginTelling() {
+    boolean begins = !telling;
+    telling = true;
+    return begins;
+  }
+
+  /** Lets it be told again. */
+  synchronized void endTelling() {
+    telling = false;
+  }
+
+  /** Notes the decision; it may be noted already. */
+  synchronized void noteDecided(TxnStatus decision) {
+    if (status == TxnStatus.OPEN) {
+      status = decision;
+    }
+  }
+
+  /** Notes intents that the store has. */
+  synchronized void noteIntended(Collection<String> recorded) {
+    intents.addAll(recorded);
+  }
+
+  /** Gives the intents that the store is known to have. */
+  synchronized List<String> intents() {
+    return List.copyOf(intents);
+  }
+
+  /** Tells whether topics or subscriptions of Pulsar's own take part. */
+  synchronized boolean hasPulsars() {
+    return intents.stream().anyMatch(one -> one.startsWith("N|"));
   }
 
   /** Notes participants that the store knows. */
@@ -146,8 +186,9 @@ final class ClientTransaction implements TxnMeta {
   }
 
   /** Notes what the store says of a recovered one. */
-  void noteIntents(Collection<String> intents) {
-    for (String intent : intents) {
+  void noteIntents(Collection<String> recorded) {
+    noteIntended(recorded);
+    for (String intent : recorded) {
       String[] parts = intent.split(SEPARATOR, 3);
       switch (parts[0]) {
         case "W" -> note(List.of(), List.of(parts[1]));

@@ -298,9 +298,16 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
       return hold;
     }
     WriterId writer = bits.isOwn() ? append.named() : WriterId.ofPulsar(bits, coordinators);
+    LogPosition pinnedAt =
+        bits.isOwn() || store.pins() == null
+            ? null
+            : store.pins().take(segment, writer).orElse(null);
     // INV-2: before the append. Between a ledger's change and the callback the LAC has moved.
-    Hold fresh = new Hold(writer, topic.lastConfirmed(), null);
+    Hold fresh = new Hold(writer, topic.lastConfirmed(), pinnedAt);
     holds.put(bits, fresh);
+    if (pinnedAt != null) {
+      return fresh;
+    }
     long deadlineMs = System.currentTimeMillis() + LONGEST_PAUSE_MS;
     store.threads().execute(() -> admit(fresh, deadlineMs));
     return fresh;

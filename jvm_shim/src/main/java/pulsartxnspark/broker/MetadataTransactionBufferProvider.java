@@ -46,6 +46,10 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
   /** What this broker has counted, its coordinators included. */
   static final StoreMetrics METRICS = new StoreMetrics();
 
+  /** What the coordinators of this broker tell its segments. */
+  static final KnownPins PINS =
+      new KnownPins(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
+
   private TransactionBufferProvider others;
   private BrokerStore store;
 
@@ -130,7 +134,8 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
               flag(settings, "HelperEnabled", true) ? helper : null,
               threads,
               pollIntervalMs,
-              coordinates(pulsar) ? new RedisCoordinatorStore(scripts, METRICS) : null);
+              coordinates(pulsar) ? new RedisCoordinatorStore(scripts, METRICS) : null,
+              PINS);
     }
     return store;
   }

@@ -40,8 +40,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.CoordinatorStore.Answer;
+import pulsartxnspark.store.CoordinatorStore.Ending;
 import pulsartxnspark.store.CoordinatorStore.Owned;
+import pulsartxnspark.store.CoordinatorStore.Progress;
 import pulsartxnspark.store.Header;
+import pulsartxnspark.store.LogPosition;
 import pulsartxnspark.store.StoreException;
 import pulsartxnspark.store.StoreUnavailableException;
 import pulsartxnspark.store.TransactionId;
@@ -61,17 +64,21 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   private static final Logger log = LoggerFactory.getLogger(MetadataTransactionCoordinator.class);
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final int TRIES = 3; // of a step that may be repeated
+  private static final int TOLD_AT_ONCE = 100;
 
   private final TransactionCoordinatorID id;
   private final int pulsarTc;
   private final CoordinatorStore store;
   private final GatedSegments gated;
+  private final KnownPins pins;
   private final TransactionTimeoutTracker timeouts;
   private final long mostActive; // 0: any number
   private final Executor threads;
   private final LongSupplier clockMs;
 
   private final ConcurrentNavigableMap<Long, ClientTransaction> live = new ConcurrentSkipListMap<>();
+  // Pulsar has ended these; the store is still to be told.
+  private final Map<Long, ClientTransaction> untold = new ConcurrentHashMap<>();
   private final TransactionMetadataStoreStats stats = new TransactionMetadataStoreStats();
   private final LongAdder created = new LongAdder();
   private final LongAdder committed = new LongAdder();
@@ -92,6 +99,7 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
    * @param id Pulsar's id of it
    * @param store where its transactions are
    * @param gated tells gated segments from other topics
+   * @param pins where the segments of this broker find those that are made here
    * @param timeouts aborts what takes too long
    * @param mostActive how many transactions may be active at once; 0 for any number
    * @param threads for whatever waits for the store
@@ -101,6 +109,7 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
       TransactionCoordinatorID id,
       CoordinatorStore store,
       GatedSegments gated,
+      KnownPins pins,
       TransactionTimeoutTracker timeouts,
       long mostActive,
       Executor threads,
@@ -110,6 +119,7 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
     this.pulsarTc = Math.toIntExact(id.getId());
     this.store = store;
     this.gated = gated;
+    this.pins = pins;
     this.timeouts = timeouts;
     this.mostActive = mostActive;
     this.threads = threads;
@@ -224,36 +234,36 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
     if (owner != null && owner.isBlank()) {
       return CompletableFuture.failedFuture(new IllegalArgumentException("the owner is blank"));
     }
-    return inBackground(
-        () -> {
-          requireReady("new transaction");
-          Object ticket = new Object();
-          creating.put(ticket, lastCounter.get());
-          TxnID txn;
-          try {
-            txn = create(timeoutMs, owner);
-          } finally {
-            creating.remove(ticket);
-          }
-          timeouts.addTransaction(txn.getLeastSigBits(), timeoutMs);
-          created.increment();
-          return txn;
-        });
-  }
-
-  private TxnID create(long timeoutMs, String owner) throws Exception {
+    if (!checkIfReady()) {
+      return CompletableFuture.failedFuture(notReady("new transaction"));
+    }
+    Object ticket = new Object();
+    creating.put(ticket, lastCounter.get());
     String nonce = newNonce();
     long openedMs = clockMs.getAsLong();
     String role = owner == null ? "" : owner;
     // One nonce gets one transaction, however often it asks.
-    TransactionId txn =
-        patiently(() -> store.create(pulsarTc, nonce, role, timeoutMs)).orElseThrow(this::fence);
-    TxnID shown = new TxnID(pulsarTc, txn.counter());
-    live.put(
-        txn.counter(),
-        new ClientTransaction(shown, writer(txn.counter()), nonce, owner, openedMs, timeoutMs));
-    lastCounter.accumulateAndGet(txn.counter(), Math::max);
-    return shown;
+    return step(
+            store.createTogether(pulsarTc, nonce, role, timeoutMs),
+            () -> {
+              requireReady("new transaction");
+              return patiently(() -> store.create(pulsarTc, nonce, role, timeoutMs))
+                  .orElseThrow(this::fence);
+            })
+        .thenApply(
+            txn -> {
+              long counter = txn.counter();
+              TxnID shown = new TxnID(pulsarTc, counter);
+              live.put(
+                  counter,
+                  new ClientTransaction(
+                      shown, writer(counter), nonce, owner, openedMs, timeoutMs));
+              lastCounter.accumulateAndGet(counter, Math::max);
+              timeouts.addTransaction(counter, timeoutMs);
+              created.increment();
+              return shown;
+            })
+        .whenComplete((txn, error) -> creating.remove(ticket));
   }
 
   /**
@@ -275,30 +285,75 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   public CompletableFuture<Void> addProducedPartitionToTxn(TxnID txnId, List<String> partitions) {
     return registering(
         txnId,
-        one -> {
-          Map<String, GatedSegments.Segment> segments = new LinkedHashMap<>();
-          List<String> intents = new ArrayList<>();
-          for (String partition : partitions) {
-            Optional<GatedSegments.Segment> segment = gated.find(partition).join();
-            segment.ifPresent(found -> segments.put(partition, found));
-            // An ordinary topic ends it by Pulsar's own markers; so the header waits for that.
-            intents.add(
-                segment
-                    .map(found -> one.segmentIntent(found.id()))
-                    .orElseGet(() -> ClientTransaction.intent(partition)));
-          }
-          requireThisStore(segments);
-          intend(one, intents);
-          Set<String> pinned = new HashSet<>();
-          for (GatedSegments.Segment segment : segments.values()) {
-            if (patiently(() -> store.pin(segment.id(), one.writer())) != Answer.OK) {
-              throw new InvalidTxnStatusException(
-                  "segment " + segment.id() + " takes nothing more of transaction " + txnId);
-            }
-            pinned.add(segment.id());
-          }
-          one.note(partitions, pinned);
-        });
+        one ->
+            found(partitions)
+                .thenCompose(
+                    segments -> {
+                      List<String> intents = new ArrayList<>();
+                      for (String partition : partitions) {
+                        GatedSegments.Segment segment = segments.get(partition);
+                        // An ordinary topic ends it by Pulsar's own markers; so the header waits
+                        // for that.
+                        intents.add(
+                            segment == null
+                                ? ClientTransaction.intent(partition)
+                                : one.segmentIntent(segment.id()));
+                      }
+                      List<String> ids =
+                          segments.values().stream().map(GatedSegments.Segment::id).toList();
+                      return admitted(one, intents, ids)
+                          .thenRun(() -> one.note(partitions, ids));
+                    }));
+  }
+
+  /** Finds the gated segments among some topics; fails if one is of another store. */
+  private CompletableFuture<Map<String, GatedSegments.Segment>> found(List<String> partitions) {
+    Map<String, CompletableFuture<Optional<GatedSegments.Segment>>> asked = new LinkedHashMap<>();
+    partitions.forEach(partition -> asked.put(partition, gated.find(partition)));
+    return CompletableFuture.allOf(asked.values().toArray(CompletableFuture<?>[]::new))
+        .thenCompose(
+            done -> {
+              Map<String, GatedSegments.Segment> segments = new LinkedHashMap<>();
+              asked.forEach(
+                  (partition, one) -> one.join().ifPresent(seg -> segments.put(partition, seg)));
+              try {
+                requireThisStore(segments);
+              } catch (NotAllowedException error) {
+                return CompletableFuture.failedFuture(error);
+              }
+              return CompletableFuture.completedFuture(segments);
+            });
+  }
+
+  /** Records intents, then pins (INV-6, INV-2). */
+  private CompletableFuture<Void> admitted(
+      ClientTransaction one, List<String> intents, List<String> segments) {
+    steps.increment();
+    return step(
+            store.admitTogether(
+                one.txn(),
+                one.nonce(),
+                one.leftMs(clockMs.getAsLong()),
+                intents,
+                segments,
+                one.writer()),
+            () -> {
+              intend(one, intents);
+              for (String segment : segments) {
+                if (patiently(() -> store.pin(segment, one.writer())) != Answer.OK) {
+                  throw new InvalidTxnStatusException(
+                      "segment " + segment + " takes nothing more of transaction " + one.id());
+                }
+              }
+              return List.<LogPosition>of();
+            })
+        .thenAccept(
+            bounds -> {
+              one.noteIntended(intents);
+              for (int i = 0; i < bounds.size(); i++) {
+                pins.note(segments.get(i), one.writer(), bounds.get(i));
+              }
+            });
   }
 
   private void requireThisStore(Map<String, GatedSegments.Segment> segments)
@@ -321,34 +376,32 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
       TxnID txnId, List<TransactionSubscription> subscriptions) {
     return registering(
         txnId,
-        one -> {
-          intend(one, subscriptions.stream().map(ClientTransaction::intent).toList());
-          one.note(subscriptions);
-        });
+        one ->
+            admitted(
+                    one,
+                    subscriptions.stream().map(ClientTransaction::intent).toList(),
+                    List.of())
+                .thenRun(() -> one.note(subscriptions)));
   }
 
   /** Registers participants of a transaction. */
   private interface Registration {
-    void of(ClientTransaction one) throws Exception;
+    CompletableFuture<Void> of(ClientTransaction one);
   }
 
   private CompletableFuture<Void> registering(TxnID txnId, Registration registration) {
-    return inBackground(
-        () -> {
-          requireReady("add participants");
-          ClientTransaction one = require(txnId);
-          one.beginRegistering();
-          try {
-            registration.of(one);
-          } finally {
-            one.endRegistering();
-          }
-          return null;
-        });
+    ClientTransaction one;
+    try {
+      requireReady("add participants");
+      one = require(txnId);
+      one.beginRegistering();
+    } catch (Exception error) {
+      return CompletableFuture.failedFuture(error);
+    }
+    return registration.of(one).whenComplete((done, error) -> one.endRegistering());
   }
 
   private void intend(ClientTransaction one, List<String> intents) throws Exception {
-    steps.increment();
     Answer answer =
         patiently(
             () -> store.intend(one.txn(), one.nonce(), one.leftMs(clockMs.getAsLong()), intents));
@@ -377,28 +430,29 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   @Override
   public CompletableFuture<Void> updateTxnStatus(
       TxnID txnId, TxnStatus newStatus, TxnStatus expected, boolean isTimeout) {
-    return inBackground(
-        () -> {
-          requireReady("update the status of a transaction");
-          ClientTransaction one = live.get(txnId.getLeastSigBits());
-          if (one == null && (newStatus == TxnStatus.COMMITTED || newStatus == TxnStatus.ABORTED)) {
-            return null; // it was ended, and somebody has asked again
-          }
-          one = require(txnId);
-          if (one.status() == newStatus) {
-            return null;
-          }
-          switch (newStatus) {
-            case COMMITTING -> decide(one, true, isTimeout);
-            case ABORTING -> decide(one, false, isTimeout);
-            case COMMITTED, ABORTED -> finish(one, newStatus, expected);
-            default -> throw new InvalidTxnStatusException(txnId, newStatus, one.status());
-          }
-          return null;
-        });
+    try {
+      requireReady("update the status of a transaction");
+      ClientTransaction one = live.get(txnId.getLeastSigBits());
+      if (one == null && (newStatus == TxnStatus.COMMITTED || newStatus == TxnStatus.ABORTED)) {
+        return CompletableFuture.completedFuture(null); // it was ended, and somebody has asked again
+      }
+      one = require(txnId);
+      if (one.status() == newStatus) {
+        return CompletableFuture.completedFuture(null);
+      }
+      return switch (newStatus) {
+        case COMMITTING -> decide(one, true, isTimeout);
+        case ABORTING -> decide(one, false, isTimeout);
+        case COMMITTED, ABORTED -> finish(one, newStatus, expected);
+        default -> throw new InvalidTxnStatusException(txnId, newStatus, one.status());
+      };
+    } catch (Exception error) {
+      return CompletableFuture.failedFuture(error);
+    }
   }
 
-  private void decide(ClientTransaction one, boolean commit, boolean isTimeout) throws Exception {
+  private CompletableFuture<Void> decide(
+      ClientTransaction one, boolean commit, boolean isTimeout) throws Exception {
     if (one.status() != TxnStatus.OPEN) {
       throw new InvalidTxnStatusException(one.id(), TxnStatus.OPEN, one.status());
     }
@@ -406,14 +460,39 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
       throw notReady("end a transaction while participants are registered"); // asked again soon
     }
     List<String> segments = one.segments();
-    Answer wanted = commit ? Answer.COMMITTED : Answer.ABORTED;
+    pins.forget(segments, one.writer()); // before the decision: nothing is admitted by them after it
     steps.increment();
+    Ending ending =
+        new Ending(one.txn(), one.nonce(), one.writer(), commit ? segments : null, isTimeout);
+    return step(
+            store.endTogether(ending, one.intents(), !one.hasPulsars()),
+            () -> decideAlone(one, ending))
+        .thenAccept(
+            reached -> {
+              one.note(reached);
+              one.noteDecided(commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING);
+              if (isTimeout) {
+                timedOut.increment();
+              }
+              if (!one.reached(Progress.MATERIALIZED)) {
+                inBackground(() -> materialize(one))
+                    .exceptionally(
+                        later -> {
+                          log.info(
+                              "transaction {} is decided, and materialized later: {}",
+                              one.txn(),
+                              later.getMessage());
+                          return false;
+                        });
+              }
+            });
+  }
+
+  private Progress decideAlone(ClientTransaction one, Ending ending) throws Exception {
+    boolean commit = ending.segments() != null;
+    Answer wanted = commit ? Answer.COMMITTED : Answer.ABORTED;
     // A lost reply may have decided: asked again, the store says what.
-    Answer answer =
-        patiently(
-            () ->
-                store.end(
-                    one.txn(), one.nonce(), one.writer(), commit ? segments : null, isTimeout));
+    Answer answer = patiently(() -> store.end(ending));
     if (answer == Answer.FENCED) {
       throw fence();
     }
@@ -425,21 +504,14 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
       throw new InvalidTxnStatusException(
           one.id(), commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING, over(answer));
     }
-    one.updateTxnStatus(commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING, TxnStatus.OPEN);
-    if (isTimeout) {
-      timedOut.increment();
-    }
-    try {
-      materialize(one);
-    } catch (StoreException later) {
-      log.info("transaction {} is decided, and not materialized yet", one.txn(), later);
-    }
+    return Progress.DECIDED;
   }
 
-  private void materialize(ClientTransaction one) {
+  private boolean materialize(ClientTransaction one) {
     Optional<Owned> decided = patiently(() -> store.read(one.txn()));
     decided.ifPresent(found -> patiently(() -> materialized(found.header())));
-    one.noteMaterialized();
+    one.note(Progress.MATERIALIZED);
+    return true;
   }
 
   private boolean materialized(Header header) {
@@ -447,24 +519,68 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
     return true;
   }
 
-  private void finish(ClientTransaction one, TxnStatus newStatus, TxnStatus expected)
-      throws Exception {
-    if (one.status() != expected) {
-      throw new InvalidTxnStatusException(one.id(), expected, one.status());
-    }
+  /** Answers at once: Pulsar has told every topic, and whoever opens the coordinator does so again. */
+  private CompletableFuture<Void> finish(
+      ClientTransaction one, TxnStatus newStatus, TxnStatus expected) throws Exception {
+    one.updateTxnStatus(newStatus, expected);
     steps.increment();
-    if (!one.isMaterialized()) { // the store was away after the decision, or another broker decided
-      materialize(one);
+    if (!one.reached(Progress.ENDED)) {
+      untold.put(one.txn().counter(), one);
     }
-    patiently(
+    live.remove(one.txn().counter());
+    (newStatus == TxnStatus.COMMITTED ? committed : aborted).increment();
+    stats.addTransactionExecutionLatencySample(clockMs.getAsLong() - one.getOpenTimestamp());
+    if (!one.reached(Progress.ENDED)) {
+      tell(one);
+    }
+    return CompletableFuture.completedFuture(null);
+  }
+
+  /** Tells the store that a transaction is ended everywhere. */
+  private void tell(ClientTransaction one) {
+    if (!one.beginTelling()) {
+      return;
+    }
+    CompletableFuture<Optional<Boolean>> together =
+        one.reached(Progress.MATERIALIZED)
+            ? store.endedTogether(one.txn()).thenApply(done -> Optional.of(done).filter(told -> told))
+            : CompletableFuture.completedFuture(Optional.empty());
+    step(together, () -> tellAlone(one))
+        .whenComplete(
+            (done, later) -> {
+              if (later == null) {
+                untold.remove(one.txn().counter(), one);
+              } else {
+                log.info(
+                    "transaction {} is ended, and the store is told later: {}",
+                    one.txn(),
+                    later.getMessage());
+              }
+              one.endTelling();
+            });
+  }
+
+  private boolean tellAlone(ClientTransaction one) {
+    if (!one.reached(Progress.MATERIALIZED)) {
+      materialize(one); // the store was away after the decision, or another broker decided
+    }
+    return patiently(
         () -> {
           store.ended(one.txn());
           return true;
         });
-    one.updateTxnStatus(newStatus, expected);
-    live.remove(one.txn().counter());
-    (newStatus == TxnStatus.COMMITTED ? committed : aborted).increment();
-    stats.addTransactionExecutionLatencySample(clockMs.getAsLong() - one.getOpenTimestamp());
+  }
+
+  /**
+   * Tells the store of what was ended while it did not answer. To be called from time to time.
+   *
+   * @return how many transactions the store is still to be told of
+   */
+  int tellAgain() {
+    if (checkIfReady()) {
+      untold.values().stream().limit(TOLD_AT_ONCE).forEach(this::tell);
+    }
+    return untold.size();
   }
 
   /**
@@ -528,6 +644,17 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
     return Long.parseLong(nonce.split("-", 4)[2]);
   }
 
+  /** Tells whether a transaction is active here, and not decided. */
+  boolean isOpen(long counter) {
+    ClientTransaction one = live.get(counter);
+    return one != null && one.status() == TxnStatus.OPEN;
+  }
+
+  /** Tells whether a transaction is active here. */
+  boolean isLive(TxnID txnId) {
+    return txnId.getMostSigBits() == pulsarTc && live.containsKey(txnId.getLeastSigBits());
+  }
+
   /** Every older transaction is ended everywhere. */
   @Override
   public long getLowWaterMark() {
@@ -578,6 +705,7 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   public CompletableFuture<Void> closeAsync() {
     if (changeToClosingState()) {
       timeouts.close();
+      live.values().forEach(one -> pins.forget(one.segments(), one.writer()));
       live.clear();
       changeToCloseState();
     }
@@ -623,6 +751,21 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   /** What waits for the store. */
   private interface Work<T> {
     T run() throws Exception;
+  }
+
+  /**
+   * Takes a step with those of others; where that does not tell what came of it, alone. Every step may
+   * be repeated.
+   */
+  private <T> CompletableFuture<T> step(
+      CompletableFuture<Optional<T>> together, Work<T> alone) {
+    return together
+        .exceptionally(unknown -> Optional.empty())
+        .thenCompose(
+            found ->
+                found.isPresent()
+                    ? CompletableFuture.completedFuture(found.get())
+                    : inBackground(alone));
   }
 
   private <T> CompletableFuture<T> inBackground(Work<T> work) {

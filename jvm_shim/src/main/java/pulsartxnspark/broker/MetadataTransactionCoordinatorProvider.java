@@ -7,6 +7,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
 import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
 import org.apache.bookkeeper.mledger.ManagedLedgerFactory;
 import org.apache.pulsar.broker.TransactionMetadataStoreService;
@@ -40,6 +41,9 @@ public final class MetadataTransactionCoordinatorProvider
       LoggerFactory.getLogger(MetadataTransactionCoordinatorProvider.class);
   private static final int THREADS = 8; // each waits for the store most of its time
 
+  private static final LongSupplier CLOCK_MS =
+      () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime());
+
   private ScheduledExecutorService threads;
   private CoordinatorStore store;
 
@@ -67,15 +71,18 @@ public final class MetadataTransactionCoordinatorProvider
       BrokerInternals broker = BrokerInternals.of(tracker);
       Properties settings = broker.pulsar().getConfiguration().getProperties();
       connect(settings);
+      Timeouts watching = new Timeouts(id, broker.service(), timer);
       MetadataTransactionCoordinator coordinator =
           new MetadataTransactionCoordinator(
               id,
               store,
-              new GatedSegments(ledgers::getManagedLedgerPropertiesAsync),
-              keptOpen(timeouts),
+              new GatedSegments(ledgers::getManagedLedgerPropertiesAsync, CLOCK_MS),
+              MetadataTransactionBufferProvider.PINS,
+              watching,
               0, // of both coordinators together
               threads,
               System::currentTimeMillis);
+      watching.coordinator = coordinator;
       boolean opensOwn =
           MetadataTransactionBufferProvider.flag(settings, "CoordinatorEnabled", true);
       // Whoever has Pulsar's own log open elsewhere is fenced by that.
@@ -118,27 +125,41 @@ public final class MetadataTransactionCoordinatorProvider
     return (MLTransactionSequenceIdGenerator) ledgerConfig.getManagedLedgerInterceptor();
   }
 
-  /** Pulsar's own coordinator closes the tracker that both have; it does not take that twice. */
-  private static TransactionTimeoutTracker keptOpen(TransactionTimeoutTracker timeouts) {
-    return new TransactionTimeoutTracker() {
-      @Override
-      public void addTransaction(long counter, long timeoutMs) {
-        timeouts.addTransaction(counter, timeoutMs);
-      }
+  /** Aborts what takes too long. Nobody asks for what has ended before. */
+  private static final class Timeouts implements TransactionTimeoutTracker {
+    private final TransactionCoordinatorID id;
+    private final TransactionMetadataStoreService service;
+    private final Timer timer;
+    private MetadataTransactionCoordinator coordinator;
 
-      @Override
-      public void replayAddTransaction(long counter, long deadlineMs) {
-        timeouts.replayAddTransaction(counter, deadlineMs);
-      }
+    Timeouts(
+        TransactionCoordinatorID id, TransactionMetadataStoreService service, Timer timer) {
+      this.id = id;
+      this.service = service;
+      this.timer = timer;
+    }
 
-      @Override
-      public void start() {
-        timeouts.start();
-      }
+    @Override
+    public void addTransaction(long counter, long timeoutMs) {
+      timer.newTimeout(
+          timeout -> {
+            if (coordinator.isOpen(counter)) {
+              service.endTransactionForTimeout(new TxnID(id.getId(), counter));
+            }
+          },
+          timeoutMs,
+          TimeUnit.MILLISECONDS);
+    }
 
-      @Override
-      public void close() {}
-    };
+    /** Those that are recovered are in Pulsar's own tracker. */
+    @Override
+    public void replayAddTransaction(long counter, long deadlineMs) {}
+
+    @Override
+    public void start() {}
+
+    @Override
+    public void close() {}
   }
 
   private synchronized void connect(Properties settings) {
@@ -191,6 +212,7 @@ public final class MetadataTransactionCoordinatorProvider
         return;
       }
       try {
+        coordinator.tellAgain();
         for (TxnID txn : coordinator.decidedByOthers()) {
           log.info("transaction {} was aborted by others, and is ended now", txn);
           // Only an owner commits, and the owner is here.

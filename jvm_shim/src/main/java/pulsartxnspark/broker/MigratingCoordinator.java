@@ -64,6 +64,9 @@ final class MigratingCoordinator implements TransactionMetadataStore {
   }
 
   private TransactionMetadataStore of(TxnID txn) {
+    if (own.isLive(txn)) {
+      return own; // no number is given out by both
+    }
     return pulsars.getTxnMeta(txn).isCompletedExceptionally() ? own : pulsars;
   }
 

@@ -76,7 +76,8 @@ final class Receipts {
     List<Receipt> some = next();
     if (!some.isEmpty()) {
       Position highest = some.stream().map(Receipt::position).max(Position::compareTo).orElseThrow();
-      raise(some, new LogPosition(highest.getLedgerId(), highest.getEntryId()), FIRST_PAUSE_MS);
+      LogPosition last = new LogPosition(highest.getLedgerId(), highest.getEntryId());
+      raise(some, last);
     }
   }
 
@@ -87,7 +88,21 @@ final class Receipts {
     return some;
   }
 
-  private void raise(List<Receipt> some, LogPosition highest, long pauseMs) {
+  private void raise(List<Receipt> some, LogPosition highest) {
+    store
+        .raiseTogether(segment, highest)
+        .exceptionally(unknown -> false)
+        .thenAccept(
+            known -> {
+              if (known) {
+                give(some);
+              } else {
+                threads.execute(() -> raiseAlone(some, highest, FIRST_PAUSE_MS));
+              }
+            });
+  }
+
+  private void raiseAlone(List<Receipt> some, LogPosition highest, long pauseMs) {
     try {
       store.raise(segment, highest);
     } catch (RuntimeException error) {
@@ -103,13 +118,17 @@ final class Receipts {
         log.warn("Segment {}: receipts wait for the metadata store: {}", segment, error.getMessage());
       }
       threads.schedule(
-          () -> raise(some, highest, Math.min(2 * pauseMs, LONGEST_PAUSE_MS)),
+          () -> raiseAlone(some, highest, Math.min(2 * pauseMs, LONGEST_PAUSE_MS)),
           pauseMs,
           TimeUnit.MILLISECONDS);
       return;
     }
+    give(some);
+  }
+
+  private void give(List<Receipt> some) {
     some.forEach(one -> one.done().complete(one.position()));
-    threads.execute(this::raise);
+    raise();
   }
 
   /**

@@ -3,6 +3,7 @@ package pulsartxnspark.store;
 import java.util.Collection;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
 
 /**
  * What a broker's transaction coordinator does in the metadata store for clients of Pulsar's own. Each
@@ -33,6 +34,22 @@ public interface CoordinatorStore {
    * @param createdMs when it was opened, by the store's clock
    */
   record Owned(Header header, String owner, long createdMs) {}
+
+  /**
+   * How a transaction is to end.
+   *
+   * @param txn which one
+   * @param nonce of its owner
+   * @param writer counts with all its entries, if the decision is a commit
+   * @param segments where the writer has written; null for an abort
+   * @param timedOut whether an abort comes from a timeout
+   */
+  record Ending(
+      TransactionId txn,
+      String nonce,
+      WriterId writer,
+      Collection<String> segments,
+      boolean timedOut) {}
 
   /**
    * Gives the number of coordinators in the store. A store may have fewer than Pulsar.
@@ -136,20 +153,11 @@ public interface CoordinatorStore {
   /**
    * Decides a transaction by one compare-and-set (INV-1).
    *
-   * @param txn which one
-   * @param nonce of its owner
-   * @param writer counts with all its entries, if the decision is a commit
-   * @param segments where the writer has written; null for an abort
-   * @param timedOut whether an abort comes from a timeout
+   * @param ending how it ends
    * @return OK; COMMITTED or ABORTED if it was decided before
    * @throws StoreException if the store does not answer: it may be decided or not
    */
-  Answer end(
-      TransactionId txn,
-      String nonce,
-      WriterId writer,
-      Collection<String> segments,
-      boolean timedOut);
+  Answer end(Ending ending);
 
   /**
    * Materializes a decision in every segment (INV-3).
@@ -158,6 +166,78 @@ public interface CoordinatorStore {
    * @throws StoreException if the store does not answer, or is not to be relied on
    */
   void materialize(Header header);
+
+  /** How far a transaction that is being ended has come. */
+  enum Progress {
+    /** Its header is decided. */
+    DECIDED,
+    /** Every segment knows the decision, too. */
+    MATERIALIZED,
+    /** So do all other participants: nothing is left to do. */
+    ENDED
+  }
+
+  /**
+   * Takes the step of {@link #create} together with steps of others; returns at once.
+   *
+   * @param pulsarTc as there
+   * @param nonce as there
+   * @param owner as there
+   * @param timeoutMs as there
+   * @return the transaction's id; nothing, or an error, where only {@link #create} tells what came of it
+   */
+  CompletableFuture<Optional<TransactionId>> createTogether(
+      int pulsarTc, String nonce, String owner, long timeoutMs);
+
+  /**
+   * Records participants, then pins a writer in segments, together with steps of others; returns at
+   * once. No pin is made where the intents are refused.
+   *
+   * @param txn which transaction
+   * @param nonce of its owner
+   * @param leftMs how long it may still take, in milliseconds
+   * @param intents the participants
+   * @param segments where to pin; among the intents
+   * @param writer who
+   * @return where it is pinned, in the order of the segments; nothing, or an error, where only {@link
+   *     #intend} and {@link #pin} tell what came of it
+   */
+  CompletableFuture<Optional<List<LogPosition>>> admitTogether(
+      TransactionId txn,
+      String nonce,
+      long leftMs,
+      List<String> intents,
+      List<String> segments,
+      WriterId writer);
+
+  /**
+   * Decides a transaction, and materializes the decision, together with steps of others; returns at
+   * once.
+   *
+   * @param ending how it ends
+   * @param intents all that the coordinator knows of: if there are others, it is only decided
+   * @param everywhere whether it is ended everywhere by that, as no topic of Pulsar's own takes part
+   * @return how far it has come; nothing, or an error, where only {@link #end} tells what came of it
+   */
+  CompletableFuture<Optional<Progress>> endTogether(
+      Ending ending, Collection<String> intents, boolean everywhere);
+
+  /**
+   * Takes the step of {@link #ended} together with steps of others; returns at once.
+   *
+   * @param txn which one
+   * @return whether it is noted; false, or an error, where only {@link #ended} tells
+   */
+  CompletableFuture<Boolean> endedTogether(TransactionId txn);
+
+  /**
+   * Takes the step of {@link #raise} together with steps of others; returns at once.
+   *
+   * @param segment its id
+   * @param position of an acknowledged entry
+   * @return whether the store knows it; false, or an error, where only {@link #raise} tells
+   */
+  CompletableFuture<Boolean> raiseTogether(String segment, LogPosition position);
 
   /**
    * Notes that a transaction is ended everywhere, in topics of Pulsar's own as well.

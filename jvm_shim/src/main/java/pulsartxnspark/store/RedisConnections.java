@@ -35,6 +35,7 @@ public final class RedisConnections implements AutoCloseable {
 
   private final StoreSettings settings;
   private final JedisPool pool;
+  private final Exchange exchange = new Exchange(this);
 
   /**
    * Makes a pool; connects to nothing yet.
@@ -85,7 +86,12 @@ public final class RedisConnections implements AutoCloseable {
     }
   }
 
-  private StoreUnavailableException unavailable(JedisException error) {
+  /** Gives what sends the requests of many callers together. */
+  Exchange exchange() {
+    return exchange;
+  }
+
+  StoreUnavailableException unavailable(JedisException error) {
     // The pool wraps what a new connection met.
     Throwable cause = error;
     while (cause.getCause() != null && cause.getCause() != cause) {
@@ -104,6 +110,7 @@ public final class RedisConnections implements AutoCloseable {
 
   @Override
   public void close() {
+    exchange.close();
     pool.close();
   }
 

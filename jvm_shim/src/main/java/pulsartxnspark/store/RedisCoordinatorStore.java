@@ -6,11 +6,14 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 
 /** The coordinator's steps on Redis: the scripts that drivers and clients run, and a few more. */
 public final class RedisCoordinatorStore implements CoordinatorStore {
   private static final int LISTED_AT_ONCE = 1_000; // in one step: it must not block the server
   private static final String PULSAR_INDEX = "idx:txn-pulsar";
+  private static final Set<Object> PINNED = Set.of("OK", "PINNED");
 
   private final Scripts scripts;
   private final StoreMetrics metrics;
@@ -57,6 +60,27 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
 
   @Override
   public Optional<TransactionId> create(int pulsarTc, String nonce, String owner, long timeoutMs) {
+    List<Object> reply = scripts.runOrMake(createCall(pulsarTc, nonce, owner, timeoutMs));
+    if ("FENCED".equals(reply.get(1))) {
+      return Optional.empty();
+    }
+    return Optional.of(id(String.valueOf(reply.get(2))));
+  }
+
+  @Override
+  public CompletableFuture<Optional<TransactionId>> createTogether(
+      int pulsarTc, String nonce, String owner, long timeoutMs) {
+    return scripts
+        .together("", List.of(createCall(pulsarTc, nonce, owner, timeoutMs)))
+        .thenApply(
+            found ->
+                found
+                    .map(replies -> replies.get(0))
+                    .filter(reply -> "OK".equals(reply.get(1)))
+                    .map(reply -> id(RedisTransactionStore.text(reply.get(2)))));
+  }
+
+  private Scripts.Call createCall(int pulsarTc, String nonce, String owner, long timeoutMs) {
     String tag = tagOf(pulsarTc);
     List<String> keys =
         List.of(
@@ -77,11 +101,7 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
             "",
             "",
             "" + timeoutMs);
-    List<Object> reply = scripts.runOrMake(new Scripts.Call("txn_create", tag, keys, args));
-    if ("FENCED".equals(reply.get(1))) {
-      return Optional.empty();
-    }
-    return Optional.of(id(String.valueOf(reply.get(2))));
+    return new Scripts.Call("txn_create", tag, keys, args);
   }
 
   @Override
@@ -139,26 +159,65 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
   @Override
   public Answer adopt(TransactionId txn, String before, String after) {
     List<String> keys = List.of("txn:" + txn.key(), "nonces");
-    return ownersAnswer("txn_adopt", txn, keys, List.of(txn.key(), before, after));
+    List<String> args = List.of(txn.key(), before, after);
+    return ownersAnswer(
+        new Scripts.Call("txn_adopt", RedisTransactionStore.tag(txn), keys, args));
   }
 
   @Override
   public Answer intend(TransactionId txn, String nonce, long leftMs, Collection<String> intents) {
+    return ownersAnswer(intendCall(txn, nonce, leftMs, intents));
+  }
+
+  private static Scripts.Call intendCall(
+      TransactionId txn, String nonce, long leftMs, Collection<String> intents) {
     List<String> keys = List.of("txn:" + txn.key(), "intents:" + txn.key(), "idx:txn-by-deadline");
     List<String> args = new ArrayList<>(List.of(nonce, txn.key(), "" + leftMs));
     args.addAll(intents);
-    return ownersAnswer("txn_intend", txn, keys, args);
+    return new Scripts.Call("txn_intend", RedisTransactionStore.tag(txn), keys, args);
   }
 
-  private Answer ownersAnswer(String script, TransactionId txn, List<String> keys, List<?> args) {
-    List<Object> reply =
-        scripts.run(new Scripts.Call(script, RedisTransactionStore.tag(txn), keys, args));
+  @Override
+  public CompletableFuture<Optional<List<LogPosition>>> admitTogether(
+      TransactionId txn,
+      String nonce,
+      long leftMs,
+      List<String> intents,
+      List<String> segments,
+      WriterId writer) {
+    List<Scripts.Call> calls = new ArrayList<>();
+    calls.add(intendCall(txn, nonce, leftMs, intents));
+    segments.forEach(segment -> calls.add(pinCall(segment, writer)));
+    return scripts
+        .together("txn_admit", calls)
+        .thenApply(found -> found.flatMap(replies -> pins(replies, calls.size())));
+  }
+
+  /** Gives the bounds of all pins; nothing if a step was refused. */
+  private static Optional<List<LogPosition>> pins(List<List<Object>> replies, int steps) {
+    List<LogPosition> bounds = new ArrayList<>();
+    for (List<Object> reply : replies.subList(1, replies.size())) {
+      if (PINNED.contains(reply.get(1))) {
+        bounds.add(LogPosition.ofPadded(RedisTransactionStore.text(reply.get(2))));
+      }
+    }
+    boolean whole = "OK".equals(replies.get(0).get(1)) && bounds.size() == steps - 1;
+    return whole ? Optional.of(bounds) : Optional.empty();
+  }
+
+  private Answer ownersAnswer(Scripts.Call call) {
+    List<Object> reply = scripts.run(call);
     String code = reply == null ? "ABSENT" : String.valueOf(reply.get(1));
     return Answer.valueOf("DECIDED".equals(code) ? String.valueOf(reply.get(2)) : code);
   }
 
   @Override
   public Answer pin(String segment, WriterId writer) {
+    List<Object> reply = scripts.runOrMake(pinCall(segment, writer));
+    return PINNED.contains(reply.get(1)) ? Answer.OK : Answer.CLOSED;
+  }
+
+  private static Scripts.Call pinCall(String segment, WriterId writer) {
     List<String> keys = List.of("pins", "pin-order", "dropped", "closed", "resolved", "state");
     List<String> args =
         List.of(
@@ -167,27 +226,37 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
             "" + writer.tc(),
             "" + writer.counter(),
             LogPosition.EARLIEST.padded());
-    List<Object> reply =
-        scripts.runOrMake(new Scripts.Call("seg_pin", "seg:" + segment, keys, args));
-    return switch (String.valueOf(reply.get(1))) {
-      case "OK", "PINNED" -> Answer.OK;
-      default -> Answer.CLOSED;
-    };
+    return new Scripts.Call("seg_pin", "seg:" + segment, keys, args);
   }
 
   @Override
-  public Answer end(
-      TransactionId txn,
-      String nonce,
-      WriterId writer,
-      Collection<String> segments,
-      boolean timedOut) {
-    boolean commit = segments != null;
-    byte[] outcome =
-        commit
-            ? Outcome.commitRecord(writer.name(), segments, seen(segments))
-            : Outcome.abortRecord(
-                timedOut ? "its timeout was over" : "its client of Pulsar's own aborted it");
+  public Answer end(Ending ending) {
+    Answer answer = ownersAnswer(endCall(ending, outcome(ending)));
+    metrics.countDecision(
+        ending.txn().tc(),
+        switch (answer) {
+          case OK -> StoreMetrics.Result.OK;
+          case COMMITTED, ABORTED -> StoreMetrics.Result.CONFLICT;
+          default -> StoreMetrics.Result.REJECT;
+        });
+    return answer;
+  }
+
+  private byte[] outcome(Ending ending) {
+    if (ending.segments() == null) {
+      return Outcome.abortRecord(
+          ending.timedOut() ? "its timeout was over" : "its client of Pulsar's own aborted it");
+    }
+    return Outcome.commitRecord(
+        ending.writer().name(), ending.segments(), seen(ending.segments()));
+  }
+
+  private static Header.State decision(Ending ending) {
+    return ending.segments() == null ? Header.State.ABORTED : Header.State.COMMITTED;
+  }
+
+  private static Scripts.Call endCall(Ending ending, byte[] outcome) {
+    TransactionId txn = ending.txn();
     List<String> keys =
         List.of(
             "txn:" + txn.key(),
@@ -198,29 +267,62 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
             "events",
             "metrics");
     String counted =
-        commit
+        ending.segments() != null
             ? "pulsar_txn_commits_total|" + txn.tc()
-            : "pulsar_txn_aborts_total|" + txn.tc() + "|" + (timedOut ? "lease-over" : "owner");
+            : "pulsar_txn_aborts_total|"
+                + txn.tc()
+                + "|"
+                + (ending.timedOut() ? "lease-over" : "owner");
     List<Object> args =
         List.of(
             txn.key(),
-            commit ? "COMMITTED" : "ABORTED",
+            decision(ending).name(),
             outcome,
             "nonce",
-            nonce,
+            ending.nonce(),
             "pulsar_txn_metadata_store_header_cas_total|" + txn.tc() + "|ok",
             "1",
             counted,
             "1");
-    Answer answer = ownersAnswer("txn_end", txn, keys, args);
-    metrics.countDecision(
-        txn.tc(),
-        switch (answer) {
-          case OK -> StoreMetrics.Result.OK;
-          case COMMITTED, ABORTED -> StoreMetrics.Result.CONFLICT;
-          default -> StoreMetrics.Result.REJECT;
-        });
-    return answer;
+    return new Scripts.Call("txn_end", RedisTransactionStore.tag(txn), keys, args);
+  }
+
+  @Override
+  public CompletableFuture<Optional<Progress>> endTogether(
+      Ending ending, Collection<String> intents, boolean everywhere) {
+    TransactionId txn = ending.txn();
+    byte[] outcome = outcome(ending);
+    List<Scripts.Call> calls = new ArrayList<>();
+    calls.add(endCall(ending, outcome));
+    List<String> read = List.of("txn:" + txn.key(), "intents:" + txn.key());
+    calls.add(
+        new Scripts.Call(
+            "txn_read", RedisTransactionStore.tag(txn), read, List.copyOf(intents)));
+    Header decided =
+        new Header(
+            txn, decision(ending), ending.nonce(), 0, 0, 0, Outcome.parse(outcome),
+            List.copyOf(intents));
+    calls.addAll(RedisTransactionStore.materializeCalls(decided));
+    if (everywhere) {
+      calls.add(endedCall(txn));
+    }
+    return scripts
+        .together("txn_commit", calls)
+        .thenApply(
+            found ->
+                found
+                    .filter(replies -> "OK".equals(replies.get(0).get(1)))
+                    .map(replies -> progress(txn, replies, calls.size(), everywhere)));
+  }
+
+  private Progress progress(
+      TransactionId txn, List<List<Object>> replies, int steps, boolean everywhere) {
+    metrics.countDecision(txn.tc(), StoreMetrics.Result.OK);
+    Object last = replies.get(replies.size() - 1).get(1);
+    if (replies.size() < steps || !("OK".equals(last) || "ALREADY".equals(last))) {
+      return Progress.DECIDED;
+    }
+    return everywhere ? Progress.ENDED : Progress.MATERIALIZED;
   }
 
   private Map<String, Seen> seen(Collection<String> segments) {
@@ -242,10 +344,30 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
 
   @Override
   public void ended(TransactionId txn) {
+    scripts.run(endedCall(txn));
+  }
+
+  @Override
+  public CompletableFuture<Boolean> endedTogether(TransactionId txn) {
+    return noted(endedCall(txn));
+  }
+
+  private static Scripts.Call endedCall(TransactionId txn) {
     List<String> keys = List.of("txn:" + txn.key(), PULSAR_INDEX);
-    scripts.run(
-        new Scripts.Call(
-            "txn_ended", RedisTransactionStore.tag(txn), keys, List.of(txn.key())));
+    return new Scripts.Call(
+        "txn_ended", RedisTransactionStore.tag(txn), keys, List.of(txn.key()));
+  }
+
+  /** Takes a step that is done if it is not refused. */
+  private CompletableFuture<Boolean> noted(Scripts.Call call) {
+    return scripts
+        .together("", List.of(call))
+        .thenApply(
+            found ->
+                found
+                    .map(replies -> replies.get(0).get(1))
+                    .filter(code -> "OK".equals(code) || "ALREADY".equals(code))
+                    .isPresent());
   }
 
   @Override
@@ -258,8 +380,16 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
 
   @Override
   public void raise(String segment, LogPosition position) {
+    scripts.runOrMake(raiseCall(segment, position));
+  }
+
+  @Override
+  public CompletableFuture<Boolean> raiseTogether(String segment, LogPosition position) {
+    return noted(raiseCall(segment, position));
+  }
+
+  private static Scripts.Call raiseCall(String segment, LogPosition position) {
     List<String> args = List.of(position.padded(), "quiet");
-    scripts.runOrMake(
-        new Scripts.Call("seg_raise", "seg:" + segment, List.of("state", "events"), args));
+    return new Scripts.Call("seg_raise", "seg:" + segment, List.of("state", "events"), args);
   }
 }

@@ -133,6 +133,29 @@ public final class RedisTransactionStore implements TransactionStore {
 
   /** Tells whether the segment knows the decision now. */
   private boolean materialize(Header header, String segment, Participants participants) {
+    Scripts.Call call = materializeCall(header, segment, participants);
+    List<Object> reply = scripts.run(call);
+    // It ends: nothing is added any more, as the first pass notes the transaction as resolved.
+    while (reply != null && "MORE".equals(reply.get(1))) {
+      reply = scripts.run(call);
+    }
+    // This plug-in makes no tag. Where there is none yet, a sweep notes the decision.
+    return reply != null;
+  }
+
+  /** Gives the steps that materialize a decision in all segments, and then forget its operations. */
+  static List<Scripts.Call> materializeCalls(Header header) {
+    Participants participants = Participants.of(header);
+    List<Scripts.Call> calls = new ArrayList<>();
+    for (String segment : participants.segments()) {
+      calls.add(materializeCall(header, segment, participants));
+    }
+    calls.add(forgetCall(header, "0"));
+    return calls;
+  }
+
+  private static Scripts.Call materializeCall(
+      Header header, String segment, Participants participants) {
     TransactionId txn = header.txn();
     String tag = "seg:" + segment;
     List<String> keys =
@@ -162,29 +185,26 @@ public final class RedisTransactionStore implements TransactionStore {
       }
       args.set(args.size() - 1, args.get(args.size() - 1) + ":" + txn.key());
     }
-    Scripts.Call call = new Scripts.Call("seg_materialize", tag, keys, args);
-    List<Object> reply = scripts.run(call);
-    // It ends: nothing is added any more, as the first pass notes the transaction as resolved.
-    while (reply != null && "MORE".equals(reply.get(1))) {
-      reply = scripts.run(call);
-    }
-    // This plug-in makes no tag. Where there is none yet, a sweep notes the decision.
-    return reply != null;
+    return new Scripts.Call("seg_materialize", tag, keys, args);
   }
 
   private void forgetOperations(Header header) {
+    String cursor = "0";
+    while (cursor != null) {
+      List<Object> reply = scripts.run(forgetCall(header, cursor));
+      boolean pending = reply != null && "PENDING".equals(reply.get(1));
+      cursor = pending ? String.valueOf(reply.get(2)) : null;
+    }
+  }
+
+  private static Scripts.Call forgetCall(Header header, String cursor) {
     TransactionId txn = header.txn();
     List<String> keys =
         List.of("txn:" + txn.key(), "txn-op:" + txn.key(), "stage:" + header.nonce(),
             "idx:txn-unmaterialized", "idx:stages", "metrics");
-    String cursor = "0";
-    while (cursor != null) {
-      List<String> args =
-          List.of("materialized", txn.key(), "{" + tag(txn) + "}:op-batch:", cursor, RECORDS_AT_ONCE);
-      List<Object> reply = scripts.run(new Scripts.Call("txn_forget_ops", tag(txn), keys, args));
-      boolean pending = reply != null && "PENDING".equals(reply.get(1));
-      cursor = pending ? String.valueOf(reply.get(2)) : null;
-    }
+    List<String> args =
+        List.of("materialized", txn.key(), "{" + tag(txn) + "}:op-batch:", cursor, RECORDS_AT_ONCE);
+    return new Scripts.Call("txn_forget_ops", tag(txn), keys, args);
   }
 
   static String tag(TransactionId txn) {

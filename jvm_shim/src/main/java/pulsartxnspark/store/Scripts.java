@@ -10,6 +10,9 @@ import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import redis.clients.jedis.exceptions.JedisNoScriptException;
 
@@ -29,11 +32,23 @@ public final class Scripts {
       Map.of(
           "seg_materialize", List.of("_prelude", "_ranges"),
           "txn_intend", List.of("_prelude", "_open_txn"),
+          "txn_op", List.of("_prelude", "_open_txn"),
           "tag_create", List.of());
   private static final List<String> PRELUDE = List.of("_prelude");
+  // Steps of several tags that one script takes, where one server holds all tags: as in scripts.py.
+  private static final Map<String, List<String>> MERGED =
+      Map.of(
+          "txn_admit", List.of("txn_intend", "seg_pin"),
+          "txn_commit",
+              List.of(
+                  "txn_op", "txn_end", "txn_read", "seg_materialize", "txn_forget_ops", "txn_ended"));
+  private static final Set<Object> FAULTS =
+      Set.of("NO_TAG_RECORD", "UNREGISTERED", "OTHER_STORE", "BEHIND", "OVERTAKEN");
+  private static final int MERGED_AT_ONCE = 100; // calls of a merged script: all others wait for it
   private static final Map<String, Script> LOADED = new ConcurrentHashMap<>();
 
   private final RedisConnections connections;
+  private final Exchange exchange;
   private final Map<String, Map<String, Long>> seen = new HashMap<>();
   private Identity identity;
 
@@ -44,6 +59,7 @@ public final class Scripts {
    */
   public Scripts(RedisConnections connections) {
     this.connections = connections;
+    this.exchange = connections.exchange();
   }
 
   /**
@@ -65,7 +81,8 @@ public final class Scripts {
    */
   public record Call(String script, String tag, List<String> keys, List<?> args) {}
 
-  private record Script(String text, String sha1) {}
+  /** A script as the server knows it. */
+  record Script(String text, String sha1) {}
 
   /**
    * Reads the store's identity; the first answer counts from then on.
@@ -164,6 +181,70 @@ public final class Scripts {
                 .merge(state.history(), state.seq(), Math::max));
   }
 
+  /**
+   * Takes a step together with those of other callers, or several steps of several tags as one;
+   * returns at once.
+   *
+   * @param merged name of the merged script; not used for a single call
+   * @param calls the step, or the steps
+   * @return the replies of the scripts, up to the first behind which nothing may follow; their bulk
+   *     strings are bytes, but for the first two. Nothing if a tag is not as it is known, or not
+   *     there: nothing was written then, and {@link #run} tells why. A lost reply is an error
+   */
+  public CompletableFuture<Optional<List<List<Object>>>> together(String merged, List<Call> calls) {
+    if (calls.size() > MERGED_AT_ONCE) {
+      return CompletableFuture.completedFuture(Optional.empty());
+    }
+    Identity own = identity();
+    boolean single = calls.size() == 1;
+    List<Map<String, Long>> compared = new ArrayList<>();
+    List<byte[]> keys = new ArrayList<>();
+    List<byte[]> args = new ArrayList<>();
+    if (!single) {
+      args.add(bytes("" + calls.size()));
+    }
+    for (Call call : calls) {
+      Map<String, Long> states = seenOf(call.tag());
+      List<byte[]> ownKeys = keys(call);
+      List<byte[]> ownArgs = args(call, own, states, false);
+      if (!single) {
+        args.addAll(bytes(List.of(call.script(), ownKeys.size(), ownArgs.size())));
+      }
+      compared.add(states);
+      keys.addAll(ownKeys);
+      args.addAll(ownArgs);
+    }
+    Script script = script(single ? calls.get(0).script() : merged);
+    return exchange
+        .send(script, keys, args)
+        .thenApply(reply -> single ? Optional.of(List.of(reply)) : replies(reply))
+        .thenApply(found -> found.filter(replies -> noted(calls, compared, replies)));
+  }
+
+  private static Optional<List<List<Object>>> replies(List<Object> reply) {
+    if (!"OK".equals(decoded(reply.get(0)))) {
+      return Optional.empty();
+    }
+    List<List<Object>> replies = new ArrayList<>();
+    reply.subList(1, reply.size()).forEach(one -> replies.add(new ArrayList<>((List<?>) one)));
+    return Optional.of(replies);
+  }
+
+  /** Notes the states that replies show; false if one shows that its tag is not as it is known. */
+  private boolean noted(
+      List<Call> calls, List<Map<String, Long>> compared, List<List<Object>> replies) {
+    for (int i = 0; i < replies.size(); i++) {
+      List<Object> reply = replies.get(i);
+      reply.set(0, decoded(reply.get(0)));
+      reply.set(1, decoded(reply.get(1)));
+      if (FAULTS.contains(reply.get(1))) {
+        return false;
+      }
+      note(calls.get(i).tag(), compared.get(i), Seen.of(reply.get(0)));
+    }
+    return true;
+  }
+
   private static Object decoded(Object value) {
     if (value instanceof List<?> list) {
       return list.stream().map(Scripts::decoded).toList();
@@ -247,21 +328,16 @@ public final class Scripts {
   }
 
   private List<Object> ask(Call call, Identity own, Map<String, Long> states, boolean registered) {
-    Script script = LOADED.computeIfAbsent(call.script(), Scripts::load);
-    String prefix = "{" + call.tag() + "}:";
-    List<String> keys = new ArrayList<>(List.of(prefix + "birth"));
-    call.keys().forEach(key -> keys.add(prefix + key));
-    List<String> known = new ArrayList<>(registered ? List.of(REGISTERED) : List.of());
-    states.forEach((history, seq) -> known.add(seq + " " + (history.isEmpty() ? "-" : history)));
-    List<Object> args = new ArrayList<>(List.of(own.uuid(), own.epoch(), String.join(" ", known)));
-    args.addAll(call.args());
+    Script script = script(call.script());
+    List<byte[]> keys = keys(call);
+    List<byte[]> args = args(call, own, states, registered);
     return connections.with(
         jedis -> {
           Object reply;
           try {
-            reply = jedis.evalsha(bytes(script.sha1()), bytes(keys), bytes(args));
+            reply = jedis.evalsha(bytes(script.sha1()), keys, args);
           } catch (JedisNoScriptException unknown) {
-            reply = jedis.eval(bytes(script.text()), bytes(keys), bytes(args));
+            reply = jedis.eval(bytes(script.text()), keys, args);
           }
           List<Object> values = new ArrayList<>((List<?>) reply);
           values.set(0, decoded(values.get(0)));
@@ -270,7 +346,24 @@ public final class Scripts {
         });
   }
 
-  private static byte[] bytes(String text) {
+  private static List<byte[]> keys(Call call) {
+    String prefix = "{" + call.tag() + "}:";
+    List<byte[]> keys = new ArrayList<>(List.of(bytes(prefix + "birth")));
+    call.keys().forEach(key -> keys.add(bytes(prefix + key)));
+    return keys;
+  }
+
+  private static List<byte[]> args(
+      Call call, Identity own, Map<String, Long> states, boolean registered) {
+    List<String> known = new ArrayList<>(registered ? List.of(REGISTERED) : List.of());
+    states.forEach((history, seq) -> known.add(seq + " " + (history.isEmpty() ? "-" : history)));
+    List<byte[]> args =
+        new ArrayList<>(bytes(List.of(own.uuid(), own.epoch(), String.join(" ", known))));
+    args.addAll(bytes(call.args()));
+    return args;
+  }
+
+  static byte[] bytes(String text) {
     return text.getBytes(StandardCharsets.UTF_8);
   }
 
@@ -291,19 +384,36 @@ public final class Scripts {
     known.merge(state.history(), state.seq(), Math::max);
   }
 
+  private static Script script(String name) {
+    return LOADED.computeIfAbsent(name, Scripts::load);
+  }
+
   private static Script load(String name) {
-    StringBuilder text = new StringBuilder();
-    for (String part : INCLUDED.getOrDefault(name, PRELUDE)) {
-      text.append(resource(part));
-    }
-    text.append(resource(name));
+    String text = MERGED.containsKey(name) ? merged(MERGED.get(name)) : text(name);
     try {
       MessageDigest sha1 = MessageDigest.getInstance("SHA-1");
-      byte[] digest = sha1.digest(text.toString().getBytes(StandardCharsets.UTF_8));
-      return new Script(text.toString(), HexFormat.of().formatHex(digest));
+      byte[] digest = sha1.digest(text.getBytes(StandardCharsets.UTF_8));
+      return new Script(text, HexFormat.of().formatHex(digest));
     } catch (NoSuchAlgorithmException error) {
       throw new IllegalStateException("every Java has SHA-1", error);
     }
+  }
+
+  private static String text(String name) {
+    StringBuilder text = new StringBuilder();
+    INCLUDED.getOrDefault(name, PRELUDE).forEach(part -> text.append(resource(part)));
+    return text.append(resource(name)).toString();
+  }
+
+  /** Makes a script in which each of several scripts is a function. */
+  private static String merged(List<String> names) {
+    StringBuilder text = new StringBuilder(resource("_once")).append("local scripts = {}\n");
+    for (String name : names) {
+      text.append("scripts.").append(name).append(" = function(KEYS, ARGV)\n");
+      text.append(text(name)).append("\nend\n");
+    }
+    text.append("local function identity(KEYS, ARGV)\n").append(resource("_without_writes"));
+    return text.append(resource("_prelude")).append("\nend\n").append(resource("_merged")).toString();
   }
 
   private static String resource(String name) {

@@ -10,12 +10,14 @@ import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
 import java.lang.reflect.Proxy;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 import org.apache.bookkeeper.mledger.Position;
@@ -51,6 +53,7 @@ class ClientTransactionsInBufferTest {
   private static RedisServer server;
 
   private final FakeLog topic = new FakeLog();
+  private final KnownPins pins = new KnownPins(System::currentTimeMillis);
   private final ScheduledExecutorService threads = Executors.newScheduledThreadPool(2);
   private TestStore store;
   private RedisConnections connections;
@@ -79,7 +82,9 @@ class ClientTransactionsInBufferTest {
 
   @AfterEach
   void close() {
-    buffer.closeAsync();
+    if (buffer != null) {
+      buffer.closeAsync();
+    }
     threads.shutdownNow();
     connections.close();
     store.close();
@@ -87,7 +92,7 @@ class ClientTransactionsInBufferTest {
   }
 
   private void open() throws Exception {
-    BrokerStore shared = new BrokerStore(segments, null, null, threads, 5, coordinators);
+    BrokerStore shared = new BrokerStore(segments, null, null, threads, 5, coordinators, pins);
     buffer = new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
     topic.bufferLock = buffer;
     buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
@@ -226,6 +231,33 @@ class ClientTransactionsInBufferTest {
             .map(one -> Commands.parseMessageMetadata(one.entry()).getTxnidLeastBits())
             .toList();
     assertEquals(List.of(43L, 42L, 43L), order);
+  }
+
+  @Test
+  void aPinThatThisBrokerHasJustMadeAdmitsTheFirstEntryAtOnce() throws Exception {
+    open();
+    store.pin("s", WRITER);
+    pins.note("s", WRITER, LogPosition.EARLIEST);
+    append("p", TXN);
+    assertEquals(1, topic.appends()); // nobody was asked
+    assertEquals(1, buffer.getOngoingTxnCount());
+    Position stored = topic.acknowledge(0);
+    assertEquals(at(-1), buffer.getMaxReadPosition()); // it is held like any other
+    store.abort("s", WRITER);
+    await(() -> buffer.getOngoingTxnCount() == 0);
+    assertTrue(buffer.isTxnAborted(TXN, stored));
+  }
+
+  @Test
+  void aPinThatIsKnownForLongIsAskedForAgain() {
+    AtomicLong now = new AtomicLong();
+    KnownPins known = new KnownPins(now::get);
+    known.note("s", WRITER, LogPosition.EARLIEST);
+    now.set(4_999);
+    assertEquals(Optional.of(LogPosition.EARLIEST), known.take("s", WRITER));
+    known.note("s", WRITER, LogPosition.EARLIEST);
+    now.addAndGet(5_000);
+    assertEquals(Optional.empty(), known.take("s", WRITER));
   }
 
   @Test

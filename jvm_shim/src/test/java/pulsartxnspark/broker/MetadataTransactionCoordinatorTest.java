@@ -11,14 +11,17 @@ import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Executor;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
+import java.util.function.LongSupplier;
+import java.util.function.UnaryOperator;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.ManagedLedgerFencedException;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.MetadataNotFoundException;
 import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
@@ -43,6 +46,8 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.CoordinatorStore.Answer;
+import pulsartxnspark.store.CoordinatorStore.Ending;
 import pulsartxnspark.store.Fate;
 import pulsartxnspark.store.Header;
 import pulsartxnspark.store.LogPosition;
@@ -62,6 +67,7 @@ import redis.clients.jedis.Jedis;
 class MetadataTransactionCoordinatorTest {
   private static final int TC = 5; // the store has four coordinators: it shares that of 1
   private static final long HOUR_MS = 3_600_000;
+  private static final LongSupplier CLOCK_MS = System::currentTimeMillis;
   private static final String SEGMENT = "persistent://public/default/segment";
   private static final String FOREIGN = "persistent://public/default/foreign";
   private static final String ORDINARY = "persistent://public/default/a|b";
@@ -72,6 +78,7 @@ class MetadataTransactionCoordinatorTest {
   private final Map<Long, Long> timeouts = new TreeMap<>();
   private final Map<Long, Object> recovered = new TreeMap<>();
   private final List<RedisConnections> connections = new ArrayList<>();
+  private final KnownPins pins = new KnownPins(CLOCK_MS);
   private TestStore store;
   private boolean watching;
 
@@ -118,22 +125,24 @@ class MetadataTransactionCoordinatorTest {
   }
 
   /** A coordinator as a broker opens it; its steps are taken at once. */
-  private MetadataTransactionCoordinator opened(int pulsarTc, long mostActive, Executor threads) {
+  private MetadataTransactionCoordinator opened(
+      int pulsarTc, long mostActive, CoordinatorStore asked) {
     MetadataTransactionCoordinator one =
         new MetadataTransactionCoordinator(
             new TransactionCoordinatorID(pulsarTc),
-            coordinatorStore(),
-            new GatedSegments(this::properties),
+            asked,
+            new GatedSegments(this::properties, CLOCK_MS),
+            pins,
             new Timeouts(),
             mostActive,
-            threads,
+            Runnable::run,
             System::currentTimeMillis);
     get(one.recover(new Tracker()));
     return one;
   }
 
   private MetadataTransactionCoordinator opened() {
-    return opened(TC, 0, Runnable::run);
+    return opened(TC, 0, coordinatorStore());
   }
 
   private final class Timeouts implements TransactionTimeoutTracker {
@@ -216,6 +225,15 @@ class MetadataTransactionCoordinatorTest {
   private static void finish(MetadataTransactionCoordinator one, TxnID txn, boolean commit) {
     TxnStatus ending = commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING;
     get(one.updateTxnStatus(txn, commit ? TxnStatus.COMMITTED : TxnStatus.ABORTED, ending, false));
+    await(() -> one.tellAgain() == 0);
+  }
+
+  private static void await(BooleanSupplier condition) {
+    long deadline = System.currentTimeMillis() + 20_000;
+    while (!condition.getAsBoolean()) {
+      assertTrue(System.currentTimeMillis() < deadline, "it did not come to pass");
+      LockSupport.parkNanos(1_000_000);
+    }
   }
 
   private long unended() {
@@ -242,9 +260,8 @@ class MetadataTransactionCoordinatorTest {
     assertEquals(Header.State.COMMITTED, header(txn).state());
     assertInstanceOf(Fate.Won.class, fate(txn));
     assertEquals(TxnStatus.COMMITTING, get(one.getTxnStatus(txn)));
-    assertEquals(1, unended());
+    assertEquals(0, unended()); // nobody else has to be told
     finish(one, txn, true);
-    assertEquals(0, unended());
     try (Jedis jedis = server.client()) {
       assertEquals("1", jedis.hget("{tc1}:metrics", "pulsar_txn_commits_total|1"));
     }
@@ -257,7 +274,8 @@ class MetadataTransactionCoordinatorTest {
     get(one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
     // It dies behind the compare-and-set.
     String nonce = header(txn).nonce();
-    coordinatorStore().end(writer(txn).txn(), nonce, writer(txn), List.of("s"), false);
+    coordinatorStore()
+        .end(new Ending(writer(txn).txn(), nonce, writer(txn), List.of("s"), false));
     assertInstanceOf(Fate.Pinned.class, fate(txn));
     MetadataTransactionCoordinator next = opened();
     finish(next, txn, true);
@@ -363,7 +381,7 @@ class MetadataTransactionCoordinatorTest {
   @Test
   void aTransactionOfADriverIsNotOneOfPulsarsClients() {
     WriterId driver = store.begin("0123456789abcdef", HOUR_MS, "s"); // of the coordinator 0
-    MetadataTransactionCoordinator one = opened(0, 0, Runnable::run);
+    MetadataTransactionCoordinator one = opened(0, 0, coordinatorStore());
     TxnID taken = new TxnID(0, driver.counter());
     failure(TransactionNotFoundException.class, one.getTxnMeta(taken));
     failure(
@@ -378,8 +396,10 @@ class MetadataTransactionCoordinatorTest {
     TxnID open = get(former.newTransaction(HOUR_MS, "role"));
     get(former.addProducedPartitionToTxn(open, List.of(SEGMENT)));
     TxnID aborting = get(former.newTransaction(HOUR_MS, null));
+    get(former.addProducedPartitionToTxn(aborting, List.of(ORDINARY)));
     get(former.updateTxnStatus(aborting, TxnStatus.ABORTING, TxnStatus.OPEN, false));
-    TxnID other = get(opened(9, 0, Runnable::run).newTransaction(HOUR_MS, null)); // shares the store's
+    MetadataTransactionCoordinator sharing = opened(9, 0, coordinatorStore()); // the store's
+    TxnID other = get(sharing.newTransaction(HOUR_MS, null));
     recovered.clear();
 
     MetadataTransactionCoordinator now = opened();
@@ -439,11 +459,121 @@ class MetadataTransactionCoordinatorTest {
     assertEquals(TxnStatus.OPEN, get(one.getTxnStatus(alive)));
   }
 
+  /** A store whose steps of some names fare as the test says. */
+  private CoordinatorStore faring(
+      String name, UnaryOperator<CompletableFuture<?>> fate, AtomicInteger alone) {
+    CoordinatorStore real = coordinatorStore();
+    return (CoordinatorStore)
+        Proxy.newProxyInstance(
+            getClass().getClassLoader(),
+            new Class<?>[] {CoordinatorStore.class},
+            (proxy, method, arguments) -> {
+              if (method.getName().equals(name) && alone.get() < 0) {
+                throw new StoreUnavailableException("away", null);
+              }
+              Object answer = method.invoke(real, arguments);
+              if (method.getName().equals(name)) {
+                alone.incrementAndGet();
+              }
+              return method.getName().equals(name + "Together")
+                  ? fate.apply((CompletableFuture<?>) answer)
+                  : answer;
+            });
+  }
+
+  private static CompletableFuture<?> lost(CompletableFuture<?> answer) {
+    get(answer);
+    return CompletableFuture.failedFuture(new StoreUnavailableException("the reply is lost", null));
+  }
+
+  @Test
+  void aStepWhoseReplyIsLostIsAskedForAgainAndTakenOnce() {
+    for (String step : List.of("create", "end", "ended")) {
+      AtomicInteger alone = new AtomicInteger();
+      MetadataTransactionCoordinator one =
+          opened(TC, 0, faring(step, MetadataTransactionCoordinatorTest::lost, alone));
+      TxnID txn = get(one.newTransaction(HOUR_MS, null));
+      get(one.addProducedPartitionToTxn(txn, List.of(SEGMENT, ORDINARY)));
+      end(one, txn, true);
+      assertEquals(1, alone.get(), step);
+      assertInstanceOf(Fate.Won.class, fate(txn));
+      assertEquals(0, unended());
+    }
+    try (Jedis jedis = server.client()) {
+      assertEquals("3", jedis.get("{tc1}:txn-counter"));
+      assertEquals("3", jedis.hget("{tc1}:metrics", "pulsar_txn_commits_total|1"));
+    }
+  }
+
+  @Test
+  void whatTheStoreWasNotToldIsToldLater() {
+    AtomicInteger alone = new AtomicInteger(Integer.MIN_VALUE);
+    MetadataTransactionCoordinator one =
+        opened(
+            TC, 0, faring("ended", MetadataTransactionCoordinatorTest::unanswered, alone));
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    get(one.addProducedPartitionToTxn(txn, List.of(ORDINARY)));
+    get(one.updateTxnStatus(txn, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    get(one.updateTxnStatus(txn, TxnStatus.COMMITTED, TxnStatus.COMMITTING, false));
+    assertEquals(1, one.tellAgain()); // the client has its answer, and the header stays
+    alone.set(0);
+    await(() -> one.tellAgain() == 0);
+    assertEquals(1, alone.get());
+  }
+
+  private static CompletableFuture<?> unanswered(CompletableFuture<?> answer) {
+    return CompletableFuture.failedFuture(new StoreUnavailableException("away", null));
+  }
+
+  @Test
+  void aParticipantThatTheCoordinatorDoesNotKnowIsMaterializedToo() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    get(one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+    // The reply to these was lost, and the client does not ask again.
+    List<String> unknown = List.of("W|t|" + writer(txn).name());
+    CoordinatorStore before = coordinatorStore();
+    String nonce = header(txn).nonce();
+    assertEquals(
+        Answer.OK, before.intend(writer(txn).txn(), nonce, HOUR_MS, unknown));
+    assertEquals(Answer.OK, before.pin("t", writer(txn)));
+    end(one, txn, true);
+    Query query = new Query(writer(txn), LogPosition.EARLIEST);
+    assertEquals(
+        List.of(new Fate.Dropped(LogPosition.EARLIEST)), store.segments.fates("t", List.of(query)));
+    assertInstanceOf(Fate.Won.class, fate(txn));
+    assertEquals(0, unended());
+  }
+
+  @Test
+  void aSegmentThatTakesNothingMoreIsNoParticipant() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    get(one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+    store.abort("s", writer(txn)); // as expired, by whoever was held by it
+    failure(
+        InvalidTxnStatusException.class, one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+  }
+
+  @Test
+  void aPinIsKnownToTheSegmentsOfTheBrokerUntilTheDecision() {
+    store.prepare("s");
+    MetadataTransactionCoordinator one = opened();
+    TxnID first = get(one.newTransaction(HOUR_MS, null));
+    TxnID second = get(one.newTransaction(HOUR_MS, null));
+    get(one.addProducedPartitionToTxn(first, List.of(SEGMENT)));
+    get(one.addProducedPartitionToTxn(second, List.of(SEGMENT)));
+    assertEquals(Optional.of(LogPosition.EARLIEST), pins.take("s", writer(first)));
+    assertEquals(Optional.empty(), pins.take("s", writer(first)));
+    get(one.updateTxnStatus(second, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    assertEquals(Optional.empty(), pins.take("s", writer(second)));
+  }
+
   @Test
   void whatIsBeingOpenedIsNotBelowTheLowWaterMark() throws Exception {
     CoordinatorStore real = coordinatorStore();
     CountDownLatch created = new CountDownLatch(1);
-    CountDownLatch answered = new CountDownLatch(1);
+    CompletableFuture<Void> answered = new CompletableFuture<>();
     CoordinatorStore slow =
         (CoordinatorStore)
             Proxy.newProxyInstance(
@@ -451,36 +581,26 @@ class MetadataTransactionCoordinatorTest {
                 new Class<?>[] {CoordinatorStore.class},
                 (proxy, method, arguments) -> {
                   Object answer = method.invoke(real, arguments);
-                  if (method.getName().equals("create") && created.getCount() > 0) {
+                  if (method.getName().equals("createTogether") && created.getCount() > 0) {
                     created.countDown();
-                    answered.await();
+                    Object reply = get((CompletableFuture<?>) answer);
+                    return answered.thenApply(now -> reply);
                   }
                   return answer;
                 });
-    ExecutorService threads = Executors.newFixedThreadPool(2);
-    MetadataTransactionCoordinator one =
-        new MetadataTransactionCoordinator(
-            new TransactionCoordinatorID(TC),
-            slow,
-            new GatedSegments(this::properties),
-            new Timeouts(),
-            0,
-            threads,
-            System::currentTimeMillis);
-    get(one.recover(new Tracker()));
+    MetadataTransactionCoordinator one = opened(TC, 0, slow);
     CompletableFuture<TxnID> first = one.newTransaction(HOUR_MS, null);
     created.await();
     TxnID second = get(one.newTransaction(HOUR_MS, null));
     // A topic that took it for ended would abort what it is going to have there.
     assertTrue(one.getLowWaterMark() < second.getLeastSigBits() - 1);
-    answered.countDown();
+    answered.complete(null);
     assertEquals(get(first).getLeastSigBits() - 1, one.getLowWaterMark());
-    threads.shutdown();
   }
 
   @Test
   void limitsAndStatisticsAreThoseOfPulsarsOwnStore() {
-    MetadataTransactionCoordinator one = opened(TC, 2, Runnable::run);
+    MetadataTransactionCoordinator one = opened(TC, 2, coordinatorStore());
     failure(IllegalArgumentException.class, one.newTransaction(HOUR_MS, " "));
     TxnID first = get(one.newTransaction(HOUR_MS, null));
     TxnID second = get(one.newTransaction(1_000, null));
@@ -520,7 +640,8 @@ class MetadataTransactionCoordinatorTest {
           new MetadataTransactionCoordinator(
               new TransactionCoordinatorID(0),
               new RedisCoordinatorStore(new Scripts(own), new StoreMetrics()),
-              new GatedSegments(this::properties),
+              new GatedSegments(this::properties, CLOCK_MS),
+              pins,
               new Timeouts(),
               0,
               Runnable::run,

@@ -1,0 +1,75 @@
+package pulsartxnspark.broker;
+
+import java.util.Collection;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.LongSupplier;
+import pulsartxnspark.store.LogPosition;
+import pulsartxnspark.store.WriterId;
+
+/**
+ * Pins that the coordinators of this broker have just made, for the segments that the same broker
+ * serves: with its first entry, a writer need not be asked for again. A segment of another broker asks
+ * the store.
+ *
+ * <p>A pin is forgotten before the decision is asked for, so that no entry is admitted by it
+ * afterwards. What others decide meanwhile filters the entry as it does that of any zombie: it is held
+ * until its writer's fate is known.
+ */
+final class KnownPins {
+  private static final int MOST = 10_000;
+  private static final long LIFE_MS = 5_000; // later ones are asked for
+
+  private final Map<Key, Pin> pins = new ConcurrentHashMap<>();
+  private final LongSupplier clockMs;
+
+  private record Key(String segment, WriterId writer) {}
+
+  private record Pin(LogPosition bound, long endsMs) {}
+
+  /**
+   * Makes one that knows none.
+   *
+   * @param clockMs a clock that never goes back
+   */
+  KnownPins(LongSupplier clockMs) {
+    this.clockMs = clockMs;
+  }
+
+  /**
+   * Notes a pin that the store has just confirmed.
+   *
+   * @param segment where
+   * @param writer who
+   * @param bound the position of the pin
+   */
+  void note(String segment, WriterId writer, LogPosition bound) {
+    if (pins.size() < MOST) {
+      pins.put(new Key(segment, writer), new Pin(bound, clockMs.getAsLong() + LIFE_MS));
+    }
+  }
+
+  /**
+   * Gives a pin, once.
+   *
+   * @param segment where
+   * @param writer who
+   * @return its position; nothing if it is not known
+   */
+  Optional<LogPosition> take(String segment, WriterId writer) {
+    return Optional.ofNullable(pins.remove(new Key(segment, writer)))
+        .filter(pin -> clockMs.getAsLong() < pin.endsMs)
+        .map(Pin::bound);
+  }
+
+  /**
+   * Forgets the pins of a writer.
+   *
+   * @param segments where
+   * @param writer who
+   */
+  void forget(Collection<String> segments, WriterId writer) {
+    segments.forEach(segment -> pins.remove(new Key(segment, writer)));
+  }
+}
