@@ -451,6 +451,20 @@ def test_a_source_takes_topics_of_both_domains(use: Use) -> None:
     assert [name.segmented for name in found] == [True, False]
 
 
+def test_a_scalable_topic_has_a_domain_of_its_own_and_pulsars_name_only_for_pulsar() -> None:
+    name = TopicName.of_any_domain("scalable://a/b/c")
+    assert (name.scalable, name.segmented, name.pulsar_name) == (True, False, "topic://a/b/c")
+    assert TopicName.of_any_domain(PULSARS).pulsar_name == PULSARS
+    by_namespace = {"topic": "topic://a/b/c", "domain.overrides": "a/b=scalable"}
+    assert Options(by_namespace, Use.READ | Use.STREAM).get("topic") == name
+    urls = {"service.url": "pulsar://h", "admin.url": "http://h"}
+    sink = Options(by_namespace | urls | {"transactions": "native"}, Use.WRITE | Use.STREAM)
+    assert sink.get("topic") == name
+    with pytest.raises(TransactionDomainError, match="write a stream with") as refused:
+        Options({"topic": str(name)}, WRITE)
+    assert "adopt" not in str(refused.value)
+
+
 def test_a_namespace_overrides_the_domain_of_its_topics_and_of_no_others() -> None:
     given = {
         "domain.overrides": "public/default=topic, public/old=persistent",

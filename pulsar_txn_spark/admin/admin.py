@@ -134,14 +134,15 @@ class Admin:
         TransactionDomainError
             If `source` is a segment already.
         OptionError
-            If `source` is a segmented topic.
+            If `source` is a segmented topic, or a scalable one of Pulsar 5.
         """
         # The name is explicit: an override may make the namespace's topics segmented.
         name = TopicName.of_any_domain(source)
-        if name.segmented:
+        if name.segmented or name.scalable:
             raise OptionError(
                 f"expected a native topic (persistent://tenant/namespace/name) to "
                 f"adopt, found {source!r}"
+                + (": its segments are the brokers' own. Copy its rows" if name.scalable else "")
             )
         return self._components.topics.adopt(name, self._name(topic), segments)
 

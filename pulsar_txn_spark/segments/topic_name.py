@@ -69,13 +69,14 @@ class TopicName(NamedTuple):
         """
         if self.segmented:
             return self
+        adopt = "" if self.scalable else "adopt this one as such ('pulsar-txn topic adopt'), "
         raise TransactionDomainError(
             f"topic {self} is of the domain {self.domain}://, expected {DOMAIN}://: its "
             "transactions are Pulsar's own, those of this package are metadata-driven, and none "
             "spans both, so nothing was written. Such a topic can be read by a source without a "
             "subscription. To write, name a segmented topic "
-            f"({DOMAIN}://tenant/namespace/name), adopt this one as such ('pulsar-txn topic "
-            "adopt'), or write a stream with transactions=native"
+            f"({DOMAIN}://tenant/namespace/name), {adopt}or write a stream with "
+            "transactions=native"
         )
 
     def require_native(self) -> TopicName:

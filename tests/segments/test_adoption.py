@@ -217,10 +217,11 @@ def replace_name(name: TopicName, to: str) -> TopicName:
     return name._replace(name=to)
 
 
-def test_only_a_native_topic_is_adopted(redis_path: str) -> None:
+@pytest.mark.parametrize("domain", ["topic", "scalable"])
+def test_only_a_native_topic_is_adopted(redis_path: str, domain: str) -> None:
     with pytest.raises(OptionError, match="expected a native topic"):
         pulsar_txn_spark.Admin({"store.path": redis_path}).adopt_topic(
-            "topic://public/default/old", str(TOPIC)
+            f"{domain}://public/default/old", str(TOPIC)
         )
 
 
