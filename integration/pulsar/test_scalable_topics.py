@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,10 +24,10 @@ from integration.support.spark import (
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.backends.pulsar.scalable_topic_log import ScalableTopicLog
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.engine import native_sink
 from pulsar_txn_spark.engine.native_sink import NativeBatch, NativeSink
 from pulsar_txn_spark.errors import (
     OptionError,
+    SegmentLogError,
     SegmentSealedError,
     TopicNotFoundError,
     TransactionDomainError,
@@ -346,6 +347,19 @@ class Sink:
         until(lambda: self.visible() == self.expected(batches))
 
 
+def once_served(read: Callable[[], list[str]]) -> list[str]:
+    """Return what is read first of topics that are being loaded again."""
+    found: list[list[str]] = []
+
+    def is_served() -> bool:
+        with suppress(SegmentLogError):  # 5.0.0-M1 refuses a reader for more than one reason then
+            found.append(read())
+        return bool(found)
+
+    until(is_served)
+    return found[0]
+
+
 @pytest.fixture
 def sink(five: Pulsar5, log: ScalableTopicLog) -> Sink:
     return Sink(five, log)
@@ -372,20 +386,12 @@ def test_a_driver_that_dies_leaves_its_batch_to_the_next_one(sink: Sink, dies: s
     sink.wait_for(3)
 
 
-def forget_topologies() -> None:
-    """Let the sinks of this process look topics up again at once."""
-    for opened in native_sink._opened.values():
-        if isinstance(opened.topics, ScalableTopicLog):
-            opened.topics._topologies.clear()
-
-
 def test_a_split_between_two_tasks_neither_loses_nor_doubles_a_row(sink: Sink) -> None:
     driver = sink.sink
     batch = driver.begin(60_000)
     sink.write(batch, 0, *(f"{key}00" for key in "abcdefgh"))
     sink.five.change(sink.topic, "split", 0)
     until(lambda: len(sink.log.topology(sink.topic).active) == 3)
-    forget_topologies()
     sink.write(batch, 1, *(f"{key}01" for key in "abcdefgh"))
     assert sink.visible() == []
     driver.close_batch(batch, {0: "a0", 1: "a1"})
@@ -410,7 +416,6 @@ def test_a_split_under_a_task_fails_it_and_a_restart_writes_the_batch_to_the_chi
         writer.finish()
     writer.close()
     driver.abort(batch)
-    forget_topologies()
     sink.drive(1)
     sink.wait_for(2)
 
@@ -422,7 +427,7 @@ def test_rows_of_an_open_transaction_stay_hidden_when_the_broker_loads_the_segme
     batch = driver.begin(60_000)
     sink.write(batch, 0, *(f"{key}00" for key in "abcdefgh"))
     sink.five.admin("PUT", "namespaces/public/default/unload")
-    assert sink.visible() == []
+    assert once_served(sink.visible) == []
     driver.abort(batch)
     sink.drive(0)
     sink.wait_for(1)
@@ -438,7 +443,7 @@ def test_a_segment_in_which_no_transaction_has_ended_shows_open_rows_after_a_rel
     ref = log.topology(topic).segments[0].ref
     assert values(log, ref) == []
     five.admin("PUT", "namespaces/public/default/unload")
-    until(lambda: values(log, ref) == ["open"])
+    assert once_served(lambda: values(log, ref)) == ["open"]
     five.end(txn, commit=False)
 
 

@@ -356,11 +356,11 @@ class NativeSink:
                 f"topic {topic} is a {kinds[0]} one, the sink's 'topic' is of the {kinds[1]} ones: "
                 "no transaction of Pulsar's spans both. Nothing was written; use a sink for each"
             )
-        topology = self._topics.topology(topic)
+        layout = self._topics.layout(topic)
         if topic.scalable:
-            router = Router(topology, first)
+            router = Router(layout, first)
             return Route([segment.ref for segment in router.segments], router.route)
-        refs = [segment.ref for segment in topology.segments]
+        refs = [segment.ref for segment in layout.segments]
         keyless = itertools.count(first + 1)  # a batch of rows without a key goes to the next
 
         def route(keys: pa.Array | None, rows: int) -> Partitions:

@@ -106,7 +106,7 @@ class World:
             for number, ref in enumerate(self.partitions)
         )
         topology = Topology(self.topic, "", segments, len(segments), "pulsar")
-        topics = SimpleNamespace(topology=lambda _topic: topology, check_access=lambda _ref: None)
+        topics = SimpleNamespace(layout=lambda _topic: topology, check_access=lambda _ref: None)
         admin, any_topics = cast("Any", self.admin), cast("Any", topics)
         coordinators = WireCoordinators(client, scalable=scalable)
         return native_sink._Connections(client, admin, coordinators, any_topics)

@@ -102,6 +102,10 @@ class PulsarTopicLog(PulsarSegmentLog):
         self._topologies[topic] = (topology, time.monotonic() + _PARTITIONS_SECONDS)
         return topology
 
+    def layout(self, topic: TopicName) -> Topology:
+        """Return a topic's partitions, for those who write; as :meth:`topology`."""
+        return self.topology(topic)
+
     def names(self, tenant: str, namespace: str) -> list[TopicName]:
         """Return a namespace's topics, without partitions, system topics and segments; sorted."""
         kept, until = self._names.get((tenant, namespace), ([], 0.0))

@@ -173,24 +173,26 @@ class ScalableTopicLog:
         topology, until = self._topologies.get(topic, (None, 0.0))
         if topology is not None and time.monotonic() < until:
             return topology
-        segments = segments_of(topic, self._look_up(topic))
-        unsettled = [s.ref for s in segments if s.sealed and s.ref.id not in self._ends]
+        topology = self.layout(topic)
+        unsettled = [s.ref for s in topology.segments if s.sealed and s.ref.id not in self._ends]
         self._of_each(self._find_end, unsettled)
         segments = tuple(
-            Segment(
-                s.ref,
-                s.hash_start,
-                s.hash_end,
-                s.state,
-                s.parents,
-                s.children,
-                self._ends.get(s.ref.id) if s.sealed else None,
-            )
-            for s in segments
+            replace(segment, sealed_at=self._ends.get(segment.ref.id))
+            if segment.sealed
+            else segment
+            for segment in topology.segments
         )
-        topology = Topology(topic, "", segments, len(segments), self.backend)
+        topology = replace(topology, segments=segments)
         self._topologies[topic] = topology, time.monotonic() + self._topology_s
         return topology
+
+    def layout(self, topic: TopicName) -> Topology:
+        """Return a topic's segments as the broker knows them now, for those who write.
+
+        Sealed ones have no end. Otherwise as :meth:`topology`.
+        """
+        segments = segments_of(topic, self._look_up(topic))
+        return Topology(topic, "", segments, len(segments), self.backend)
 
     def _look_up(self, topic: TopicName) -> ScalableTopicDAG:
         try:

@@ -120,7 +120,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def test_segments_are_named_as_pulsar_does_and_by_the_time_of_their_creation(world: World) -> None:
     world.split()
-    parent, first, second = world.log.topology(TOPIC).segments
+    parent, first, second = world.log.layout(TOPIC).segments
+
     assert parent.ref.log_name == "segment://public/default/t/0000-ffff-0"
     assert parent.descriptor == "0000-ffff-0@1000"
     assert parent.ref.topic == str(TOPIC) == "scalable://public/default/t"
