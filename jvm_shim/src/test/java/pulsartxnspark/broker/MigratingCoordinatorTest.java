@@ -182,12 +182,16 @@ class MigratingCoordinatorTest {
     CompletableFuture<Void> failing = reserving;
     reserving = CompletableFuture.completedFuture(null);
     failing.completeExceptionally(new IllegalStateException("the log is fenced"));
-    assertThrows(ExecutionException.class, first::get);
-    assertThrows(ExecutionException.class, second::get);
-    // The next one asks again, and later ones need not.
+    // Whoever comes behind the failure asks again: one of the two may be that late.
+    assertTrue(fails(first) | fails(second));
+    // So does the next one, and later ones need not.
     get(both.newTransaction(HOUR_MS, null));
     get(both.newTransaction(HOUR_MS, null));
     assertEquals(2, reserved.size());
+  }
+
+  private static boolean fails(CompletableFuture<TxnID> transaction) {
+    return transaction.handle((txn, error) -> error != null).join();
   }
 
   @Test
