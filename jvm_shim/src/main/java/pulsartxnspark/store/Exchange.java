@@ -59,10 +59,13 @@ final class Exchange implements AutoCloseable {
       Scripts.Script script, List<byte[]> keys, List<byte[]> args) {
     Request request = new Request(script, keys, args, new CompletableFuture<>());
     begin();
-    if (closed || !waiting.offer(request)) {
+    if (!waiting.offer(request)) {
       request.reply.completeExceptionally(
           new StoreUnavailableException(
               "the metadata store does not answer as fast as it is asked", null));
+    }
+    if (closed) {
+      refuseWaiting();
     }
     return request.reply;
   }
@@ -87,11 +90,10 @@ final class Exchange implements AutoCloseable {
             jedis = connections.open();
           }
           exchange(jedis, some);
-        } catch (JedisException | StoreException error) {
-          StoreException unavailable =
-              error instanceof StoreException known
-                  ? known
-                  : connections.unavailable((JedisException) error);
+        } catch (RuntimeException error) {
+          // Whatever it is, nobody may wait for ever, and the next requests go out.
+          RuntimeException unavailable =
+              error instanceof JedisException lost ? connections.unavailable(lost) : error;
           some.forEach(one -> one.reply.completeExceptionally(unavailable));
           if (jedis != null) {
             jedis.close();
@@ -146,17 +148,25 @@ final class Exchange implements AutoCloseable {
         some.get(i).reply.complete(new ArrayList<>((List<?>) replies.get(i).get()));
       } catch (JedisNoScriptException noScript) {
         unknown.add(some.get(i));
-      } catch (JedisException refused) {
+      } catch (JedisException | ClassCastException refused) { // an error, or no reply of a script's
         some.get(i).reply.completeExceptionally(refused);
       }
     }
     return unknown;
   }
 
-  /** Sends nothing any more, and ends the connections. */
+  private void refuseWaiting() {
+    for (Request one = waiting.poll(); one != null; one = waiting.poll()) {
+      one.reply.completeExceptionally(
+          new StoreUnavailableException("the connection to the metadata store is closed", null));
+    }
+  }
+
+  /** Sends nothing any more, ends the connections, and refuses what waits. */
   @Override
   public synchronized void close() {
     closed = true;
     threads.forEach(Thread::interrupt);
+    refuseWaiting();
   }
 }
