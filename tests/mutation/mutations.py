@@ -83,7 +83,6 @@ GATE = "tests/backends/pulsar/test_gate.py"
 ADMINS = "tests/admin/test_subscriptions.py"
 STRETCHES = "tests/models/test_subscription_histories.py"
 ANY_STRETCH = f"{STRETCHES}::test_each_stretch_of_a_subscription_delivers_what_it_must_once"
-RANDOM = "tests/models/test_interleavings.py"
 TAIL = "tests/spark/sink/test_lost_tail.py"
 LIFECYCLE = "tests/segments/test_topic_lifecycle.py"
 TOPIC_HISTORIES = "tests/models/test_topic_histories.py"
@@ -415,7 +414,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a sink follows a batch that it does not know as committed",
         "INV-11",
-        f"{RANDOM}::test_no_interleaving_breaks_an_invariant",
+        f"{BATCH}::test_a_batch_is_not_followed_that_the_sink_does_not_know_as_committed",
         Edit(
             f"{TXN}/batch.py",
             "        if pointer.batch_id == key.batch - 1 and state is TxnState.COMMITTED:\n",
@@ -445,7 +444,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a new sink writes again what another one has committed",
         "INV-7",
-        f"{RANDOM}::test_no_interleaving_breaks_an_invariant",
+        f"{BATCH}::test_a_new_sink_does_not_write_what_another_one_has_committed",
         Edit(
             f"{TXN}/batch.py",
             "            if entry.batch != key.batch or not attempt or entry.attempt == attempt:\n",
@@ -475,7 +474,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a pointer comes to name a transaction that does not know it",
         "INV-6",
-        f"{RANDOM}::test_no_interleaving_breaks_an_invariant",
+        f"{BATCH}::test_an_attempt_that_begins_after_it_was_aborted_leaves_the_pointer_alone",
         Edit(
             f"{TXN}/batch.py",
             "    if key.streaming and state is not TxnState.OPEN:\n",
