@@ -175,9 +175,27 @@ class MetadataPendingAckStore:
         self._store = coordinator.store
 
     def acknowledge(
-        self, txn: TxnId, nonce: str, timeout_ms: int, acks: Sequence[AckRequest]
+        self,
+        txn: TxnId,
+        nonce: str,
+        timeout_ms: int,
+        acks: Sequence[AckRequest],
+        *,
+        catches_up: bool = False,
     ) -> list[AckRequest]:
         """Place pending acknowledgements; the cursors move if and when `txn` commits (INV-9).
+
+        Parameters
+        ----------
+        txn : TxnId
+        nonce : str
+            Of the transaction.
+        timeout_ms : int
+            Its lease.
+        acks : sequence of AckRequest
+        catches_up : bool
+            Whether the ranges are known to be read and done with: then a cursor that has come to
+            their end by other means will do. A decision that was not materialized does that.
 
         Returns
         -------
@@ -204,18 +222,20 @@ class MetadataPendingAckStore:
             for ack, answer in zip(
                 acks, self._store.subscriptions.place_acks(txn, acks), strict=True
             ):
-                if self._settle(txn, ack, answer):
+                if self._settle(txn, ack, answer, catches_up=catches_up):
                     placed.append(ack)
                     self._count_one(ack.start.padded(), ack.end.padded())
         return placed
 
-    def _settle(self, txn: TxnId, ack: AckRequest, answer: AckAnswer) -> bool:
+    def _settle(self, txn: TxnId, ack: AckRequest, answer: AckAnswer, *, catches_up: bool) -> bool:
         """Make one acknowledgement stand, where it may; False if it stands already."""
         missing: set[TxnId] = set()
         for _ in range(_COMPLETION_ROUNDS):
             if answer.code is Code.OK:
                 return True
-            if answer.code is Code.CURSOR and _acknowledged_before(ack, answer):
+            if answer.code is Code.CURSOR and (
+                (catches_up and _has_passed(ack, answer)) or _acknowledged_before(ack, answer)
+            ):
                 return False
             if answer.code is Code.UNCLAIMED:
                 # The task that reads this segment never ran (Spark did not need its rows).
@@ -537,14 +557,18 @@ def _holders(answer: AckAnswer) -> list[TxnId]:
     return [] if answer.holder is None else [answer.holder]
 
 
-def _acknowledged_before(ack: AckRequest, cursor: AckAnswer) -> bool:
+def _has_passed(ack: AckRequest, cursor: AckAnswer) -> bool:
     assert cursor.position is not None
-    end = MessagePosition.whole(ack.end)
+    return cursor.position >= MessagePosition.whole(ack.end)
+
+
+def _acknowledged_before(ack: AckRequest, cursor: AckAnswer) -> bool:
     # The query's own source has moved it: no sink of ours was known when Spark noted this batch as
     # done, and now it runs again (the store lost what the sink had recorded).
     if cursor.txn and not cursor.sink and not cursor.batch:
-        return cursor.position >= end
-    return cursor.position == end and cursor.batch == ack.batch and cursor.sink != ack.sink
+        return _has_passed(ack, cursor)
+    at_end = cursor.position == MessagePosition.whole(ack.end)
+    return at_end and cursor.batch == ack.batch and cursor.sink != ack.sink
 
 
 def _refused_messages(txn: TxnId, where: SubscriptionRef, answer: AckAnswer) -> Exception:

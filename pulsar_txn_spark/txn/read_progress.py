@@ -117,5 +117,5 @@ class ReadProgress:
         nonce = new_nonce()
         txn = self._coordinator.new_txn(nonce, timeout_ms=self._timeout_ms, query=requests[0].query)
         acks = MetadataPendingAckStore(self._coordinator)
-        acks.acknowledge(txn, nonce, self._timeout_ms, requests)
+        acks.acknowledge(txn, nonce, self._timeout_ms, requests, catches_up=True)
         self._coordinator.commit(txn, nonce, Outcome())

@@ -432,6 +432,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a source is refused where a helper has moved its cursor",
+        "INV-9",
+        f"{BATCH}::test_a_cursor_is_moved_where_a_decision_that_nobody_materialized_has_moved_it",
+        Edit(f"{TXN}/read_progress.py", "requests, catches_up=True)", "requests)"),
+    ),
+    mutation(
         "a source covers up a batch that the store lost",
         "INV-11",
         f"{TAIL}::test_a_batch_that_the_store_lost_is_found_out_and_can_be_run_again",

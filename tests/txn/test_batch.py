@@ -482,6 +482,21 @@ def test_a_cursor_is_not_moved_over_a_batch_that_its_sink_does_not_know(world: W
     assert (moved.position, moved.sink, moved.batch) == (P2, "sink", "1")
 
 
+def test_a_cursor_is_moved_where_a_decision_that_nobody_materialized_has_moved_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(world, KEY, plan(P1))
+    monkeypatch.setattr(world.store.scripts, "_single_steps", True)
+    with monkeypatch.context() as dies:
+        dies.setattr(world.coordinator, "materialize", lambda _: None)
+        world.run_batch(KEY, "n1", "a")
+    [behind] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
+    assert behind is not None
+    assert behind.position == EARLIEST
+    ReadProgress(world.coordinator, 60_000).catch_up("sub", 1, {SEGMENT: (behind, P1)})
+    assert cursor_position(world) == P1
+
+
 def test_the_leftover_of_a_later_attempt_tells_that_the_batch_before_was_recorded(
     world: World,
 ) -> None:
