@@ -285,7 +285,7 @@ def latency(
     account : dict
         By side, Spark's own account of the one-row micro-batch: phase -> mean (ms).
     """
-    kinds: Kinds = {
+    kinds: dict[str, Callable[[], AbstractContextManager[Steps]]] = {
         place.side(NULL): lambda: nothing(spark, folder, spare=False),
         place.side(SPARED): lambda: nothing(spark, folder, spare=True),
         place.side(TRANSACTIONAL): lambda: ours(spark, place, folder, "true"),
