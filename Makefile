@@ -55,7 +55,7 @@ test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against re
 
 .PHONY: fast
 fast: $(VENV)/dev.stamp  ## the fast tests alone, with fewer random interleavings
-	INTERLEAVINGS=$${INTERLEAVINGS:-72} $(PY) -m pytest -n $(FAST_JOBS) tests $(ARGS)
+	INTERLEAVINGS=$${INTERLEAVINGS:-32} $(PY) -m pytest -n $(FAST_JOBS) tests $(ARGS)
 
 .PHONY: crash
 crash: java $(VENV)/dev.stamp  ## the crash suite alone: a kill at every protocol step
