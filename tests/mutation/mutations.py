@@ -3960,6 +3960,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a broker goes on with the certificates that its files held when it started",
+        "",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisConnections.java",
+            "super(() -> socket(settings), config(settings));",
+            "super(settings.server(), config(settings));",
+        ),
+    ),
+    mutation(
+        "a broker starts with a key that is not its certificate's",
+        "",
+        JAR,
+        Edit(f"{STORE_CODE}/StoreTls.java", "if (!isOf(key, chain.get(0))) {", "if (false) {"),
+    ),
+    mutation(
         "a broker forgets dropped writers that no floor filters",
         "INV-5",
         JAR,

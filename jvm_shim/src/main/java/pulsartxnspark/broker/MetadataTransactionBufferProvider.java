@@ -174,7 +174,11 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
         url,
         setting(settings, "StoreUsername", ""),
         setting(settings, "StorePassword", ""),
-        setting(settings, "StoreTlsCaFile", ""),
+        StoreSettings.Tls.of(
+            setting(settings, "StoreTlsCaFile", ""),
+            setting(settings, "StoreTlsCertFile", ""),
+            setting(settings, "StoreTlsKeyFile", ""),
+            flag(settings, "StoreTlsVerifyHost", true)),
         positive(settings, "StoreTimeoutMs", 5_000));
   }
 

@@ -1,24 +1,14 @@
 package pulsartxnspark.store;
 
-import java.io.IOException;
-import java.io.InputStream;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.security.GeneralSecurityException;
-import java.security.KeyStore;
-import java.security.cert.Certificate;
-import java.security.cert.CertificateFactory;
+import java.net.Socket;
 import java.time.Duration;
 import java.util.List;
 import java.util.function.Function;
-import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLParameters;
-import javax.net.ssl.SSLSocketFactory;
-import javax.net.ssl.TrustManagerFactory;
 import org.apache.commons.pool2.PooledObject;
 import org.apache.commons.pool2.impl.GenericObjectPoolConfig;
 import redis.clients.jedis.DefaultJedisClientConfig;
-import redis.clients.jedis.HostAndPort;
+import redis.clients.jedis.DefaultJedisSocketFactory;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.JedisClientConfig;
 import redis.clients.jedis.JedisFactory;
@@ -41,7 +31,7 @@ public final class RedisConnections implements AutoCloseable {
    * Makes a pool; connects to nothing yet.
    *
    * @param settings where to, and as whom
-   * @throws IllegalArgumentException if the TLS file holds no certificate
+   * @throws IllegalArgumentException if a file of TLS does not hold what it should
    */
   public RedisConnections(StoreSettings settings) {
     this.settings = settings;
@@ -119,7 +109,7 @@ public final class RedisConnections implements AutoCloseable {
     private final StoreSettings settings;
 
     CheckedFactory(StoreSettings settings) {
-      super(new HostAndPort(settings.host(), settings.port()), config(settings));
+      super(() -> socket(settings), config(settings));
       this.settings = settings;
     }
 
@@ -145,6 +135,15 @@ public final class RedisConnections implements AutoCloseable {
     }
   }
 
+  /** Reads the files of TLS anew: certificates are renewed while a broker runs. */
+  private static Socket socket(StoreSettings settings) {
+    try {
+      return new DefaultJedisSocketFactory(settings.server(), config(settings)).createSocket();
+    } catch (IllegalArgumentException error) {
+      throw new JedisConnectionException(error.getMessage(), error);
+    }
+  }
+
   private static JedisClientConfig config(StoreSettings settings) {
     DefaultJedisClientConfig.Builder builder =
         DefaultJedisClientConfig.builder()
@@ -154,35 +153,15 @@ public final class RedisConnections implements AutoCloseable {
             .database(settings.database())
             .user(settings.username())
             .password(settings.password())
-            .ssl(settings.tls());
-    if (settings.tls()) {
+            .ssl(settings.tls() != null);
+    if (settings.tls() != null) {
       SSLParameters parameters = new SSLParameters();
-      parameters.setEndpointIdentificationAlgorithm("HTTPS");
+      if (settings.tls().verifyHost()) {
+        parameters.setEndpointIdentificationAlgorithm("HTTPS");
+      }
       builder.sslParameters(parameters);
-    }
-    if (settings.tlsCaFile() != null) {
-      builder.sslSocketFactory(trusting(settings.tlsCaFile()));
+      builder.sslSocketFactory(StoreTls.context(settings.tls()).getSocketFactory());
     }
     return builder.build();
-  }
-
-  private static SSLSocketFactory trusting(Path authorities) {
-    try (InputStream file = Files.newInputStream(authorities)) {
-      KeyStore trusted = KeyStore.getInstance(KeyStore.getDefaultType());
-      trusted.load(null, null);
-      int number = 0;
-      for (Certificate one : CertificateFactory.getInstance("X.509").generateCertificates(file)) {
-        trusted.setCertificateEntry("authority" + number++, one);
-      }
-      TrustManagerFactory managers =
-          TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
-      managers.init(trusted);
-      SSLContext context = SSLContext.getInstance("TLS");
-      context.init(null, managers.getTrustManagers(), null);
-      return context.getSocketFactory();
-    } catch (GeneralSecurityException | IOException error) {
-      throw new IllegalArgumentException(
-          "pulsarTxnSparkStoreTlsCaFile: expected PEM certificates in " + authorities, error);
-    }
   }
 }

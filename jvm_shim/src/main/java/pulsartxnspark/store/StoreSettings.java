@@ -6,29 +6,98 @@ import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import redis.clients.jedis.HostAndPort;
 
 /**
  * Where the metadata store is, and how to log in.
  *
- * @param host of the server
- * @param port of the server
- * @param tls whether to encrypt
- * @param tlsCaFile PEM file of authorities, null for those of Java
+ * @param server where it listens
+ * @param tls how to encrypt; null for not at all
  * @param database number of the database
  * @param username null for the default user
  * @param password null for none
  * @param timeoutMs how long one request may take, in milliseconds
  */
 public record StoreSettings(
-    String host,
-    int port,
-    boolean tls,
-    Path tlsCaFile,
+    HostAndPort server,
+    Tls tls,
     int database,
     String username,
     String password,
     int timeoutMs) {
   private static final int DEFAULT_PORT = 6379;
+  private static final Pattern SERVER = Pattern.compile("(\\[[^\\[\\]]+]|[^:\\[\\]]+)(?::(\\d{1,5}))?");
+  private static final int HIGHEST_PORT = 65_535;
+
+  /**
+   * How to encrypt; all files are PEM files.
+   *
+   * @param caFile certificates of the authorities to trust; null for those of Java
+   * @param certFile the plug-in's own certificate, and then those of its authorities; null for none
+   * @param keyFile the private key of that certificate; null if {@code certFile} has it as well
+   * @param verifyHost whether the store's certificate has to be of the host's name
+   */
+  public record Tls(Path caFile, Path certFile, Path keyFile, boolean verifyHost) {
+    /** Trusts whomever Java trusts, and shows no certificate. */
+    public static final Tls DEFAULT = new Tls(null, null, null, true);
+
+    /**
+     * Reads settings of a broker.
+     *
+     * @param caFile null or empty for the authorities that Java trusts
+     * @param certFile null or empty for none
+     * @param keyFile null or empty if the other file has the key
+     * @param verifyHost whether the store's certificate has to be of the host's name
+     * @return the settings
+     * @throws IllegalArgumentException if a file is missing or cannot be read
+     */
+    public static Tls of(String caFile, String certFile, String keyFile, boolean verifyHost) {
+      Tls tls =
+          new Tls(
+              readable(caFile, "CaFile"),
+              readable(certFile, "CertFile"),
+              readable(keyFile, "KeyFile"),
+              verifyHost);
+      if (tls.keyFile != null && tls.certFile == null) {
+        throw new IllegalArgumentException(
+            "pulsarTxnSparkStoreTlsKeyFile is set without pulsarTxnSparkStoreTlsCertFile: a key is"
+                + " of no use without its certificate");
+      }
+      return tls;
+    }
+
+    private static Path readable(String name, String setting) {
+      if (name == null || name.isEmpty()) {
+        return null;
+      }
+      Path file = Path.of(name);
+      if (!Files.isReadable(file)) {
+        throw new IllegalArgumentException(
+            "pulsarTxnSparkStoreTls" + setting + ": the file cannot be read: " + file);
+      }
+      return file;
+    }
+  }
+
+  /**
+   * Reads a URL as the option {@code store.url} has it, with no other settings for TLS than whom to
+   * trust.
+   *
+   * @param url as in {@link #of(String, String, String, Tls, int)}
+   * @param username as there
+   * @param password as there
+   * @param tlsCaFile PEM file of authorities; null or empty for those of Java
+   * @param timeoutMs as there
+   * @return the settings
+   * @throws IllegalArgumentException as there
+   */
+  public static StoreSettings of(
+      String url, String username, String password, String tlsCaFile, int timeoutMs) {
+    return of(url, username, password, Tls.of(tlsCaFile, "", "", true), timeoutMs);
+  }
 
   /**
    * Reads a URL as the option {@code store.url} has it.
@@ -36,62 +105,73 @@ public record StoreSettings(
    * @param url {@code redis://} or {@code rediss://}, with user, password and database if need be
    * @param username stands in for the URL's; null or empty for that one
    * @param password stands in for the URL's; null or empty for that one
-   * @param tlsCaFile PEM file of authorities; null or empty for those of Java
+   * @param tls how to encrypt where the URL says so
    * @param timeoutMs how long one request may take, in milliseconds
    * @return the settings
    * @throws IllegalArgumentException if one is malformed; the message shows no part that may be secret
    */
   public static StoreSettings of(
-      String url, String username, String password, String tlsCaFile, int timeoutMs) {
+      String url, String username, String password, Tls tls, int timeoutMs) {
     URI uri;
     try {
       uri = new URI(url);
     } catch (URISyntaxException error) {
       throw malformed("it is not a URL");
     }
-    String scheme = uri.getScheme();
+    String scheme = String.valueOf(uri.getScheme());
     if ("redis+cluster".equals(scheme) || "rediss+cluster".equals(scheme)) {
       throw malformed("a Redis Cluster is not supported by the broker's plug-in yet");
     }
-    if (!"redis".equals(scheme) && !"rediss".equals(scheme)) {
+    if (!List.of("redis", "rediss").contains(scheme)) {
       throw malformed("its scheme has to be redis:// or rediss://");
-    }
-    if (uri.getHost() == null) {
-      throw malformed("it names no host");
     }
     if (timeoutMs <= 0) {
       throw new IllegalArgumentException(
           "pulsarTxnSparkStoreTimeoutMs: expected a positive number, found " + timeoutMs);
     }
-    boolean tls = "rediss".equals(scheme);
-    Path file = tlsCaFile == null || tlsCaFile.isEmpty() ? null : Path.of(tlsCaFile);
-    if (file != null && !tls) {
+    boolean encrypted = scheme.startsWith("rediss");
+    if (!encrypted && (tls.caFile != null || tls.certFile != null)) {
       throw malformed("a TLS file is set, but it is not rediss://");
     }
-    if (file != null && !Files.isReadable(file)) {
-      throw new IllegalArgumentException(
-          "pulsarTxnSparkStoreTlsCaFile: the file cannot be read: " + file);
-    }
-    String[] login = uri.getRawUserInfo() == null ? new String[0] : uri.getRawUserInfo().split(":", 2);
-    String ownUser = login.length > 0 && !login[0].isEmpty() ? decoded(login[0]) : null;
+    String authority = uri.getRawAuthority() == null ? "" : uri.getRawAuthority();
+    int at = authority.lastIndexOf('@');
+    String[] login = authority.substring(0, Math.max(at, 0)).split(":", 2);
+    String ownUser = login[0].isEmpty() ? null : decoded(login[0]);
     String ownPassword = login.length > 1 ? decoded(login[1]) : null;
     return new StoreSettings(
-        uri.getHost(),
-        uri.getPort() < 0 ? DEFAULT_PORT : uri.getPort(),
-        tls,
-        file,
-        database(uri.getPath()),
+        server(authority.substring(at + 1)),
+        encrypted ? tls : null,
+        database(uri),
         username == null || username.isEmpty() ? ownUser : username,
         password == null || password.isEmpty() ? ownPassword : password,
         timeoutMs);
   }
 
-  private static int database(String path) {
-    if (path == null || path.isEmpty() || "/".equals(path)) {
+  private static HostAndPort server(String text) {
+    Matcher parts = SERVER.matcher(text);
+    if (!parts.matches()) {
+      throw malformed("it names no host, or no port up to " + HIGHEST_PORT);
+    }
+    int port = parts.group(2) == null ? DEFAULT_PORT : Integer.parseInt(parts.group(2));
+    if (port > HIGHEST_PORT) {
+      throw malformed("its port has to be a number up to " + HIGHEST_PORT);
+    }
+    return new HostAndPort(parts.group(1).replaceAll("[\\[\\]]", ""), port);
+  }
+
+  private static int database(URI uri) {
+    String text = uri.getPath() == null ? "" : uri.getPath().replaceAll("^/|/$", "");
+    if (uri.getRawQuery() != null) {
+      if (!text.isEmpty() || !uri.getRawQuery().startsWith("db=")) {
+        throw malformed("it may have no parameters but the number of a database");
+      }
+      text = uri.getRawQuery().substring("db=".length());
+    }
+    if (text.isEmpty()) {
       return 0;
     }
     try {
-      return Integer.parseUnsignedInt(path.substring(1));
+      return Integer.parseUnsignedInt(text);
     } catch (NumberFormatException error) {
       throw malformed("what follows the host has to be the number of a database");
     }
@@ -109,6 +189,6 @@ public record StoreSettings(
   /** Without the secrets. */
   @Override
   public String toString() {
-    return (tls ? "rediss://" : "redis://") + host + ":" + port + "/" + database;
+    return (tls == null ? "redis://" : "rediss://") + server + "/" + database;
   }
 }

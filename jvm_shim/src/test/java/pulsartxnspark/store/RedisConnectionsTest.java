@@ -27,11 +27,13 @@ class RedisConnectionsTest extends StoreTest {
   private static final String PASSWORD = "CHANGE-ME";
 
   @TempDir private static Path folder;
+  private static OwnCertificate certificate;
   private static TlsEndpoint endpoint;
 
   @BeforeAll
   static void startEndpoint() throws Exception {
-    endpoint = new TlsEndpoint(folder, "localhost", server.port());
+    certificate = new OwnCertificate(folder, "server", "EC", "dns:localhost");
+    endpoint = new TlsEndpoint(certificate, server.port());
   }
 
   @AfterAll
@@ -119,15 +121,18 @@ class RedisConnectionsTest extends StoreTest {
 
   @Test
   void tlsWorksWithTheServersCertificateAndNotWithout() {
-    String file = endpoint.certificate().toString();
+    String file = certificate.file().toString();
     assertEquals(Gate.PLAIN, gate(encrypted("localhost", file)));
     assertThrows(StoreUnavailableException.class, () -> gate(encrypted("localhost", "")));
   }
 
   @Test
   void theCertificateHasToBeOfTheServersName() {
-    String file = endpoint.certificate().toString();
+    String file = certificate.file().toString();
     assertThrows(StoreUnavailableException.class, () -> gate(encrypted("127.0.0.1", file)));
+    StoreSettings.Tls anyHost = StoreSettings.Tls.of(file, "", "", false);
+    String url = "rediss://127.0.0.1:" + endpoint.port();
+    assertEquals(Gate.PLAIN, gate(StoreSettings.of(url, "", "", anyHost, 2_000)));
   }
 
   @Test

@@ -16,19 +16,21 @@ class StoreSettingsTest {
   @Test
   void aUrlHasTheFormOfTheOptionOfSparksJobs() {
     StoreSettings settings = of("rediss://ada:s%20e@store:7000/2");
-    assertEquals("store", settings.host());
-    assertEquals(7000, settings.port());
+    assertEquals("store:7000", settings.server().toString());
     assertEquals(2, settings.database());
     assertEquals("ada", settings.username());
     assertEquals("s e", settings.password());
-    assertTrue(settings.tls());
-    assertEquals(6379, of("redis://store").port());
+    assertEquals(StoreSettings.Tls.DEFAULT, settings.tls());
+    assertNull(of("redis://store").tls());
+    assertEquals(6379, of("redis://store").server().getPort());
+    assertEquals("::1", of("redis://u@[::1]:7").server().getHost());
+    assertEquals(3, of("redis://under_score?db=3").database());
     assertNull(of("redis://store").password());
   }
 
   @Test
   void settingsOfTheirOwnStandInForThoseOfTheUrl() {
-    StoreSettings settings = StoreSettings.of("redis://a:b@store", "ada", "other", null, 1_000);
+    StoreSettings settings = StoreSettings.of("redis://a:b@store", "ada", "other", "", 1_000);
     assertEquals("ada", settings.username());
     assertEquals("other", settings.password());
   }
@@ -36,7 +38,8 @@ class StoreSettingsTest {
   @Test
   void aBadSettingIsNamedWithoutItsSecrets() {
     for (String url : new String[] {"http://u:secret@h", "redis+cluster://u:secret@h", "redis://", "secret words",
-        "redis://u:secret@h/x"}) {
+        "redis://u:secret@h/x",
+        "redis://u:secret@h:99999", "redis://u:secret@h/1?db=1", "redis://u:secret@h?secret=1"}) {
       String message = assertThrows(IllegalArgumentException.class, () -> of(url)).getMessage();
       assertTrue(message.contains("pulsarTxnSparkStoreUrl"), message);
       assertFalse(message.contains("secret"), message);
