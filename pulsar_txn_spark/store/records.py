@@ -340,6 +340,8 @@ class Gate:
         Whether a transaction has ever written here (PIP-373).
     all_dropped : int
         How many dropped writers there are, whatever the range.
+    seen : Seen
+        The state of the segment's tag.
     """
 
     pins: tuple[Pin, ...] = ()
@@ -347,6 +349,7 @@ class Gate:
     floor: Mapping[int, int] = field(default_factory=dict)
     contains_txn: bool = False
     all_dropped: int = 0
+    seen: Seen = field(default=Seen(0), compare=False)
 
 
 NOWHERE = (EARLIEST, EARLIEST)

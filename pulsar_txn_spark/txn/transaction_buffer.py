@@ -20,6 +20,7 @@ from pulsar_txn_spark.store.records import (
     Gate,
     OpenAnswer,
     PinAnswer,
+    Seen,
     TxnAnswer,
     TxnId,
     TxnState,
@@ -85,11 +86,17 @@ class Visibility:
 
 @dataclass(frozen=True, slots=True)
 class ReadableRange:
-    """How far a segment may be read now, and what to skip on the way."""
+    """How far a segment may be read now, and what to skip on the way.
+
+    ``pinned`` says whether there is a pin at all, and ``gate`` is the state of the segment's tag
+    that this follows from.
+    """
 
     end: Position
     visibility: Visibility
     blocked_by: tuple[TxnId, ...] = ()
+    pinned: bool = False
+    gate: Seen = field(default=Seen(0))
 
 
 class MetadataTransactionBuffer:
@@ -330,4 +337,5 @@ def _readable(gate: Gate, lac: Position, start: Position) -> ReadableRange:
         if lowest < lac:
             end = lowest
             blocked = tuple(sorted({pin.txn for pin in gate.pins if pin.bound < lac}))
-    return ReadableRange(max(start, end), Visibility(gate.dropped, gate.floor), blocked)
+    visibility, pinned = Visibility(gate.dropped, gate.floor), bool(gate.pins)
+    return ReadableRange(max(start, end), visibility, blocked, pinned, gate.seen)

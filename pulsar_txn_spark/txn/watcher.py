@@ -16,7 +16,7 @@ the committer dies in between  the event that the decision itself emits on its T
 the owner dies, undecided      nothing at first; the recheck finds the lease over
 events are trimmed             the newest one, which is never trimmed
 the connection is lost         the loss itself
-rows by an external producer   the recheck
+rows by an external producer   a recheck that looks at the log: a Spark source does so every 10 s
 a split, a merge, a seal       the event of the step that changes the topology, on the topic's tag:
                                all of its segments are looked at, and then the new ones
 who splits dies in between     the recheck: whoever looks finishes what was planned
@@ -70,6 +70,7 @@ class SegmentWatcher(Closing):
         self._segments: dict[str, None] = {}  # in the order given
         self._topics: frozenset[str] = frozenset()
         self._due: set[str] = set()
+        self._had_events: set[str] = set()
         self._looked_at = 0.0
         self._blocking: dict[str, frozenset[TxnId]] = {}
         self._coordinators: set[int] = set()
@@ -139,7 +140,9 @@ class SegmentWatcher(Closing):
         while not self._due:
             recheck_at = self._looked_at + self._recheck_s
             tags = self._feed.wait(max(0.0, min(deadline, recheck_at) - time.monotonic()))
-            self._due |= self._concerned(tags)
+            concerned = self._concerned(tags)
+            self._due |= concerned
+            self._had_events |= concerned
             now = time.monotonic()
             if now >= recheck_at:
                 self._due |= self._segments.keys()
@@ -150,6 +153,11 @@ class SegmentWatcher(Closing):
     def poll(self) -> list[str]:
         """Return the segments that should be looked at now, without waiting."""
         return self.wait(0.0)
+
+    def with_events(self) -> set[str]:
+        """Return the segments that events were about, without rechecks, since the last call."""
+        segments, self._had_events = self._had_events, set()
+        return segments
 
     def _concerned(self, tags: Collection[str]) -> set[str]:
         """Return the segments that events on these tags are about."""

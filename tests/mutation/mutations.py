@@ -31,6 +31,7 @@ STORES = "tests/store/redis/test_store_identity.py"
 HISTORIES = "tests/store/redis/test_store_histories.py"
 CLIENT_TRANSACTIONS = "tests/store/redis/test_client_transactions.py"
 PLANNER = "tests/spark/source/test_planner.py"
+ADMIN_CALLS = "tests/spark/source/test_admin_calls.py"
 MERGED_STEPS = "tests/store/redis/test_merged_steps.py"
 SWEEPS = "tests/txn/test_sweeper.py"
 EMBEDDED = "tests/backends/embedded/test_log.py"
@@ -1882,6 +1883,50 @@ MUTATIONS: tuple[Mutation, ...] = (
         "bound",
         f"{EVENTS}::test_the_streams_stay_bounded_and_keep_their_newest_event",
         Edit(f"{LUA}/seg_raise.lua", "'MAXLEN', '~', '1024', '*'", "'*'"),
+    ),
+    mutation(
+        "a kept look at a log holds although its segment has a pin",
+        "lost wake-up",
+        f"{ADMIN_CALLS}::test_a_segment_with_a_pin_is_looked_at_in_every_poll",
+        Edit(f"{SOURCE_CODE}/kept_looks.py", "kept.pinned or ", ""),
+        Edit(f"{SOURCE_CODE}/kept_looks.py", "not readable.pinned and ", ""),
+    ),
+    mutation(
+        "a kept look at a log holds whatever the gate shows",
+        "lost wake-up",
+        f"{ADMIN_CALLS}::test_rows_are_found_although_their_event_was_lost",
+        Edit(f"{SOURCE_CODE}/kept_looks.py", " and readable.gate == self._kept[segment].gate", ""),
+    ),
+    mutation(
+        "a look is kept although something came between it and its gate",
+        "lost wake-up",
+        f"{ADMIN_CALLS}"
+        "::test_rows_that_come_between_a_look_and_its_gate_are_found_by_the_next_poll",
+        Edit(f"{SOURCE_CODE}/kept_looks.py", " or not kept.settled:", ":"),
+    ),
+    mutation(
+        "a look at a log is kept for ever",
+        "lost wake-up",
+        f"{ADMIN_CALLS}"
+        "::test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_once",
+        Edit(f"{SOURCE_CODE}/kept_looks.py", " and now - kept.looked_at < KEPT_S", ""),
+    ),
+    mutation(
+        "a log is not looked at more often where rows are that nobody reports",
+        "lost wake-up",
+        f"{ADMIN_CALLS}"
+        "::test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_once",
+        Edit(
+            f"{SOURCE_CODE}/kept_looks.py",
+            "            self._unreported[segment] = now\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "rows are read by a look of an earlier poll",
+        "INV-4",
+        f"{ADMIN_CALLS}::test_what_was_left_for_later_is_no_reason_to_look_away",
+        Edit(f"{SOURCE_CODE}/kept_looks.py", "kept.look.last_confirmed <= start and ", ""),
     ),
     mutation(
         "a source does not look where nobody announces",

@@ -24,6 +24,7 @@ from pulsar_txn_spark.spark.source.data_loss import (
     deleted_segment,
     trimmed_range,
 )
+from pulsar_txn_spark.spark.source.kept_looks import KeptLooks
 from pulsar_txn_spark.spark.source.offsets import (
     SegmentKey,
     SegmentOffset,
@@ -238,6 +239,7 @@ class SourcePlanner:
         starts: Positions,
         *,
         names_writers: bool = False,
+        kept: KeptLooks | None = None,
     ) -> Look:
         """Tell how far each segment may be read; no end lies before its start.
 
@@ -249,11 +251,15 @@ class SourcePlanner:
         starts : mapping of SegmentKey to Position
         names_writers : bool
             Whether all that is found is going to be read, so that the writers to skip are wanted.
+        kept : KeptLooks, optional
+            Looks of earlier polls, which spare the log what has not changed.
         """
         gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
         native = {key: ref for key, ref in segments.items() if ref.in_pulsar_domain}
         of_log: dict[SegmentKey, SegmentLook] = {}
-        ranges = self._gated_ranges(gated, starts, of_log, names_writers=names_writers)
+        ranges = self._gated_ranges(
+            gated, starts, of_log, kept or KeptLooks(), names_writers=names_writers
+        )
         ranges |= self._native_ranges(native, starts, of_log)
         readable = {key: ranges[key] for key in segments}
         return Look(topologies, readable, of_log, names_writers)
@@ -263,23 +269,48 @@ class SourcePlanner:
         segments: Segments,
         starts: Positions,
         of_log: dict[SegmentKey, SegmentLook],
+        kept: KeptLooks,
         *,
         names_writers: bool,
     ) -> dict[SegmentKey, ReadableRange]:
+        spared = kept.of(segments, starts)
+        ranges = self._ranges(segments, starts, of_log, spared, names_writers=names_writers)
+        changed = {
+            key: segments[key] for key in spared if not kept.holds(segments[key].id, ranges[key])
+        }
+        ranges |= self._ranges(changed, starts, of_log, {}, names_writers=names_writers)
+        for key in segments.keys() - (spared.keys() - changed.keys()):
+            kept.looked(segments[key].id, of_log[key], ranges[key])
+        return ranges
+
+    def _ranges(
+        self,
+        segments: Segments,
+        starts: Positions,
+        of_log: dict[SegmentKey, SegmentLook],
+        spared: Mapping[SegmentKey, SegmentLook],
+        *,
+        names_writers: bool,
+    ) -> dict[SegmentKey, ReadableRange]:
+        """Tell how far segments may be read, by new looks at the log but for those given."""
         if not segments:
             return {}
+        of_log.update(spared)
         keys = {ref.id: key for key, ref in segments.items()}
-        answered: set[str] = set()
+        wanted = {key: ref for key, ref in segments.items() if key not in spared}
+        answered: set[SegmentKey] = set()
 
         def last_confirmed(segment_id: str) -> Position:
             # One request serves all segments, and each answer is used once: the next poll of a
             # segment sends a new request.
-            if segment_id not in answered:
-                looks = self.components.log.look_at_each(list(segments.values()))
-                of_log.update(zip(segments, looks, strict=True))
-                answered.update(keys)
-            answered.remove(segment_id)
-            return of_log[keys[segment_id]].last_confirmed
+            key = keys[segment_id]
+            if key in wanted:
+                if key not in answered:
+                    looks = self.components.log.look_at_each(list(wanted.values()))
+                    of_log.update(zip(wanted, looks, strict=True))
+                    answered.update(wanted)
+                answered.remove(key)
+            return of_log[key].last_confirmed
 
         ranges = self.components.buffer.readable(
             [ref.id for ref in segments.values()],

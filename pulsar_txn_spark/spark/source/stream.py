@@ -24,6 +24,7 @@ from pulsar_txn_spark.spark.error_boundary import plain_errors
 from pulsar_txn_spark.spark.source.data_loss import deleted_segment
 from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.initial_offset import initial_offset
+from pulsar_txn_spark.spark.source.kept_looks import KeptLooks
 from pulsar_txn_spark.spark.source.lag import Lag
 from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
 from pulsar_txn_spark.spark.source.partition import SourcePartition
@@ -68,6 +69,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial: dict[str, Any] | None = None
         self._blocked_by: dict[str, tuple[TxnId, ...]] = {}  # segment id -> open transactions
         self._idle: IdleWatch
+        self._kept = KeptLooks()
         self._delay = TriggerDelay(
             self._options.get("minMessagesPerTrigger"), self._options.get("maxTriggerDelay")
         )
@@ -166,7 +168,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         }
         self._idle.watch(segments.values(), topologies)
         # With a limit most of what is there is left for later.
-        look = planner.look(topologies, segments, positions, names_writers=not self._limits)
+        self._kept.note_events(self._idle.with_events())
+        look = planner.look(
+            topologies, segments, positions, names_writers=not self._limits, kept=self._kept
+        )
         self._blocked_by = {
             segments[key].id: item.blocked_by for key, item in look.readable.items()
         }

@@ -25,6 +25,7 @@ from pulsar_txn_spark.store.redis.scripts import (
     Arg,
     Call,
     Scripts,
+    as_seen,
     code_of,
     pairs,
     text,
@@ -241,8 +242,9 @@ def _split_bound(value: bytes) -> tuple[Position, str]:
 
 
 def _as_gate(reply: list[Any]) -> Gate:
+    seen = as_seen(reply[0])
     if text(reply[1]) == Code.PLAIN:
-        return Gate()
+        return Gate(seen=seen)
     flat = [text(value) for value in reply[2]]
     pins = tuple(
         Pin(Position.from_padded(flat[i]), flat[i + 1], TxnId.parse(flat[i + 2]))
@@ -250,7 +252,7 @@ def _as_gate(reply: list[Any]) -> Gate:
     )
     dropped = {writer: _split_bound(value)[0] for writer, value in pairs(reply[3])}
     floor = {int(tc): int(counter) for tc, counter in pairs(reply[4])}
-    return Gate(pins, dropped, floor, contains_txn=True, all_dropped=int(reply[5]))
+    return Gate(pins, dropped, floor, contains_txn=True, all_dropped=int(reply[5]), seen=seen)
 
 
 def _as_retained(reply: list[Any]) -> RetainedPositions:
