@@ -15,6 +15,7 @@ import pytest
 from integration.pulsar.test_observers import ObservedTopic, name_of
 from integration.pulsar.test_shim import received, subscribe
 from integration.pulsar.test_shim_coordinator import JavaClient, components, ordinary
+from integration.support.addresses import listened_beyond_loopback
 from integration.support.gated import QUIET, Gated
 from integration.support.observers import (
     AllObservers,
@@ -54,6 +55,7 @@ def cluster(store: RedisServer) -> Iterator[PulsarCluster]:
         coordinators=len(COORDINATORS),
         short_lived=True,
     ) as found:
+        assert listened_beyond_loopback() == []
         yield found
 
 

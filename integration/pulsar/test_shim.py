@@ -15,6 +15,7 @@ import pulsar as pulsar_client
 import pytest
 
 from integration.pulsar.test_observers import CHEAP, ObservedTopic, name_of
+from integration.support.addresses import listened_beyond_loopback
 from integration.support.gated import NOTHING_MS, QUIET, SOON_S, Gated, await_, numbers
 from integration.support.observers import AllObservers, PythonObservers, java_observers
 from pulsar_txn_spark import Admin, client
@@ -101,6 +102,11 @@ def test_plain_consumers_see_committed_rows_only(
 ) -> None:
     with contextlib.ExitStack() as cleanup:
         scenario(ObservedTopic(gated, observers, cleanup))
+
+
+@pytest.mark.usefixtures("gated")
+def test_no_server_of_the_tests_listens_beyond_loopback() -> None:
+    assert listened_beyond_loopback() == []
 
 
 def test_an_unloaded_segment_is_as_before_from_the_store_alone(

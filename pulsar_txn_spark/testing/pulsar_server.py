@@ -168,6 +168,8 @@ SETTINGS: Mapping[str, str] = {
     "bindAddress": HOST,
     "advertisedAddress": HOST,
     "allowLoopback": "true",
+    # The bookie's: without it, it listens on all interfaces, whatever address it advertises.
+    "listeningInterface": "lo",
     "managedLedgerDefaultEnsembleSize": "1",
     "managedLedgerDefaultWriteQuorum": "1",
     "managedLedgerDefaultAckQuorum": "1",
