@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import get_args
 
 import pulsar as pulsar_client
 import pytest
 
+from integration.pulsar.test_shim import received, subscribe
+from integration.pulsar.test_shim_coordinator import (
+    HOUR_MS,
+    JavaClient,
+    components,
+    ordinary,
+    unended,
+)
 from integration.support.gated import QUIET, SOON_S, Gated, await_, numbers
 from integration.support.holding_proxy import HoldingProxy, When
 from integration.support.observers import by_key
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.client import Client, Transaction
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
+from pulsar_txn_spark.testing.broker_jar import COORDINATOR
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
 from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
@@ -50,6 +61,11 @@ MATERIALIZATION = [
     CrashStep("txn_forget_ops", 1, "reply"),
 ]
 RECOVERY = [CrashStep("seg_gate", 1, "request"), CrashStep("seg_gate", 2, "reply")]
+COORDINATOR_STEPS = [
+    CrashStep(script, 1, when)
+    for script in ("txn_create", "txn_admit", "txn_commit", "txn_ended")
+    for when in get_args(When)
+]
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +84,11 @@ def proxy(store: RedisServer) -> Iterator[HoldingProxy]:
 
 @pytest.fixture(scope="module")
 def gated(store: RedisServer, proxy: HoldingProxy) -> Iterator[Gated]:
-    with PulsarServer(store_url=proxy.url, short_lived=True) as server:
-        yield Gated.of(server, store)
+    settings = {"transactionMetadataStoreProviderClassName": COORDINATOR}
+    with PulsarServer(store_url=proxy.url, settings=settings, short_lived=True) as server:
+        found = Gated.of(server, store)
+        components(found)  # a store has to be there before a broker's coordinator
+        yield found
 
 
 @pytest.fixture
@@ -118,6 +137,12 @@ def topic(gated: Gated) -> Iterator[Topic]:
     topic = Topic(gated)
     yield topic
     topic.close()
+
+
+@pytest.fixture
+def java(gated: Gated) -> Iterator[JavaClient]:
+    with JavaClient(gated.server.service_url) as program:
+        yield program
 
 
 def crash_at(gated: Gated, proxy: HoldingProxy, step: CrashStep) -> None:
@@ -178,3 +203,36 @@ def test_a_broker_that_dies_while_it_materializes_or_recovers_shows_what_was_com
     assert decided.status() in (TxnStatus.COMMITTING, TxnStatus.COMMITTED)
     assert lost.status() in (TxnStatus.ABORTING, TxnStatus.ABORTED)
     assert topic.seen() == expected
+
+
+def transact(java: JavaClient, name: str, topics: Sequence[str]) -> str | None:
+    """Commit a row of each topic in one transaction; return the answer, None if it never began."""
+    if not java("begin", name, HOUR_MS).startswith("("):
+        return None
+    answers = [java("send", name, topic, name) for topic in topics]
+    return java("commit", name) if set(answers) == {"done"} else f"not sent: {answers}"
+
+
+@pytest.mark.parametrize("step", COORDINATOR_STEPS, ids=str)
+def test_a_broker_that_dies_in_a_clients_transaction_ends_it_in_all_topics_alike(
+    gated: Gated, proxy: HoldingProxy, java: JavaClient, step: CrashStep
+) -> None:
+    _, segment = gated.topic()
+    topics = [segment, ordinary()]
+    with ThreadPoolExecutor(1) as beside:
+        hold = proxy.hold(step.script, step.number, step.when)
+        told = beside.submit(transact, java, "first", topics)
+        assert hold.reached.wait(SOON_S)
+        gated.server.restart(crash=True)
+        answer = told.result(180)
+    # What the client was not told of is ended by its next word.
+    if answer is None or (answer != "done" and java("abort", "first") == "done"):
+        expected = []
+    else:
+        expected = ["first"]
+        assert answer == "done" or step.script == "txn_commit", answer
+    assert transact(java, "second", topics) == "done"
+    rows = [*expected, "second"]
+    with contextlib.closing(pulsar_client.Client(gated.server.service_url, logger=QUIET)) as plain:
+        assert [received(subscribe(plain, topic), len(rows)) for topic in topics] == [rows, rows]
+    await_(lambda: not unended(gated))

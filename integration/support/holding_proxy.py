@@ -13,7 +13,10 @@ from typing import BinaryIO, Literal
 
 from pulsar_txn_spark.store.redis import scripts
 
-OF_A_BROKER = ("seg_gate", "seg_fates", "txn_end", "seg_materialize", "txn_forget_ops")
+OF_A_BROKER = (
+    *("seg_gate", "seg_fates", "txn_end", "seg_materialize", "txn_forget_ops"),
+    *("txn_create", "txn_admit", "txn_commit", "txn_ended"),  # of its coordinators
+)
 When = Literal["request", "reply"]
 """What is held: the request, so that the script does not run; or its reply."""
 
@@ -104,7 +107,7 @@ class HoldingProxy:
 
 @dataclass
 class Stop:
-    """Whose reply a connection does not pass on: it has one request at a time."""
+    """From which request on a connection passes no reply on, nor those of requests just before."""
 
     hold: Hold | None = None
 
