@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from multiprocessing.context import ForkServerContext
+from pathlib import Path
 
 import pytest
 import redis
@@ -20,6 +21,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
 from tests.support.connections import in_use
+from tests.support.redis_servers import StartRedis, redis_servers
 from tests.support.scenario import World
 
 # Inherited by everything that a test starts, so that a server which some worker starts again is
@@ -89,6 +91,13 @@ def redis_client(redis_path: str) -> redis.Redis:
     client.flushall()
     engine_components._opened.clear()  # what this process knew of a store that is no more
     return client
+
+
+@pytest.fixture
+def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
+    """Return a function that starts a server with some settings and returns its port."""
+    with redis_servers(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture

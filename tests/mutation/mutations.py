@@ -280,8 +280,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_connection_whose_answer_is_late_is_not_used_again",
         Edit(
             f"{REDIS}/exchange.py",
-            "        except BaseException:\n            self.cut(connection)\n",
-            "        except BaseException:\n            self._idle.append(connection)\n",
+            "        except BaseException:\n            self.give_up()\n",
+            "        except BaseException:\n"
+            "            self._connections._idle.append(connection)\n",
+        ),
+    ),
+    mutation(
+        "servers of a cluster are asked one after the other",
+        "bound",
+        "tests/store/redis/test_connection.py"
+        "::test_one_step_over_many_segments_takes_one_round_trip_in_a_cluster",
+        Edit(
+            f"{REDIS}/scripts.py",
+            "            sent.append(_sent(server, commands))\n",
+            "            sent.append(_answered(_sent(server, commands)))\n",
+        ),
+    ),
+    mutation(
+        "who gives up on one server of a cluster holds the connections to the others",
+        "resources",
+        "tests/store/redis/test_connection.py"
+        "::test_a_server_of_a_cluster_that_does_not_answer_leaves_the_replies_of_the_others",
+        Edit(
+            f"{REDIS}/scripts.py", "                request.give_up()\n", "                pass\n"
         ),
     ),
     mutation(

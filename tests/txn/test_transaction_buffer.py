@@ -25,7 +25,7 @@ from pulsar_txn_spark.store.records import (
     TxnState,
     WriterFate,
 )
-from pulsar_txn_spark.store.redis.exchange import IdleConnections
+from pulsar_txn_spark.store.redis.exchange import Request
 from pulsar_txn_spark.txn import transaction_buffer as buffer_module
 from pulsar_txn_spark.txn.coordinator import as_record
 from pulsar_txn_spark.txn.op_log import read_ops
@@ -494,12 +494,12 @@ def look_after_every_command(
 ) -> None:
     """Let a reader that helps nobody look at the segment after each command on the store."""
     reader = world.another_process()
-    ask = IdleConnections.call_all
+    read = Request.replies
     looking = False
 
-    def ask_and_look(self: IdleConnections, commands: Any) -> list[Any]:
+    def read_and_look(self: Request) -> list[Any]:
         nonlocal looking
-        replies = ask(self, commands)
+        replies = read(self)
         if not looking:
             looking = True
             try:
@@ -511,7 +511,7 @@ def look_after_every_command(
                 looking = False
         return replies
 
-    monkeypatch.setattr(IdleConnections, "call_all", ask_and_look)
+    monkeypatch.setattr(Request, "replies", read_and_look)
 
 
 def test_no_command_of_an_abort_shows_a_row_of_it(

@@ -114,21 +114,29 @@ class IdleConnections:
         redis.ConnectionError, redis.TimeoutError
             Not all replies came: every command may have been run.
         """
-        sent = [pack(command) for command in commands]
+        return self.send_all(commands).replies()
+
+    def send_all(self, commands: Iterable[Sequence[Part]]) -> Request:
+        """Send commands in one write, and wait for nothing.
+
+        Returns
+        -------
+        Request
+            To be asked for the replies, or given up.
+
+        Raises
+        ------
+        redis.RedisError, StoreUnavailableError, StoreUnsafeError
+            If they could not be sent: every command may have been run all the same.
+        """
+        packed = [pack(command) for command in commands]
         connection = self.take()
-        replies: list[Any] = []
         try:
-            connection.send_packed_command([b"".join(sent)], check_health=False)  # type: ignore[no-untyped-call]
-            for _ in sent:
-                try:
-                    replies.append(connection.read_response())
-                except ResponseError as error:
-                    replies.append(error)
+            connection.send_packed_command([b"".join(packed)], check_health=False)  # type: ignore[no-untyped-call]
         except BaseException:
             self.cut(connection)
             raise
-        self.give_back(connection)
-        return replies
+        return Request(self, connection, len(packed))
 
     def _discard(self, connection: redis.Connection) -> None:
         pool = self._pool()
@@ -140,6 +148,55 @@ class IdleConnections:
         if pool is None:
             raise redis.ConnectionError("the client of this connection was closed")
         return pool
+
+
+class Request:
+    """Commands that were sent, whose replies nobody has read yet.
+
+    Parameters
+    ----------
+    connections : IdleConnections
+    connection : redis.Connection
+        Of them, taken.
+    commands : int
+        How many were sent.
+    """
+
+    def __init__(
+        self, connections: IdleConnections, connection: redis.Connection, commands: int
+    ) -> None:
+        self._connections = connections
+        self._connection: redis.Connection | None = connection
+        self._commands = commands
+
+    def replies(self) -> list[Any]:
+        """Return the replies, an error in place of a reply; call it once.
+
+        Raises
+        ------
+        redis.ConnectionError, redis.TimeoutError
+            Not all replies came: every command may have been run.
+        """
+        connection, replies = self._connection, []
+        assert connection is not None
+        try:
+            for _ in range(self._commands):
+                try:
+                    replies.append(connection.read_response())
+                except ResponseError as error:
+                    replies.append(error)
+        except BaseException:
+            self.give_up()
+            raise
+        self._connection = None
+        self._connections.give_back(connection)
+        return replies
+
+    def give_up(self) -> None:
+        """Close the connection unless its replies were read: nobody may get them. Idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._connections.cut(connection)
 
 
 def socket_of(connection: Any) -> Any:

@@ -34,7 +34,7 @@ from pulsar_txn_spark.store.records import (
     StoreIdentity,
 )
 from pulsar_txn_spark.store.redis.connection import MAX_CLIENTS, takes_no_more
-from pulsar_txn_spark.store.redis.exchange import idle_connections
+from pulsar_txn_spark.store.redis.exchange import Request, idle_connections
 
 SCHEMA_VERSION = "1"
 COORDINATORS = 4
@@ -212,16 +212,11 @@ class Scripts:
         return [reply for chunk in chunks for reply in self._run_together(chunk)]
 
     def _run_together(self, calls: Sequence[Call]) -> list[list[Any]]:
-        """Run calls on several tags in one round trip to each server that holds some of them."""
+        """Run calls on several tags in one round trip, whichever servers hold them."""
         if len(calls) == 1:
             return [self.run(calls[0])]
-        replies: list[Any] = [None] * len(calls)
-        for server, indices in self._by_server(calls):
-            own = [calls[index] for index in indices]
-            for index, reply in zip(indices, self._send_together(server, own), strict=True):
-                replies[index] = reply
         results = []
-        for call, reply in zip(calls, replies, strict=True):
+        for call, reply in zip(calls, self._send_together(calls), strict=True):
             lost = call.step is not None and steps.reply_is_lost(call.step)
             # No reply, or the slot has moved: one by one, as every script may be repeated.
             if not isinstance(reply, list) or lost:
@@ -244,41 +239,52 @@ class Scripts:
             by_server.setdefault(node.name, (server, []))[1].append(index)
         return list(by_server.values())
 
-    def _send_together(self, server: redis.Redis, calls: Sequence[Call]) -> list[Any]:
-        """Send calls to one server in one round trip, in two if it does not have the scripts."""
-        replies = self._pipelined(server, calls, load=())
-        unknown = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        if unknown:
-            missing = [calls[index] for index in unknown]
-            names = dict.fromkeys(call.name for call in missing)
-            retried = self._pipelined(server, missing, load=tuple(names))
-            for index, reply in zip(unknown, retried, strict=True):
-                replies[index] = reply
+    def _send_together(self, calls: Sequence[Call]) -> list[Any]:
+        """Send calls in one round trip, in two where a server does not have the scripts.
+
+        Returns
+        -------
+        list
+            A reply to each call, or an error, or None where no reply came.
+        """
+        replies: list[Any] = [None] * len(calls)
+        groups, loads = self._by_server(calls), False
+        while groups:
+            for (_, own), answers in zip(
+                groups, self._pipelined(groups, calls, loads), strict=True
+            ):
+                for index, reply in zip(own, answers, strict=True):
+                    replies[index] = reply
+            if loads:
+                break
+            unknown = [
+                (server, [index for index in own if isinstance(replies[index], NoScriptError)])
+                for server, own in groups
+            ]
+            groups, loads = [(server, own) for server, own in unknown if own], True
         return replies
 
     def _pipelined(
-        self, server: redis.Redis, calls: Sequence[Call], load: Sequence[str]
-    ) -> list[Any]:
-        commands: list[list[Arg]] = [["SCRIPT", "LOAD", script(name)[0]] for name in load]
-        for call in calls:
-            _, sha = script(call.name)
-            commands.append(_evalsha(sha, call.all_keys, self._args(call)))
+        self,
+        groups: Sequence[tuple[redis.Redis, Sequence[int]]],
+        calls: Sequence[Call],
+        loads: bool,
+    ) -> list[list[Any]]:
+        """Send some of the calls to each server, and then read the replies of all of them."""
+        requests: list[tuple[redis.Redis, list[list[Arg]]]] = []
+        for server, indices in groups:
+            own = [calls[index] for index in indices]
+            names = dict.fromkeys(call.name for call in own) if loads else {}
+            commands: list[list[Arg]] = [["SCRIPT", "LOAD", script(name)[0]] for name in names]
+            commands += [_evalsha(script(c.name)[1], c.all_keys, self._args(c)) for c in own]
+            requests.append((server, commands))
+        # All are under way before the first reply is waited for.
         self._note_round_trip()
-        try:
-            return self._exchange(server, commands)[len(load) :]
-        except (*NO_REPLY, StoreUnavailableError):
-            return [None] * len(calls)
-
-    def _exchange(self, server: redis.Redis, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        if isinstance(server, redis.Redis):
-            return idle_connections(server.connection_pool).call_all(commands)
-        pipe = server.pipeline(transaction=False)
-        for command, *parts in commands:
-            if command == "EVALSHA":
-                pipe.evalsha(*cast("list[Any]", parts))
-            else:
-                pipe.script_load(cast("str", parts[-1]))
-        return cast("list[Any]", pipe.execute(raise_on_error=False))
+        answers = _exchange(requests)
+        return [
+            [None] * len(own) if reply is None else reply[-len(own) :]
+            for (_, own), reply in zip(groups, answers, strict=True)
+        ]
 
     def _ask(self, call: Call) -> list[Any]:
         body, sha = script(call.name)
@@ -486,6 +492,47 @@ class Scripts:
                 "Nothing was read or written; restore the store"
             )
         return text(self.checked(call, reply)[2])
+
+
+def _exchange(
+    requests: Sequence[tuple[redis.Redis, Sequence[Sequence[Arg]]]],
+) -> list[list[Any] | None]:
+    """Send commands to several servers at once; None for a server of which no reply came."""
+    sent: list[Request | list[Any] | None] = []
+    answers: list[list[Any] | None] = []
+    try:
+        for server, commands in requests:
+            sent.append(_sent(server, commands))
+        while len(answers) < len(sent):
+            answers.append(_answered(sent[len(answers)]))
+        return answers
+    finally:
+        for request in sent:
+            if isinstance(request, Request):
+                request.give_up()
+
+
+def _sent(server: redis.Redis, commands: Sequence[Sequence[Arg]]) -> Request | list[Any] | None:
+    """Send commands; where a server is played by a test, return the replies at once."""
+    try:
+        if isinstance(server, redis.Redis):
+            return idle_connections(server.connection_pool).send_all(commands)
+        pipe = server.pipeline(transaction=False)
+        for command, *parts in commands:
+            if command == "EVALSHA":
+                pipe.evalsha(*cast("list[Any]", parts))
+            else:
+                pipe.script_load(cast("str", parts[-1]))
+        return cast("list[Any]", pipe.execute(raise_on_error=False))
+    except (*NO_REPLY, StoreUnavailableError):
+        return None
+
+
+def _answered(request: Request | list[Any] | None) -> list[Any] | None:
+    try:
+        return request.replies() if isinstance(request, Request) else request
+    except (*NO_REPLY, StoreUnavailableError):
+        return None
 
 
 def _evalsha(sha: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Arg]:

@@ -10,6 +10,9 @@ import pytest
 import redis
 
 from pulsar_txn_spark import client
+from pulsar_txn_spark.backends.embedded import log as embedded_log
+from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
+from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -20,6 +23,8 @@ from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
+from pulsar_txn_spark.store.redis.connection import connect
+from tests.support.redis_servers import StartRedis, start_cluster
 from tests.support.round_trips import RoundTrips, meet_all_coordinators, round_trips
 from tests.support.streaming import SCHEMA
 
@@ -41,11 +46,14 @@ def a_key_of_each_segment(run: Components, topic: TopicName) -> list[bytes]:
 class Query:
     """A query from one topic to another, step by step as Spark runs it; one task writes."""
 
-    def __init__(self, path: str, segments: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.run = open_components(Options({"store.path": path}, Use.CONNECT))
+    def __init__(
+        self, store: dict[str, str], segments: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.store = store
+        self.run = open_components(Options(store, Use.CONNECT))
         for topic in (IN, OUT):
             self.run.topics.create(topic, segments)
-        self.path, self.batch = path, 0
+        self.batch = 0
         self.keys = a_key_of_each_segment(self.run, IN)
         monkeypatch.setattr(TaskFacts, "of_task", self._facts)
         monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
@@ -54,7 +62,7 @@ class Query:
         monkeypatch.setattr(IdleWatch, "after_poll", lambda *_, **__: None)
         # As many tasks read as on two cores.
         given = {"topic": str(IN), "startingOffsets": "earliest", "maxPartitions": "2"}
-        self.reader = PulsarTxnStreamReader({"store.path": path, **given}, SCHEMA)
+        self.reader = PulsarTxnStreamReader({**store, **given}, SCHEMA)
         self.end: dict[str, Any] = self.reader.initialOffset()
         self._attempts = itertools.count()
 
@@ -63,7 +71,7 @@ class Query:
 
     def fill(self) -> None:
         """Write a row to each segment that the query reads."""
-        with client.connect({"store.path": self.path}) as service:
+        with client.connect(self.store) as service:
             producer = service.producer(str(IN))
             with service.new_txn() as txn:
                 for key in self.keys:
@@ -72,7 +80,7 @@ class Query:
     def micro_batch(self) -> int:
         """Run one, and return how many rows it has written."""
         start, self.end = self.end, self.reader.latestOffset(self.end, ReadAllAvailable())
-        options = {"store.path": self.path, "topic": str(OUT)}
+        options = {**self.store, "topic": str(OUT)}
         writer = PulsarTxnStreamWriter(options, SCHEMA, overwrite=False)
         batches = [
             batch
@@ -87,7 +95,7 @@ class Query:
         return sum(batch.num_rows for batch in rows)
 
 
-def counted(query: Query, redis_client: redis.Redis) -> RoundTrips:
+def counted(query: Query, redis_client: redis.Redis | redis.RedisCluster) -> RoundTrips:
     """Count those of a micro-batch in the middle of a query."""
     meet_all_coordinators(query.run)
     for _ in range(2):  # a first one meets segments that nobody has written to yet
@@ -106,5 +114,23 @@ def test_a_micro_batch_with_a_row_in_each_segment(
     monkeypatch: pytest.MonkeyPatch,
     segments: int,
 ) -> None:
-    trips = counted(Query(redis_path, segments, monkeypatch), redis_client)
+    trips = counted(Query({"store.path": redis_path}, segments, monkeypatch), redis_client)
     assert trips.total <= 16
+
+
+@pytest.mark.parametrize("segments", [4, 16, 64])
+def test_a_micro_batch_with_a_row_in_each_segment_on_a_cluster(
+    redis_path: str,
+    redis_client: redis.Redis,
+    start_redis: StartRedis,
+    monkeypatch: pytest.MonkeyPatch,
+    segments: int,
+) -> None:
+    del redis_path
+    # Of the servers of the metadata store alone; where rows go is another one, as Pulsar is.
+    log = EmbeddedSegmentLog(redis_client)
+    monkeypatch.setattr(embedded_log, "EmbeddedSegmentLog", lambda _: log)
+    store = {"store.url": f"redis+cluster://127.0.0.1:{start_cluster(start_redis, nodes=3)}"}
+    cluster = connect(StoreConfig(url=store["store.url"]))
+    trips = counted(Query(store, segments, monkeypatch), cluster)
+    assert trips.total <= 18

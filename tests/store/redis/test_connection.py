@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import random
 import shutil
 import socket
 import ssl
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,10 @@ import pyarrow as pa
 import pytest
 import redis
 from redis.exceptions import RedisError, SlotNotCoveredError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 import pulsar_txn_spark
-from pulsar_txn_spark import client, watchdog
+from pulsar_txn_spark import client
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.engine.components import open_components
@@ -41,65 +40,18 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.records import Code, Gate
-from pulsar_txn_spark.store.redis import connection, durability, scripts, server
+from pulsar_txn_spark.store.redis import connection, durability, scripts
 from pulsar_txn_spark.store.redis.connection import connect, verify
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
-from pulsar_txn_spark.store.redis.exchange import idle_connections
+from pulsar_txn_spark.store.redis.exchange import Request, idle_connections
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.health import tc_states
 from pulsar_txn_spark.txn.watcher import SegmentWatcher
+from tests.support.connections import in_use
+from tests.support.redis_servers import StartRedis, free_port, start_cluster
+from tests.support.round_trips import round_trips
 
-SAFE = {
-    "appendonly": "yes",
-    "appendfsync": "always",
-    "no-appendfsync-on-rewrite": "no",
-    "maxmemory-policy": "noeviction",
-    "save": "",
-}
 PASSWORD = "correct horse"
-StartRedis = Callable[..., int]
-
-
-def free_port() -> int:
-    """Return a port whose cluster bus (port + 10000) is free as well.
-
-    Both lie below those that Linux gives to whoever connects, which come and go at any time.
-    """
-    while True:
-        port = random.randrange(12_000, 22_000)
-        with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            other.bind(("127.0.0.1", port + 10_000))
-            return port
-
-
-@pytest.fixture
-def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
-    """Return a function that starts a server with some settings and returns its port."""
-    started: list[int] = []
-
-    def start(**settings: str) -> int:
-        port = free_port()
-        folder = tmp_path / str(port)
-        folder.mkdir()
-        pid_file = folder / "redis.pid"
-        named = {name.replace("_", "-"): value for name, value in settings.items()}
-        lines = [f'{name} "{value}"' for name, value in (SAFE | named).items()]
-        lines += [f"port {port}", "bind 127.0.0.1", f"dir {folder}", f"pidfile {pid_file}"]
-        lines += ["daemonize yes", f"logfile {folder}/log"]
-        (folder / "redis.conf").write_text("\n".join(lines))
-        watchdog.attach(os.getpid(), pid_file)
-        subprocess.run([server.find_server_binary(), str(folder / "redis.conf")], check=True)
-        pid = watchdog.read_pid(pid_file)  # written once the port is bound
-        assert pid is not None, (folder / "log").read_text()
-        started.append(pid)
-        return port
-
-    yield start
-    connection.close_all()
-    for pid in started:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, 9)
 
 
 def url_of(port: int) -> StoreConfig:
@@ -479,24 +431,6 @@ def test_a_server_that_takes_no_more_clients_is_named_as_the_reason(
 # --- cluster ----------------------------------------------------------------------------------
 
 
-def start_cluster(start_redis: StartRedis, nodes: int = 1, **settings: str) -> int:
-    """Start a cluster of some servers that share the slots, and return the port of one."""
-    ports = [start_redis(cluster_enabled="yes", **settings) for _ in range(nodes)]
-    servers = [redis.Redis(port=port) for port in ports]
-    for number, server_ in enumerate(servers):
-        server_.cluster("ADDSLOTS", *range(number, 16_384, nodes))
-        server_.cluster("SET-CONFIG-EPOCH", str(number + 1))
-    for port in ports[1:]:
-        servers[0].cluster("MEET", "127.0.0.1", str(port))
-    for server_ in servers:
-        while (found := server_.cluster("INFO"))["cluster_state"] != "ok" or int(
-            found["cluster_known_nodes"]
-        ) < nodes:
-            time.sleep(0.01)
-        server_.close()
-    return ports[0]
-
-
 def test_a_cluster_is_used_by_its_own_scheme_only(start_redis: StartRedis) -> None:
     port = start_cluster(start_redis)
     config = StoreConfig(url=f"redis+cluster://127.0.0.1:{port}")
@@ -552,7 +486,7 @@ def test_events_are_followed_on_a_cluster_by_a_read_for_each_slot(
         assert watcher.wait(20) == [segments[1]]
 
 
-def test_one_step_over_many_segments_takes_a_round_trip_to_each_server_of_a_cluster(
+def test_one_step_over_many_segments_takes_one_round_trip_in_a_cluster(
     start_redis: StartRedis,
 ) -> None:
     port = start_cluster(start_redis, nodes=3)
@@ -563,14 +497,46 @@ def test_one_step_over_many_segments_takes_a_round_trip_to_each_server_of_a_clus
     )
     store.segments.prepare(segments)
     store.segments.pin(txn, "writer", segments)  # each server has the script from now on
-    before = store.round_trips
-    assert {answer.code for answer in store.segments.pin(txn, "writer", segments)} == {Code.PINNED}
-    assert store.round_trips - before == 3
+    with round_trips(client) as trips:
+        answers = store.segments.pin(txn, "writer", segments)
+    assert {answer.code for answer in answers} == {Code.PINNED}
+    assert trips.total == 1, "all servers are asked before a reply is waited for"
     for server_ in client.get_primaries():
         client.get_redis_connection(server_).script_flush()
     before = store.round_trips
-    assert all(gate.pins for gate in store.segments.gates(segments))
-    assert store.round_trips - before == 6, "two, where the script has to be loaded"
+    with round_trips(client) as trips:
+        assert all(gate.pins for gate in store.segments.gates(segments))
+    assert trips.total == store.round_trips - before == 2, "as the script has to be loaded"
+
+
+def test_a_server_of_a_cluster_that_does_not_answer_leaves_the_replies_of_the_others(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = start_cluster(start_redis, nodes=2)
+    client: Any = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
+    store, segments = RedisStore(client), [f"segment-{number}" for number in range(8)]
+    store.segments.gates(segments)
+    replies, asked = Request.replies, []
+
+    def lost(self: Request) -> Any:
+        asked.append(self)
+        if len(asked) == 1:
+            self.give_up()
+            raise RedisTimeoutError
+        return replies(self)
+
+    monkeypatch.setattr(Request, "replies", lost)
+    assert len(store.segments.gates(segments)) == len(segments)
+    assert len(asked) == 2
+
+    def interrupted(_: Request) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Request, "replies", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.segments.gates(segments)
+    pools = [client.get_redis_connection(node).connection_pool for node in client.get_primaries()]
+    assert not any(in_use(pool) for pool in pools)
 
 
 def test_a_slot_that_no_server_of_a_cluster_has_is_a_store_that_does_not_answer(

@@ -29,11 +29,9 @@ from pulsar_txn_spark.store.records import Seen
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
-from tests.store.redis.test_connection import StartRedis, start_cluster, start_redis
 from tests.store.redis.test_store_identity import restore, snapshot, wipe
+from tests.support.redis_servers import StartRedis, start_cluster
 from tests.support.scenario import SEGMENT, Loss, World
-
-__all__ = ["start_redis"]  # a fixture
 
 TAG = f"seg:{SEGMENT}"
 _KEPT = 64  # ended histories that a tag record names

@@ -1,0 +1,89 @@
+"""Servers of a metadata store on ports of the loopback address, alone or as a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+from pulsar_txn_spark import watchdog
+from pulsar_txn_spark.store.redis import connection, server
+
+SAFE = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",
+    "maxmemory-policy": "noeviction",
+    "save": "",
+}
+StartRedis = Callable[..., int]
+
+
+def free_port() -> int:
+    """Return a port whose cluster bus (port + 10000) is free as well.
+
+    Both lie below those that Linux gives to whoever connects, which come and go at any time.
+    """
+    while True:
+        port = random.randrange(12_000, 22_000)
+        with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 10_000))
+            return port
+
+
+@contextmanager
+def redis_servers(tmp_path: Path) -> Iterator[StartRedis]:
+    """Yield a function that starts a server with some settings and returns its port."""
+    started: list[int] = []
+
+    def start(**settings: str) -> int:
+        port = free_port()
+        folder = tmp_path / str(port)
+        folder.mkdir()
+        pid_file = folder / "redis.pid"
+        named = {name.replace("_", "-"): value for name, value in settings.items()}
+        lines = [f'{name} "{value}"' for name, value in (SAFE | named).items()]
+        lines += [f"port {port}", "bind 127.0.0.1", f"dir {folder}", f"pidfile {pid_file}"]
+        lines += ["daemonize yes", f"logfile {folder}/log"]
+        (folder / "redis.conf").write_text("\n".join(lines))
+        watchdog.attach(os.getpid(), pid_file)
+        subprocess.run([server.find_server_binary(), str(folder / "redis.conf")], check=True)
+        pid = watchdog.read_pid(pid_file)  # written once the port is bound
+        assert pid is not None, (folder / "log").read_text()
+        started.append(pid)
+        return port
+
+    try:
+        yield start
+    finally:
+        connection.close_all()
+        for pid in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+
+
+def start_cluster(start_redis: StartRedis, nodes: int = 1, **settings: str) -> int:
+    """Start a cluster of some servers that share the slots, and return the port of one."""
+    ports = [start_redis(cluster_enabled="yes", **settings) for _ in range(nodes)]
+    servers = [redis.Redis(port=port) for port in ports]
+    for number, server_ in enumerate(servers):
+        server_.cluster("ADDSLOTS", *range(number, 16_384, nodes))
+        server_.cluster("SET-CONFIG-EPOCH", str(number + 1))
+    for port in ports[1:]:
+        servers[0].cluster("MEET", "127.0.0.1", str(port))
+    for server_ in servers:
+        while (found := server_.cluster("INFO"))["cluster_state"] != "ok" or int(
+            found["cluster_known_nodes"]
+        ) < nodes:
+            time.sleep(0.01)
+        server_.close()
+    return ports[0]
