@@ -4107,7 +4107,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{STORE_CODE}/RedisCoordinatorStore.java",
-            '"OK".equals(replies.get(0).get(1)) && bounds.size() == steps - 1;',
+            '"OK".equals(replies.get(0).get(1)) && pins.size() == steps - 1;',
             '"OK".equals(replies.get(0).get(1));',
         ),
     ),
@@ -4127,7 +4127,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/KnownPins.java",
-            ".filter(pin -> clockMs.getAsLong() < pin.endsMs)",
+            ".filter(known -> clockMs.getAsLong() < known.endsMs)",
             "",
         ),
     ),
@@ -4269,7 +4269,58 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a transaction is taken over from whoever asked last",
         "INV-8",
         f"{CLIENT_TRANSACTIONS}::test_who_takes_a_transaction_over_fences_who_had_it",
-        Edit(f"{LUA}/txn_adopt.lua", "if header[2] ~= ARGV[5] then", "if false then"),
+        Edit(f"{LUA}/txn_adopt.lua", "if header[2] ~= ARGV[5] or", "if"),
+    ),
+    mutation(
+        "a broker that has lost a coordinator takes transactions over from the one that has it",
+        "INV-8",
+        f"{CLIENT_TRANSACTIONS}::test_who_takes_a_transaction_over_fences_who_had_it",
+        Edit(
+            f"{LUA}/txn_adopt.lua",
+            " or redis.call('HGET', KEYS[4], pulsar) ~= epoch then",
+            " then",
+        ),
+    ),
+    mutation(
+        "a broker does not notice that the store has lost a pin that it knows",
+        "INV-14",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "    known.ifPresent(pin -> store.segments().raiseSeen(segment, pin.state()));\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a coordinator that was fenced stays where no other one can be opened",
+        "INV-8",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "      makeRoom.run();\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a coordinator that was closed does not know the transactions that it had",
+        "INV-8",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            'notReady("look for a transaction")',
+            "new TransactionNotFoundException(txnId)",
+        ),
+    ),
+    mutation(
+        "a participant of a bad name keeps its transaction from being ended",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            "    } catch (RuntimeException malformed) { // such as a topic's name\n"
+            "      registered = CompletableFuture.failedFuture(malformed);\n",
+            "    } finally {\n",
+        ),
     ),
     mutation(
         "a header goes before Pulsar's own topics know the decision",

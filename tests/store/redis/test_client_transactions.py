@@ -70,21 +70,26 @@ def test_only_the_broker_that_opened_the_coordinator_last_creates(world: World) 
 
 def test_who_takes_a_transaction_over_fences_who_had_it(world: World) -> None:
     txn, nonce = created(world)
-    keys = [f"txn:{txn.key}", "nonces"]
+    slow = f"pulsar-{PULSAR_TC}-{opened(world)}-bb"
+    epoch = opened(world)
+    following, late = (f"pulsar-{PULSAR_TC}-{epoch}-{own}" for own in ("cc", "dd"))
+    keys = [f"txn:{txn.key}", "nonces", "pulsar-epochs"]
+    assert run(world, "txn_adopt", keys, [txn.key, nonce, slow]) == [Code.FENCED]
     for _ in range(2):  # the first reply may be lost
-        assert run(world, "txn_adopt", keys, [txn.key, nonce, "next"]) == [Code.OK]
-    assert run(world, "txn_adopt", keys, [txn.key, nonce, "late"]) == [Code.FENCED]
+        assert run(world, "txn_adopt", keys, [txn.key, nonce, following]) == [Code.OK]
+    assert run(world, "txn_adopt", keys, [txn.key, nonce, late]) == [Code.FENCED]
+    assert run(world, "txn_adopt", keys, [txn.key, following, slow]) == [Code.FENCED]
     transactions = world.store.transactions
     assert transactions.intend(txn, nonce, TIMEOUT_MS, ()).code is Code.FENCED
     end = transactions.end(txn, TxnState.COMMITTED, b"", EndedBy.OWNER, nonce)
     assert end.code is Code.FENCED
     assert transactions.of_nonce(1, nonce) is None
-    assert transactions.of_nonce(1, "next") == txn
-    transactions.end(txn, TxnState.ABORTED, b"", EndedBy.OWNER, "next")
-    assert run(world, "txn_adopt", keys, [txn.key, "next", "last"]) == [Code.DECIDED, "ABORTED"]
+    assert transactions.of_nonce(1, following) == txn
+    transactions.end(txn, TxnState.ABORTED, b"", EndedBy.OWNER, following)
+    assert run(world, "txn_adopt", keys, [txn.key, following, late]) == [Code.DECIDED, "ABORTED"]
     gone = TxnId(1, 99)
-    keys = [f"txn:{gone.key}", "nonces"]
-    assert run(world, "txn_adopt", keys, [gone.key, nonce, "next"]) == [Code.ABSENT]
+    keys = [f"txn:{gone.key}", *keys[1:]]
+    assert run(world, "txn_adopt", keys, [gone.key, nonce, late]) == [Code.ABSENT]
 
 
 def test_a_header_stays_until_the_broker_has_ended_it_in_pulsars_topics(world: World) -> None:

@@ -5,7 +5,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongSupplier;
-import pulsartxnspark.store.LogPosition;
+import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.WriterId;
 
 /**
@@ -21,12 +21,12 @@ final class KnownPins {
   private static final int MOST = 10_000;
   private static final long LIFE_MS = 5_000; // later ones are asked for
 
-  private final Map<Key, Pin> pins = new ConcurrentHashMap<>();
+  private final Map<Key, Known> pins = new ConcurrentHashMap<>();
   private final LongSupplier clockMs;
 
   private record Key(String segment, WriterId writer) {}
 
-  private record Pin(LogPosition bound, long endsMs) {}
+  private record Known(CoordinatorStore.Pin pin, long endsMs) {}
 
   /**
    * Makes one that knows none.
@@ -42,11 +42,11 @@ final class KnownPins {
    *
    * @param segment where
    * @param writer who
-   * @param bound the position of the pin
+   * @param pin where, and in which state of the segment
    */
-  void note(String segment, WriterId writer, LogPosition bound) {
+  void note(String segment, WriterId writer, CoordinatorStore.Pin pin) {
     if (pins.size() < MOST) {
-      pins.put(new Key(segment, writer), new Pin(bound, clockMs.getAsLong() + LIFE_MS));
+      pins.put(new Key(segment, writer), new Known(pin, clockMs.getAsLong() + LIFE_MS));
     }
   }
 
@@ -55,12 +55,12 @@ final class KnownPins {
    *
    * @param segment where
    * @param writer who
-   * @return its position; nothing if it is not known
+   * @return the pin; nothing if it is not known
    */
-  Optional<LogPosition> take(String segment, WriterId writer) {
+  Optional<CoordinatorStore.Pin> take(String segment, WriterId writer) {
     return Optional.ofNullable(pins.remove(new Key(segment, writer)))
-        .filter(pin -> clockMs.getAsLong() < pin.endsMs)
-        .map(Pin::bound);
+        .filter(known -> clockMs.getAsLong() < known.endsMs)
+        .map(Known::pin);
   }
 
   /**

@@ -32,6 +32,7 @@ import org.apache.pulsar.common.policies.data.TransactionInBufferStats;
 import org.apache.pulsar.common.protocol.Commands;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.Fate;
 import pulsartxnspark.store.Gate;
 import pulsartxnspark.store.LogPosition;
@@ -298,10 +299,13 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
       return hold;
     }
     WriterId writer = bits.isOwn() ? append.named() : WriterId.ofPulsar(bits, coordinators);
-    LogPosition pinnedAt =
+    Optional<CoordinatorStore.Pin> known =
         bits.isOwn() || store.pins() == null
-            ? null
-            : store.pins().take(segment, writer).orElse(null);
+            ? Optional.empty()
+            : store.pins().take(segment, writer);
+    // A store that loses the pin is noticed: no pin and no dropped writer would stand for a commit.
+    known.ifPresent(pin -> store.segments().raiseSeen(segment, pin.state()));
+    LogPosition pinnedAt = known.map(CoordinatorStore.Pin::position).orElse(null);
     // INV-2: before the append. Between a ledger's change and the callback the LAC has moved.
     Hold fresh = new Hold(writer, topic.lastConfirmed(), pinnedAt);
     holds.put(bits, fresh);

@@ -19,6 +19,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
+import java.util.stream.Stream;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.ManagedLedgerFencedException;
 import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
 import org.apache.pulsar.client.api.transaction.TxnID;
@@ -44,7 +45,6 @@ import pulsartxnspark.store.CoordinatorStore.Ending;
 import pulsartxnspark.store.CoordinatorStore.Owned;
 import pulsartxnspark.store.CoordinatorStore.Progress;
 import pulsartxnspark.store.Header;
-import pulsartxnspark.store.LogPosition;
 import pulsartxnspark.store.StoreException;
 import pulsartxnspark.store.StoreUnavailableException;
 import pulsartxnspark.store.TransactionId;
@@ -78,13 +78,17 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
 
   private final ConcurrentNavigableMap<Long, ClientTransaction> live = new ConcurrentSkipListMap<>();
   // Pulsar has ended these; the store is still to be told.
-  private final Map<Long, ClientTransaction> untold = new ConcurrentHashMap<>();
+  private final ConcurrentNavigableMap<Long, ClientTransaction> untold =
+      new ConcurrentSkipListMap<>();
+  private volatile long lastTold = -1;
   private final TransactionMetadataStoreStats stats = new TransactionMetadataStoreStats();
   private final LongAdder created = new LongAdder();
   private final LongAdder committed = new LongAdder();
   private final LongAdder aborted = new LongAdder();
   private final LongAdder timedOut = new LongAdder();
   private final LongAdder steps = new LongAdder();
+
+  private final Runnable makeRoom; // for a coordinator that is opened anew
 
   private volatile long epoch;
   private final AtomicLong lastCounter = new AtomicLong();
@@ -104,6 +108,8 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
    * @param mostActive how many transactions may be active at once; 0 for any number
    * @param threads for whatever waits for the store
    * @param clockMs the broker's clock
+   * @param makeRoom run once if another broker is found to have opened the coordinator: this one is
+   *     of no use any more
    */
   MetadataTransactionCoordinator(
       TransactionCoordinatorID id,
@@ -113,7 +119,8 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
       TransactionTimeoutTracker timeouts,
       long mostActive,
       Executor threads,
-      LongSupplier clockMs) {
+      LongSupplier clockMs,
+      Runnable makeRoom) {
     super(State.None);
     this.id = id;
     this.pulsarTc = Math.toIntExact(id.getId());
@@ -124,6 +131,7 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
     this.mostActive = mostActive;
     this.threads = threads;
     this.clockMs = clockMs;
+    this.makeRoom = makeRoom;
   }
 
   // --- recovery -----------------------------------------------------------------------------------
@@ -345,13 +353,13 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
                       "segment " + segment + " takes nothing more of transaction " + one.id());
                 }
               }
-              return List.<LogPosition>of();
+              return List.<CoordinatorStore.Pin>of();
             })
         .thenAccept(
-            bounds -> {
+            made -> {
               one.noteIntended(intents);
-              for (int i = 0; i < bounds.size(); i++) {
-                pins.note(segments.get(i), one.writer(), bounds.get(i));
+              for (int i = 0; i < made.size(); i++) {
+                pins.note(segments.get(i), one.writer(), made.get(i));
               }
             });
   }
@@ -398,7 +406,13 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
     } catch (Exception error) {
       return CompletableFuture.failedFuture(error);
     }
-    return registration.of(one).whenComplete((done, error) -> one.endRegistering());
+    CompletableFuture<Void> registered;
+    try {
+      registered = registration.of(one);
+    } catch (RuntimeException malformed) { // such as a topic's name
+      registered = CompletableFuture.failedFuture(malformed);
+    }
+    return registered.whenComplete((done, error) -> one.endRegistering());
   }
 
   private void intend(ClientTransaction one, List<String> intents) throws Exception {
@@ -578,7 +592,18 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
    */
   int tellAgain() {
     if (checkIfReady()) {
-      untold.values().stream().limit(TOLD_AT_ONCE).forEach(this::tell);
+      // On from where the last call ended: some that fail for good must not keep others from it.
+      List<ClientTransaction> some =
+          Stream.concat(
+                  untold.tailMap(lastTold, false).values().stream(),
+                  untold.headMap(lastTold, true).values().stream())
+              .limit(TOLD_AT_ONCE)
+              .toList();
+      some.forEach(
+          one -> {
+            lastTold = one.txn().counter();
+            tell(one);
+          });
     }
     return untold.size();
   }
@@ -590,12 +615,12 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
    * @return what has to be ended in Pulsar's own topics
    */
   List<TxnID> decidedByOthers() {
-    if (!checkIfReady() || live.isEmpty()) {
+    Map.Entry<Long, ClientTransaction> first = live.firstEntry();
+    if (!checkIfReady() || first == null) {
       return List.of();
     }
-    long from = live.firstKey();
     List<ClientTransaction> before = List.copyOf(live.values());
-    Set<Long> open = new HashSet<>(store.open(pulsarTc, from));
+    Set<Long> open = new HashSet<>(store.open(pulsarTc, first.getKey()));
     return before.stream()
         .filter(one -> one.status() == TxnStatus.OPEN && !open.contains(one.txn().counter()))
         .map(ClientTransaction::id)
@@ -610,8 +635,11 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
     if (one != null && txnId.getMostSigBits() == pulsarTc) {
       return CompletableFuture.completedFuture(one);
     }
-    if (!checkIfReady() || txnId.getMostSigBits() != pulsarTc || txnId.getLeastSigBits() < 0) {
+    if (txnId.getMostSigBits() != pulsarTc || txnId.getLeastSigBits() < 0) {
       return CompletableFuture.failedFuture(new TransactionNotFoundException(txnId));
+    }
+    if (!checkIfReady()) {
+      return CompletableFuture.failedFuture(notReady("look for a transaction"));
     }
     return inBackground(
         () -> {
@@ -658,10 +686,11 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
   /** Every older transaction is ended everywhere. */
   @Override
   public long getLowWaterMark() {
-    // In this order: what is created meanwhile is in one of the two.
-    long below = creating.values().stream().min(Long::compare).orElse(Long.MAX_VALUE);
+    // In this order: what is created meanwhile has a higher number, or is in one of the two.
+    long last = lastCounter.get();
+    long below = creating.values().stream().min(Long::compare).orElse(last);
     Map.Entry<Long, ClientTransaction> first = live.firstEntry();
-    return first == null ? 0 : Math.min(below, first.getKey() - 1);
+    return first == null ? 0 : Math.min(Math.min(below, last), first.getKey() - 1);
   }
 
   @Override
@@ -703,36 +732,49 @@ final class MetadataTransactionCoordinator extends TransactionMetadataStoreState
 
   @Override
   public CompletableFuture<Void> closeAsync() {
-    if (changeToClosingState()) {
-      timeouts.close();
-      live.values().forEach(one -> pins.forget(one.segments(), one.writer()));
-      live.clear();
-      changeToCloseState();
-    }
+    close();
     return CompletableFuture.completedFuture(null);
+  }
+
+  /** Returns false if it was closed before. */
+  private boolean close() {
+    if (!changeToClosingState()) {
+      return false;
+    }
+    timeouts.close();
+    live.values().forEach(one -> pins.forget(one.segments(), one.writer()));
+    live.clear();
+    changeToCloseState();
+    return true;
   }
 
   // --- asking the store ---------------------------------------------------------------------------
 
-  private void requireReady(String what) throws TransactionMetadataStoreStateException {
+  private void requireReady(String what) throws Exception {
     if (!checkIfReady()) {
       throw notReady(what);
     }
   }
 
-  /** Pulsar asks again after this error. */
-  private TransactionMetadataStoreStateException notReady(String what) {
-    return new TransactionMetadataStoreStateException(id, State.Ready, getState(), what);
+  /** Pulsar asks again after this error; but for a coordinator that was closed, which is elsewhere. */
+  private Exception notReady(String what) {
+    State state = getState();
+    return state == State.Closing || state == State.Close
+        ? fenced()
+        : new TransactionMetadataStoreStateException(id, State.Ready, state, what);
   }
 
-  /** Pulsar opens the coordinator anew after this error, wherever it belongs now. */
+  /** A client that gets this error asks which broker has the coordinator now. */
   private ManagedLedgerFencedException fenced() {
     return new ManagedLedgerFencedException(
-        new IllegalStateException("another broker has opened the coordinator " + id));
+        new IllegalStateException("the coordinator " + id + " was opened anew, or elsewhere"));
   }
 
+  /** Pulsar opens none while it has this one, and does not remove it by itself. */
   private ManagedLedgerFencedException fence() {
-    closeAsync();
+    if (close()) {
+      makeRoom.run();
+    }
     return fenced();
   }
 

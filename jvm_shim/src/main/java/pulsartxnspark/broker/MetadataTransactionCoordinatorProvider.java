@@ -28,7 +28,6 @@ import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.RedisConnections;
 import pulsartxnspark.store.RedisCoordinatorStore;
 import pulsartxnspark.store.Scripts;
-import pulsartxnspark.store.StoreException;
 
 /**
  * Puts the transaction coordinators of a broker on the metadata store: transactions of Pulsar's own
@@ -81,7 +80,8 @@ public final class MetadataTransactionCoordinatorProvider
               watching,
               0, // of both coordinators together
               threads,
-              System::currentTimeMillis);
+              System::currentTimeMillis,
+              () -> broker.service().removeTransactionMetadataStore(id));
       watching.coordinator = coordinator;
       boolean opensOwn =
           MetadataTransactionBufferProvider.flag(settings, "CoordinatorEnabled", true);
@@ -212,13 +212,13 @@ public final class MetadataTransactionCoordinatorProvider
         return;
       }
       try {
-        coordinator.tellAgain();
+        int untold = coordinator.tellAgain();
         for (TxnID txn : coordinator.decidedByOthers()) {
           log.info("transaction {} was aborted by others, and is ended now", txn);
           // Only an owner commits, and the owner is here.
           service.endTransaction(txn, TxnAction.ABORT_VALUE, false);
         }
-        if (tells && coordinator.getMetadataStoreStats().getActives() == 0) {
+        if (tells && untold == 0 && coordinator.getMetadataStoreStats().getActives() == 0) {
           tells = false;
           log.info(
               "Coordinator {}: every transaction of the metadata store is ended."
@@ -226,10 +226,10 @@ public final class MetadataTransactionCoordinatorProvider
               coordinator.getTransactionCoordinatorID());
         }
         complaint = null;
-      } catch (StoreException error) {
+      } catch (RuntimeException error) { // any: who looks no more lets others wait for ever
         if (!String.valueOf(error.getMessage()).equals(complaint)) {
           complaint = String.valueOf(error.getMessage());
-          log.warn("The coordinator does not learn what others have decided: {}", complaint);
+          log.warn("The coordinator does not learn what others have decided", error);
         }
       }
     }

@@ -190,6 +190,14 @@ public interface CoordinatorStore {
       int pulsarTc, String nonce, String owner, long timeoutMs);
 
   /**
+   * A pin that the store has.
+   *
+   * @param position where the writer is pinned
+   * @param state of the segment's tag, which contains the pin
+   */
+  record Pin(LogPosition position, Seen state) {}
+
+  /**
    * Records participants, then pins a writer in segments, together with steps of others; returns at
    * once. No pin is made where the intents are refused.
    *
@@ -199,10 +207,10 @@ public interface CoordinatorStore {
    * @param intents the participants
    * @param segments where to pin; among the intents
    * @param writer who
-   * @return where it is pinned, in the order of the segments; nothing, or an error, where only {@link
-   *     #intend} and {@link #pin} tell what came of it
+   * @return its pins, in the order of the segments; nothing, or an error, where only {@link #intend}
+   *     and {@link #pin} tell what came of it
    */
-  CompletableFuture<Optional<List<LogPosition>>> admitTogether(
+  CompletableFuture<Optional<List<Pin>>> admitTogether(
       TransactionId txn,
       String nonce,
       long leftMs,

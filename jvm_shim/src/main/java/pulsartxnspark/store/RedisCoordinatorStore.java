@@ -158,7 +158,7 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
 
   @Override
   public Answer adopt(TransactionId txn, String before, String after) {
-    List<String> keys = List.of("txn:" + txn.key(), "nonces");
+    List<String> keys = List.of("txn:" + txn.key(), "nonces", "pulsar-epochs");
     List<String> args = List.of(txn.key(), before, after);
     return ownersAnswer(
         new Scripts.Call("txn_adopt", RedisTransactionStore.tag(txn), keys, args));
@@ -178,7 +178,7 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
   }
 
   @Override
-  public CompletableFuture<Optional<List<LogPosition>>> admitTogether(
+  public CompletableFuture<Optional<List<Pin>>> admitTogether(
       TransactionId txn,
       String nonce,
       long leftMs,
@@ -193,16 +193,17 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
         .thenApply(found -> found.flatMap(replies -> pins(replies, calls.size())));
   }
 
-  /** Gives the bounds of all pins; nothing if a step was refused. */
-  private static Optional<List<LogPosition>> pins(List<List<Object>> replies, int steps) {
-    List<LogPosition> bounds = new ArrayList<>();
+  /** Gives all pins; nothing if a step was refused. */
+  private static Optional<List<Pin>> pins(List<List<Object>> replies, int steps) {
+    List<Pin> pins = new ArrayList<>();
     for (List<Object> reply : replies.subList(1, replies.size())) {
       if (PINNED.contains(reply.get(1))) {
-        bounds.add(LogPosition.ofPadded(RedisTransactionStore.text(reply.get(2))));
+        LogPosition position = LogPosition.ofPadded(RedisTransactionStore.text(reply.get(2)));
+        pins.add(new Pin(position, Seen.of(reply.get(0))));
       }
     }
-    boolean whole = "OK".equals(replies.get(0).get(1)) && bounds.size() == steps - 1;
-    return whole ? Optional.of(bounds) : Optional.empty();
+    boolean whole = "OK".equals(replies.get(0).get(1)) && pins.size() == steps - 1;
+    return whole ? Optional.of(pins) : Optional.empty();
   }
 
   private Answer ownersAnswer(Scripts.Call call) {

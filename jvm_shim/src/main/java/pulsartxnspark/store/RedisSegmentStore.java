@@ -83,6 +83,11 @@ public final class RedisSegmentStore implements SegmentStore {
     return fates;
   }
 
+  @Override
+  public void raiseSeen(String segment, Seen state) {
+    scripts.raiseSeen(Map.of("seg:" + segment, state));
+  }
+
   private List<Fate> fatesAtOnce(String segment, List<Query> queries) {
     String tag = "seg:" + segment;
     List<String> keys = List.of("pins", "dropped", "floor", "dropped-groups", "dropped-floors");

@@ -32,6 +32,14 @@ public interface SegmentStore {
   List<Fate> fates(String segment, List<Query> queries);
 
   /**
+   * Relies from now on only on states of a segment that contain this one; asks nothing.
+   *
+   * @param segment its id
+   * @param state that somebody else has seen
+   */
+  void raiseSeen(String segment, Seen state);
+
+  /**
    * A question for the fate of a writer.
    *
    * @param writer which one

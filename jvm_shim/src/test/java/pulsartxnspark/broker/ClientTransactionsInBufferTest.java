@@ -10,6 +10,7 @@ import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
 import java.lang.reflect.Proxy;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -37,9 +38,12 @@ import pulsartxnspark.store.RedisConnections;
 import pulsartxnspark.store.RedisCoordinatorStore;
 import pulsartxnspark.store.RedisServer;
 import pulsartxnspark.store.Scripts;
+import pulsartxnspark.store.Seen;
 import pulsartxnspark.store.SegmentStore;
 import pulsartxnspark.store.StoreMetrics;
+import pulsartxnspark.store.StoreRolledBackException;
 import pulsartxnspark.store.TestStore;
+import pulsartxnspark.store.TransactionId;
 import pulsartxnspark.store.WriterId;
 import pulsartxnspark.store.WriterId.TxnBits;
 import redis.clients.jedis.Jedis;
@@ -49,6 +53,8 @@ class ClientTransactionsInBufferTest {
   private static final long PATIENCE_MS = 20_000;
   private static final TxnID TXN = new TxnID(5, 42); // the store has four coordinators
   private static final WriterId WRITER = WriterId.ofPulsar(new TxnBits(5, 42), 4);
+  private static final CoordinatorStore.Pin PIN =
+      new CoordinatorStore.Pin(LogPosition.EARLIEST, new Seen(1, ""));
 
   private static RedisServer server;
 
@@ -237,7 +243,7 @@ class ClientTransactionsInBufferTest {
   void aPinThatThisBrokerHasJustMadeAdmitsTheFirstEntryAtOnce() throws Exception {
     open();
     store.pin("s", WRITER);
-    pins.note("s", WRITER, LogPosition.EARLIEST);
+    pins.note("s", WRITER, PIN);
     append("p", TXN);
     assertEquals(1, topic.appends()); // nobody was asked
     assertEquals(1, buffer.getOngoingTxnCount());
@@ -249,13 +255,40 @@ class ClientTransactionsInBufferTest {
   }
 
   @Test
+  void aPinThatTheStoreHasLostIsNoticedAndItsRowsStayHidden() throws Exception {
+    open();
+    String nonce = "pulsar-5-" + coordinators.open(5) + "-a";
+    TransactionId txn = coordinators.create(5, nonce, "", PATIENCE_MS).orElseThrow();
+    TxnID shown = new TxnID(5, txn.counter());
+    WriterId writer = WriterId.ofPulsar(new TxnBits(5, txn.counter()), 4);
+    segments.gate("s");
+    Map<String, byte[]> before = store.copy("seg:s");
+    List<String> intents = List.of("W|s|" + writer.name());
+    CoordinatorStore.Pin pin =
+        coordinators
+            .admitTogether(txn, nonce, PATIENCE_MS, intents, List.of("s"), writer)
+            .get()
+            .orElseThrow()
+            .get(0);
+    store.restore("seg:s", before);
+    pins.note("s", writer, pin);
+    append("p", shown);
+    topic.acknowledge(0);
+    StoreRolledBackException lost =
+        assertThrows(StoreRolledBackException.class, () -> segments.gate("s"));
+    assertTrue(lost.getMessage().contains("{seg:s}"), lost.getMessage());
+    assertEquals(at(-1), buffer.getMaxReadPosition());
+    assertEquals(1, buffer.getOngoingTxnCount());
+  }
+
+  @Test
   void aPinThatIsKnownForLongIsAskedForAgain() {
     AtomicLong now = new AtomicLong();
     KnownPins known = new KnownPins(now::get);
-    known.note("s", WRITER, LogPosition.EARLIEST);
+    known.note("s", WRITER, PIN);
     now.set(4_999);
-    assertEquals(Optional.of(LogPosition.EARLIEST), known.take("s", WRITER));
-    known.note("s", WRITER, LogPosition.EARLIEST);
+    assertEquals(Optional.of(PIN), known.take("s", WRITER));
+    known.note("s", WRITER, PIN);
     now.addAndGet(5_000);
     assertEquals(Optional.empty(), known.take("s", WRITER));
   }

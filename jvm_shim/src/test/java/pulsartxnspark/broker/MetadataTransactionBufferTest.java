@@ -32,6 +32,7 @@ import pulsartxnspark.store.Fate;
 import pulsartxnspark.store.Gate;
 import pulsartxnspark.store.Header;
 import pulsartxnspark.store.LogPosition;
+import pulsartxnspark.store.Seen;
 import pulsartxnspark.store.SegmentStore;
 import pulsartxnspark.store.StoreTest;
 import pulsartxnspark.store.StoreUnavailableException;
@@ -161,6 +162,11 @@ class MetadataTransactionBufferTest extends StoreTest {
         pause();
       }
       return store.fates(segment, queries);
+    }
+
+    @Override
+    public void raiseSeen(String segment, Seen state) {
+      store.raiseSeen(segment, state);
     }
   }
 
@@ -415,6 +421,11 @@ class MetadataTransactionBufferTest extends StoreTest {
     @Override
     public List<Fate> fates(String segment, List<Query> queries) {
       return store.fates(segment, queries);
+    }
+
+    @Override
+    public void raiseSeen(String segment, Seen state) {
+      store.raiseSeen(segment, state);
     }
   }
 

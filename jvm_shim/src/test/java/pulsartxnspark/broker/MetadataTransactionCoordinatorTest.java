@@ -79,6 +79,7 @@ class MetadataTransactionCoordinatorTest {
   private final Map<Long, Object> recovered = new TreeMap<>();
   private final List<RedisConnections> connections = new ArrayList<>();
   private final KnownPins pins = new KnownPins(CLOCK_MS);
+  private final AtomicInteger removals = new AtomicInteger(); // of coordinators that were fenced
   private TestStore store;
   private boolean watching;
 
@@ -127,18 +128,23 @@ class MetadataTransactionCoordinatorTest {
   /** A coordinator as a broker opens it; its steps are taken at once. */
   private MetadataTransactionCoordinator opened(
       int pulsarTc, long mostActive, CoordinatorStore asked) {
-    MetadataTransactionCoordinator one =
-        new MetadataTransactionCoordinator(
-            new TransactionCoordinatorID(pulsarTc),
-            asked,
-            new GatedSegments(this::properties, CLOCK_MS),
-            pins,
-            new Timeouts(),
-            mostActive,
-            Runnable::run,
-            System::currentTimeMillis);
+    MetadataTransactionCoordinator one = unopened(pulsarTc, mostActive, asked);
     get(one.recover(new Tracker()));
     return one;
+  }
+
+  private MetadataTransactionCoordinator unopened(
+      int pulsarTc, long mostActive, CoordinatorStore asked) {
+    return new MetadataTransactionCoordinator(
+        new TransactionCoordinatorID(pulsarTc),
+        asked,
+        new GatedSegments(this::properties, CLOCK_MS),
+        pins,
+        new Timeouts(),
+        mostActive,
+        Runnable::run,
+        System::currentTimeMillis,
+        removals::incrementAndGet);
   }
 
   private MetadataTransactionCoordinator opened() {
@@ -428,12 +434,87 @@ class MetadataTransactionCoordinatorTest {
     MetadataTransactionCoordinator former = opened();
     MetadataTransactionCoordinator now = opened();
     failure(ManagedLedgerFencedException.class, former.newTransaction(HOUR_MS, null));
+    assertEquals(1, removals.get());
     assertEquals(0, unended());
     TxnID txn = get(now.newTransaction(HOUR_MS, null));
     MetadataTransactionCoordinator late = opened();
     failure(
         ManagedLedgerFencedException.class, now.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+    assertEquals(2, removals.get());
     get(late.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+  }
+
+  @Test
+  void whoWasFencedSaysSoEachTimeAndMakesRoomOnce() {
+    MetadataTransactionCoordinator former = opened();
+    TxnID open = get(former.newTransaction(HOUR_MS, null));
+    opened();
+    failure(
+        ManagedLedgerFencedException.class, former.addProducedPartitionToTxn(open, List.of(SEGMENT)));
+    failure(ManagedLedgerFencedException.class, former.newTransaction(HOUR_MS, null));
+    failure(
+        ManagedLedgerFencedException.class, former.addProducedPartitionToTxn(open, List.of(SEGMENT)));
+    failure(
+        ManagedLedgerFencedException.class,
+        former.updateTxnStatus(open, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
+    failure(ManagedLedgerFencedException.class, former.getTxnMeta(open)); // it is there, elsewhere
+    assertEquals(1, removals.get());
+  }
+
+  @Test
+  void aCoordinatorThatWasGivenAwayMakesNoRoom() {
+    MetadataTransactionCoordinator former = opened();
+    TxnID open = get(former.newTransaction(HOUR_MS, null));
+    get(former.closeAsync());
+    failure(ManagedLedgerFencedException.class, former.getTxnMeta(open));
+    assertEquals(0, removals.get()); // what the broker has is another one, or none
+  }
+
+  @Test
+  void whoOpensSlowlyAdoptsNothingFromWhoHasOpenedSince() {
+    MetadataTransactionCoordinator first = opened();
+    TxnID txn = get(first.newTransaction(HOUR_MS, null));
+    MetadataTransactionCoordinator[] newest = new MetadataTransactionCoordinator[1];
+    CoordinatorStore real = coordinatorStore();
+    CoordinatorStore slow =
+        (CoordinatorStore)
+            Proxy.newProxyInstance(
+                getClass().getClassLoader(),
+                new Class<?>[] {CoordinatorStore.class},
+                (proxy, method, arguments) -> {
+                  if (method.getName().equals("read") && newest[0] == null) {
+                    newest[0] = opened();
+                  }
+                  return method.invoke(real, arguments);
+                });
+    MetadataTransactionCoordinator late = unopened(TC, 0, slow);
+    failure(ManagedLedgerFencedException.class, late.recover(new Tracker()));
+    get(newest[0].addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+  }
+
+  @Test
+  void aParticipantOfABadNameIsRefusedAndTheTransactionCanStillBeEnded() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    failure(IllegalArgumentException.class, one.addProducedPartitionToTxn(txn, List.of("a/b")));
+    end(one, txn, false);
+    assertEquals(0, unended());
+  }
+
+  @Test
+  void itLooksForWhatOthersHaveDecidedWhileTheLastTransactionEnds() throws Exception {
+    MetadataTransactionCoordinator one = opened();
+    CompletableFuture<Void> looks =
+        CompletableFuture.runAsync(
+            () -> {
+              for (int i = 0; i < 20_000 && !Thread.interrupted(); i++) {
+                one.decidedByOthers();
+              }
+            });
+    while (!looks.isDone()) {
+      end(one, get(one.newTransaction(HOUR_MS, null)), false);
+    }
+    looks.get(); // raises what it met
   }
 
   @Test
@@ -563,7 +644,9 @@ class MetadataTransactionCoordinatorTest {
     TxnID second = get(one.newTransaction(HOUR_MS, null));
     get(one.addProducedPartitionToTxn(first, List.of(SEGMENT)));
     get(one.addProducedPartitionToTxn(second, List.of(SEGMENT)));
-    assertEquals(Optional.of(LogPosition.EARLIEST), pins.take("s", writer(first)));
+    assertEquals(
+        Optional.of(LogPosition.EARLIEST),
+        pins.take("s", writer(first)).map(CoordinatorStore.Pin::position));
     assertEquals(Optional.empty(), pins.take("s", writer(first)));
     get(one.updateTxnStatus(second, TxnStatus.COMMITTING, TxnStatus.OPEN, false));
     assertEquals(Optional.empty(), pins.take("s", writer(second)));
@@ -645,7 +728,8 @@ class MetadataTransactionCoordinatorTest {
               new Timeouts(),
               0,
               Runnable::run,
-              System::currentTimeMillis);
+              System::currentTimeMillis,
+              () -> {});
       get(one.recover(new Tracker()));
       TxnID txn = get(one.newTransaction(HOUR_MS, null));
       away.close();
@@ -656,7 +740,7 @@ class MetadataTransactionCoordinatorTest {
       assertThrows(StoreUnavailableException.class, one::decidedByOthers);
       get(one.closeAsync());
       assertFalse(one.getState() == State.Ready);
-      failure(TransactionMetadataStoreStateException.class, one.newTransaction(HOUR_MS, null));
+      failure(ManagedLedgerFencedException.class, one.newTransaction(HOUR_MS, null));
       assertEquals(List.of(), one.decidedByOthers());
     }
   }

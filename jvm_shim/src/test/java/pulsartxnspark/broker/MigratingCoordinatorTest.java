@@ -126,7 +126,8 @@ class MigratingCoordinatorTest {
             new Nothing(),
             0,
             Runnable::run,
-            System::currentTimeMillis);
+            System::currentTimeMillis,
+            () -> {});
     get(own.recover(new Nothing()));
     return get(new MigratingCoordinator(own, pulsars, numbers, opensOwn, mostActive).prepare());
   }

@@ -7,6 +7,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
 import redis.clients.jedis.Jedis;
 
 /** A metadata store with what drivers and sweeps do in it, by the same scripts. */
@@ -229,6 +231,22 @@ public final class TestStore implements AutoCloseable {
         List.of("" + tc, "" + below, confirmed.padded(), deleted.padded(),
             "{" + tag + "}:dropped:", "1", "0", "1024");
     writers.run(new Scripts.Call("seg_floor", tag, keys, args));
+  }
+
+  /** Copies all keys of a tag. */
+  public Map<String, byte[]> copy(String tag) {
+    try (Jedis jedis = server.client()) {
+      return jedis.keys("{" + tag + "}:*").stream()
+          .collect(Collectors.toMap(key -> key, jedis::dump));
+    }
+  }
+
+  /** Gives a tag the keys that it had before, and no others: what was written since is lost. */
+  public void restore(String tag, Map<String, byte[]> keys) {
+    try (Jedis jedis = server.client()) {
+      jedis.keys("{" + tag + "}:*").forEach(jedis::del);
+      keys.forEach((key, value) -> jedis.restore(key, 0, value));
+    }
   }
 
   private static String code(List<Object> reply) {
