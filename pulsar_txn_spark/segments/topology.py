@@ -33,6 +33,16 @@ MAX_SEGMENTS = 1024
 """More than this many segments at creation is a mistake: each is a topic and a log of its own."""
 
 
+def scalable_segment(topic: TopicName, descriptor: str) -> SegmentRef:
+    """Return the segment of a scalable topic by its descriptor, whether or not it is there.
+
+    The descriptor ends with the time of its creation, ``<first hash>-<last hash>-<number>@<time>``.
+    """
+    folder = f"segment://{topic.path}"
+    log_name = f"{folder}/{descriptor.partition('@')[0]}"
+    return SegmentRef(f"{folder}/{descriptor}", str(topic), log_name)
+
+
 class SegmentState(StrEnum):
     """State of a segment in the DAG.
 

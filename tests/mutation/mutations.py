@@ -56,6 +56,7 @@ SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
+SCALABLE_STREAM = "tests/spark/source/test_scalable_stream.py"
 SCALABLE_CODE = "pulsar_txn_spark/backends/pulsar/scalable_topic_log.py"
 NATIVE_SINK = "tests/engine/test_native_sink.py"
 NATIVE_SINK_CODE = "pulsar_txn_spark/engine/native_sink.py"
@@ -2527,13 +2528,57 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a segment that brokers have deleted counts as read",
-        "INV-10",
-        "tests/spark/source/test_offsets.py::"
-        "test_a_segment_that_brokers_have_deleted_was_read_if_a_later_one_was_begun",
+        "INV-11",
+        f"{SCALABLE_STREAM}::test_a_parent_that_brokers_delete_half_read_is_no_gap_in_silence",
+        Edit(
+            f"{SOURCE_CODE}/offsets.py", "if descriptor not in known and not item.drained", "if 0"
+        ),
+    ),
+    mutation(
+        "a segment that came and went between two polls is not missed",
+        "INV-11",
+        f"{SCALABLE_STREAM}::test_a_segment_that_came_and_went_unseen_is_no_gap_in_silence",
+        Edit(f"{SOURCE_CODE}/offsets.py", "for n in later if n not in numbers", "for n in ()"),
+    ),
+    mutation(
+        "an offset names only the segments of a scalable topic that were begun",
+        "INV-11",
+        f"{SCALABLE_STREAM}::"
+        "test_a_segment_that_is_deleted_before_its_first_row_was_read_is_no_gap_in_silence",
+        Edit(f"{SOURCE_CODE}/planner.py", "EARLIEST if scalable else None", "None"),
+    ),
+    mutation(
+        "that a segment was read to its end is not noted before brokers may delete it",
+        "INV-11",
+        f"{SCALABLE_STREAM}::"
+        "test_a_segment_that_was_read_to_its_end_may_go_before_its_children_have_rows",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "return now.to_json() if read.lacks(now) else start",
+            "return start",
+        ),
+    ),
+    mutation(
+        "a batch is repeated without the rows of a segment that brokers have deleted",
+        "INV-11",
+        f"{SCALABLE_STREAM}::test_a_batch_is_not_repeated_without_the_rows_of_a_deleted_segment",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "starts = planner.stored_offset(start, topologies).positions()\n"
+            "        ending = planner.stored_offset(end, topologies)",
+            "starts = planner.checked_offset(start, topologies).positions()\n"
+            "        ending = planner.checked_offset(end, topologies)\n"
+            "        starts = {k: p for k, p in starts.items() if k in ending.positions()}",
+        ),
+    ),
+    mutation(
+        "a scalable topic that lost a segment is read from its beginning again",
+        "INV-7",
+        f"{SCALABLE_STREAM}::test_only_what_is_gone_is_skipped_and_nothing_is_read_twice",
         Edit(
             f"{SOURCE_CODE}/offsets.py",
-            "if topology.topic.scalable and self._has_passed(descriptor):",
-            "if topology.topic.scalable:",
+            "if len(missing) < len(self.segments):",
+            "if not missing:",
         ),
     ),
     mutation(
@@ -3757,7 +3802,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{PATTERNS}::test_a_deleted_topic_is_a_loss_that_stops_the_query",
         Edit(
             f"{SOURCE_CODE}/planner.py",
-            "            self._skip_topic(deletion)\n",
+            "            self._skip(deletion, _deleted_topic_error)\n",
             "            pass\n",
         ),
     ),

@@ -55,7 +55,12 @@ from pulsar_txn_spark.segments.log import (
     Visible,
 )
 from pulsar_txn_spark.segments.topic_name import SCALABLE_DOMAIN, TopicName
-from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
+from pulsar_txn_spark.segments.topology import (
+    Segment,
+    SegmentState,
+    Topology,
+    scalable_segment,
+)
 
 _Result = TypeVar("_Result")
 
@@ -86,10 +91,9 @@ def segments_of(topic: TopicName, dag: ScalableTopicDAG) -> tuple[Segment, ...]:
         )
     names = {}
     for segment in dag.segments:
-        descriptor = f"{segment.hash_start:04x}-{segment.hash_end:04x}-{segment.segment_id}"
-        log_name = f"segment://{topic.path}/{descriptor}"
-        id_ = f"{log_name}@{segment.created_at_ms}"
-        names[segment.segment_id] = SegmentRef(id_, str(topic), log_name)
+        hashes = f"{segment.hash_start:04x}-{segment.hash_end:04x}"
+        descriptor = f"{hashes}-{segment.segment_id}@{segment.created_at_ms}"
+        names[segment.segment_id] = scalable_segment(topic, descriptor)
     return tuple(
         Segment(
             names[segment.segment_id],

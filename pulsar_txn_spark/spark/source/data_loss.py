@@ -20,6 +20,18 @@ def deleted_segment(segment: Segment, read_to: Position) -> str:
     )
 
 
+def pruned_segment(topic: str, segment: str, read_to: Position) -> str:
+    """Describe the loss of a scalable topic's segment that brokers have deleted.
+
+    `segment` is its descriptor, or only its number if it came and went unseen.
+    """
+    return (
+        f"segment {segment} of {topic} was read up to {read_to}, and then deleted by the brokers, "
+        "which need no sealed segment that neither a subscription of Pulsar's own nor the "
+        "retention of the topic's namespace keeps. What came later in it may be lost for this query"
+    )
+
+
 def trimmed_range(segment: SegmentRef, start: Position, end: Position, trimmed: Position) -> str:
     """Describe the loss of the rows of ``(start, end]`` up to `trimmed`."""
     return (

@@ -11,6 +11,10 @@ of the segment's tag, and ``h`` the history that it belongs to; earlier versions
 They show a store that lost acknowledged writes (INV-11, INV-14). ``inc`` is the topic instance id.
 A segment is named by its descriptor (hash range and number). One that is missing has not been read.
 
+Brokers delete sealed segments of scalable topics from the topology, in any order. So an offset
+names every segment that such a topic had, also those that were not read yet. ``drained`` is true of
+a segment that was read to its end: that one, and no other, may be gone later.
+
 The end of a query's first batch says under ``from`` where that batch starts,
 ``{topic: {segment: "ledger:entry"}}``. Spark stores ends only, and requests the start once more
 when it repeats the first batch.
@@ -23,7 +27,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pulsar_txn_spark.errors import DataLossError, StoreRolledBackError
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.topic_name import SCALABLE_DOMAIN
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.records import StoreIdentity
 
@@ -35,21 +40,31 @@ SegmentKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SegmentOffset:
-    """Last position read in a segment, and the state of its tag that was seen then."""
+    """Last position read in a segment, and the state of its tag that was seen then.
+
+    ``drained`` says of a scalable topic's segment that nothing will ever lie behind the position.
+    """
 
     position: Position
     seq: int
     history: str = ""
+    drained: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return what stands in the checkpoint."""
         history = {"h": self.history} if self.history else {}
-        return {"p": str(self.position), "seq": self.seq, **history}
+        drained = {"drained": True} if self.drained else {}
+        return {"p": str(self.position), "seq": self.seq, **history, **drained}
 
     @classmethod
     def from_json(cls, item: Mapping[str, Any]) -> SegmentOffset:
         """Read what :meth:`to_json` returned."""
-        return cls(Position.parse(item["p"]), int(item["seq"]), str(item.get("h", "")))
+        return cls(
+            Position.parse(item["p"]),
+            int(item["seq"]),
+            str(item.get("h", "")),
+            item.get("drained") is True,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,34 +89,51 @@ class TopicOffset:
                 "read then is gone"
             )
         known = dict.fromkeys(segment.descriptor for segment in topology.segments)
-        for descriptor in self.segments:
-            if descriptor in known:
-                continue
-            if topology.topic.scalable and self._has_passed(descriptor):
-                continue  # the broker has let it go since; its rows were read
-            if not topology.topic.segmented:
-                return (
-                    f"the checkpoint has read {descriptor} of {name}, which has "
-                    f"{', '.join(known)} now: it was deleted and created again, and what was "
-                    "not read then is gone"
-                )
+        missing = [descriptor for descriptor in self.segments if descriptor not in known]
+        if not missing:
+            return None
+        if topology.topic.scalable:
+            # A segment's descriptor has the time of its creation: one that is still there says
+            # that the topic is the same. What has become of the others, :meth:`pruned` says.
+            if len(missing) < len(self.segments):
+                return None
+        elif topology.topic.segmented:
             raise DataLossError(
-                f"the checkpoint has read segment {descriptor} of {name}, which is not in "
+                f"the checkpoint has read segment {missing[0]} of {name}, which is not in "
                 "its topology: the metadata store is older than the checkpoint. Restore "
                 "the store"
             )
-        return None
-
-    def _has_passed(self, descriptor: str) -> bool:
-        """Tell whether a scalable topic's segment was read to its end.
-
-        It was, if a later segment that has hashes of it was begun: that comes behind it.
-        """
-        own = _hashes_and_number(descriptor)
-        others = map(_hashes_and_number, self.segments)
-        return any(
-            number > own[2] and start <= own[1] and end >= own[0] for start, end, number in others
+        return (
+            f"the checkpoint has read {missing[0]} of {name}, which has "
+            f"{', '.join(known)} now: it was deleted and created again, and what was "
+            "not read then is gone"
         )
+
+    def pruned(self, topology: Topology) -> dict[str, Position]:
+        """Return what brokers have deleted before it was read to its end, by name.
+
+        Parameters
+        ----------
+        topology : Topology
+            Of the same instance, of a scalable topic; of others the answer is empty.
+
+        Returns
+        -------
+        dict of str to Position
+            How far each segment was read. One that came and went unseen has a number instead of
+            a descriptor: numbers of segments have no gap, and a topic always has the highest.
+        """
+        if not topology.topic.scalable or not self.segments:
+            return {}
+        known = topology.by_descriptor
+        gone = {
+            descriptor: item.position
+            for descriptor, item in self.segments.items()
+            if descriptor not in known and not item.drained
+        }
+        numbers = set(map(_number, known))
+        later = range(max(map(_number, self.segments)) + 1, max(numbers, default=0))
+        return gone | {str(n): EARLIEST for n in later if n not in numbers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +260,25 @@ class SourceOffset:
         topics = {name: topic for name, topic in self.topics.items() if name not in names}
         return replace(self, topics=topics)
 
+    def drained(self) -> frozenset[SegmentKey]:
+        """Return the segments of scalable topics that were read to their ends."""
+        return frozenset(
+            (name, descriptor)
+            for name, topic in self.topics.items()
+            for descriptor, item in topic.segments.items()
+            if item.drained
+        )
 
-def _hashes_and_number(descriptor: str) -> tuple[int, int, int]:
+    def lacks(self, other: SourceOffset) -> bool:
+        """Tell whether a scalable topic's segment in another offset says more than here."""
+        return any(
+            self.topics[name].segments.get(descriptor) != item
+            for name, topic in other.topics.items()
+            if name in self.topics and name.startswith(f"{SCALABLE_DOMAIN}://")
+            for descriptor, item in topic.segments.items()
+        )
+
+
+def _number(descriptor: str) -> int:
     """Read ``<first hash>-<last hash>-<number>@<time>``, as scalable topics have it."""
-    start, end, number = descriptor.partition("@")[0].split("-")
-    return int(start, 16), int(end, 16), int(number)
+    return int(descriptor.partition("@")[0].rpartition("-")[2])

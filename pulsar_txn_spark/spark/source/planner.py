@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -22,6 +22,7 @@ from pulsar_txn_spark.spark.source.data_loss import (
     SKIPPED,
     data_loss_error,
     deleted_segment,
+    pruned_segment,
     trimmed_range,
 )
 from pulsar_txn_spark.spark.source.kept_looks import KeptLooks
@@ -119,8 +120,19 @@ class SourcePlanner:
         positions: Positions,
         *,
         keep_deleted: bool = False,
+        drained: Collection[SegmentKey] = (),
     ) -> SourceOffset:
-        """Make an offset; a deleted segment that its children replace stays with `keep_deleted`."""
+        """Make an offset.
+
+        Parameters
+        ----------
+        topologies : mapping of str to Topology
+        positions : mapping of SegmentKey to Position
+        keep_deleted : bool
+            Whether a deleted segment stays that its children replace.
+        drained : collection of SegmentKey
+            What an earlier offset has noted of scalable topics: it stays true.
+        """
         store = self.components.store
         topics = {}
         by_topic: dict[str, dict[str, Position]] = {name: {} for name in topologies}
@@ -130,23 +142,48 @@ class SourcePlanner:
         for name, topology in topologies.items():
             segments = {}
             own = by_topic[name]
+            scalable = topology.topic.scalable
             for segment in topology.segments:
-                position = own.get(segment.descriptor)
+                position = own.get(segment.descriptor, EARLIEST if scalable else None)
                 leaves = not keep_deleted and leaves_offset(segment, topology, own)
                 if position is not None and not leaves:
                     gated = not segment.ref.in_pulsar_domain
                     seen = store.seen(f"seg:{segment.ref.id}") if gated else Seen(0)
-                    segments[segment.descriptor] = SegmentOffset(position, *seen)
+                    ends = segment.drained_at(position) or (name, segment.descriptor) in drained
+                    segments[segment.descriptor] = SegmentOffset(
+                        position, *seen, drained=scalable and ends
+                    )
             topics[name] = TopicOffset(topology.instance_id, segments)
         return SourceOffset(store.identity.uuid, store.identity.store_epoch, topics)
 
     def checked_offset(
         self, tree: Mapping[str, Any], topologies: Mapping[str, Topology]
     ) -> SourceOffset:
+        """Read where to go on from, without the segments that brokers have deleted since.
+
+        Raises
+        ------
+        StoreRolledBackError, DataLossError
+            The latter also if one was not read to its end, unless `failOnDataLoss` is false.
+        """
+        offset = self.stored_offset(tree, topologies)
+        topics = dict(offset.topics)
+        for name, topic in offset.topics.items():
+            for segment, read_to in topic.pruned(topologies[name]).items():
+                self._skip(pruned_segment(name, segment, read_to), data_loss_error)
+            if topologies[name].topic.scalable:
+                known = topologies[name].by_descriptor
+                there = {d: item for d, item in topic.segments.items() if d in known}
+                topics[name] = replace(topic, segments=there)
+        return replace(offset, topics=topics)
+
+    def stored_offset(
+        self, tree: Mapping[str, Any], topologies: Mapping[str, Topology]
+    ) -> SourceOffset:
         """Read an offset of the checkpoint, and refuse one that belongs elsewhere.
 
         Topics that are gone are left out if `failOnDataLoss` is false. One that was created again
-        is a new one, and read from its beginning.
+        is a new one, and read from its beginning. Segments stay that brokers have deleted.
 
         Raises
         ------
@@ -157,7 +194,7 @@ class SourcePlanner:
         offset.require_store(store.identity)
         deletions = offset.deletions(topologies)
         for deletion in deletions.values():
-            self._skip_topic(deletion)
+            self._skip(deletion, _deleted_topic_error)
         offset = offset.without(deletions)
         last_seen = {}
         for name, topic in offset.topics.items():
@@ -168,8 +205,8 @@ class SourcePlanner:
         store.raise_last_seen(last_seen)
         return offset
 
-    def _skip_topic(self, deletion: str) -> None:
-        """Raise for a topic that was deleted, or say once that it is skipped.
+    def _skip(self, loss: str, error_of: Callable[[str], DataLossError]) -> None:
+        """Raise for what was deleted, or say once that it is skipped.
 
         Raises
         ------
@@ -177,14 +214,10 @@ class SourcePlanner:
             Unless failOnDataLoss is false.
         """
         if self._fail_on_data_loss:
-            raise DataLossError(
-                f"{deletion}. Nothing was skipped: use the checkpoint's own options, set "
-                "failOnDataLoss=false to go on with the topics that are there, or start with a "
-                "new checkpoint"
-            )
-        if deletion not in self._skipped:
-            self._skipped.add(deletion)
-            _LOG.warning(SKIPPED, deletion)
+            raise error_of(loss)
+        if loss not in self._skipped:
+            self._skipped.add(loss)
+            _LOG.warning(SKIPPED, loss)
 
     def cursors(self, segments: Segments) -> dict[SegmentKey, Cursor | None]:
         """Return the subscription's cursor in each segment; nothing without a subscription."""
@@ -524,6 +557,14 @@ class SourcePlanner:
             )
             for key, (start, end) in ranges.items()
         }
+
+
+def _deleted_topic_error(loss: str) -> DataLossError:
+    return DataLossError(
+        f"{loss}. Nothing was skipped: use the checkpoint's own options, set "
+        "failOnDataLoss=false to go on with the topics that are there, or start with a "
+        "new checkpoint"
+    )
 
 
 def _by_domain(segments: Segments) -> list[dict[SegmentKey, SegmentRef]]:

@@ -18,10 +18,10 @@ from pulsar_txn_spark.errors import DataLossError, OptionError, PulsarTxnError
 from pulsar_txn_spark.options import Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import RangeSize
-from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.segments.topology import Topology, scalable_segment
 from pulsar_txn_spark.spark.context import driver_name
 from pulsar_txn_spark.spark.error_boundary import plain_errors
-from pulsar_txn_spark.spark.source.data_loss import deleted_segment
+from pulsar_txn_spark.spark.source.data_loss import deleted_segment, pruned_segment
 from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.initial_offset import initial_offset
 from pulsar_txn_spark.spark.source.kept_looks import KeptLooks
@@ -159,7 +159,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # The order matters (INV-4): what is sealed, then the last confirmed entry, then the gate.
         topologies = planner.topologies()
         read = planner.checked_offset(start, topologies)
-        positions = read.positions()
+        positions, drained = read.positions(), read.drained()
         orders = planner.reading_orders(topologies, read)
         segments = {
             key: ref
@@ -176,7 +176,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             segments[key].id: item.blocked_by for key, item in look.readable.items()
         }
         latest = {key: item.end for key, item in look.readable.items()}
-        self._latest = planner.offset(topologies, {**positions, **latest})
+        self._latest = planner.offset(topologies, {**positions, **latest}, drained=drained)
         self._looked, self._read_to, self._reported = look, positions, None
         self._measured = {}
         # A child waits until its parents have been read in an earlier micro-batch (INV-10).
@@ -190,20 +190,31 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             }
         # Equal positions must give the equal offset, or Spark would run empty batches for ever.
         if all(positions.get(key) == end or end == EARLIEST for key, end in ends.items()):
-            return start
+            return self._unmoved(start, read, topologies)
         # Spark takes one limit only, so it asks with that one or with none: all options hold then.
         if not isinstance(limit, ReadAllAvailable):
             if self._available is None and self._delay.waits(
                 lambda: sum(b.messages for b in self._backlogs(starts, ends).values())
             ):
-                return start
+                return self._unmoved(start, read, topologies)
             max_rows = self._options.get("maxMessagesPerTrigger")
             max_bytes = self._options.get("maxBytesPerTrigger")
             if max_rows is not None or max_bytes is not None:
                 backlogs = self._backlogs(starts, ends)
                 ends = planner.limited(look, starts, ends, backlogs, max_rows, max_bytes)
         self._read_to = {**positions, **ends}
-        return planner.offset(topologies, self._read_to).to_json()
+        return planner.offset(topologies, self._read_to, drained=drained).to_json()
+
+    def _unmoved(
+        self, start: dict[str, Any], read: SourceOffset, topologies: Mapping[str, Topology]
+    ) -> dict[str, Any]:
+        """Return the end of a poll that reads nothing: `start`, or what is new of the segments.
+
+        Brokers delete sealed segments of scalable topics. Whether one was read to its end is noted
+        by an empty micro-batch, as it cannot be found out afterwards.
+        """
+        now = self._planner.offset(topologies, read.positions(), drained=read.drained())
+        return now.to_json() if read.lacks(now) else start
 
     def _backlogs(
         self, starts: Mapping[SegmentKey, Position], ends: Mapping[SegmentKey, Position]
@@ -259,16 +270,20 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         look = self._looked if self._planned == (start, end) else NO_LOOK
         topologies = look.topologies or planner.topologies()
         segments = readable_segments(topologies)
-        starts = planner.checked_offset(start, topologies).positions()
-        ending = planner.checked_offset(end, topologies)
+        starts = planner.stored_offset(start, topologies).positions()
+        ending = planner.stored_offset(end, topologies)
         if ending.begun is not None and start == self._initial:
             starts = dict(ending.begun)  # the first batch, which may be repeated
         ranges = _ranges(starts, ending.positions())
         deleted: dict[SegmentKey, str] = {}
         for key in [key for key in ranges if key not in segments]:
-            segment = topologies[key[0]].segment(key[1])
             read_to, _ = ranges[key]
-            if planner.subscription:
+            topology = topologies[key[0]]
+            segment = topology.by_descriptor.get(key[1])
+            if segment is None:  # of a scalable topic, and its brokers have deleted it
+                deleted[key] = pruned_segment(*key, read_to)
+                segments[key] = scalable_segment(topology.topic, key[1])
+            elif planner.subscription:
                 planner.require_not_deleted(segment, read_to)
                 del ranges[key]
             else:

@@ -34,7 +34,8 @@ OFFSET = SourceOffset(
 
 positions = st.builds(Position, st.integers(-1, 2**63), st.integers(-1, 2**63))
 segments = st.dictionaries(
-    st.text(min_size=1), st.builds(SegmentOffset, positions, st.integers(0, 2**62))
+    st.text(min_size=1),
+    st.builds(SegmentOffset, positions, st.integers(0, 2**62), drained=st.booleans()),
 )
 topics = st.dictionaries(st.text(min_size=1), st.builds(TopicOffset, st.text(), segments))
 offsets = st.builds(SourceOffset, st.text(), st.text(), topics)
@@ -130,19 +131,40 @@ def scalable_topology(*descriptors: str) -> Topology:
     return Topology(topic, "", segments, len(segments), "pulsar")
 
 
+HALF_READ, UNREAD = SegmentOffset(Position(7, 3), 0), SegmentOffset(EARLIEST, 0)
+DRAINED = SegmentOffset(Position(7, 9), 0, drained=True)
+
+
 @pytest.mark.parametrize(
-    "read, is_lost",
+    "read, there, lost",
     [
-        (["0000-ffff-0@1", "0000-7fff-1@2"], False),  # a child was begun
-        (["0000-ffff-0@1"], True),  # perhaps not read to its end
-        (["0000-7fff-0@1", "8000-ffff-3@2"], True),  # what was begun has other hashes
-        (["0000-ffff-4@1", "0000-7fff-1@2"], True),  # what was begun is older
+        ({"0000-ffff-0@1": HALF_READ, "0000-7fff-1@2": UNREAD}, [1, 2], {"0000-ffff-0@1": "7:3"}),
+        ({"0000-ffff-0@1": HALF_READ, "0000-7fff-1@2": HALF_READ}, [1], {"0000-ffff-0@1": "7:3"}),
+        ({"0000-ffff-0@1": UNREAD, "0000-7fff-1@2": DRAINED}, [1], {"0000-ffff-0@1": "-1:-1"}),
+        ({"0000-ffff-0@1": DRAINED, "0000-7fff-1@2": UNREAD}, [1, 2], {}),
+        ({"0000-7fff-1@2": HALF_READ}, [0, 1, 2], {}),  # written by a version that named fewer
+        ({"0000-7fff-1@2": HALF_READ}, [1, 4, 6], {"2": "-1:-1", "3": "-1:-1", "5": "-1:-1"}),
+        ({}, [3], {}),
     ],
 )
-def test_a_segment_that_brokers_have_deleted_was_read_if_a_later_one_was_begun(
-    read: list[str], is_lost: bool
+def test_of_what_brokers_have_deleted_only_a_segment_that_was_drained_is_not_lost(
+    read: dict[str, SegmentOffset], there: list[int], lost: dict[str, str]
 ) -> None:
-    offset = TopicOffset("", {descriptor: SegmentOffset(EARLIEST, 0) for descriptor in read})
-    there = scalable_topology("0000-7fff-1@2", "8000-ffff-3@2")
-    deletion = offset.deletion("t", there)
-    assert (deletion is not None) is is_lost
+    names = ("0000-ffff-0@1", "0000-7fff-1@2")
+    topology = scalable_topology(*(names[n] if n < 2 else f"8000-ffff-{n}@3" for n in there))
+    offset = TopicOffset("", read)
+    assert offset.deletion("t", topology) is None
+    assert {name: str(at) for name, at in offset.pruned(topology).items()} == lost
+
+
+def test_a_scalable_topic_without_any_segment_of_the_offset_is_another_one() -> None:
+    offset = TopicOffset("", {"0000-ffff-0@1": HALF_READ})
+    deletion = offset.deletion("t", scalable_topology("0000-ffff-0@2"))
+    assert "deleted and created again" in str(deletion)
+
+
+def test_only_true_says_that_a_segment_was_drained() -> None:
+    for value, drained in ((True, True), ("no", False), (1, False), (None, False)):
+        item = {"p": "7:9", "seq": 0, "drained": value}
+        assert SegmentOffset.from_json(item).drained is drained
+    assert "drained" not in HALF_READ.to_json()

@@ -1,0 +1,208 @@
+"""A stream over a scalable topic whose brokers split it, and delete what was sealed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from pulsar_txn_spark.engine.components import open_components
+from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.source.partition import SourcePartition
+from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
+from pulsar_txn_spark.spark.versions import ReadAllAvailable
+from tests.support.scalable_world import TOPIC, ScalableTopicWorld, segment
+from tests.support.streaming import SCHEMA
+
+LIMIT = {"maxMessagesPerTrigger": "2"}
+SKIPS = {"failOnDataLoss": "false"}
+
+
+class Query:
+    """A query with its checkpoint, asked as Spark does."""
+
+    def __init__(self, world: ScalableTopicWorld, path: str) -> None:
+        self.world, self.path = world, path
+        run = open_components(Options({"store.path": path}, Use.CONNECT))
+        run.topics._scalable_topics = world.log
+        run.topics._open_scalable = lambda: world.log
+        self.ends: list[dict[str, Any]] = []  # Spark's offset log
+        self.begin()
+
+    def begin(self, **options: str) -> None:
+        """Start a process on the checkpoint."""
+        given = {"store.path": self.path, "topic": str(TOPIC), "startingOffsets": "earliest"}
+        self.stream = PulsarTxnStreamReader({**given, **options}, SCHEMA)
+        self.begun = self.stream.initialOffset()
+
+    def start(self, number: int) -> dict[str, Any]:
+        return self.ends[number - 1] if number else self.begun
+
+    def plan(self) -> bool:
+        """Plan the next micro-batch; tell whether there is one."""
+        start = self.start(len(self.ends))
+        limited = bool(self.stream._limits)
+        limit = self.stream.getDefaultReadLimit() if limited else ReadAllAvailable()
+        end = self.stream.latestOffset(start, limit)
+        if end == start:
+            return False
+        self.ends.append(json.loads(json.dumps(end)))
+        return True
+
+    def run(self) -> list[str]:
+        """Run the micro-batch that was planned last, also once more."""
+        number = len(self.ends) - 1
+        return [
+            row["value"].decode()
+            for planned in self.stream.partitions(self.start(number), self.ends[number])
+            if isinstance(planned, SourcePartition)
+            for batch in self.stream.read(planned)
+            for row in batch.to_pylist()
+        ]
+
+    def batch(self) -> list[str]:
+        assert self.plan(), "expected a micro-batch"
+        return self.run()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScalableTopicWorld]:
+    world = ScalableTopicWorld(monkeypatch)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def query(
+    world: ScalableTopicWorld,
+    redis_path: str,
+    redis_client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Query]:
+    monkeypatch.setattr(TaskFacts, "of_task", lambda: TaskFacts("query", 0, "run", 0, 0))
+    query = Query(world, redis_path)
+    yield query
+    topics = open_components(Options({"store.path": redis_path}, Use.CONNECT)).topics
+    topics._scalable_topics = topics._open_scalable = None
+
+
+def test_a_parent_that_brokers_delete_half_read_is_no_gap_in_silence(
+    world: ScalableTopicWorld, query: Query
+) -> None:
+    ref = world.ref()
+    world.write(ref, "a", "b", "c")
+    world.split()  # before the query begins: its first offset has the children, too
+    query.begin(**LIMIT)
+    assert query.batch() == ["a", "b"]
+    world.prune(0)
+    with pytest.raises(DataLossError, match=r"segment 0000-ffff-0@1000 .* was read up to 7:1"):
+        query.plan()
+
+
+def test_only_what_is_gone_is_skipped_and_nothing_is_read_twice(
+    world: ScalableTopicWorld, query: Query
+) -> None:
+    world.become(segment(0, 0, 32_767), segment(3, 32_768, 65_535))
+    lower, upper = (each.ref for each in world.log.layout(TOPIC).segments)
+    world.write(lower, "a", "b")
+    world.write(upper, "x", "y")
+    query.begin(**SKIPS)
+    assert sorted(query.batch()) == ["a", "b", "x", "y"]
+    world.write(lower, "lost")
+    world.become(segment(3, 32_768, 65_535), segment(4, 0, 16_383), segment(5, 16_384, 32_767))
+    world.write(world.log.layout(TOPIC).segments[1].ref, "c")
+    world.write(upper, "z")
+    assert sorted(query.batch()) == ["c", "z"]
+    assert not query.plan()
+
+
+def test_a_segment_that_was_read_to_its_end_may_go_before_its_children_have_rows(
+    world: ScalableTopicWorld, query: Query
+) -> None:
+    world.write(world.ref(), "a", "b")
+    assert query.batch() == ["a", "b"]
+    world.split()
+    assert query.batch() == [], "notes that the parent was read to its end"
+    assert not query.plan()
+    world.prune(0)
+    assert not query.plan()
+    world.write(world.ref(0), "c")
+    query.begin()  # a new process knows it from the checkpoint alone
+    assert query.batch() == ["c"]
+
+
+def test_a_note_stays_while_the_broker_does_not_repeat_that_a_segment_has_ended(
+    world: ScalableTopicWorld, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write(world.ref(), "a")
+    world.split()
+    assert query.batch() == ["a"]
+    world.log._ends.clear()
+    monkeypatch.setattr(type(world.log), "_find_end", lambda *_: None)
+    world.write(world.ref(1), "b")
+    query.plan()
+    world.prune(0)
+    world.write(world.ref(0), "c")
+    assert query.batch() == ["b", "c"]
+
+
+def test_a_segment_that_is_deleted_before_its_first_row_was_read_is_no_gap_in_silence(
+    world: ScalableTopicWorld, query: Query
+) -> None:
+    world.write(world.ref(), "a")
+    world.split()
+    assert query.batch() == ["a"]
+    # Between two polls the lower child gets rows, is split and deleted.
+    world.become(segment(2, 32_768, 65_535), segment(5, 0, 16_383), segment(6, 16_384, 32_767))
+    with pytest.raises(DataLossError, match="segment 0000-7fff-1@1001"):
+        query.plan()
+    query.begin(**SKIPS)
+    world.write(world.ref(1), "b")
+    assert query.batch() == ["b"]
+    assert not query.plan()
+
+
+def test_a_segment_that_came_and_went_unseen_is_no_gap_in_silence(
+    world: ScalableTopicWorld, query: Query
+) -> None:
+    world.write(world.ref(), "a")
+    world.split()
+    query.batch()
+    world.become(
+        segment(1, 0, 32_767), segment(2, 32_768, 65_535, children=[4]), segment(4, 32_768, 65_535)
+    )
+    with pytest.raises(DataLossError, match=r"segment 3 of .* was read up to -1:-1"):
+        query.plan()
+
+
+def test_a_batch_is_not_repeated_without_the_rows_of_a_deleted_segment(
+    world: ScalableTopicWorld, query: Query
+) -> None:
+    world.write(world.ref(), "a")
+    world.split()
+    assert query.batch() == ["a"]  # its end says that the parent was read to its end
+    world.prune(0)
+    query.begin()
+    with pytest.raises(DataLossError, match="segment 0000-ffff-0@1000"):
+        query.run()
+    query.begin(**SKIPS)
+    assert query.run() == []
+
+
+def test_a_topic_that_was_created_again_is_a_new_one(
+    world: ScalableTopicWorld, query: Query
+) -> None:
+    world.write(world.ref(), "a")
+    assert query.batch() == ["a"]
+    again = segment(0, 0, 65_535)
+    again.created_at_ms += 1
+    world.become(again)
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        query.plan()
+    query.begin(**SKIPS)
+    assert query.batch() == ["a"], "the broker of this test has kept its rows"
