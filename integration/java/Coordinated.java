@@ -6,11 +6,13 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.pulsar.client.api.Consumer;
+import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.transaction.Transaction;
 
 /**
@@ -75,9 +77,28 @@ public class Coordinated {
         Message<byte[]> message = consumer(words[1], words[2]).receive(PATIENCE_S, TimeUnit.SECONDS);
         return new String(message.getValue());
       }
-      case "acknowledge" -> { // a transaction, a topic and a subscription: one more message
+      case "subscribe" -> { // a topic, a subscription and its type
+        Consumer<byte[]> consumer =
+            subscribing(words[1], words[2])
+                .subscriptionType(SubscriptionType.valueOf(words[3]))
+                .subscribe();
+        consumers.put(words[1] + words[2], consumer);
+      }
+      case "acknowledge", "acknowledgeUpTo" -> { // a transaction, a topic and a subscription
         Consumer<byte[]> consumer = consumer(words[2], words[3]);
-        Message<byte[]> message = consumer.receive(PATIENCE_S, TimeUnit.SECONDS);
+        // One more message; with a time in milliseconds, there may be none.
+        long patienceMs = words.length > 4 ? Long.parseLong(words[4]) : PATIENCE_S * 1_000;
+        Message<byte[]> message =
+            consumer.receive(Math.toIntExact(patienceMs), TimeUnit.MILLISECONDS);
+        if (message == null && words.length > 4) {
+          return "none";
+        }
+        if (words[0].equals("acknowledgeUpTo")) {
+          consumer
+              .acknowledgeCumulativeAsync(message.getMessageId(), transactions.get(words[1]))
+              .get(PATIENCE_S, TimeUnit.SECONDS);
+          return new String(message.getValue());
+        }
         consumer
             .acknowledgeAsync(message.getMessageId(), transactions.get(words[1]))
             .get(PATIENCE_S, TimeUnit.SECONDS);
@@ -103,15 +124,18 @@ public class Coordinated {
   private Consumer<byte[]> consumer(String topic, String subscription) throws PulsarClientException {
     Consumer<byte[]> known = consumers.get(topic + subscription);
     if (known == null) {
-      known =
-          client
-              .newConsumer()
-              .topic(topic)
-              .subscriptionName(subscription)
-              .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
-              .subscribe();
+      known = subscribing(topic, subscription).subscribe();
       consumers.put(topic + subscription, known);
     }
     return known;
+  }
+
+  private ConsumerBuilder<byte[]> subscribing(String topic, String subscription) {
+    return client
+        .newConsumer()
+        .topic(topic)
+        .subscriptionName(subscription)
+        .enableBatchIndexAcknowledgment(true)
+        .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest);
   }
 }

@@ -23,7 +23,7 @@ from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.records import Code, EndedBy, TxnId, TxnState
+from pulsar_txn_spark.store.records import Code, EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.testing.broker_jar import COORDINATOR
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer, find_java, resolve_classpath
 from pulsar_txn_spark.testing.redis_server import RedisServer
@@ -258,7 +258,22 @@ def test_another_broker_goes_on_wherever_the_one_before_it_died(
         for topic in topics:
             assert java("send", name, topic, name) == "done"
     # The broker dies behind the compare-and-set: neither materialized, nor told to any topic.
-    header = found.store.transactions.read(txns["decided"])
+    header = decide(found, txns["decided"])
+    gated.server.restart(crash=True)
+    assert java("commit", "committed") == "done"
+    assert java("abort", "aborted") == "done"
+    after = found.store.transactions.read(txns["left"])
+    assert after is not None
+    assert after.nonce != header.nonce
+    assert java("commit", "left") == "done"
+    everything = ["committed", "decided", "left"]
+    assert ended_rows(plain, topics, 3) == [everything, everything]
+    await_(lambda: txns["decided"].key.encode() not in unended(gated))
+
+
+def decide(found: Components, txn: TxnId) -> TxnHeader:
+    """Commit a client's transaction in its header alone; return what that was before."""
+    header = found.store.transactions.read(txn)
     assert header is not None
     outcome = Outcome()
     for intent in header.intents:
@@ -270,16 +285,7 @@ def test_another_broker_goes_on_wherever_the_one_before_it_died(
         header.txn, TxnState.COMMITTED, record, EndedBy.OWNER, header.nonce
     )
     assert answer.code is Code.OK
-    gated.server.restart(crash=True)
-    assert java("commit", "committed") == "done"
-    assert java("abort", "aborted") == "done"
-    after = found.store.transactions.read(txns["left"])
-    assert after is not None
-    assert after.nonce != header.nonce
-    assert java("commit", "left") == "done"
-    everything = ["committed", "decided", "left"]
-    assert ended_rows(plain, topics, 3) == [everything, everything]
-    await_(lambda: txns["decided"].key.encode() not in unended(gated))
+    return header
 
 
 def unended(gated: Gated) -> list[bytes]:

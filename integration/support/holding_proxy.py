@@ -16,6 +16,7 @@ from pulsar_txn_spark.store.redis import scripts
 OF_A_BROKER = (
     *("seg_gate", "seg_fates", "txn_end", "seg_materialize", "txn_forget_ops"),
     *("txn_create", "txn_admit", "txn_commit", "txn_ended"),  # of its coordinators
+    *("broker_acks_open", "broker_acks_write"),
 )
 When = Literal["request", "reply"]
 """What is held: the request, so that the script does not run; or its reply."""

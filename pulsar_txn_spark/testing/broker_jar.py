@@ -24,6 +24,8 @@ PROVIDER = "pulsartxnspark.broker.MetadataTransactionBufferProvider"
 """Class for a broker's ``transactionBufferProviderClassName``."""
 COORDINATOR = "pulsartxnspark.broker.MetadataTransactionCoordinatorProvider"
 """Class for a broker's ``transactionMetadataStoreProviderClassName``."""
+PENDING_ACKS = "pulsartxnspark.broker.MetadataPendingAckStoreProvider"
+"""Class for a broker's ``transactionPendingAckStoreProviderClassName``."""
 
 _ROOT = Path(__file__).parents[2]
 _MODULE = _ROOT / "jvm_shim"

@@ -48,6 +48,7 @@ _OF_A_SEGMENT = (
     "dropped-from",
     "state",
     "events",
+    "broker-subscriptions",
 )
 """Keys of a segment's tag that do not have a subscription's name, without those of its log."""
 
@@ -187,6 +188,8 @@ class RedisSegmentStore:
         keys = ["subscriptions", *_OF_A_SEGMENT, *orders]
         args: list[Arg] = [f"{{{tag}}}:{name}:" for name in names]
         args += [f"{{{tag}}}:dropped-groups", f"{{{tag}}}:dropped:"]
+        of_brokers = ("broker-subscriptions", "broker-acks:", "broker-acks-owner:")
+        args += [f"{{{tag}}}:{name}" for name in of_brokers]
         return self._scripts.answer(Call("seg_purge", tag, keys, args))
 
 

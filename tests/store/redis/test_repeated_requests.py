@@ -409,6 +409,9 @@ def cases() -> list[Any]:
 
 
 ELSEWHERE = {
+    "broker_acks_open": "test_broker_acks.py: an owner is skipped; the last one counts",
+    "broker_acks_read": "only brokers call it (jvm_shim), and it changes nothing",
+    "broker_acks_write": "test_broker_acks.py repeats it",
     "metrics_add": "not repeated: it would count twice",
     "seg_fates": "only brokers call it (jvm_shim), and it changes nothing",
     "tc_open": "test_client_transactions.py: a number is skipped; numbers have to rise",

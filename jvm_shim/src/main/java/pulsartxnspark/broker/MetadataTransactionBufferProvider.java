@@ -141,7 +141,7 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
   }
 
   /** Tells whether the broker's coordinators are on the metadata store. */
-  private static boolean coordinates(PulsarService pulsar) {
+  static boolean coordinates(PulsarService pulsar) {
     return MetadataTransactionCoordinatorProvider.class
         .getName()
         .equals(pulsar.getConfiguration().getTransactionMetadataStoreProviderClassName());

@@ -1,0 +1,275 @@
+package pulsartxnspark.broker;
+
+import java.security.SecureRandom;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.Set;
+import java.util.WeakHashMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
+import org.apache.bookkeeper.mledger.ManagedCursor;
+import org.apache.bookkeeper.mledger.ManagedLedgerException;
+import org.apache.pulsar.broker.PulsarService;
+import org.apache.pulsar.broker.service.persistent.PersistentSubscription;
+import org.apache.pulsar.broker.service.persistent.PersistentTopic;
+import org.apache.pulsar.broker.transaction.pendingack.PendingAckStore;
+import org.apache.pulsar.broker.transaction.pendingack.TransactionPendingAckStoreProvider;
+import org.apache.pulsar.broker.transaction.pendingack.impl.MLPendingAckStoreProvider;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import pulsartxnspark.broker.Decisions.Decision;
+import pulsartxnspark.store.AckStore;
+import pulsartxnspark.store.AckStore.Opened;
+import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.RedisAckStore;
+import pulsartxnspark.store.RedisConnections;
+import pulsartxnspark.store.RedisCoordinatorStore;
+import pulsartxnspark.store.RedisTransactionStore;
+import pulsartxnspark.store.Scripts;
+import pulsartxnspark.store.StoreException;
+import pulsartxnspark.store.StoreRolledBackException;
+import pulsartxnspark.store.StoreSettings;
+import pulsartxnspark.store.TransactionStore;
+
+/**
+ * Gives subscriptions of gated segments a {@link MetadataPendingAckStore}, and all others the store
+ * that they would have without this plug-in. Named in a broker's {@code
+ * transactionPendingAckStoreProviderClassName}.
+ */
+public final class MetadataPendingAckStoreProvider implements TransactionPendingAckStoreProvider {
+  /**
+   * Property of a cursor whose pending acks are in the metadata store: the id by which it has them.
+   * Nobody takes it away who sets the properties of a subscription.
+   */
+  static final String CURSOR_PROPERTY =
+      ManagedCursor.CURSOR_INTERNAL_PROPERTY_PREFIX + "pulsar_txn_spark.acks";
+
+  private static final Logger log = LoggerFactory.getLogger(MetadataPendingAckStoreProvider.class);
+  private static final SecureRandom RANDOM = new SecureRandom();
+  private static final int THREADS = 4; // each waits for the store most of its time
+
+  private static final LongSupplier CLOCK_MS =
+      () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime());
+
+  private final TransactionPendingAckStoreProvider pulsars;
+  // Those that wait for the store: Pulsar opens them again, where it is told that there is something.
+  private final Set<PersistentSubscription> waiting =
+      Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));
+  private Shared shared;
+
+  /** What the subscriptions of a broker share. */
+  record Shared(
+      MetadataPendingAckStore.Environment environment, CoordinatorStore coordinators) {}
+
+  /**
+   * Made by the broker when it starts, through reflection.
+   *
+   * @throws IllegalStateException if the release of the broker is not supported
+   */
+  public MetadataPendingAckStoreProvider() {
+    this(new MLPendingAckStoreProvider(), null);
+    BrokerRelease.require(PendingAckStore.class, MetadataPendingAckStore.class);
+    PendingAckHandles.require();
+  }
+
+  /**
+   * Makes a provider.
+   *
+   * @param pulsars makes the stores of all other subscriptions
+   * @param shared what the subscriptions share; null for what the broker's settings say
+   */
+  MetadataPendingAckStoreProvider(TransactionPendingAckStoreProvider pulsars, Shared shared) {
+    this.pulsars = pulsars;
+    this.shared = shared;
+  }
+
+  private static Optional<GatedSegments.Segment> segment(PersistentSubscription subscription) {
+    PersistentTopic topic = (PersistentTopic) subscription.getTopic();
+    return MetadataTransactionBufferProvider.gatedSegment(topic.getManagedLedger().getProperties());
+  }
+
+  private static String cursorId(PersistentSubscription subscription) {
+    Map<String, String> properties = subscription.getCursor().getCursorProperties();
+    return properties == null ? null : properties.get(CURSOR_PROPERTY);
+  }
+
+  private static PulsarService pulsar(PersistentSubscription subscription) {
+    return subscription.getTopic().getBrokerService().getPulsar();
+  }
+
+  @Override
+  public CompletableFuture<Boolean> checkInitializedBefore(PersistentSubscription subscription) {
+    return cursorId(subscription) != null || waiting.contains(subscription)
+        ? CompletableFuture.completedFuture(true)
+        : pulsars.checkInitializedBefore(subscription);
+  }
+
+  @Override
+  public CompletableFuture<PendingAckStore> newPendingAckStore(
+      PersistentSubscription subscription) {
+    Optional<GatedSegments.Segment> segment = segment(subscription);
+    boolean isKnown = cursorId(subscription) != null;
+    Shared store;
+    try {
+      if (segment.isEmpty()
+          || !subscription.getCursor().isDurable()
+          || !isKnown && !takesNew(pulsar(subscription))) {
+        return pulsars.newPendingAckStore(subscription);
+      }
+      store = shared(pulsar(subscription));
+    } catch (RuntimeException error) {
+      return CompletableFuture.failedFuture(error);
+    }
+    return opened(subscription, segment.get(), store)
+        .whenComplete(
+            (one, error) -> {
+              if (error == null) {
+                waiting.remove(subscription);
+              } else {
+                waiting.add(subscription);
+              }
+            });
+  }
+
+  private CompletableFuture<PendingAckStore> opened(
+      PersistentSubscription subscription, GatedSegments.Segment segment, Shared store) {
+    AckStore.Subscription name =
+        new AckStore.Subscription(segment.id(), subscription.getName());
+    CompletableFuture<PendingAckStore> result =
+        CompletableFuture.supplyAsync(
+                () -> open(subscription, segment, name, store), store.environment().threads())
+            .thenCompose(
+                records ->
+                    named(subscription, records)
+                        .thenCompose(done -> beside(subscription))
+                        .thenApply(
+                            beside ->
+                                new MetadataPendingAckStore(
+                                    subscription,
+                                    name,
+                                    records.opened(),
+                                    records.decisions(),
+                                    store.environment(),
+                                    beside.orElse(null),
+                                    () -> pulsars.newPendingAckStore(subscription))));
+    return result.exceptionallyCompose(
+        error -> {
+          Throwable cause = error.getCause() == null ? error : error.getCause();
+          log.warn("The pending acks of {} are not opened yet", subscription, cause);
+          // Pulsar asks again after such an error, and after few others.
+          return CompletableFuture.failedFuture(
+              cause instanceof StoreException
+                  ? new ManagedLedgerException(cause.getMessage())
+                  : cause);
+        });
+  }
+
+  /** What was found when a subscription was opened. */
+  private record Found(String newId, Opened opened, Map<TxnID, Decision> decisions) {}
+
+  private static Found open(
+      PersistentSubscription subscription,
+      GatedSegments.Segment segment,
+      AckStore.Subscription name,
+      Shared store) {
+    String actual = store.coordinators().uuid();
+    if (!actual.equals(segment.storeUuid())) {
+      throw new StoreRolledBackException(
+          "the segment belongs to metadata store "
+              + segment.storeUuid()
+              + ", but pulsarTxnSparkStoreUrl names store "
+              + actual
+              + ": correct the URL");
+    }
+    String known = cursorId(subscription);
+    String id = known == null ? newId() : known;
+    Opened opened = store.environment().acks().open(name, id, known == null);
+    Map<TxnID, Decision> decisions = new HashMap<>();
+    for (TxnID txn : MetadataPendingAckStore.undecided(opened.records())) {
+      decisions.put(txn, store.environment().decisions().of(txn));
+    }
+    return new Found(known == null ? id : null, opened, decisions);
+  }
+
+  private static String newId() {
+    byte[] random = new byte[8];
+    RANDOM.nextBytes(random);
+    return HexFormat.of().formatHex(random);
+  }
+
+  /** Lets the cursor say that the store knows it, before anything is written for it. */
+  private static CompletableFuture<Void> named(PersistentSubscription subscription, Found found) {
+    return found.newId() == null
+        ? CompletableFuture.completedFuture(null)
+        : subscription.getCursor().putCursorProperty(CURSOR_PROPERTY, found.newId());
+  }
+
+  /** Opens what Pulsar's own store has of the subscription. */
+  private CompletableFuture<Optional<PendingAckStore>> beside(PersistentSubscription subscription) {
+    return pulsars
+        .checkInitializedBefore(subscription)
+        .thenCompose(
+            has ->
+                has
+                    ? pulsars.newPendingAckStore(subscription).thenApply(Optional::of)
+                    : CompletableFuture.completedFuture(Optional.empty()));
+  }
+
+  /** Tells whether transactions may have their pending acks in the metadata store from now on. */
+  private synchronized boolean takesNew(PulsarService pulsar) {
+    return shared == null ? isEnabled(pulsar) : shared.environment().takesNew();
+  }
+
+  private static boolean isEnabled(PulsarService pulsar) {
+    return MetadataTransactionBufferProvider.coordinates(pulsar)
+        && MetadataTransactionBufferProvider.flag(
+            pulsar.getConfiguration().getProperties(), "PendingAcksEnabled", true);
+  }
+
+  /** The first subscription connects. */
+  private synchronized Shared shared(PulsarService pulsar) {
+    if (shared == null) {
+      Properties settings = pulsar.getConfiguration().getProperties();
+      StoreSettings store = MetadataTransactionBufferProvider.storeSettings(settings);
+      long pollIntervalMs = MetadataTransactionBufferProvider.pollIntervalMs(settings);
+      boolean helps = MetadataTransactionBufferProvider.flag(settings, "HelperEnabled", true);
+      Scripts scripts = new Scripts(new RedisConnections(store));
+      TransactionStore transactions =
+          new RedisTransactionStore(scripts, MetadataTransactionBufferProvider.METRICS);
+      CoordinatorStore coordinators =
+          new RedisCoordinatorStore(scripts, MetadataTransactionBufferProvider.METRICS);
+      ScheduledExecutorService threads = threads();
+      TransactionHelper helper =
+          new TransactionHelper(transactions, threads, pollIntervalMs, CLOCK_MS);
+      shared =
+          new Shared(
+              new MetadataPendingAckStore.Environment(
+                  new RedisAckStore(scripts),
+                  Decisions.of(transactions, coordinators),
+                  helps ? helper::inTheWay : open -> { },
+                  threads,
+                  pollIntervalMs,
+                  2L * store.timeoutMs(),
+                  CLOCK_MS,
+                  isEnabled(pulsar)),
+              coordinators);
+    }
+    return shared;
+  }
+
+  private static ScheduledExecutorService threads() {
+    ScheduledThreadPoolExecutor threads =
+        new ScheduledThreadPoolExecutor(
+            THREADS, MetadataTransactionBufferProvider.daemons("pulsar-txn-spark-acks-"));
+    threads.setRemoveOnCancelPolicy(true);
+    return threads;
+  }
+}
