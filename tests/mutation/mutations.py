@@ -4076,8 +4076,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{STORE_CODE}/RedisConnections.java",
-            "super(() -> socket(settings), config(settings));",
-            "super(settings.server(), config(settings));",
+            "  private volatile boolean closed;\n",
+            "  private volatile boolean closed;\n  private JedisClientConfig first;\n",
+        ),
+        Edit(
+            f"{STORE_CODE}/RedisConnections.java",
+            "new DefaultJedisSocketFactory(server, config(settings))",
+            "new DefaultJedisSocketFactory(server,"
+            " first = first == null ? config(settings) : first)",
         ),
     ),
     mutation(
@@ -4085,6 +4091,87 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         JAR,
         Edit(f"{STORE_CODE}/StoreTls.java", "if (!isOf(key, chain.get(0))) {", "if (false) {"),
+    ),
+    mutation(
+        "a broker asks the server to which a slot of its store is on its way",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisConnections.java",
+            "      } catch (JedisMovedDataException moved) {\n",
+            "      } catch (JedisAskDataException ask) {\n"
+            "        try (Jedis other = open(ask.getTargetNode())) {\n"
+            "          other.asking();\n"
+            "          return use.apply(other);\n"
+            "        }\n"
+            "      } catch (JedisMovedDataException moved) {\n",
+        ),
+    ),
+    mutation(
+        "a broker sends a step again whose reply was late",
+        "INV-1",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisConnections.java",
+            "        noteLost(error, view, owner);\n        throw unavailable(error);\n",
+            "        noteLost(error, view, owner);\n",
+        ),
+    ),
+    mutation(
+        "a broker uses one node of a cluster as if it had all keys",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/ServerCheck.java",
+            "if (cluster && !settings.cluster()) {",
+            "if (false) {",
+        ),
+    ),
+    mutation(
+        "a broker asks a replica of its store",
+        "INV-11",
+        JAR,
+        Edit(f"{STORE_CODE}/ServerCheck.java", 'if (!"master".equals(role)) {', "if (false) {"),
+    ),
+    mutation(
+        "a broker learns a cluster's slots from the server that does not answer well",
+        "",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/ClusterSlots.java",
+            "      inTurn.add(suspect);\n",
+            "      inTurn.add(0, suspect);\n",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator pins on a cluster before the intent is there",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/SingleSteps.java",
+            "while (to < calls.size() && calls.get(to).script().equals(calls.get(from).script())) {",
+            "while (to < calls.size()) {",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator materializes on a cluster what it did not decide",
+        "INV-3",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/SingleSteps.java",
+            '          "txn_end", Set.of("OK"),\n',
+            "",
+        ),
+    ),
+    mutation(
+        "a broker's coordinator forgets participants on a cluster that it does not know of",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/SingleSteps.java",
+            'call.script().equals("txn_read") && !knowsAll(call, reply.get())',
+            "false",
+        ),
     ),
     mutation(
         "a broker forgets dropped writers that no floor filters",

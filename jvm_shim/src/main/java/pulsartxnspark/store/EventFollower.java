@@ -9,26 +9,30 @@ import org.slf4j.LoggerFactory;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.StreamEntryID;
 import redis.clients.jedis.exceptions.JedisException;
+import redis.clients.jedis.exceptions.JedisMovedDataException;
 import redis.clients.jedis.params.XReadParams;
 import redis.clients.jedis.resps.StreamEntry;
 
 /**
- * Follows the {@code events} streams of segments with one blocking read, by a thread of its own.
+ * Follows the {@code events} streams of segments with blocking reads, by threads of its own: one for
+ * one server; in a cluster one for each segment, as no command may touch two slots.
  *
  * <p>An event says "look again", and no more. Whoever begins to be followed is told once, so that
- * nothing is missed that came before; so is everybody after a lost connection. The thread ends when
- * nobody is followed.
+ * nothing is missed that came before; so is everybody after a lost connection. A thread ends when
+ * nobody is followed by it.
  */
 public final class EventFollower {
   private static final Logger log = LoggerFactory.getLogger(EventFollower.class);
-  // A segment that is new is followed after this time at the latest.
+  // A segment that is new on one server is followed after this time at the latest.
   private static final int BLOCK_MS = 200;
   private static final int EVENTS_AT_ONCE = 64;
   private static final long PAUSE_MS = 500; // before a lost connection is opened again
+  /** Each has a thread and a connection; all other segments are looked at by polling. */
+  static final int MOST_READERS = 256;
+  private static final int STACK_BYTES = 256 * 1024;
 
   private final RedisConnections connections;
-  private final Map<String, Runnable> followed = new ConcurrentHashMap<>();
-  private Thread thread;
+  private final Map<Integer, Reader> readers = new ConcurrentHashMap<>(); // by what one read may touch
 
   /**
    * Makes a follower; follows nobody yet.
@@ -46,11 +50,22 @@ public final class EventFollower {
    * @param look what to run on events, quickly, by the follower's thread
    */
   public synchronized void follow(String segment, Runnable look) {
-    followed.put(key(segment), look);
-    if (thread == null) {
-      thread = new Thread(this::run, "pulsar-txn-spark-events");
+    int group = connections.group(key(segment));
+    Reader reader = readers.get(group);
+    if (reader != null) {
+      reader.followed.put(key(segment), look);
+    } else if (readers.size() < MOST_READERS) {
+      reader = new Reader(group);
+      reader.followed.put(key(segment), look);
+      readers.put(group, reader);
+      Thread thread = new Thread(null, reader, "pulsar-txn-spark-events-" + group, STACK_BYTES);
       thread.setDaemon(true);
       thread.start();
+    } else {
+      log.warn(
+          "The events of {} segments are followed, and those of {} are not: it is polled",
+          MOST_READERS,
+          segment);
     }
   }
 
@@ -61,36 +76,87 @@ public final class EventFollower {
    * @param look as it was given: a successor is left as it is
    */
   public void leave(String segment, Runnable look) {
-    followed.remove(key(segment), look);
+    Reader reader = readers.get(connections.group(key(segment)));
+    if (reader != null) {
+      reader.followed.remove(key(segment), look);
+    }
   }
 
   private static String key(String segment) {
     return "{seg:" + segment + "}:events";
   }
 
-  private synchronized boolean endsHere() {
-    if (followed.isEmpty()) {
-      thread = null;
-      return true;
-    }
-    return false;
+  private synchronized boolean endsHere(Reader reader) {
+    return reader.followed.isEmpty() && readers.remove(reader.group, reader);
   }
 
-  private void run() {
-    String complaint = null;
-    while (!endsHere()) {
-      try (Jedis jedis = connections.open()) {
-        complaint = null;
-        readUntilNobodyIsFollowed(jedis);
-      } catch (StoreException | JedisException error) {
-        if (!String.valueOf(error.getMessage()).equals(complaint)) {
-          complaint = String.valueOf(error.getMessage());
-          log.warn("The metadata store's events are not followed; polling goes on: {}", complaint);
+  /** Follows what one read may touch. */
+  private final class Reader implements Runnable {
+    private final int group;
+    private final Map<String, Runnable> followed = new ConcurrentHashMap<>();
+
+    Reader(int group) {
+      this.group = group;
+    }
+
+    @Override
+    public void run() {
+      String complaint = null;
+      while (!endsHere(this)) {
+        ClusterSlots.View view = connections.view();
+        String any = followed.keySet().stream().findAny().orElse(null);
+        if (any == null) {
+          continue;
         }
-        pause();
-      } catch (RuntimeException error) {
-        log.error("The metadata store's events are not followed; polling goes on", error);
-        pause();
+        try (Jedis jedis = connections.open(Scripts.bytes(any))) {
+          complaint = null;
+          readUntilNobodyIsFollowed(jedis);
+        } catch (JedisMovedDataException moved) {
+          connections.noteMoved(moved, view.owner(group));
+          pause(); // two servers may name each other for a while
+        } catch (StoreException | JedisException error) {
+          if (!String.valueOf(error.getMessage()).equals(complaint)) {
+            complaint = String.valueOf(error.getMessage());
+            log.warn("The metadata store's events are not followed; polling goes on: {}", complaint);
+          }
+          if (error instanceof JedisException) {
+            connections.suspect(view); // the slot may have moved
+          }
+          pause();
+        } catch (RuntimeException error) {
+          log.error("The metadata store's events are not followed; polling goes on", error);
+          pause();
+        }
+      }
+    }
+
+    private void readUntilNobodyIsFollowed(Jedis jedis) {
+      Map<String, StreamEntryID> last = new HashMap<>();
+      XReadParams params =
+          XReadParams.xReadParams().count(EVENTS_AT_ONCE).block(connections.blockMs(BLOCK_MS));
+      while (!followed.isEmpty()) {
+        last.keySet().retainAll(followed.keySet());
+        for (Map.Entry<String, Runnable> one : followed.entrySet()) {
+          if (!last.containsKey(one.getKey())) {
+            last.put(one.getKey(), newest(jedis, one.getKey()));
+            one.getValue().run();
+          }
+        }
+        if (last.isEmpty()) {
+          continue; // the last one was left in between
+        }
+        List<Map.Entry<String, List<StreamEntry>>> streams = jedis.xread(params, Map.copyOf(last));
+        if (streams == null) {
+          continue;
+        }
+        for (Map.Entry<String, List<StreamEntry>> stream : streams) {
+          List<StreamEntry> events = stream.getValue();
+          last.put(stream.getKey(), events.get(events.size() - 1).getID());
+          Runnable look = followed.get(stream.getKey());
+          if (look != null) {
+            look.run();
+          }
+        }
       }
     }
   }
@@ -100,32 +166,6 @@ public final class EventFollower {
       Thread.sleep(PAUSE_MS);
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt(); // nobody interrupts it: the next pause is short
-    }
-  }
-
-  private void readUntilNobodyIsFollowed(Jedis jedis) {
-    Map<String, StreamEntryID> last = new HashMap<>();
-    XReadParams params = XReadParams.xReadParams().count(EVENTS_AT_ONCE).block(BLOCK_MS);
-    while (!followed.isEmpty()) {
-      last.keySet().retainAll(followed.keySet());
-      for (Map.Entry<String, Runnable> one : followed.entrySet()) {
-        if (!last.containsKey(one.getKey())) {
-          last.put(one.getKey(), newest(jedis, one.getKey()));
-          one.getValue().run();
-        }
-      }
-      List<Map.Entry<String, List<StreamEntry>>> streams = jedis.xread(params, Map.copyOf(last));
-      if (streams == null) {
-        continue;
-      }
-      for (Map.Entry<String, List<StreamEntry>> stream : streams) {
-        List<StreamEntry> events = stream.getValue();
-        last.put(stream.getKey(), events.get(events.size() - 1).getID());
-        Runnable look = followed.get(stream.getKey());
-        if (look != null) {
-          look.run();
-        }
-      }
     }
   }
 

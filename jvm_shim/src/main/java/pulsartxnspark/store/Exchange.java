@@ -8,16 +8,20 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.function.BiFunction;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.Pipeline;
 import redis.clients.jedis.Response;
+import redis.clients.jedis.exceptions.JedisClusterException;
+import redis.clients.jedis.exceptions.JedisConnectionException;
 import redis.clients.jedis.exceptions.JedisException;
+import redis.clients.jedis.exceptions.JedisMovedDataException;
 import redis.clients.jedis.exceptions.JedisNoScriptException;
 
 /**
- * Sends whatever waits in one go: requests of many callers share one round trip, and the server
- * syncs its log once for all of them. Nothing waits for company: a request goes out as soon as a
- * connection is free.
+ * Sends whatever waits for a server in one go: requests of many callers share one round trip, and the
+ * server syncs its log once for all of them. Nothing waits for company: a request goes out as soon as
+ * a connection is free. Requests that wait at the same time may be run in any order.
  *
  * <p>A request without an answer may have taken effect, or may yet: its caller asks again.
  */
@@ -28,36 +32,52 @@ final class Exchange implements AutoCloseable {
   private static final int MOST_WAITING = 10_000;
 
   private final RedisConnections connections;
+  private final HostAndPort server;
   private final BlockingQueue<Request> waiting = new LinkedBlockingQueue<>(MOST_WAITING);
   private final List<Thread> threads = new ArrayList<>();
   private volatile boolean closed;
 
-  private record Request(
-      Scripts.Script script,
-      List<byte[]> keys,
-      List<byte[]> args,
-      CompletableFuture<List<Object>> reply) {}
+  /** A script that is to be run, and whoever waits for its reply. */
+  static final class Request {
+    private final Scripts.Script script;
+    private final List<byte[]> keys;
+    private final List<byte[]> args;
+    private final CompletableFuture<List<Object>> reply = new CompletableFuture<>();
+    private int redirected; // by one thread at a time
+
+    Request(Scripts.Script script, List<byte[]> keys, List<byte[]> args) {
+      this.script = script;
+      this.keys = keys;
+      this.args = args;
+    }
+
+    List<byte[]> keys() {
+      return keys;
+    }
+
+    CompletableFuture<List<Object>> reply() {
+      return reply;
+    }
+  }
 
   /**
    * Makes one that connects to nothing yet.
    *
    * @param connections to the store
+   * @param server whose requests it sends
    */
-  Exchange(RedisConnections connections) {
+  Exchange(RedisConnections connections, HostAndPort server) {
     this.connections = connections;
+    this.server = server;
   }
 
   /**
    * Sends a script; returns at once.
    *
-   * @param script what to run
-   * @param keys of the script
-   * @param args of the script
-   * @return its reply; or a {@link StoreUnavailableException}, after which it may have run or not
+   * @param request gets the reply; or a {@link StoreUnavailableException}, after which it may have run
+   *     or not
    */
-  CompletableFuture<List<Object>> send(
-      Scripts.Script script, List<byte[]> keys, List<byte[]> args) {
-    Request request = new Request(script, keys, args, new CompletableFuture<>());
+  void send(Request request) {
     begin();
     if (!waiting.offer(request)) {
       request.reply.completeExceptionally(
@@ -67,7 +87,6 @@ final class Exchange implements AutoCloseable {
     if (closed) {
       refuseWaiting();
     }
-    return request.reply;
   }
 
   private synchronized void begin() {
@@ -83,13 +102,15 @@ final class Exchange implements AutoCloseable {
     Jedis jedis = null;
     try {
       while (!closed) {
-        List<Request> some = new ArrayList<>(List.of(waiting.take()));
-        waiting.drainTo(some, MOST_AT_ONCE - 1);
+        List<Request> some = next();
+        ClusterSlots.View view = connections.view();
         try {
-          if (jedis == null) {
-            jedis = connections.open();
+          if (jedis == null && !some.isEmpty()) {
+            jedis = connections.open(server);
           }
-          exchange(jedis, some);
+          if (!some.isEmpty()) {
+            exchange(jedis, some);
+          }
         } catch (RuntimeException error) {
           // Whatever it is, nobody may wait for ever, and the next requests go out.
           RuntimeException unavailable =
@@ -99,6 +120,7 @@ final class Exchange implements AutoCloseable {
             jedis.close();
             jedis = null;
           }
+          connections.noteLost(lostConnection(error), view, server);
         }
       }
     } catch (InterruptedException closing) {
@@ -110,7 +132,22 @@ final class Exchange implements AutoCloseable {
     }
   }
 
-  private static void exchange(Jedis jedis, List<Request> some) {
+  /** Waits for requests; those whose keys have gone to another server meanwhile are sent there. */
+  private List<Request> next() throws InterruptedException {
+    List<Request> some = new ArrayList<>(List.of(waiting.take()));
+    waiting.drainTo(some, MOST_AT_ONCE - 1);
+    List<Request> elsewhere =
+        some.stream().filter(one -> !connections.isOf(one, server)).toList();
+    some.removeAll(elsewhere);
+    elsewhere.forEach(connections::route);
+    return some;
+  }
+
+  private static JedisException lostConnection(RuntimeException error) {
+    return error instanceof JedisException lost ? lost : new JedisConnectionException(error);
+  }
+
+  private void exchange(Jedis jedis, List<Request> some) {
     List<Request> unknown =
         answer(
             some,
@@ -141,13 +178,20 @@ final class Exchange implements AutoCloseable {
   }
 
   /** Gives the callers their replies; returns those of which the server has no script. */
-  private static List<Request> answer(List<Request> some, List<Response<Object>> replies) {
+  private List<Request> answer(List<Request> some, List<Response<Object>> replies) {
     List<Request> unknown = new ArrayList<>();
+    ClusterSlots.View view = connections.view();
     for (int i = 0; i < some.size(); i++) {
       try {
         some.get(i).reply.complete(new ArrayList<>((List<?>) replies.get(i).get()));
       } catch (JedisNoScriptException noScript) {
         unknown.add(some.get(i));
+      } catch (JedisMovedDataException moved) { // it was not run
+        connections.noteMoved(moved, server);
+        redirect(some.get(i));
+      } catch (JedisClusterException down) {
+        some.get(i).reply.completeExceptionally(connections.unavailable(down));
+        connections.noteLost(down, view, server);
       } catch (JedisException | ClassCastException refused) { // an error, or no reply of a script's
         some.get(i).reply.completeExceptionally(refused);
       }
@@ -155,18 +199,42 @@ final class Exchange implements AutoCloseable {
     return unknown;
   }
 
+  private void redirect(Request request) {
+    if (request.redirected++ < RedisConnections.MOST_REDIRECTIONS) {
+      connections.route(request);
+    } else {
+      request.reply.completeExceptionally(connections.redirectedTooOften());
+    }
+  }
+
   private void refuseWaiting() {
     for (Request one = waiting.poll(); one != null; one = waiting.poll()) {
-      one.reply.completeExceptionally(
-          new StoreUnavailableException("the connection to the metadata store is closed", null));
+      refuse(one);
     }
+  }
+
+  private void refuse(Request one) {
+    one.reply.completeExceptionally(
+        new StoreUnavailableException("the connection to the metadata store is closed", null));
+  }
+
+  /**
+   * Sends nothing any more, and ends the connections.
+   *
+   * @return what waits, for another server
+   */
+  synchronized List<Request> end() {
+    closed = true;
+    threads.forEach(Thread::interrupt);
+    List<Request> left = new ArrayList<>();
+    waiting.drainTo(left);
+    return left;
   }
 
   /** Sends nothing any more, ends the connections, and refuses what waits. */
   @Override
-  public synchronized void close() {
-    closed = true;
-    threads.forEach(Thread::interrupt);
+  public void close() {
+    end().forEach(this::refuse);
     refuseWaiting();
   }
 }

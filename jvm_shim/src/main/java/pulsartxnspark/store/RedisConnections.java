@@ -2,90 +2,316 @@ package pulsartxnspark.store;
 
 import java.net.Socket;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 import javax.net.ssl.SSLParameters;
 import org.apache.commons.pool2.PooledObject;
 import org.apache.commons.pool2.impl.GenericObjectPoolConfig;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.DefaultJedisSocketFactory;
+import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.JedisClientConfig;
 import redis.clients.jedis.JedisFactory;
 import redis.clients.jedis.JedisPool;
+import redis.clients.jedis.Protocol;
+import redis.clients.jedis.exceptions.JedisAskDataException;
+import redis.clients.jedis.exceptions.JedisClusterException;
 import redis.clients.jedis.exceptions.JedisConnectionException;
 import redis.clients.jedis.exceptions.JedisException;
+import redis.clients.jedis.exceptions.JedisMovedDataException;
+import redis.clients.jedis.util.JedisClusterCRC16;
 
 /**
- * Connections to the metadata store. Each new one is checked before its first use: a replica may lag,
- * so that only a primary is asked anything. Jedis repeats nothing by itself.
+ * Connections to the metadata store: to its one server, or to each primary of a cluster. Each new one
+ * is checked before its first use: a replica may lag, so that only a primary is asked anything.
+ *
+ * <p>Nothing is repeated here that may have been run. This is why Jedis's own client for clusters is
+ * not used: it sends a command again after a lost reply, and connects without the check. It also
+ * follows ASK. The target of ASK takes keys that have not arrived there yet for absent, and the
+ * scripts read keys that they do not declare: a writer that was dropped would seem to have won. So a
+ * slot on its way does not answer until it has arrived. MOVED is followed: such a request was not run.
  */
 public final class RedisConnections implements AutoCloseable {
-  private static final int MOST_CONNECTIONS = 8;
+  private static final int MOST_CONNECTIONS = 8; // to each server
+  /** So often one request is redirected: once, or a few times while slots are moving. */
+  static final int MOST_REDIRECTIONS = 5;
 
   private final StoreSettings settings;
-  private final JedisPool pool;
-  private final Exchange exchange = new Exchange(this);
+  private final ClusterSlots slots; // null: one server has everything
+  private final Map<HostAndPort, Server> servers = new ConcurrentHashMap<>();
+  private volatile boolean closed;
+
+  /** What there is for each server. */
+  private record Server(JedisPool pool, Exchange exchange) {}
 
   /**
-   * Makes a pool; connects to nothing yet.
+   * Connects to nothing yet.
    *
    * @param settings where to, and as whom
    * @throws IllegalArgumentException if a file of TLS does not hold what it should
    */
   public RedisConnections(StoreSettings settings) {
     this.settings = settings;
-    GenericObjectPoolConfig<Jedis> config = new GenericObjectPoolConfig<>();
-    config.setMaxTotal(MOST_CONNECTIONS);
-    config.setMaxIdle(MOST_CONNECTIONS);
-    config.setMaxWait(Duration.ofMillis(settings.timeoutMs()));
-    config.setJmxEnabled(false);
-    this.pool = new JedisPool(config, new CheckedFactory(settings));
+    this.slots =
+        settings.cluster() ? new ClusterSlots(settings.servers(), this::slotsAsToldBy) : null;
+    config(settings); // reads the files
+  }
+
+  @SuppressWarnings("unchecked")
+  private List<Object> slotsAsToldBy(HostAndPort server) {
+    try (Jedis jedis = new Jedis(() -> socket(server), login(settings).build())) {
+      return (List<Object>) jedis.sendCommand(Protocol.Command.CLUSTER, "SLOTS");
+    }
+  }
+
+  private Server server(HostAndPort address) {
+    if (closed) {
+      throw new StoreUnavailableException("the connection to the metadata store is closed", null);
+    }
+    return servers.computeIfAbsent(
+        address,
+        of -> {
+          GenericObjectPoolConfig<Jedis> config = new GenericObjectPoolConfig<>();
+          config.setMaxTotal(MOST_CONNECTIONS);
+          config.setMaxIdle(MOST_CONNECTIONS);
+          config.setMaxWait(Duration.ofMillis(settings.timeoutMs()));
+          config.setJmxEnabled(false);
+          return new Server(
+              new JedisPool(config, new CheckedFactory(address)), new Exchange(this, address));
+        });
+  }
+
+  /** Tells whether one server has all keys, so that one script may touch any of them. */
+  boolean oneServer() {
+    return slots == null;
   }
 
   /**
-   * Lends a connection.
+   * Lends a connection to the server of a key.
    *
-   * @param use what to do with it
+   * @param key whatever is sent touches only its slot
+   * @param use what to do with it; done again at another server if the first command was redirected
    * @param <T> of the result
    * @return the result of {@code use}
-   * @throws StoreUnavailableException if the store does not answer
+   * @throws StoreUnavailableException if the store does not answer; what was sent may have been run
    */
-  public <T> T with(Function<Jedis, T> use) {
-    try (Jedis jedis = pool.getResource()) {
-      return use.apply(jedis);
-    } catch (JedisException error) {
-      throw unavailable(error);
+  public <T> T with(byte[] key, Function<Jedis, T> use) {
+    for (int redirected = 0; redirected <= MOST_REDIRECTIONS; redirected++) {
+      ClusterSlots.View view = slots == null ? null : slots.view();
+      HostAndPort owner = owner(key);
+      Jedis jedis;
+      try {
+        jedis = server(owner).pool.getResource();
+      } catch (JedisException error) {
+        // Nothing was sent: whoever has the slot now may be asked.
+        if (slots == null || owner.equals(refresh(view, owner).owner(slot(key)))) {
+          throw unavailable(error);
+        }
+        continue;
+      }
+      try (jedis) {
+        return use.apply(jedis);
+      } catch (JedisMovedDataException moved) {
+        noteMoved(moved, owner);
+      } catch (JedisException error) {
+        noteLost(error, view, owner);
+        throw unavailable(error);
+      }
     }
+    throw redirectedTooOften();
+  }
+
+  /**
+   * Sends a script, together with those of other callers to the same server; returns at once.
+   *
+   * @param script what to run
+   * @param keys of the script, all of one slot in a cluster
+   * @param args of the script
+   * @return its reply; or a {@link StoreUnavailableException}, after which it may have run or not
+   */
+  CompletableFuture<List<Object>> send(
+      Scripts.Script script, List<byte[]> keys, List<byte[]> args) {
+    Exchange.Request request = new Exchange.Request(script, keys, args);
+    route(request);
+    return request.reply();
+  }
+
+  /** Gives a request to the server that has its keys now; fails it if there is none. */
+  void route(Exchange.Request request) {
+    HostAndPort owner =
+        slots == null ? settings.servers().get(0) : slots.view().owner(slot(request.keys().get(0)));
+    try {
+      if (owner == null) {
+        throw noOwner(slot(request.keys().get(0)));
+      }
+      server(owner).exchange.send(request);
+    } catch (StoreUnavailableException error) {
+      request.reply().completeExceptionally(error);
+    }
+  }
+
+  /** Tells whether a server still is the one of a request's keys. */
+  boolean isOf(Exchange.Request request, HostAndPort server) {
+    return slots == null || server.equals(slots.view().owner(slot(request.keys().get(0))));
+  }
+
+  /** Notes where a slot has gone: the request that was redirected was not run. */
+  void noteMoved(JedisMovedDataException moved, HostAndPort told) {
+    slots.moved(moved.getSlot(), moved.getTargetNode(), told);
+  }
+
+  /** Asks a cluster anew for its slots, if an error may mean that they have moved. */
+  void noteLost(JedisException error, ClusterSlots.View seen, HostAndPort server) {
+    Server known = servers.get(server);
+    if (error instanceof JedisConnectionException && known != null) {
+      known.pool.clear(); // what is idle was lost with it
+    }
+    boolean down =
+        error instanceof JedisConnectionException || error instanceof JedisClusterException;
+    if (slots != null && down) {
+      refresh(seen, server);
+    }
+  }
+
+  /** Gives what is known of a cluster's slots; null for one server. */
+  ClusterSlots.View view() {
+    return slots == null ? null : slots.view();
+  }
+
+  private ClusterSlots.View refresh(ClusterSlots.View seen, HostAndPort suspect) {
+    ClusterSlots.View now = slots.refresh(seen, suspect);
+    Set<HostAndPort> left = now.allOwners();
+    for (HostAndPort one : List.copyOf(servers.keySet())) {
+      Server gone = left.contains(one) ? null : servers.remove(one);
+      if (gone != null) {
+        gone.pool.close();
+        gone.exchange.end().forEach(this::route);
+      }
+    }
+    return now;
+  }
+
+  private HostAndPort owner(byte[] key) {
+    if (slots == null) {
+      return settings.servers().get(0);
+    }
+    ClusterSlots.View seen = slots.view();
+    HostAndPort owner = seen.owner(slot(key));
+    if (owner == null) {
+      owner = refresh(seen, null).owner(slot(key));
+    }
+    if (owner == null) {
+      throw noOwner(slot(key));
+    }
+    return owner;
+  }
+
+  private static int slot(byte[] key) {
+    return JedisClusterCRC16.getSlot(key);
+  }
+
+  /**
+   * Tells which keys can be read by one command.
+   *
+   * @param key any key
+   * @return the same number for keys that can
+   */
+  int group(String key) {
+    return slots == null ? 0 : JedisClusterCRC16.getSlot(key);
+  }
+
+  /**
+   * Tells how long a blocking read of one of {@link #group}'s groups may wait.
+   *
+   * @param shortMs for groups that others may join, in milliseconds
+   * @return milliseconds; in a cluster more, as there are many reads, and hardly anybody joins
+   */
+  int blockMs(int shortMs) {
+    return slots == null ? shortMs : Math.max(1, settings.timeoutMs() / 2);
   }
 
   /**
    * Opens a connection of the caller's own, for blocking reads.
    *
+   * @param key which the reads touch
    * @return a connection that was checked; the caller closes it
    * @throws StoreUnavailableException if the store does not answer
    */
-  public Jedis open() {
+  Jedis open(byte[] key) {
+    ClusterSlots.View seen = view();
+    HostAndPort owner = owner(key);
     try {
-      return new CheckedFactory(settings).makeObject().getObject();
+      return open(owner);
+    } catch (StoreUnavailableException error) {
+      if (slots != null) {
+        refresh(seen, owner);
+      }
+      throw error;
+    }
+  }
+
+  /** Opens a connection to a server, as the other one does. */
+  Jedis open(HostAndPort server) {
+    try {
+      return new CheckedFactory(server).makeObject().getObject();
     } catch (JedisException error) {
       throw unavailable(error);
+    } catch (StoreException error) {
+      throw error;
     } catch (Exception error) {
       throw new StoreUnavailableException(
           "the metadata store at " + settings + " cannot be reached", error);
     }
   }
 
-  /** Gives what sends the requests of many callers together. */
-  Exchange exchange() {
-    return exchange;
+  /** Has a cluster's slots asked for anew, after a read of the caller's own connection has failed. */
+  void suspect(ClusterSlots.View seen) {
+    if (slots != null) {
+      refresh(seen, null);
+    }
+  }
+
+  private StoreUnavailableException noOwner(int slot) {
+    RuntimeException failure = slots.view().failure();
+    return new StoreUnavailableException(
+        "no server of the metadata store at "
+            + settings
+            + " is known to have slot "
+            + slot
+            + (failure == null ? "" : " (" + failure.getMessage() + ")")
+            + ". Check the cluster's state (CLUSTER INFO), that its servers can be reached, that the"
+            + " user may ask for CLUSTER SLOTS, and the settings pulsarTxnSparkStore*",
+        failure);
+  }
+
+  StoreUnavailableException redirectedTooOften() {
+    return new StoreUnavailableException(
+        "the servers of the metadata store at " + settings + " name each other for a slot", null);
   }
 
   StoreUnavailableException unavailable(JedisException error) {
     // The pool wraps what a new connection met.
     Throwable cause = error;
     while (cause.getCause() != null && cause.getCause() != cause) {
+      if (cause.getCause() instanceof StoreUnavailableException own) {
+        return own;
+      }
       cause = cause.getCause();
+    }
+    if (cause instanceof JedisAskDataException) {
+      return new StoreUnavailableException(
+          "a slot of the metadata store at "
+              + settings
+              + " is being moved to another server ("
+              + cause.getMessage()
+              + "): it answers when it has arrived",
+          error);
     }
     return new StoreUnavailableException(
         "no answer from the metadata store at "
@@ -100,35 +326,29 @@ public final class RedisConnections implements AutoCloseable {
 
   @Override
   public void close() {
-    exchange.close();
-    pool.close();
+    closed = true;
+    for (Server server : new ArrayList<>(servers.values())) {
+      server.exchange.close();
+      server.pool.close();
+    }
   }
 
-  /** Checks each connection that it makes. */
-  private static final class CheckedFactory extends JedisFactory {
-    private final StoreSettings settings;
+  /** Makes connections to a server, and checks each. */
+  private final class CheckedFactory extends JedisFactory {
+    private final HostAndPort server;
 
-    CheckedFactory(StoreSettings settings) {
-      super(() -> socket(settings), config(settings));
-      this.settings = settings;
+    CheckedFactory(HostAndPort server) {
+      super(() -> socket(server), login(settings).build());
+      this.server = server;
     }
 
     @Override
     public PooledObject<Jedis> makeObject() throws Exception {
       PooledObject<Jedis> made = super.makeObject();
-      Jedis jedis = made.getObject();
       try {
-        List<Object> role = jedis.role();
-        if (!"master".equals(role.get(0))) {
-          throw new JedisConnectionException(
-              "expected a primary at "
-                  + settings
-                  + ", found role "
-                  + role.get(0)
-                  + ": a replica may lack what was acknowledged");
-        }
-      } catch (JedisException error) {
-        jedis.close();
+        ServerCheck.check(made.getObject(), settings, server.toString());
+      } catch (JedisException | StoreException error) {
+        made.getObject().close();
         throw error;
       }
       return made;
@@ -136,24 +356,26 @@ public final class RedisConnections implements AutoCloseable {
   }
 
   /** Reads the files of TLS anew: certificates are renewed while a broker runs. */
-  private static Socket socket(StoreSettings settings) {
+  private Socket socket(HostAndPort server) {
     try {
-      return new DefaultJedisSocketFactory(settings.server(), config(settings)).createSocket();
+      return new DefaultJedisSocketFactory(server, config(settings)).createSocket();
     } catch (IllegalArgumentException error) {
       throw new JedisConnectionException(error.getMessage(), error);
     }
   }
 
+  private static DefaultJedisClientConfig.Builder login(StoreSettings settings) {
+    return DefaultJedisClientConfig.builder()
+        .connectionTimeoutMillis(settings.timeoutMs())
+        .socketTimeoutMillis(settings.timeoutMs())
+        .blockingSocketTimeoutMillis(settings.timeoutMs())
+        .database(settings.database())
+        .user(settings.username())
+        .password(settings.password());
+  }
+
   private static JedisClientConfig config(StoreSettings settings) {
-    DefaultJedisClientConfig.Builder builder =
-        DefaultJedisClientConfig.builder()
-            .connectionTimeoutMillis(settings.timeoutMs())
-            .socketTimeoutMillis(settings.timeoutMs())
-            .blockingSocketTimeoutMillis(settings.timeoutMs())
-            .database(settings.database())
-            .user(settings.username())
-            .password(settings.password())
-            .ssl(settings.tls() != null);
+    DefaultJedisClientConfig.Builder builder = login(settings).ssl(settings.tls() != null);
     if (settings.tls() != null) {
       SSLParameters parameters = new SSLParameters();
       if (settings.tls().verifyHost()) {

@@ -48,7 +48,6 @@ public final class Scripts {
   private static final Map<String, Script> LOADED = new ConcurrentHashMap<>();
 
   private final RedisConnections connections;
-  private final Exchange exchange;
   private final Map<String, Map<String, Long>> seen = new HashMap<>();
   private Identity identity;
 
@@ -59,7 +58,6 @@ public final class Scripts {
    */
   public Scripts(RedisConnections connections) {
     this.connections = connections;
-    this.exchange = connections.exchange();
   }
 
   /**
@@ -93,7 +91,9 @@ public final class Scripts {
   public synchronized Identity identity() {
     if (identity == null) {
       List<String> record =
-          connections.with(jedis -> jedis.hmget("{meta}:birth", "uuid", "epoch", "schema", "coordinators"));
+          connections.with(
+              bytes("{meta}:birth"),
+              jedis -> jedis.hmget("{meta}:birth", "uuid", "epoch", "schema", "coordinators"));
       if (record.get(0) == null) {
         throw new StoreRolledBackException(
             "the metadata store has no identity: it is empty or was wiped. Nothing was read; let"
@@ -183,17 +183,21 @@ public final class Scripts {
 
   /**
    * Takes a step together with those of other callers, or several steps of several tags as one;
-   * returns at once.
+   * returns at once. In a cluster no server has all tags: there the steps are taken one by one.
    *
    * @param merged name of the merged script; not used for a single call
    * @param calls the step, or the steps
    * @return the replies of the scripts, up to the first behind which nothing may follow; their bulk
    *     strings are bytes, but for the first two. Nothing if a tag is not as it is known, or not
-   *     there: nothing was written then, and {@link #run} tells why. A lost reply is an error
+   *     there: nothing was written then, and {@link #run} tells why. A lost reply is an error. Of
+   *     steps that are taken one by one, this is so for the first; the replies end before another
    */
   public CompletableFuture<Optional<List<List<Object>>>> together(String merged, List<Call> calls) {
     if (calls.size() > MERGED_AT_ONCE) {
       return CompletableFuture.completedFuture(Optional.empty());
+    }
+    if (calls.size() > 1 && !connections.oneServer()) {
+      return SingleSteps.take(calls, this::step);
     }
     Identity own = identity();
     boolean single = calls.size() == 1;
@@ -215,10 +219,14 @@ public final class Scripts {
       args.addAll(ownArgs);
     }
     Script script = script(single ? calls.get(0).script() : merged);
-    return exchange
+    return connections
         .send(script, keys, args)
         .thenApply(reply -> single ? Optional.of(List.of(reply)) : replies(reply))
         .thenApply(found -> found.filter(replies -> noted(calls, compared, replies)));
+  }
+
+  private CompletableFuture<Optional<List<Object>>> step(Call call) {
+    return together("", List.of(call)).thenApply(found -> found.map(replies -> replies.get(0)));
   }
 
   private static Optional<List<List<Object>>> replies(List<Object> reply) {
@@ -332,6 +340,7 @@ public final class Scripts {
     List<byte[]> keys = keys(call);
     List<byte[]> args = args(call, own, states, registered);
     return connections.with(
+        keys.get(0),
         jedis -> {
           Object reply;
           try {
@@ -384,7 +393,8 @@ public final class Scripts {
     known.merge(state.history(), state.seq(), Math::max);
   }
 
-  private static Script script(String name) {
+  /** Gives a script's text and digest. */
+  static Script script(String name) {
     return LOADED.computeIfAbsent(name, Scripts::load);
   }
 

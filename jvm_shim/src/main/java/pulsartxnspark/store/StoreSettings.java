@@ -1,20 +1,21 @@
 package pulsartxnspark.store;
 
-import java.net.URI;
-import java.net.URISyntaxException;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import redis.clients.jedis.HostAndPort;
 
 /**
  * Where the metadata store is, and how to log in.
  *
- * @param server where it listens
+ * @param servers where it listens; of a cluster, any that may be asked for the others
+ * @param cluster whether it is a Redis Cluster
  * @param tls how to encrypt; null for not at all
  * @param database number of the database
  * @param username null for the default user
@@ -22,13 +23,18 @@ import redis.clients.jedis.HostAndPort;
  * @param timeoutMs how long one request may take, in milliseconds
  */
 public record StoreSettings(
-    HostAndPort server,
+    List<HostAndPort> servers,
+    boolean cluster,
     Tls tls,
     int database,
     String username,
     String password,
     int timeoutMs) {
   private static final int DEFAULT_PORT = 6379;
+  private static final List<String> SCHEMES =
+      List.of("redis", "rediss", "redis+cluster", "rediss+cluster");
+  private static final Pattern URL =
+      Pattern.compile("([a-z+]+)://([^/?#\\s]*)(/[^?#\\s]*)?(?:\\?([^#\\s]*))?");
   private static final Pattern SERVER = Pattern.compile("(\\[[^\\[\\]]+]|[^:\\[\\]]+)(?::(\\d{1,5}))?");
   private static final int HIGHEST_PORT = 65_535;
 
@@ -102,7 +108,8 @@ public record StoreSettings(
   /**
    * Reads a URL as the option {@code store.url} has it.
    *
-   * @param url {@code redis://} or {@code rediss://}, with user, password and database if need be
+   * @param url {@code redis://}, {@code rediss://}, {@code redis+cluster://} or {@code
+   *     rediss+cluster://}, with user, password and database if need be
    * @param username stands in for the URL's; null or empty for that one
    * @param password stands in for the URL's; null or empty for that one
    * @param tls how to encrypt where the URL says so
@@ -112,18 +119,13 @@ public record StoreSettings(
    */
   public static StoreSettings of(
       String url, String username, String password, Tls tls, int timeoutMs) {
-    URI uri;
-    try {
-      uri = new URI(url);
-    } catch (URISyntaxException error) {
+    Matcher parts = URL.matcher(url); // Java's URI knows no list of hosts with IPv6
+    if (!parts.matches()) {
       throw malformed("it is not a URL");
     }
-    String scheme = String.valueOf(uri.getScheme());
-    if ("redis+cluster".equals(scheme) || "rediss+cluster".equals(scheme)) {
-      throw malformed("a Redis Cluster is not supported by the broker's plug-in yet");
-    }
-    if (!List.of("redis", "rediss").contains(scheme)) {
-      throw malformed("its scheme has to be redis:// or rediss://");
+    String scheme = parts.group(1);
+    if (!SCHEMES.contains(scheme)) {
+      throw malformed("its scheme has to be one of " + String.join("://, ", SCHEMES) + "://");
     }
     if (timeoutMs <= 0) {
       throw new IllegalArgumentException(
@@ -133,15 +135,25 @@ public record StoreSettings(
     if (!encrypted && (tls.caFile != null || tls.certFile != null)) {
       throw malformed("a TLS file is set, but it is not rediss://");
     }
-    String authority = uri.getRawAuthority() == null ? "" : uri.getRawAuthority();
+    String authority = parts.group(2);
     int at = authority.lastIndexOf('@');
     String[] login = authority.substring(0, Math.max(at, 0)).split(":", 2);
     String ownUser = login[0].isEmpty() ? null : decoded(login[0]);
     String ownPassword = login.length > 1 ? decoded(login[1]) : null;
+    boolean cluster = scheme.endsWith("+cluster");
+    String[] servers = authority.substring(at + 1).split(",", -1);
+    if (servers.length > 1 && !cluster) {
+      throw malformed("several hosts are for redis+cluster:// and rediss+cluster:// only");
+    }
+    int database = database(parts.group(3), parts.group(4));
+    if (cluster && database != 0) {
+      throw malformed("a Redis Cluster has only database 0");
+    }
     return new StoreSettings(
-        server(authority.substring(at + 1)),
+        Arrays.stream(servers).map(StoreSettings::server).toList(),
+        cluster,
         encrypted ? tls : null,
-        database(uri),
+        database,
         username == null || username.isEmpty() ? ownUser : username,
         password == null || password.isEmpty() ? ownPassword : password,
         timeoutMs);
@@ -159,13 +171,13 @@ public record StoreSettings(
     return new HostAndPort(parts.group(1).replaceAll("[\\[\\]]", ""), port);
   }
 
-  private static int database(URI uri) {
-    String text = uri.getPath() == null ? "" : uri.getPath().replaceAll("^/|/$", "");
-    if (uri.getRawQuery() != null) {
-      if (!text.isEmpty() || !uri.getRawQuery().startsWith("db=")) {
+  private static int database(String path, String query) {
+    String text = path == null ? "" : path.replaceAll("^/|/$", "");
+    if (query != null) {
+      if (!text.isEmpty() || !query.startsWith("db=")) {
         throw malformed("it may have no parameters but the number of a database");
       }
-      text = uri.getRawQuery().substring("db=".length());
+      text = query.substring("db=".length());
     }
     if (text.isEmpty()) {
       return 0;
@@ -183,12 +195,16 @@ public record StoreSettings(
 
   private static IllegalArgumentException malformed(String why) {
     return new IllegalArgumentException(
-        "pulsarTxnSparkStoreUrl: expected redis://host:port/database, but " + why);
+        "pulsarTxnSparkStoreUrl: expected redis://host:port/database, or"
+            + " redis+cluster://host1:port1,host2:port2, but "
+            + why);
   }
 
   /** Without the secrets. */
   @Override
   public String toString() {
-    return (tls == null ? "redis://" : "rediss://") + server + "/" + database;
+    String scheme = (tls == null ? "redis" : "rediss") + (cluster ? "+cluster" : "");
+    String hosts = servers.stream().map(String::valueOf).collect(Collectors.joining(","));
+    return scheme + "://" + hosts + (cluster ? "" : "/" + database);
   }
 }

@@ -44,6 +44,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInfo;
 import org.junit.jupiter.api.function.Executable;
 import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.CoordinatorStore.Answer;
@@ -84,8 +85,8 @@ class MetadataTransactionCoordinatorTest {
   private boolean watching;
 
   @BeforeAll
-  static void startServer() {
-    server = new RedisServer();
+  static void startServer(TestInfo tests) {
+    server = RedisServer.of(tests);
   }
 
   @AfterAll

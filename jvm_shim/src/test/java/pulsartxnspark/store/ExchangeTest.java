@@ -21,15 +21,15 @@ class ExchangeTest extends StoreTest {
   private static final String UNKNOWN = "0123456789012345678901234567890123456789"; // no script's
 
   private CompletableFuture<List<Object>> send(String text) {
-    return send(store.connections.exchange(), text);
+    return send(store.connections, text);
   }
 
-  private static CompletableFuture<List<Object>> send(Exchange exchange, String text) {
+  private static CompletableFuture<List<Object>> send(RedisConnections connections, String text) {
     String sha1;
     try (Jedis jedis = server.client()) {
       sha1 = jedis.scriptLoad(text);
     }
-    return exchange.send(new Scripts.Script(text, sha1), List.of(), List.of());
+    return connections.send(new Scripts.Script(text, sha1), List.of(), List.of());
   }
 
   private static Throwable failure(CompletableFuture<List<Object>> reply) {
@@ -58,7 +58,7 @@ class ExchangeTest extends StoreTest {
     }
     Scripts.Script forgotten = new Scripts.Script("return {2}", UNKNOWN);
     assertEquals(
-        List.of(2L), get(store.connections.exchange().send(forgotten, List.of(), List.of())));
+        List.of(2L), get(store.connections.send(forgotten, List.of(), List.of())));
   }
 
   @Test
@@ -79,29 +79,27 @@ class ExchangeTest extends StoreTest {
   void whoeverAsksAServerThatIsAwayHearsOfIt() throws Exception {
     assertEquals(List.of(1L), get(send("return {1}")));
     Scripts.Script any = new Scripts.Script("return {1}", UNKNOWN);
-    Exchange exchange = store.connections.exchange();
+    RedisConnections connections = store.connections;
     server.stop();
     try {
       assertInstanceOf(
           StoreUnavailableException.class,
-          failure(exchange.send(any, List.of(), List.of())));
+          failure(connections.send(any, List.of(), List.of())));
     } finally {
       server.start();
     }
     // Each of two connections may be an old one, once.
-    CompletableFuture<List<Object>> reply = exchange.send(any, List.of(), List.of());
+    CompletableFuture<List<Object>> reply = connections.send(any, List.of(), List.of());
     for (int late = 0; late < 2 && reply.handle((found, lost) -> lost != null).join(); late++) {
-      reply = exchange.send(any, List.of(), List.of());
+      reply = connections.send(any, List.of(), List.of());
     }
     assertEquals(List.of(1L), get(reply));
   }
 
   @Test
   void whoeverAsksOneThatIsClosedHearsOfIt() {
-    try (RedisConnections connections = new RedisConnections(server.settings())) {
-      Exchange closed = connections.exchange();
-      closed.close();
-      assertTrue(failure(send(closed, "return {1}")).getMessage().contains("closed"));
-    }
+    RedisConnections connections = new RedisConnections(server.settings());
+    connections.close();
+    assertTrue(failure(send(connections, "return {1}")).getMessage().contains("closed"));
   }
 }

@@ -49,6 +49,10 @@ class RedisConnectionsTest extends StoreTest {
   }
 
   private static void makeUser(String... more) throws IOException {
+    makeUser(server, more);
+  }
+
+  static void makeUser(RedisServer server, String... more) throws IOException {
     String line =
         Files.readAllLines(ACL_FILE).stream().filter(one -> one.startsWith("user " + USER + " "))
             .findFirst().orElseThrow();

@@ -16,16 +16,26 @@ class StoreSettingsTest {
   @Test
   void aUrlHasTheFormOfTheOptionOfSparksJobs() {
     StoreSettings settings = of("rediss://ada:s%20e@store:7000/2");
-    assertEquals("store:7000", settings.server().toString());
+    assertEquals("rediss://store:7000/2", settings.toString());
     assertEquals(2, settings.database());
     assertEquals("ada", settings.username());
     assertEquals("s e", settings.password());
     assertEquals(StoreSettings.Tls.DEFAULT, settings.tls());
     assertNull(of("redis://store").tls());
-    assertEquals(6379, of("redis://store").server().getPort());
-    assertEquals("::1", of("redis://u@[::1]:7").server().getHost());
+    assertEquals(6379, of("redis://store").servers().get(0).getPort());
+    assertEquals("::1", of("redis://u@[::1]:7").servers().get(0).getHost());
     assertEquals(3, of("redis://under_score?db=3").database());
     assertNull(of("redis://store").password());
+  }
+
+  @Test
+  void aClusterIsNamedByAnyOfItsServers() {
+    StoreSettings settings = of("rediss+cluster://ada:secret@a:1,b,[::1]:3");
+    assertTrue(settings.cluster());
+    assertEquals(3, settings.servers().size());
+    assertEquals("rediss+cluster://a:1,b:6379,::1:3", settings.toString());
+    assertNull(of("redis+cluster://a").tls());
+    assertFalse(of("redis://a").cluster());
   }
 
   @Test
@@ -37,7 +47,8 @@ class StoreSettingsTest {
 
   @Test
   void aBadSettingIsNamedWithoutItsSecrets() {
-    for (String url : new String[] {"http://u:secret@h", "redis+cluster://u:secret@h", "redis://", "secret words",
+    for (String url : new String[] {"http://u:secret@h", "redis+cluster://u:secret@h/1", "redis://u:secret@h,i",
+        "redis+cluster://u:secret@h,,i", "redis://", "secret words",
         "redis://u:secret@h/x",
         "redis://u:secret@h:99999", "redis://u:secret@h/1?db=1", "redis://u:secret@h?secret=1"}) {
       String message = assertThrows(IllegalArgumentException.class, () -> of(url)).getMessage();

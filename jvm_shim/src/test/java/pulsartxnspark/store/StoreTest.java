@@ -4,8 +4,9 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.TestInfo;
 
-/** Tests against a real Redis: a server for the class, and a new store with one segment for each. */
+/** Tests against a real Redis, or a cluster: one for the class, and a new store with one segment for each. */
 public abstract class StoreTest {
   /** The server of the class that is running. */
   protected static RedisServer server;
@@ -14,8 +15,8 @@ public abstract class StoreTest {
   protected TestStore store;
 
   @BeforeAll
-  protected static void startServer() {
-    server = new RedisServer();
+  protected static void startServer(TestInfo tests) {
+    server = RedisServer.of(tests);
   }
 
   @AfterAll

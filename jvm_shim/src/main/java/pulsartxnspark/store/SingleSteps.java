@@ -1,0 +1,108 @@
+package pulsartxnspark.store;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
+import java.util.stream.Collectors;
+
+/**
+ * Takes the steps of a merged script one after the other, where no server has all of their tags. Each
+ * is taken only if {@code _merged.lua} would take it: no pin without its intent, and nothing is
+ * materialized that was not decided. One script for several tags is run for all of them at once.
+ *
+ * <p>What is left when a step is refused, or its reply is lost, is what a client leaves that dies
+ * there: every step may be repeated, and the caller goes on alone.
+ */
+final class SingleSteps {
+  /** By script, the codes behind which a step may follow; as in {@code _merged.lua}. */
+  private static final Map<String, Set<String>> PASSES =
+      Map.of(
+          "txn_op", Set.of("OK"),
+          "txn_intend", Set.of("OK"),
+          "txn_end", Set.of("OK"),
+          "seg_materialize", Set.of("OK", "ALREADY", "CLOSED"),
+          "txn_forget_ops", Set.of("OK"));
+
+  private final List<Scripts.Call> calls;
+  private final Function<Scripts.Call, CompletableFuture<Optional<List<Object>>>> step;
+  private final List<List<Object>> replies = new ArrayList<>();
+
+  private SingleSteps(
+      List<Scripts.Call> calls,
+      Function<Scripts.Call, CompletableFuture<Optional<List<Object>>>> step) {
+    this.calls = calls;
+    this.step = step;
+  }
+
+  /**
+   * Takes steps.
+   *
+   * @param calls the steps, in their order
+   * @param step takes one; gives nothing if its tag is not as it is known, and fails if its reply is lost
+   * @return the replies, up to the first behind which nothing may follow; nothing, or an error, if
+   *     that is so of the first step
+   */
+  static CompletableFuture<Optional<List<List<Object>>>> take(
+      List<Scripts.Call> calls,
+      Function<Scripts.Call, CompletableFuture<Optional<List<Object>>>> step) {
+    return new SingleSteps(calls, step).next();
+  }
+
+  private CompletableFuture<Optional<List<List<Object>>>> next() {
+    int from = replies.size();
+    int to = from + 1;
+    while (to < calls.size() && calls.get(to).script().equals(calls.get(from).script())) {
+      to++;
+    }
+    List<CompletableFuture<Optional<List<Object>>>> taken =
+        calls.subList(from, to).stream().map(step).toList();
+    return CompletableFuture.allOf(taken.toArray(CompletableFuture<?>[]::new))
+        .handle((all, lost) -> note(taken))
+        .thenCompose(
+            goesOn -> {
+              if (goesOn && replies.size() < calls.size()) {
+                return next();
+              }
+              // Of the first step the caller has to know whether it may have been taken.
+              return replies.isEmpty()
+                  ? taken.get(0).thenApply(fault -> Optional.empty())
+                  : CompletableFuture.completedFuture(Optional.of(replies));
+            });
+  }
+
+  /** Notes the replies of steps that were taken at once; tells whether others may follow. */
+  private boolean note(List<CompletableFuture<Optional<List<Object>>>> taken) {
+    for (CompletableFuture<Optional<List<Object>>> one : taken) {
+      Optional<List<Object>> reply = one.exceptionally(lost -> Optional.empty()).join();
+      if (reply.isEmpty()) {
+        return false;
+      }
+      Scripts.Call call = calls.get(replies.size());
+      replies.add(reply.get());
+      Set<String> passing = PASSES.get(call.script());
+      if (passing != null && !passing.contains(String.valueOf(reply.get().get(1)))) {
+        return false;
+      }
+      if (call.script().equals("txn_read") && !knowsAll(call, reply.get())) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** What is materialized must be all that the transaction has touched. */
+  private static boolean knowsAll(Scripts.Call read, List<Object> reply) {
+    Set<String> intents =
+        reply.size() < 5
+            ? Set.of()
+            : ((List<?>) reply.get(4)).stream()
+                .map(RedisTransactionStore::text)
+                .collect(Collectors.toSet());
+    return intents.equals(new HashSet<>(read.args().stream().map(String::valueOf).toList()));
+  }
+}

@@ -1,0 +1,87 @@
+package pulsartxnspark.store;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import org.junit.jupiter.api.Test;
+import redis.clients.jedis.HostAndPort;
+import redis.clients.jedis.exceptions.JedisConnectionException;
+
+class ClusterSlotsTest {
+  private static final HostAndPort A = new HostAndPort("a", 1);
+  private static final HostAndPort B = new HostAndPort("b", 2);
+  private static final HostAndPort C = new HostAndPort("c", 3);
+  private static final int LAST = 16_383;
+
+  private final List<HostAndPort> asked = new ArrayList<>();
+  private List<Object> told;
+  private final ClusterSlots slots = new ClusterSlots(List.of(A), this::ask);
+
+  private List<Object> ask(HostAndPort server) {
+    asked.add(server);
+    if (told == null) {
+      throw new JedisConnectionException("away");
+    }
+    return told;
+  }
+
+  private static List<Object> range(long from, long to, HostAndPort... servers) {
+    List<Object> range = new ArrayList<>(List.of(from, to));
+    for (HostAndPort one : servers) {
+      range.add(List.of(Scripts.bytes(one.getHost()), (long) one.getPort(), Scripts.bytes("id")));
+    }
+    return range;
+  }
+
+  private ClusterSlots.View refresh(HostAndPort suspect) {
+    return slots.refresh(slots.view(), suspect);
+  }
+
+  @Test
+  void thePrimaryOfARangeHasItsSlots() {
+    told = List.of(range(0, 9, A, C), range(10, LAST, B));
+    assertEquals(A, refresh(null).owner(9));
+    assertEquals(B, slots.view().owner(10));
+    assertEquals(Set.of(A, B, C), slots.view().servers());
+    assertEquals(Set.of(A, B), slots.view().allOwners());
+  }
+
+  @Test
+  void whoeverHasAskedSinceIsNotRepeated() {
+    told = List.of(range(0, LAST, A));
+    ClusterSlots.View first = slots.view();
+    assertSame(slots.refresh(first, null), slots.refresh(first, null));
+    assertEquals(1, asked.size());
+  }
+
+  @Test
+  void aSuspectIsAskedLast() {
+    told = List.of(range(0, LAST, A, B, C));
+    refresh(null);
+    asked.clear();
+    told = null;
+    for (int i = 0; i < 8; i++) { // of three in any turn it would be another one
+      refresh(B);
+      assertEquals(3, asked.size());
+      assertEquals(B, asked.get(2));
+      asked.clear();
+    }
+    assertEquals(A, slots.view().owner(0), "what was known before");
+    assertNotNull(slots.view().failure());
+  }
+
+  @Test
+  void aServerWithoutANameIsWhereTheOneIsThatTellsOfIt() {
+    told = List.of(range(0, 9, new HostAndPort("", 7)), range(20, LAST, new HostAndPort("?", 8)));
+    assertEquals(new HostAndPort("a", 7), refresh(null).owner(0));
+    assertEquals(new HostAndPort("a", 8), slots.view().owner(20));
+    assertNull(slots.view().owner(10));
+    slots.moved(10, new HostAndPort("", 9), B);
+    assertEquals(new HostAndPort("b", 9), slots.view().owner(10));
+  }
+}

@@ -1,0 +1,4 @@
+package pulsartxnspark.store;
+
+@OnCluster
+class RedisTransactionStoreOnClusterTest extends RedisTransactionStoreTest {}
