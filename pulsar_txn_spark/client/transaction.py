@@ -30,7 +30,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.records import SubscriptionRef, TxnId, TxnState
+from pulsar_txn_spark.store.records import SubscriptionRef, TopologyVersion, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TxnAction, TxnStatus
 from pulsar_txn_spark.txn.participants import ack_intent, write_intent
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
@@ -75,6 +75,7 @@ class _Header:
         self.asked_for = False  # it may be there although no reply has said so
         self.opened: Callable[[], None] = lambda: None
         self.intents: set[str] = set()
+        self._expected: TopologyVersion | None = None
 
     def open(self) -> TxnId:
         """Create it, or find it."""
@@ -109,10 +110,18 @@ class _Header:
                 self._intend(name(txn), segments)
                 self._opened(txn)
 
-            buffer.open(self.nonce, self._timeout_ms, self._owner, name, segments, opened)
+            expected, self._expected = self._expected, None
+            buffer.open(self.nonce, self._timeout_ms, self._owner, name, segments, opened, expected)
         else:
             self._intend(name(self.id), segments)
             buffer.admit(self.id, self.nonce, self._timeout_ms, name(self.id), segments)
+
+    def expect(self, topology: TopologyVersion) -> bool:
+        """Tell whether the transaction is going to be opened, and checks a topology then."""
+        if self.id is not None or not self._components.store.merged.possible:
+            return False
+        self._expected = topology
+        return True
 
     def _intend(self, writer: str, segments: Sequence[str]) -> None:
         self.intents.update(write_intent(segment, writer) for segment in segments)
@@ -125,6 +134,7 @@ def _writers(components: Components, header: _Header) -> TopicWriters:
         lambda generation: header.writer(generation, header.id),
         header.admit,
         secrets.randbelow(1 << 16),
+        expect=header.expect,
     )
 
 

@@ -34,6 +34,7 @@ from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
     SegmentNotFoundError,
     SegmentSealedError,
+    TopologyConflictError,
     UnverifiedReceiptError,
 )
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef, SegmentWriter
@@ -46,6 +47,7 @@ from pulsar_txn_spark.segments.topology import (
     key_groups_of,
 )
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Winner
+from pulsar_txn_spark.store.records import TopologyVersion
 from pulsar_txn_spark.txn.coordinator import as_record
 
 _MOST_CHANGES = 1024
@@ -68,6 +70,10 @@ segment has ended is for the topology to say: a deleted one was sealed before.""
 Admit = Callable[[int, Sequence[str]], None]
 """``admit(generation, segments)``: lets the writer of that generation append to segments, intents
 and pins first. It may be what gives the writer its name."""
+
+Expect = Callable[[TopologyVersion], bool]
+"""``expect(version)``: whether the next `Admit` checks that a topology is still of that version. It
+raises a TopologyConflictError where it is not, and lets nobody append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,8 @@ class TopicWriters(Closing):
     known : Topology, optional
         A topic as it was found a moment ago, which is not looked up again. A segment of it that
         takes no rows any more is met as any other one that has ended.
+    expect : callable, optional
+        Where it is given, a topic that this process has read before is not looked up again.
     """
 
     def __init__(
@@ -148,12 +156,14 @@ class TopicWriters(Closing):
         admit: Admit | None,
         round_start: int,
         known: Topology | None = None,
+        expect: Expect | None = None,
     ) -> None:
         self._components = components
         self._name = name
         self._admit = admit
         self._round_start = round_start
         self._known = known
+        self._expect = expect
         self._outputs: dict[TopicName, _Output] = {}
 
     def append(self, topic: TopicName, rows: pa.RecordBatch) -> None:
@@ -166,11 +176,23 @@ class TopicWriters(Closing):
         output = self._outputs.get(topic)
         if output is None:
             known = self._known if self._known is not None and self._known.topic == topic else None
+            last = self._components.topics.last_read(topic) if self._expect is not None else None
+            checked = last is not None and bool(last.active) and self._expects(last)
             output = _Output(
-                self._components, topic, self._name, self._admit, self._round_start, known
+                self._components,
+                topic,
+                self._name,
+                self._admit,
+                self._round_start,
+                last if checked else known,
+                checked=checked,
             )
             self._outputs[topic] = output
         output.append(rows)
+
+    def _expects(self, topology: Topology) -> bool:
+        version = TopologyVersion(str(topology.topic), topology.version)
+        return self._expect is not None and self._expect(version)
 
     def finish(self) -> list[Written]:
         """Wait for every receipt; same errors as :meth:`append`."""
@@ -276,6 +298,8 @@ class _Output:
         admit: Admit | None,
         round_start: int,
         known: Topology | None,
+        *,
+        checked: bool,
     ) -> None:
         self._components = components
         self._topic = topic
@@ -286,11 +310,15 @@ class _Output:
         self._losses = 0
         self._open: dict[str, _Open] = {}
         self._left: list[Written] = []
-        self._topology = known or components.topics.require(topic)
+        self._is_checked = checked  # by the first admission
+        self._begin(known or components.topics.require(topic))
+
+    def _begin(self, topology: Topology) -> None:
+        self._topology = topology
         if not self._topology.active:
             # An adoption that was left half done.
-            self._topology = components.topics.changes.finish(self._topology)
-        self._router = Router(self._topology, round_start)
+            self._topology = self._components.topics.changes.finish(self._topology)
+        self._router = Router(self._topology, self._round_start)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -329,7 +357,15 @@ class _Output:
     def _place(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Hand rows to the segments that own them; return those that have to be placed anew."""
         parts = list(self._routed(rows))
-        met = self._connect([segment for segment, _ in parts])
+        try:
+            met = self._connect([segment for segment, _ in parts])
+        except TopologyConflictError:
+            if not self._is_checked:
+                raise
+            # Nothing was done by the topology of an earlier transaction.
+            self._is_checked = False
+            self._begin(self._components.topics.require(self._topic))
+            return [rows]
         if met is not None:
             return [*self._follow_topology(*met), rows]
         for index, (segment, part) in enumerate(parts):
@@ -374,6 +410,7 @@ class _Output:
         if self._admit is not None:
             try:
                 self._admit(self._topology_generation, [segment.id for segment in new])
+                self._is_checked = False
             except SegmentSealedError as error:
                 # Deleted since this task has read the topology.
                 active = {s.ref.id for s in self._components.topics.require(self._topic).active}

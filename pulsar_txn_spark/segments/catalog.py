@@ -77,6 +77,7 @@ class Topics:
         self._scalable_topics: PulsarTopics | None = None
         self._lock = threading.Lock()
         self._reached: set[str] = set()
+        self._last_read: dict[TopicName, Topology] = {}
         self.lifecycle = TopicLifecycle(store, log, end)
         self.changes = TopologyChanges(store, log, self.lifecycle, self.require)
 
@@ -263,7 +264,9 @@ class Topics:
         """
         topology = self.lifecycle.read(topic)
         if topology is not None and topology.state is TopicState.LIVE:
+            self._last_read[topic] = topology
             return topology
+        self._last_read.pop(topic, None)
         if topology is not None:
             raise TopicNotFoundError(_NOT_IN_USE[topology.state].format(topic=topic))
         known = self.names()
@@ -272,6 +275,10 @@ class Topics:
             f"topic {topic} does not exist in this metadata store ({listed}). Segmented topics are "
             "created on purpose: pulsar_txn_spark.Admin(options).create_topic(topic, segments=4)"
         )
+
+    def last_read(self, topic: TopicName) -> Topology | None:
+        """Return what :meth:`require` has returned last in this process; it may be out of date."""
+        return self._last_read.get(topic)
 
     def check_access(self, topology: Topology) -> None:
         """Find out whether the log can be read and written, once in each process.

@@ -12,7 +12,7 @@ repeated: a lost reply is answered by asking again. Every method raises
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pulsar_txn_spark.metrics import Counters
 from pulsar_txn_spark.position import Position
@@ -23,6 +23,7 @@ from pulsar_txn_spark.store.records import (
     AckRequest,
     Answer,
     BeginAnswer,
+    Code,
     CommitAnswer,
     Cursor,
     CursorAnswer,
@@ -47,6 +48,7 @@ from pulsar_txn_spark.store.records import (
     StoreIdentity,
     SubscriptionRef,
     TcState,
+    TopologyVersion,
     TxnAnswer,
     TxnHeader,
     TxnId,
@@ -429,11 +431,13 @@ class MergedSteps(Protocol):
         intents: Sequence[str],
         writer: str,
         segments: Sequence[str],
-    ) -> OpenAnswer | None:
+        expected: TopologyVersion | None = None,
+    ) -> OpenAnswer | Literal[Code.CONFLICT] | None:
         """Create the header of a nonce's transaction with its intents, and pin its first writer.
 
         In intents and writer, ``ptxn-#-`` stands for ``ptxn-<tc>-<counter>-``: no number is known
-        before. Of a transaction that was opened before, nothing is pinned unless it is OPEN.
+        before. Of a transaction that was opened before, nothing is pinned unless it is OPEN. If a
+        topology is `expected` and has changed, nothing is done: CONFLICT.
         """
         ...
 

@@ -617,6 +617,13 @@ class BeginAnswer:
     swapped: bool = False
 
 
+class TopologyVersion(NamedTuple):
+    """A topic's topology as it was read."""
+
+    topic: str
+    version: int
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAnswer:
     """Answer to a transaction that is opened together with its first writer.

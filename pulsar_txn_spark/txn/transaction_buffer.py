@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.errors import (
     FencedError,
     SegmentSealedError,
     StoreCorruptError,
+    TopologyConflictError,
     TransactionConflictError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -21,6 +23,7 @@ from pulsar_txn_spark.store.records import (
     OpenAnswer,
     PinAnswer,
     Seen,
+    TopologyVersion,
     TxnAnswer,
     TxnId,
     TxnState,
@@ -135,6 +138,7 @@ class MetadataTransactionBuffer:
         name: Callable[[TxnId | None], str],
         segments: Sequence[str],
         opened: Callable[[TxnId], None],
+        expected: TopologyVersion | None = None,
     ) -> str:
         """Open a transaction, and let its first writer append: one step where one server is all.
 
@@ -148,6 +152,9 @@ class MetadataTransactionBuffer:
         segments : sequence of str
         opened : callable
             Gets the transaction's id as soon as there is one, even if the writer is refused.
+        expected : TopologyVersion, optional
+            Of a topic that was read some time ago: nothing is done by one that has changed since.
+            It is checked in the same step.
 
         Returns
         -------
@@ -158,9 +165,11 @@ class MetadataTransactionBuffer:
         ------
         TransactionAbortedError, TransactionConflictError, FencedError, SegmentSealedError
             As for :meth:`admit`.
+        TopologyConflictError
+            If the topology may not be the expected one: read it, and open by that.
         """
         store = self._coordinator.store
-        answer: OpenAnswer | None = None
+        answer: OpenAnswer | Literal[Code.CONFLICT] | None = None
         if store.merged.possible:
             unnumbered = name(None)
             intents = [write_intent(segment, unnumbered) for segment in segments]
@@ -174,7 +183,10 @@ class MetadataTransactionBuffer:
                     intents,
                     unnumbered,
                     segments,
+                    expected,
                 )
+        if answer is Code.CONFLICT or (answer is None and expected is not None):
+            raise TopologyConflictError(f"{expected} is not certainly what is there now")
         if answer is None:
             with steps.at(Step.BEGIN):
                 txn = self._coordinator.new_txn(nonce, timeout_ms=timeout_ms, owner=owner)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -71,6 +71,9 @@ class Service:
         topic = f"topic://public/default/t{next(self._numbers)}"
         Admin({"store.path": self.path}).create_topic(topic, segments=segments)
         return topic
+
+    def topic_again(self, topic: str) -> None:
+        Admin({"store.path": self.path}).create_topic(topic, segments=2)
 
     def split(self, topic: str) -> None:
         name = TopicName.parse(topic)
@@ -389,6 +392,37 @@ def test_a_split_while_a_transaction_is_open_moves_its_rows_and_loses_none(
     for key in range(4):
         numbers = [int(value[1:]) for value in found if int(value[1:]) % 4 == key]
         assert numbers == sorted(numbers)
+
+
+def elsewhere(service: Service, action: Callable[[], object]) -> None:
+    """Do something of which this process learns nothing, as if another one did it."""
+    topics = service.run.topics
+    last_read = dict(topics._last_read)
+    action()
+    topics._last_read = last_read
+
+
+def test_a_transaction_is_not_begun_by_the_topology_of_an_earlier_one(service: Service) -> None:
+    topic, admin = service.topic(), Admin({"store.path": service.path})
+    with service.client.producer(topic) as producer:
+
+        def send(value: str) -> None:
+            with service.client.new_txn() as txn:
+                for key in range(8):
+                    producer.send(value, key=f"k{key}", txn=txn)
+
+        send("a")
+        elsewhere(service, lambda: service.split(topic))
+        send("b")
+        assert sorted(service.visible(topic)) == sorted("ab" * 8)
+        elsewhere(service, lambda: admin.delete_topic(topic))
+        with pytest.raises(TopicNotFoundError):
+            send("nowhere")
+        service.topic_again(topic)
+        send("c")
+        elsewhere(service, lambda: (admin.delete_topic(topic), service.topic_again(topic)))
+        send("d")
+        assert service.visible(topic) == ["d"] * 8
 
 
 # -- the lease -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.support.round_trips import meet_all_coordinators, round_trips
 
 TOPIC = TopicName.parse("t")
-ROUND_TRIPS, SYNCED = 4, 3
+ROUND_TRIPS, SYNCED = 3, 3
 
 
 def test_a_transaction_with_one_row(

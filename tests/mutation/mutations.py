@@ -262,6 +262,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/_merged.lua", "  return #intents == #args - 3\n", "  return true\n"),
     ),
     mutation(
+        "a transaction begins by a topology that has changed",
+        "INV-12",
+        f"{MERGED_STEPS}::test_no_transaction_begins_by_a_topology_that_has_changed",
+        Edit(f"{LUA}/_merged.lua", "  topology_is = {OK = true},\n", ""),
+    ),
+    mutation(
+        "any version of a topology is the one that was read",
+        "INV-12",
+        "tests/client/test_client.py"
+        "::test_a_transaction_is_not_begun_by_the_topology_of_an_earlier_one",
+        Edit(f"{LUA}/topology_is.lua", "'version') ~= ARGV[4] then", "'version') == '' then"),
+    ),
+    mutation(
+        "single steps go by a topology that nobody has checked",
+        "INV-12",
+        f"{MERGED_STEPS}::test_a_topology_that_the_single_steps_would_not_check_is_not_taken",
+        Edit(
+            f"{TXN}/transaction_buffer.py",
+            "        if answer is Code.CONFLICT or (answer is None and expected is not None):\n",
+            "        if answer is Code.CONFLICT:\n",
+        ),
+    ),
+    mutation(
         "in one step, materialized after the first of several pieces",
         "INV-9",
         f"{MERGED_STEPS}::test_what_one_step_cannot_give_up_at_once_is_given_up_by_the_next",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -18,6 +19,7 @@ from pulsar_txn_spark.store.records import (
     PinAnswer,
     PointerRead,
     SegmentDecision,
+    TopologyVersion,
     TxnAnswer,
     TxnId,
     TxnState,
@@ -30,6 +32,7 @@ from pulsar_txn_spark.store.redis.sinks import (
     register_call,
     swap_call,
 )
+from pulsar_txn_spark.store.redis.topics import is_current_call
 from pulsar_txn_spark.store.redis.transactions import (
     as_created,
     as_header,
@@ -103,16 +106,21 @@ class RedisMergedSteps:
         intents: Sequence[str],
         writer: str,
         segments: Sequence[str],
-    ) -> OpenAnswer | None:
+        expected: TopologyVersion | None = None,
+    ) -> OpenAnswer | Literal[Code.CONFLICT] | None:
         """Create a header with its intents, then pin a writer; no pin unless it is OPEN.
 
-        In intents and writer, ``ptxn-#-`` stands for ``ptxn-<tc>-<counter>-``.
+        Nothing is done unless the topology is the `expected` one. In intents and writer,
+        ``ptxn-#-`` stands for ``ptxn-<tc>-<counter>-``.
         """
         create = create_call(tc, nonce, [owner, "", "", ""], timeout_ms, intents)
         pins = pin_calls(TxnId(tc, 0), writer, segments)
-        replies = self._scripts.merged("txn_open", [create, *pins])
+        checks = [] if expected is None else [is_current_call(expected)]
+        replies = self._scripts.merged("txn_open", [*checks, create, *pins])
         if replies is None:
             return None
+        if checks and code_of(replies.pop(0)) is not Code.OK:
+            return Code.CONFLICT
         txn, state = as_created(replies[0])
         return OpenAnswer(txn, state, [as_pin_answer(reply) for reply in replies[1:]])
 

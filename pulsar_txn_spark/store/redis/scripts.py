@@ -57,7 +57,7 @@ _INCLUDED = {
 
 MERGED = {
     "txn_begin": ("sink_register", "txn_create", "pointer_cas"),
-    "txn_open": ("txn_create", "seg_pin"),
+    "txn_open": ("topology_is", "txn_create", "seg_pin"),
     "txn_admit": ("txn_intend", "seg_pin"),
     "txn_commit": (
         "txn_op",

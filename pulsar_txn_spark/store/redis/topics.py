@@ -6,6 +6,7 @@ from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.records import (
     Answer,
     Code,
+    TopologyVersion,
 )
 from pulsar_txn_spark.store.redis.scripts import (
     Arg,
@@ -119,3 +120,9 @@ class RedisMetaStore:
     def next_source_epoch(self) -> int:
         """Count one start of a source."""
         return int(self._scripts.run(Call("source_epoch", "meta", ["source-counter"], []))[2])
+
+
+def is_current_call(expected: TopologyVersion) -> Call:
+    """Return the call that tells whether a topology is still of a version."""
+    args: list[Arg] = [str(expected.version)]
+    return Call("topology_is", f"topic:{expected.topic}", ["topology"], args)

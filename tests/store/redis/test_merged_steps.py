@@ -12,6 +12,7 @@ from pulsar_txn_spark.errors import (
     SegmentSealedError,
     StoreError,
     StoreRolledBackError,
+    TopologyConflictError,
     TransactionAbortedError,
     TransactionConflictError,
 )
@@ -26,6 +27,7 @@ from pulsar_txn_spark.store.records import (
     SegmentDecision,
     SinkEntry,
     SubscriptionRef,
+    TopologyVersion,
     TxnId,
     TxnState,
     WriterFate,
@@ -99,11 +101,19 @@ def test_a_writer_is_admitted_and_a_transaction_committed_in_one_round_trip_each
     assert known.store.op_log.read(txn.id).records == {}
 
 
-def opened(world: World, nonce: str, *segments: str) -> tuple[Txn, str]:
+def opened(
+    world: World, nonce: str, *segments: str, expected: TopologyVersion | None = None
+) -> tuple[Txn, str]:
     """Open a transaction together with its first writer."""
     ids: list[TxnId] = []
     writer = world.buffer.open(
-        nonce, TIMEOUT_MS, "owner", lambda txn: writer_name(txn, 0, "abcd"), segments, ids.append
+        nonce,
+        TIMEOUT_MS,
+        "owner",
+        lambda txn: writer_name(txn, 0, "abcd"),
+        segments,
+        ids.append,
+        expected,
     )
     assert len(ids) == 1
     return Txn(ids[0], nonce), writer
@@ -271,6 +281,54 @@ def test_no_transaction_begins_where_a_tag_is_not_the_one_that_was_known(known: 
     assert known.pinned() == []
     with pytest.raises(StoreRolledBackError, match="belongs to store another store"):
         opened(known, "n", *BOTH)
+
+
+TOPIC = "topic://public/default/versions"
+
+
+def test_no_transaction_begins_by_a_topology_that_has_changed(known: World) -> None:
+    version = known.store.topics.swap(TOPIC, 0, b"record")
+    assert version is not None
+    txn, _ = opened(known, "first", *BOTH, expected=TopologyVersion(TOPIC, version))
+    known.abort(txn)
+    assert known.store.topics.swap(TOPIC, version, b"another") is not None
+    before = known.store.round_trips
+    with pytest.raises(TopologyConflictError):
+        opened(known, "n", *BOTH, expected=TopologyVersion(TOPIC, version))
+    assert known.store.round_trips - before == 1
+    assert known.store.transactions.of_nonce(known.coordinator.shard("n"), "n") is None
+    assert known.pinned() == known.pinned(OTHER_SEGMENT) == []
+
+
+def test_a_topology_that_the_single_steps_would_not_check_is_not_taken(
+    known: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = known.store.topics.swap(TOPIC, 0, b"record")
+    assert version is not None
+    monkeypatch.setattr(scripts, "_MERGED_AT_ONCE", 2)
+    with pytest.raises(TopologyConflictError):
+        opened(known, "n", *BOTH, expected=TopologyVersion(TOPIC, version))
+    assert known.pinned() == known.pinned(OTHER_SEGMENT) == []
+
+
+def test_what_a_lost_reply_has_opened_ends_with_the_transaction_that_goes_on(
+    known: World,
+) -> None:
+    version = known.store.topics.swap(TOPIC, 0, b"record")
+    assert version is not None
+    first, _ = opened(known, "n", SEGMENT, expected=TopologyVersion(TOPIC, version))
+    # Nobody has heard of it: its reply was lost, and the topology has changed since.
+    assert known.store.topics.swap(TOPIC, version, b"another") is not None
+    with pytest.raises(TopologyConflictError):
+        opened(known, "n", SEGMENT, expected=TopologyVersion(TOPIC, version))
+    txn, writer = opened(known, "n", OTHER_SEGMENT)
+    assert txn == first
+    position = known.log.append(OTHER_SEGMENT, writer, "b")
+    winner = Winner(segment=OTHER_SEGMENT, writer=writer, last=as_record(position))
+    intents = {write_intent(OTHER_SEGMENT, writer)}
+    known.coordinator.commit(txn.id, txn.nonce, Outcome(winners=[winner]), intents=intents)
+    assert known.visible(OTHER_SEGMENT) == ["before", "b"]
+    assert known.pinned() == known.pinned(OTHER_SEGMENT) == []
 
 
 def test_the_id_is_known_of_a_transaction_whose_first_writer_was_refused(known: World) -> None:

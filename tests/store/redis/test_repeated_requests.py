@@ -414,6 +414,7 @@ ELSEWHERE = {
     "broker_acks_write": "test_broker_acks.py repeats it",
     "metrics_add": "not repeated: it would count twice",
     "seg_fates": "only brokers call it (jvm_shim), and it changes nothing",
+    "topology_is": "test_merged_steps.py: only txn_open has it, and it changes nothing",
     "tc_open": "test_client_transactions.py: a number is skipped; numbers have to rise",
     "tc_raise": "test_client_transactions.py repeats it",
     "txn_adopt": "test_client_transactions.py repeats it",

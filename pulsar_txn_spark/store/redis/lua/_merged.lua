@@ -28,8 +28,9 @@ for _, call in ipairs(calls) do
   end
 end
 -- A step may follow only where the one before it has taken effect: no pin without its intent, and
--- nothing is materialized that was not decided here and now.
+-- nothing is materialized that was not decided here and now. Nothing begins by an old topology.
 local passes = {
+  topology_is = {OK = true},
   txn_create = {OPEN = true},
   txn_op = {OK = true},
   txn_intend = {OK = true},
