@@ -2547,7 +2547,56 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an earlier ledger that is gone is skipped on scalable topics",
         "native transactions",
         f"{SCALABLE}::test_what_an_earlier_ledger_had_may_be_gone_and_is_not_skipped",
-        Edit(SCALABLE_CODE, "        if start < gone:\n", "        if False:\n"),
+        Edit(f"{PULSAR}/errors.py", "    if start < gone:\n", "    if False:\n"),
+    ),
+    mutation(
+        "a range of a scalable topic that is gone as a whole is read as an empty one",
+        "INV-11",
+        f"{SCALABLE}::test_a_range_that_is_gone_as_a_whole_is_not_read_as_an_empty_one",
+        Edit(SCALABLE_CODE, "        if unsure != EARLIEST:\n", "        if previous > start:\n"),
+    ),
+    mutation(
+        "a ledger that is deleted while a range is read goes unnoticed",
+        "INV-11",
+        f"{SCALABLE}::test_a_ledger_that_is_deleted_while_a_range_is_read_is_noticed",
+        Edit(
+            SCALABLE_CODE,
+            "entry is None or entry.position.ledger != previous.ledger",
+            "entry is None or entry.position > end",
+        ),
+    ),
+    mutation(
+        "what a slow broker does not show is not gone",
+        "INV-11",
+        f"{SCALABLE}::test_a_slow_broker_hides_no_loss",
+        Edit(
+            SCALABLE_CODE,
+            "            require_whole(segment, unsure, end, gone)\n",
+            "            if self._first_after(segment, EARLIEST) is not None:\n"
+            "                require_whole(segment, unsure, end, gone)\n",
+        ),
+    ),
+    mutation(
+        "a time is later than all that a slow broker does not show",
+        "INV-11",
+        f"{SCALABLE}::test_a_time_is_found_in_a_segment_that_a_broker_is_slow_to_show",
+        Edit(
+            SCALABLE_CODE,
+            "        if start >= end:\n            return self._first_after(segment, start)\n",
+            "        if True:\n            return self._first_after(segment, start)\n",
+        ),
+    ),
+    mutation(
+        "a batch up to a time leaves rows of an open transaction out",
+        "INV-11",
+        f"{SCALABLE_STREAM}::test_a_batch_up_to_a_time_leaves_no_rows_of_an_open_transaction_out",
+        Edit(SCALABLE_CODE, "RangeSize(held if hidden < end else 0,", "RangeSize(0,"),
+    ),
+    mutation(
+        "the end of a sealed segment is where its last row is still shown",
+        "INV-10",
+        f"{SCALABLE}::test_a_sealed_segment_ends_although_its_last_rows_were_aborted",
+        Edit(SCALABLE_CODE, "max(end, self._asked(segment, probe.appended_to))", "end"),
     ),
     mutation(
         "a segment that brokers have deleted counts as read",

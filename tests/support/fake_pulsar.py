@@ -117,6 +117,7 @@ class FakePulsar:
     heard: list[BaseCommand] = field(default_factory=list)
     peers: list[Peer] = field(default_factory=list)
     cut_after_deliveries: int = -1
+    delivers_after_s: float = 0.0  # as one that has to read from a slow disk
     coordinator: Coordinator = field(default_factory=Coordinator)
     scalable: dict[str, list[SegmentInfoProto]] | None = None  # None: a broker before Pulsar 5
     last_ids_move: bool = True  # False: GET_LAST_MESSAGE_ID as 5.0.0-M1 answers it
@@ -247,7 +248,14 @@ class Peer:
             self._subscribe(command)
         elif kind == BaseCommand.FLOW and command.flow.consumer_id in self._consumers:
             self._consumers[command.flow.consumer_id][2] += command.flow.messagePermits  # type: ignore[operator]
-            self.deliver(command.flow.consumer_id)
+            if broker.delivers_after_s:
+                later = threading.Timer(
+                    broker.delivers_after_s, self.deliver, (command.flow.consumer_id,)
+                )
+                later.daemon = True
+                later.start()
+            else:
+                self.deliver(command.flow.consumer_id)
         elif kind == BaseCommand.ACK and command.ack.consumer_id in self._consumers:
             assert command.ack.ack_type == 1
             self._acknowledge(command.ack.consumer_id, positive_id(command.ack.message_id[0])[1])
@@ -272,8 +280,14 @@ class Peer:
         ):
             self._coordinate(command)
         elif kind == BaseCommand.GET_LAST_MESSAGE_ID:
-            topic, _, _, acked, *_ = self._consumers[command.getLastMessageId.consumer_id]
+            topic, upcoming, _, acked, *_ = self._consumers[command.getLastMessageId.consumer_id]
             readable = self._readable(str(topic)) if broker.last_ids_move else 0
+            txns = broker.topic(str(topic)).txns
+            # What was aborted a broker acknowledges for a reader that has come past it.
+            while int(acked) + 1 < int(upcoming) and not broker.coordinator.shows(
+                txns.get(int(acked) + 1)
+            ):
+                acked = int(acked) + 1
             last = CommandGetLastMessageIdResponse(
                 request_id=command.getLastMessageId.request_id,
                 last_message_id=wire_id(LEDGER, readable - 1),
@@ -475,7 +489,9 @@ class Peer:
                 peer.deliver(number)
 
     def deliver(self, number: int) -> None:
-        consumer = self._consumers[number]
+        consumer = self._consumers.get(number)
+        if consumer is None:
+            return  # it has left
         name = str(consumer[0])
         topic, coordinator = self.broker.topic(name), self.broker.coordinator
         entries = topic.entries

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pulsar_txn_spark.errors import (
+    DataLossError,
     MessageTooLargeError,
     SegmentLogError,
     SegmentLogUnavailableError,
@@ -12,6 +13,7 @@ from pulsar_txn_spark.errors import (
     SegmentSealedError,
     UnverifiedReceiptError,
 )
+from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 
 TRANSIENT = frozenset(
@@ -85,6 +87,32 @@ def translate(result: str, doing: str, segment: SegmentRef, detail: str = "") ->
     kind, why = _ERRORS.get(result, (SegmentLogError, "look into the broker's log"))
     said = f": {detail}" if detail else ""
     return kind(f"cannot {doing} segment {segment.id} ({segment.log_name}): {why} ({result}{said})")
+
+
+def require_whole(segment: SegmentRef, start: Position, end: Position, gone: Position) -> None:
+    """Raise if rows of a range may be gone; of a topic that Pulsar's own retention applies to.
+
+    Parameters
+    ----------
+    segment : SegmentRef
+        What was read.
+    start, end : Position
+        The range is ``(start, end]``.
+    gone : Position
+        Up to which everything was deleted.
+
+    Raises
+    ------
+    DataLossError
+    """
+    if start < gone:
+        raise DataLossError(
+            f"rows of ({start}, {end}] of {segment.log_name} may be gone: everything up to "
+            f"{gone} was deleted by the broker, which keeps what a subscription of Pulsar's "
+            "own still needs, or the retention of the topic's namespace. Give it one of them, "
+            "and set failOnDataLoss=false to go on with what is left, or start with a new "
+            "checkpoint"
+        )
 
 
 def unverified(segment: SegmentRef, fault: str) -> UnverifiedReceiptError:

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from pulsar_txn_spark.backends.pulsar.errors import require_whole
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
     SEGMENT_PROPERTY,
@@ -26,7 +27,6 @@ from pulsar_txn_spark.backends.pulsar.log import (
 )
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
-    DataLossError,
     SegmentNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
@@ -276,17 +276,8 @@ class PulsarTopicLog(PulsarSegmentLog):
 
     def _check_whole(self, segment: SegmentRef, start: Position, end: Position) -> None:
         # From the very beginning means from whatever is there.
-        if start == EARLIEST:
-            return
-        gone = self.trimmed_to(segment)
-        if start < gone:
-            raise DataLossError(
-                f"rows of ({start}, {end}] of {segment.log_name} may be gone: everything up to "
-                f"{gone} was deleted by the broker, which keeps what a subscription of Pulsar's "
-                "own still needs, or the retention of the topic's namespace. Give it one of them, "
-                "and set failOnDataLoss=false to go on with what is left, or start with a new "
-                "checkpoint"
-            )
+        if start != EARLIEST:
+            require_whole(segment, start, end, self.trimmed_to(segment))
 
     def _may_be_gone(self, managed_ledger: ManagedLedger, end: Position) -> bool:
         # Pulsar's own retention may take a whole topic while somebody reads it from the beginning.

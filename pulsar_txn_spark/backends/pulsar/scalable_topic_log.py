@@ -12,7 +12,7 @@ retains.
 
 from __future__ import annotations
 
-import threading
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,7 @@ from typing import NoReturn, TypeVar
 import pyarrow as pa
 
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
-from pulsar_txn_spark.backends.pulsar.errors import translate
+from pulsar_txn_spark.backends.pulsar.errors import require_whole
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import ScalableTopicDAG
 from pulsar_txn_spark.backends.pulsar.transport import choose_and_say
 from pulsar_txn_spark.backends.pulsar.wire import client as wire_client
@@ -37,7 +37,6 @@ from pulsar_txn_spark.backends.pulsar.wire.reader import (
 from pulsar_txn_spark.backends.pulsar.wire.scalable import SegmentProbe, look_up
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
-    DataLossError,
     OptionError,
     SegmentLogUnavailableError,
     TopicNotFoundError,
@@ -146,12 +145,12 @@ class ScalableTopicLog:
         self._client = wire_client.CLIENTS.acquire(config)
         self._settings = WireReaderSettings.of(config)
         self._patience_s, self._topology_s = patience_s, topology_s
-        self._lock = threading.Lock()
         self._topologies: dict[TopicName, tuple[Topology, float]] = {}
         self._readable: dict[str, Position] = {}  # what was proven of each segment
         self._ends: dict[str, Position] = {}  # of sealed segments
         self._means: dict[str, tuple[float, float]] = {}  # messages and bytes of an entry
         self._closed = False
+        self._pid = os.getpid()
 
     @property
     def admin(self) -> PulsarAdmin:
@@ -219,10 +218,11 @@ class ScalableTopicLog:
 
     def _find_end(self, segment: SegmentRef) -> None:
         """Note the end of a sealed segment, if no transaction is open there any more."""
-        end = self.last_confirmed(segment)
+        end, probe = self.last_confirmed(segment), self._probe(segment)
         # The log itself says so: what the metadata call sealed might still be appended to.
-        if self._asked(segment, lambda: self._probe(segment).ends_at(end)):
-            self._ends[segment.id] = end
+        if self._asked(segment, lambda: probe.ends_at(end)):
+            # The log's own end is the same for all who ask, whatever was aborted or trimmed there.
+            self._ends[segment.id] = max(end, self._asked(segment, probe.appended_to))
 
     def names(self, tenant: str, namespace: str) -> list[TopicName]:
         """Return a namespace's scalable topics, sorted; without those of this package's sinks."""
@@ -261,8 +261,11 @@ class ScalableTopicLog:
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the end of what is gone for certain: what precedes the first ledger there is."""
-        first = self._first_after(segment, EARLIEST)
-        return EARLIEST if first is None else Position(first.position.ledger, -1)
+        probe = self._probe(segment)
+        # An empty ledger is replaced by another one whenever the segment is loaded.
+        if self._asked(segment, probe.appended_to) == EARLIEST:
+            return EARLIEST
+        return self._asked(segment, probe.first_ledger)
 
     def trimmed_to_of_each(self, segments: Sequence[SegmentRef]) -> list[Position]:
         """Return it of each; see the Protocol."""
@@ -277,15 +280,15 @@ class ScalableTopicLog:
         """Return the position before the first entry at or after a time; see the Protocol.
 
         Entries are looked at by bisection, first over ledgers. Times are those of the producers'
-        clocks.
+        clocks. What nobody gets to see yet counts as not there.
         """
         end = self.last_confirmed(segment)
 
         def reached(ledger: int, entry: int) -> bool:
-            following = self._first_after(segment, Position(ledger, entry))
+            following = self._first_up_to(segment, Position(ledger, entry), end)
             return following is None or following.metadata.publish_time >= time_ms
 
-        first = self._first_after(segment, EARLIEST)
+        first = self._first_up_to(segment, EARLIEST, end)
         if first is None or first.metadata.publish_time >= time_ms:
             return None if first is None else EARLIEST
         # The last ledger that begins before the time, and then the last such entry in it.
@@ -294,7 +297,7 @@ class ScalableTopicLog:
         while not reached(ledger, reach - 1):
             reach *= 2
         entry = _last(-1, reach - 1, lambda entry: not reached(ledger, entry)) + 1
-        following = self._first_after(segment, Position(ledger, entry))
+        following = self._first_up_to(segment, Position(ledger, entry), end)
         return None if following is None else Position(ledger, entry)
 
     def appended(self, segment: SegmentRef) -> Appended:
@@ -309,9 +312,15 @@ class ScalableTopicLog:
             return RangeSize(0, 0, 0, exact=True)
         probe = self._probe(segment)
         end = min(end, self._asked(segment, probe.appended_to))
-        first, entries = self._span(segment, start, end)
+        if start >= end:
+            return RangeSize(0, 0, 0, exact=False)
+        first = self._first_after(segment, start)
         if first is None:
-            return RangeSize(max(0, entries), 0, 0, exact=False)
+            # Nothing comes: what is there is aborted, or held back by an open transaction.
+            hidden = self._asked(segment, lambda: probe.hidden_to(start))
+            held = end.entry - (hidden.entry if hidden.ledger == end.ledger else -1)
+            return RangeSize(held if hidden < end else 0, 0, 0, exact=False)
+        entries = _at_least(first, end)
         messages, size = self._mean(segment, first)
         return RangeSize(entries, round(entries * messages), round(entries * size), exact=False)
 
@@ -329,8 +338,8 @@ class ScalableTopicLog:
         """
         if max_messages is None and max_bytes is None:
             return end
-        first, _ = self._span(segment, start, end)
-        if first is None:
+        first = self._first_after(segment, start)
+        if first is None or first.position > end:
             return end
         messages, size = self._mean(segment, first)
         fits = [max_messages / messages] if max_messages is not None else []
@@ -345,24 +354,14 @@ class ScalableTopicLog:
         """Cut a range into parts of about as many entries; see the Protocol."""
         if start >= end:
             return []
-        first, entries = self._span(segment, start, end)
-        if first is None or first.position.ledger != end.ledger:
+        first = self._first_after(segment, start)
+        if first is None or first.position > end or first.position.ledger != end.ledger:
             return [end]
+        entries = _at_least(first, end)
         parts = min(parts, entries)
         begin = first.position.entry - 1
         cuts = [begin + entries * number // parts for number in range(1, parts)]
         return [*(Position(end.ledger, cut) for cut in cuts), end]
-
-    def _span(
-        self, segment: SegmentRef, start: Position, end: Position
-    ) -> tuple[WireEntry | None, int]:
-        """Return the first entry of a range, and how many there are at least."""
-        first = self._first_after(segment, start)
-        if first is None or first.position > end:
-            return None, 0
-        at = first.position
-        begin = at.entry - 1 if at.ledger == end.ledger else -1
-        return first, end.entry - begin + (at.ledger != end.ledger)
 
     def _mean(self, segment: SegmentRef, entry: WireEntry) -> tuple[float, float]:
         return self._means.setdefault(
@@ -402,19 +401,25 @@ class ScalableTopicLog:
         feed = WireEntryFeed(segment, start, self._client, settings)
         try:
             rows = EntryRows(columns, max_rows, segment, partial(self._entries, segment))
-            previous = start
+            previous, unsure = start, EARLIEST
             while previous < end:
                 entry = self._next(segment, feed, previous, end)
+                # Ledgers are deleted whole. From the very beginning means from whatever is there.
+                if unsure == EARLIEST and (
+                    entry is None or entry.position.ledger != previous.ledger
+                ):
+                    unsure = previous
                 if entry is None or entry.position > end:
                     break
-                if previous == start:
-                    self._check_whole(segment, start, end, entry.position)
                 previous = entry.position
                 if visible(entry.producer_name, previous):
                     rows.add(entry)
                     yield from rows.batches(everything=False)
         finally:
             feed.close()
+        if unsure != EARLIEST:
+            gone = self._asked(segment, self._probe(segment).first_ledger)
+            require_whole(segment, unsure, end, gone)
         yield from rows.batches(everything=True)
 
     def _next(
@@ -450,22 +455,6 @@ class ScalableTopicLog:
                 yield entry
         finally:
             feed.close()
-
-    def _check_whole(
-        self, segment: SegmentRef, start: Position, end: Position, first: Position
-    ) -> None:
-        # From the very beginning means from whatever is there.
-        if start == EARLIEST or first.ledger == start.ledger:
-            return
-        gone = self.trimmed_to(segment)
-        if start < gone:
-            raise DataLossError(
-                f"rows of ({start}, {end}] of {segment.log_name} may be gone: everything up to "
-                f"{gone} was deleted by the broker, which keeps what a subscription of Pulsar's "
-                "own still needs, or the retention of the topic's namespace. Give it one of them, "
-                "and set failOnDataLoss=false to go on with what is left, or start with a new "
-                "checkpoint"
-            )
 
     # --- what is refused ------------------------------------------------------------------------
 
@@ -507,7 +496,8 @@ class ScalableTopicLog:
         if self._closed:
             return
         self._closed = True
-        wire_client.CLIENTS.release(self._config)
+        if self._pid == os.getpid():
+            wire_client.CLIENTS.release(self._config)
         self._admin.close()
 
     def _probe(self, segment: SegmentRef) -> SegmentProbe:
@@ -515,6 +505,30 @@ class ScalableTopicLog:
 
     def _first_after(self, segment: SegmentRef, start: Position) -> WireEntry | None:
         return self._asked(segment, lambda: self._probe(segment).first_after(start))
+
+    def _first_up_to(self, segment: SegmentRef, start: Position, end: Position) -> WireEntry | None:
+        """Return the first entry behind a position; None if none comes, and none is due.
+
+        Parameters
+        ----------
+        segment : SegmentRef
+        start : Position
+        end : Position
+            Proven to be readable.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If an entry up to `end` is due and does not come.
+        """
+        if start >= end:
+            return self._first_after(segment, start)
+        settings = replace(self._settings, poll_s=_POLL_SECONDS, asks_last=False)
+        feed = WireEntryFeed(segment, start, self._client, settings)
+        try:
+            return self._next(segment, feed, start, end)
+        finally:
+            feed.close()
 
     def _asked(self, segment: SegmentRef, ask: Callable[[], _Result]) -> _Result:
         try:
@@ -524,7 +538,7 @@ class ScalableTopicLog:
 
     @staticmethod
     def _error(refused: RefusedError, doing: str, segment: SegmentRef) -> Exception:
-        return translate(refused.result, doing, segment, refused.detail)
+        return wire_client.explain(refused, doing, segment)
 
     def _of_each(
         self, ask: Callable[[SegmentRef], _Result], segments: Sequence[SegmentRef]
@@ -533,6 +547,14 @@ class ScalableTopicLog:
             return [ask(segment) for segment in segments]
         with ThreadPoolExecutor(self.at_once, "pulsar-txn-scalable") as pool:
             return list(pool.map(ask, segments))
+
+
+def _at_least(first: WireEntry, end: Position) -> int:
+    """Return how many entries there are at least from one on."""
+    at = first.position
+    if at > end:
+        return 0
+    return end.entry - at.entry + 1 if at.ledger == end.ledger else end.entry + 2
 
 
 def _whole(topic: TopicName) -> SegmentRef:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
+from pulsar_txn_spark.backends.pulsar import scalable_topic_log
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand, MessageMetadata
 from pulsar_txn_spark.backends.pulsar.scalable_topic_log import ScalableTopicLog
 from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS
+from pulsar_txn_spark.backends.pulsar.wire.connection import RefusedError
+from pulsar_txn_spark.backends.pulsar.wire.reader import WireEntry
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     DataLossError,
@@ -17,12 +22,15 @@ from pulsar_txn_spark.errors import (
     TransactionDomainError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState
 from tests.support.fake_pulsar import LEDGER, FakePulsar
-from tests.support.scalable_world import TOPIC, segment
+from tests.support.scalable_world import PATIENCE_S, TOPIC, segment
 from tests.support.scalable_world import ScalableTopicWorld as World
+
+AFTER_ALL = Position(1 << 62, 0)
 
 
 @pytest.fixture
@@ -112,9 +120,8 @@ def test_a_sealed_segment_ends_although_its_last_rows_were_aborted(
     world.split()
     world.coordinators.end(txn, commit=False)
     parent = world.log.topology(TOPIC).segments[0]
-    assert parent.sealed_at == (Position(LEDGER, 0) if visible else EARLIEST)
-    assert world.read(ref, end=parent.sealed_at) == ["a"][:visible]
-    assert world.read(ref, end=Position(LEDGER, 2)) == ["a"][:visible], "the broker says it ends"
+    assert parent.sealed_at == Position(LEDGER, visible + 1), "the log's end, whatever was aborted"
+    assert world.read(ref, end=parent.sealed_at) == ["a"][:visible], "the broker says it ends"
 
 
 def test_a_segment_that_is_called_sealed_and_is_not_yet_has_no_end(world: World) -> None:
@@ -153,6 +160,152 @@ def test_what_an_earlier_ledger_had_may_be_gone_and_is_not_skipped(world: World)
     with pytest.raises(DataLossError, match="may be gone"):
         world.read(ref, Position(LEDGER - 1, 5), end)
     assert world.read(ref, EARLIEST, end) == ["a"], "from the beginning means whatever there is"
+
+
+def test_a_range_that_is_gone_as_a_whole_is_not_read_as_an_empty_one(world: World) -> None:
+    ref = world.ref()
+    world.write(ref, "a")
+    with pytest.raises(DataLossError, match="may be gone"):
+        world.read(ref, Position(LEDGER - 1, 2), Position(LEDGER - 1, 5))
+
+
+def test_what_is_gone_of_a_sealed_segment_is_not_read_as_empty(world: World) -> None:
+    ref = world.ref()
+    world.split()
+    with pytest.raises(DataLossError, match="may be gone"):
+        world.read(ref, Position(LEDGER - 1, 2), Position(LEDGER, 0))
+
+
+@pytest.mark.parametrize("start", [EARLIEST, Position(LEDGER - 1, 0)])
+def test_a_ledger_that_is_deleted_while_a_range_is_read_is_noticed(
+    world: World, monkeypatch: pytest.MonkeyPatch, start: Position
+) -> None:
+    ref = world.ref()
+    world.write(ref, "a")  # the first ledger that is there is LEDGER now
+    script_feed(monkeypatch, Position(LEDGER - 1, 1), Position(LEDGER + 1, 0))
+    with pytest.raises(DataLossError, match=rf"rows of \({LEDGER - 1}:1, {LEDGER + 1}:0\]"):
+        list(nothing_visible(world, ref, start, Position(LEDGER + 1, 0)))
+
+
+def test_a_new_ledger_behind_one_that_is_there_is_no_loss(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = world.ref()
+    world.write(ref, "a")
+    script_feed(monkeypatch, Position(LEDGER, 1), Position(LEDGER + 1, 0))
+    end = Position(LEDGER + 1, 0)
+    assert list(nothing_visible(world, ref, Position(LEDGER, 0), end)) == []
+
+
+def script_feed(monkeypatch: pytest.MonkeyPatch, *positions: Position) -> None:
+    """Let the next reader get entries at these positions."""
+
+    class Feed:
+        def __init__(self, *_: object) -> None:
+            self._left = list(positions)
+
+        def next_entry(self, _previous: Position) -> WireEntry:
+            return WireEntry(self._left.pop(0), MessageMetadata(), b"")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(scalable_topic_log, "WireEntryFeed", Feed)
+
+
+def nothing_visible(
+    world: World, ref: SegmentRef, start: Position, end: Position
+) -> Iterator[pa.RecordBatch]:
+    return world.log.read(
+        ref,
+        start,
+        end,
+        visible=lambda _writer, _position: False,
+        columns=frozenset({"value"}),
+        max_rows=10,
+    )
+
+
+@pytest.fixture
+def slow(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Return a world whose broker knows what is there, and is slow to show it."""
+    monkeypatch.setattr(scalable_topic_log, "_LATE_SECONDS", 10.0)
+    ref = world.ref()
+    world.write(ref, "a", "b")
+    assert world.log.last_confirmed(ref) == Position(LEDGER, 1)
+    world.broker.delivers_after_s = 3 * PATIENCE_S
+    return world
+
+
+def test_a_slow_broker_hides_no_loss(slow: World) -> None:
+    ref = slow.ref()
+    assert slow.log.trimmed_to(ref) == Position(LEDGER, -1)
+    with pytest.raises(DataLossError, match="may be gone"):
+        slow.read(ref, Position(LEDGER - 1, 2), Position(LEDGER, 0))
+
+
+def test_an_empty_segment_has_lost_nothing(world: World) -> None:
+    assert world.log.trimmed_to(world.ref()) == EARLIEST
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_time_is_found_in_a_segment_that_a_broker_is_slow_to_show(
+    slow: World, sealed: bool
+) -> None:
+    ref = slow.ref()
+    if sealed:
+        slow.broker.delivers_after_s = 0.0
+        slow.split()
+        assert slow.log.topology(TOPIC).segments[0].sealed_at == Position(LEDGER, 1)
+        slow.broker.delivers_after_s = 3 * PATIENCE_S
+    assert slow.log.position_at(ref, 0) == EARLIEST
+    assert slow.log.position_at(ref, 2**62) is None
+
+
+def test_a_time_is_not_searched_for_without_what_has_to_come(
+    slow: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scalable_topic_log, "_LATE_SECONDS", 0.2)
+    slow.broker.delivers_after_s = 1e6
+    with pytest.raises(SegmentLogUnavailableError, match="shows nothing behind"):
+        slow.log.position_at(slow.ref(), 0)
+
+
+def test_rows_behind_what_is_readable_are_counted_unless_they_were_aborted(world: World) -> None:
+    ref = world.ref()
+    world.write(ref, "a")
+    end = world.log.last_confirmed(ref)
+    assert world.log.measure(ref, end, AFTER_ALL).entries == 0
+    for commit in (False, True):
+        txn = world.coordinators.begin("x", 1000)
+        world.write(ref, "b", "c", txn=txn)
+        assert world.log.measure(ref, end, AFTER_ALL).entries >= 2
+        world.coordinators.end(txn, commit=commit)
+        assert (world.log.measure(ref, end, AFTER_ALL).entries > 0) is commit
+
+
+def test_a_segment_that_moves_to_another_broker_is_asked_again(world: World) -> None:
+    ref = world.ref()
+    world.write(ref, "a")
+    world.broker.refuses[BaseCommand.GET_LAST_MESSAGE_ID] = [(1, "Consumer not found")]
+    assert world.log.last_confirmed(ref) == Position(LEDGER, 0)
+
+
+def test_a_consumer_that_is_in_the_way_is_an_outage_and_no_unknown_error(world: World) -> None:
+    refused = RefusedError("ConsumerBusy", "Exclusive consumer is already connected")
+    error = ScalableTopicLog._error(refused, "ask for", world.ref())
+    assert isinstance(error, SegmentLogUnavailableError)
+
+
+def test_a_forked_worker_gives_back_no_client_of_its_parents(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ScalableTopicLog(world.config)
+    with monkeypatch.context() as forked:
+        forked.setattr(log, "_pid", -1)
+        forked.setattr(CLIENTS, "_used", {})  # a child forgets them
+        log.close()
+    CLIENTS.release(world.config)
 
 
 def test_a_row_that_is_due_and_does_not_come_is_an_error(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 import redis
 
 from pulsar_txn_spark.engine.components import open_components
-from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.errors import DataLossError, TransactionConflictError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
 from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
@@ -206,3 +208,41 @@ def test_a_topic_that_was_created_again_is_a_new_one(
         query.plan()
     query.begin(**SKIPS)
     assert query.batch() == ["a"], "the broker of this test has kept its rows"
+
+
+# --- a batch read up to a time -------------------------------------------------------------------
+
+
+def read_up_to(query: Query, time_ms: int) -> list[str]:
+    options = {"store.path": query.path, "topic": str(TOPIC), "endingTimestamp": str(time_ms)}
+    reader = PulsarTxnReader(options, SCHEMA)
+    return [
+        row["value"].decode()
+        for planned in reader.partitions()
+        if isinstance(planned, SourcePartition)
+        for batch in reader.read(planned)
+        for row in batch.to_pylist()
+    ]
+
+
+def now_ms() -> int:
+    """Return a time behind everything so far."""
+    begun = now = time.time_ns() // 1_000_000
+    while now == begun:
+        now = time.time_ns() // 1_000_000
+    return now
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_batch_up_to_a_time_leaves_no_rows_of_an_open_transaction_out(
+    world: ScalableTopicWorld, query: Query, commit: bool
+) -> None:
+    ref = world.ref()
+    world.write(ref, "a")
+    txn = world.coordinators.begin("x", 60_000)
+    world.write(ref, "b", txn=txn)
+    at = now_ms()
+    with pytest.raises(TransactionConflictError, match="transactions are open there"):
+        read_up_to(query, at)
+    world.coordinators.end(txn, commit=commit)
+    assert read_up_to(query, at) == ["a", "b"][: 1 + commit], "what was aborted holds nobody back"

@@ -74,7 +74,7 @@ class WireReaderSettings:
     budget_bytes : int
         About what is prefetched.
     max_permits : int
-        Bound on the messages that are prefetched.
+        Bound on the messages that are prefetched; 0 = nothing is to be delivered.
     subscription : str
         Beginning of the subscription's name.
     consumer : str
@@ -278,8 +278,11 @@ class WireEntryFeed:
         except RefusedError:
             return False
 
-    def appended_to(self) -> Position:
-        """Return the last position of the log, of a reader that began at :data:`BEHIND_ALL`.
+    def acknowledged_to(self) -> Position:
+        """Return the position up to which nothing is to come any more, as the broker knows it.
+
+        At first it is the one behind which the subscription began. What was aborted the broker
+        acknowledges itself, when it comes to it.
 
         Raises
         ------
@@ -304,6 +307,8 @@ class WireEntryFeed:
 
     def _grant(self, connection: Connection, subscription: _Subscription) -> None:
         settings = self._settings
+        if not settings.max_permits:
+            return
         fitting = _FIRST_PERMITS
         if self._mean_bytes:
             fitting = int(settings.budget_bytes / max(1.0, self._mean_bytes))

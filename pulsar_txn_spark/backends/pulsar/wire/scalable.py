@@ -4,10 +4,16 @@ A scalable topic is a directed acyclic graph of segments. Each is a topic ``segm
 written and read like any other; the admin API says nothing of it. So what the rest of this package
 asks that API for is found out by subscriptions here:
 
-- A subscription at the very end says where the log ends.
+- A subscription at the very end says where the log ends, and one at the very beginning which
+  ledger is the first one. Neither waits for an entry.
 - An entry that is delivered proves that everything up to it is decided. Nothing else does:
   GET_LAST_MESSAGE_ID of 5.0.0-M1 goes on saying what it said first (docs/pulsar5.md).
 - Of a sealed segment the broker says when all that readers get to see was acknowledged.
+- What was aborted the broker acknowledges for a reader that comes to it. Behind the first row of an
+  open transaction it acknowledges nothing.
+
+That no entry came within some time proves nothing: a broker may be slow. It counts only where the
+next question is answered better, and nothing is lost until then.
 """
 
 from __future__ import annotations
@@ -105,12 +111,34 @@ class SegmentProbe:
         ------
         SegmentLogError, RefusedError
         """
-        feed = self._feed(BEHIND_ALL)
+        last = self._begins_behind(BEHIND_ALL)
+        return last if last.entry >= 0 else EARLIEST
+
+    def first_ledger(self) -> Position:
+        """Return the position before the first ledger that is there, which may be empty.
+
+        Raises
+        ------
+        SegmentLogError, RefusedError
+        """
+        return Position(self._begins_behind(EARLIEST).ledger, -1)
+
+    def hidden_to(self, start: Position) -> Position:
+        """Return up to where readers get nothing to see behind a position, now or ever.
+
+        It is `start` itself if an entry follows, or nothing is known. Aborted rows are hidden.
+
+        Raises
+        ------
+        SegmentLogError, RefusedError
+        """
+        feed = self._feed(start)
         try:
-            last = feed.appended_to()
+            if feed.next_entry(start) is not None or feed.ends_at(start, 0.0):
+                return start
+            return max(start, feed.acknowledged_to())
         finally:
             feed.close()
-        return last if last.entry >= 0 else EARLIEST
 
     def first_after(self, start: Position) -> WireEntry | None:
         """Return the first entry behind a position that readers get to see, None if none comes.
@@ -170,6 +198,24 @@ class SegmentProbe:
                 step //= 4
                 failures += after < appended
         return known
+
+    def _begins_behind(self, start: Position) -> Position:
+        """Return the position behind which a subscription begins that is opened at another one."""
+        settings = replace(self.settings, max_permits=0)
+        backoff = Backoff(self.client.settings.operation_s)
+
+        def attempt() -> Position:
+            feed = WireEntryFeed(self.segment, start, self.client, settings)
+            try:
+                return feed.acknowledged_to()
+            except RefusedError:
+                # The segment may have moved to another broker since it was subscribed to.
+                self.client.forget(self.segment.log_name)
+                raise
+            finally:
+                feed.close()
+
+        return backoff.retry(attempt)
 
     def _feed(self, start: Position) -> WireEntryFeed:
         settings = replace(self.settings, poll_s=self.patience_s, asks_last=False)
