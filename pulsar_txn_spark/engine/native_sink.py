@@ -168,6 +168,10 @@ class NativeSink:
         are read. 4. Transactions that may be open are aborted, and their ends awaited. 5. Then the
         control topic is read again, up to a record behind these ends.
 
+        While nothing of a scalable sink is committed, a process ends its first transaction in the
+        control topic, and begins another one: see :meth:`_resolve`. Whoever dies in between leaves
+        a transaction that the next attempt aborts, as it leaves one in any other step.
+
         Raises
         ------
         FencedError, SegmentLogError, TransactionAbortedError
@@ -197,6 +201,10 @@ class NativeSink:
                 reading.up_to(barrier, end_others)
             reading.history.require_newest(txn)
             self._require_decided(reading.history.last_txn)
+            resolves = self._scalable and reading.history.last_txn is None
+            if resolves and self._control.name not in self._resolved:
+                self._resolve_control(txn)
+                return self.begin(timeout_ms)
         except PulsarTxnError:
             self._give_up(txn)
             raise
@@ -337,6 +345,17 @@ class NativeSink:
             self._coordinators.end(txn, commit=False)
         self._resolved.add(segment.id)
 
+    def _resolve_control(self, txn: NativeTxn) -> None:
+        """Let a transaction that was begun there be aborted in the control topic, with a record.
+
+        So that no broker shows the record of the first commit before it is decided.
+        """
+        with _Explaining(f"abort transaction {txn} in {self._control.name}"):
+            self._coordinators.add_partitions(TxnBits(*txn), [self._control.name])
+            self._control.append(Record(Kind.BARRIER, txn).encode(), TxnBits(*txn))
+            self._coordinators.end(TxnBits(*txn), commit=False)
+        self._resolved.add(self._control.name)
+
     def route(self, topic: TopicName, first: int) -> Route:
         """Return what sends rows to a topic's partitions, or active segments.
 
@@ -420,26 +439,32 @@ class NativeSink:
         return ended is Ended.AS_ASKED and not steps.reply_is_lost(Step.DECIDE)
 
     def _find_out(self, batch: NativeBatch) -> None:
-        """Return if a transaction is committed, by its record and nothing else."""
+        """Return if a transaction is committed, as its coordinator says, or else its record."""
         try:
-            for _ in range(_ENDING_TRIES):
-                ended = self._coordinators.end(TxnBits(*batch.txn), commit=True)
-                if ended is Ended.AS_ASKED:
-                    return
-                if ended is Ended.FORGOTTEN:
-                    break
-                # It is being aborted: answered when that is through.
-                self._coordinators.end(TxnBits(*batch.txn), commit=False)
-            barrier = self._control.append(Record(Kind.BARRIER, batch.txn).encode())
-            reading = _Reading(self._control, History(newest=batch.txn), batch.begun)
-            reading.up_to(barrier, lambda: None)
+            committed = self._asked_again(TxnBits(*batch.txn))
+            if committed is None:
+                barrier = self._control.append(Record(Kind.BARRIER, batch.txn).encode())
+                reading = _Reading(self._control, History(newest=batch.txn), batch.begun)
+                reading.up_to(barrier, lambda: None)
+                committed = batch.txn in reading.history.committed
         except (RefusedError, PulsarTxnError) as error:
             raise CommitStateUnknownError(
                 f"transaction {batch.txn} may or may not be committed: Pulsar does not answer "
                 f"({error}). Start the query again: it reads the control topic {self._control.name}"
             ) from error
-        if batch.txn not in reading.history.committed:
+        if not committed:
             raise TransactionAbortedError(_aborted(batch.txn))
+
+    def _asked_again(self, txn: TxnBits) -> bool | None:
+        """Return whether a coordinator has committed or aborted; None if it has forgotten."""
+        for _ in range(_ENDING_TRIES):
+            ended = self._coordinators.end(txn, commit=True)
+            if ended is not Ended.OTHERWISE:
+                return True if ended is Ended.AS_ASKED else None
+            # It is aborted, or being so: answered when that is through. No record says more.
+            if self._coordinators.end(txn, commit=False) is Ended.AS_ASKED:
+                return False
+        return None
 
     def abort(self, batch: NativeBatch) -> None:
         """Abort the transaction, as far as that can be done now."""

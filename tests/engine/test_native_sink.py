@@ -12,7 +12,9 @@ import pytest
 from pulsar_txn_spark.backends.pulsar import control_topic
 from pulsar_txn_spark.backends.pulsar.control_topic import CONTROL_PROPERTY, ControlTopic
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
+from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire.batch import decode
+from pulsar_txn_spark.backends.pulsar.wire.coordinator import WireCoordinators
 from pulsar_txn_spark.backends.pulsar.wire.frames import decode_entry
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine import native_sink
@@ -30,7 +32,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.topology import hash_of
 from pulsar_txn_spark.txn.native_history import CommittedBatch, Kind, Record
-from tests.support.fake_pulsar import TXN_NOT_FOUND
+from tests.support.fake_pulsar import INVALID_STATUS, TXN_NOT_FOUND
 from tests.support.native_world import (
     PARTITIONS,
     QUERY,
@@ -400,6 +402,80 @@ def test_a_record_that_is_shown_of_an_open_transaction_does_not_count_as_a_commi
         scalable.sink().begin(60_000)
     assert batch.txn not in scalable.coordinator.open
     assert scalable.committed() == Counter(scalable.values_of(0))
+
+
+def load_again(world: ScalableWorld, name: str) -> None:
+    """Load a segment as 5.0.0-M1 does: where no transaction has ended, all open ones are shown."""
+    txns, coordinator = world.broker.topic(name).txns.values(), world.coordinator
+    if all(txn in coordinator.open for txn in txns):
+        for txn in set(txns):
+            coordinator.open[txn].discard(name)
+            coordinator.committed.add(txn)
+
+
+def test_the_record_of_a_first_commit_is_not_shown_before_it_is_decided(
+    scalable: ScalableWorld,
+) -> None:
+    sink, batch = scalable.begin_and_write(0)
+    sink.close_batch(batch, {task: f"a{task}" for task in range(TASKS)})
+    record = Record(Kind.COMMITTED, batch.txn, batch=CommittedBatch(QUERY, 0))
+    sink._coordinators.add_partitions(TxnBits(*batch.txn), [scalable.control])
+    sink._control.append(record.encode(), TxnBits(*batch.txn))
+    # The driver dies here, and the broker; the transaction's time is over, and it is forgotten.
+    load_again(scalable, scalable.control)
+    del scalable.coordinator.open[batch.txn]
+    assert scalable.last() is None, "the batch has to be written again"
+    scalable.drive(0)
+    assert scalable.last() == CommittedBatch(QUERY, 0)
+
+
+def test_a_process_ends_a_transaction_in_the_control_topic_once_and_only_until_the_first_commit(
+    scalable: ScalableWorld,
+) -> None:
+    def ended() -> int:
+        txns = scalable.broker.topic(scalable.control).txns.values()
+        return len({txn for txn in txns if txn not in scalable.coordinator.open})
+
+    sink = scalable.sink()
+    first = sink.begin(60_000)
+    assert ended() == 1
+    assert first.txn in scalable.coordinator.open
+    sink.abort(first)
+    sink.abort(sink.begin(60_000))
+    assert ended() == 1
+    scalable.drive(0)  # another process
+    before = ended()
+    scalable.sink().begin(60_000)
+    assert ended() == before
+
+
+def test_who_dies_while_a_transaction_is_ended_in_the_control_topic_is_in_nobodys_way(
+    scalable: ScalableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(_self: object, _txn: object, *, commit: bool) -> None:
+        raise RuntimeError(f"died before END_TXN, commit={commit}")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(WireCoordinators, "end", dies)
+        with pytest.raises(RuntimeError, match="died before END_TXN"):
+            scalable.sink().begin(60_000)
+    assert len(scalable.coordinator.open) == 1
+    scalable.drive(0)
+    assert scalable.coordinator.open == {}
+    assert scalable.committed() == Counter(scalable.values_of(0))
+
+
+def test_no_record_outweighs_an_abort_that_the_coordinator_has_confirmed(
+    scalable: ScalableWorld,
+) -> None:
+    sink, batch = scalable.begin_and_write(0)
+    sink.close_batch(batch, {task: f"a{task}" for task in range(TASKS)})
+    shown = Record(Kind.COMMITTED, batch.txn, batch=CommittedBatch(QUERY, 0))
+    sink._control.append(shown.encode())
+    refused = (INVALID_STATUS, "expected OPEN, found ABORTING")
+    scalable.coordinator.on_end = lambda _txn, commit: refused if commit else None
+    with pytest.raises(TransactionAbortedError, match="was aborted"):
+        sink.commit(batch, CommittedBatch(QUERY, 0))
 
 
 def test_a_commit_that_its_coordinator_has_forgotten_counts_whoever_owns_it(

@@ -56,6 +56,7 @@ SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
+CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
 SCALABLE_STREAM = "tests/spark/source/test_scalable_stream.py"
 SCALABLE_CODE = "pulsar_txn_spark/backends/pulsar/scalable_topic_log.py"
 NATIVE_SINK = "tests/engine/test_native_sink.py"
@@ -2378,7 +2379,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "data that the broker deleted unread is skipped",
         "INV-11",
         f"{NATIVE}::test_data_that_the_broker_deleted_unread_is_reported",
-        Edit(TOPIC_LOG, "        if start < gone:\n", "        if False:\n"),
+        Edit(f"{PULSAR}/errors.py", "    if start < gone:\n", "    if False:\n"),
     ),
     mutation(
         "the end of a closed ledger is not told from a loss",
@@ -2671,6 +2672,36 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_transaction_has_ended_in_a_segment_before_the_first_row_is_sent_there",
         Edit(
             NATIVE_SINK_CODE, "                self._resolve(segment)\n", "                pass\n"
+        ),
+    ),
+    mutation(
+        "no transaction has ended in a control topic before the first commit",
+        "native transactions",
+        f"{NATIVE_SINK}::test_the_record_of_a_first_commit_is_not_shown_before_it_is_decided",
+        Edit(
+            NATIVE_SINK_CODE,
+            "if resolves and self._control.name not in self._resolved:",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "a record outweighs an abort that the coordinator has confirmed",
+        "native transactions",
+        f"{NATIVE_SINK}::test_no_record_outweighs_an_abort_that_the_coordinator_has_confirmed",
+        Edit(
+            NATIVE_SINK_CODE,
+            "                return False\n        return None",
+            "                return None\n        return None",
+        ),
+    ),
+    mutation(
+        "a subscription stays open that a broker opened too late",
+        "native transactions",
+        f"{CURSOR}::test_a_broker_that_subscribes_too_late_is_told_that_nobody_waits",
+        Edit(
+            f"{WIRE_CODE}/cursor.py",
+            "            self._leave(consumer, connection)\n            raise",
+            "            connection.remove(consumer)\n            raise",
         ),
     ),
     mutation(

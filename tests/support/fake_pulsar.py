@@ -113,6 +113,7 @@ class FakePulsar:
     asks_without_creating: bool = True
     answers_pings: bool = True
     refuses: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # by command type
+    ignores: dict[int, int] = field(default_factory=dict)  # so many requests, by command type
     topics: dict[str, Topic] = field(default_factory=dict)
     heard: list[BaseCommand] = field(default_factory=list)
     peers: list[Peer] = field(default_factory=list)
@@ -213,7 +214,9 @@ class Peer:
     def _answer(self, frame: Frame) -> None:  # noqa: C901, PLR0912, PLR0915 - a branch for each command
         command, broker = frame.command, self.broker
         kind = command.type
-        if broker.refuses.get(kind):
+        if broker.ignores.get(kind):
+            broker.ignores[kind] -= 1
+        elif broker.refuses.get(kind):
             error, message = broker.refuses[kind].pop(0)
             bodies = [getattr(command, f.name) for f, _ in command.ListFields() if f.name != "type"]
             number = getattr(bodies[0], "request_id", 0)

@@ -50,38 +50,51 @@ class WireCursor:
     """
 
     def __init__(self, client: WireClient, topic: str, subscription: str) -> None:
-        self._number = client.next_number()
+        self._client, self._topic, self._subscription = client, topic, subscription
         self._timeout_s = client.settings.operation_s
         self._lost: RefusedError | None = None
         backoff = Backoff(self._timeout_s)
+        self._number, self._connection = backoff.retry(lambda: self._open(backoff.left_s))
 
-        def attempt() -> Connection:
-            connection = client.connection_of(topic, backoff.left_s)
-            connection.add_consumer(self._number, self)
-            try:
-                connection.request(
-                    lambda number: BaseCommand(
-                        type=BaseCommand.SUBSCRIBE,
-                        subscribe=CommandSubscribe(
-                            topic=topic,
-                            subscription=subscription,
-                            subType=_EXCLUSIVE,
-                            consumer_id=self._number,
-                            request_id=number,
-                            durable=True,
-                            initialPosition=_FROM_THE_BEGINNING,
-                            force_topic_creation=False,
-                        ),
+    def _open(self, timeout_s: float) -> tuple[int, Connection]:
+        """Subscribe once; return the consumer's number and its connection."""
+        # A new number each time: what is still on its way for the old one concerns nobody.
+        consumer = self._client.next_number()
+        connection = self._client.connection_of(self._topic, timeout_s)
+        self._lost = None
+        connection.add_consumer(consumer, self)
+        try:
+            connection.request(
+                lambda number: BaseCommand(
+                    type=BaseCommand.SUBSCRIBE,
+                    subscribe=CommandSubscribe(
+                        topic=self._topic,
+                        subscription=self._subscription,
+                        subType=_EXCLUSIVE,
+                        consumer_id=consumer,
+                        request_id=number,
+                        durable=True,
+                        initialPosition=_FROM_THE_BEGINNING,
+                        force_topic_creation=False,
                     ),
-                    backoff.left_s,
-                )
-            except RefusedError:
-                connection.remove(self._number)
-                client.forget(topic)
-                raise
-            return connection
+                ),
+                timeout_s,
+            )
+        except RefusedError:
+            # A broker that answers too late has subscribed, and would refuse everybody else.
+            self._leave(consumer, connection)
+            raise
+        return consumer, connection
 
-        self._connection = backoff.retry(attempt)
+    def _leave(self, consumer: int, connection: Connection) -> None:
+        connection.remove(consumer)
+        connection.tell(
+            lambda number: BaseCommand(
+                type=BaseCommand.CLOSE_CONSUMER,
+                close_consumer=CommandCloseConsumer(consumer_id=consumer, request_id=number),
+            )
+        )
+        self._client.forget(self._topic)
 
     def __enter__(self) -> Self:
         return self
@@ -101,8 +114,22 @@ class WireCursor:
         ------
         RefusedError
         """
-        if self._lost is not None:
-            raise self._lost
+        backoff = Backoff(self._timeout_s)
+
+        def attempt() -> Position:
+            if self._lost is not None:
+                self._number, self._connection = self._open(backoff.left_s)
+            try:
+                return self._ask(backoff.left_s)
+            except RefusedError as lost:
+                # The topic may have moved to another broker since it was subscribed to.
+                self._leave(self._number, self._connection)
+                self._lost = lost
+                raise
+
+        return backoff.retry(attempt)
+
+    def _ask(self, timeout_s: float) -> Position:
         answer = self._connection.request(
             lambda number: BaseCommand(
                 type=BaseCommand.GET_LAST_MESSAGE_ID,
@@ -110,7 +137,7 @@ class WireCursor:
                     consumer_id=self._number, request_id=number
                 ),
             ),
-            self._timeout_s,
+            timeout_s,
         ).getLastMessageIdResponse
         return Position(*positive_id(answer.consumer_mark_delete_position))
 
