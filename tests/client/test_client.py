@@ -46,6 +46,7 @@ from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
+from tests.support.round_trips import meet_all_coordinators
 from tests.support.scenario import Loss, LossyClient
 
 SOON_S = 5.0  # docs/performance.md has what is measured
@@ -404,6 +405,7 @@ def elsewhere(service: Service, action: Callable[[], object]) -> None:
 
 def test_a_transaction_is_not_begun_by_the_topology_of_an_earlier_one(service: Service) -> None:
     topic, admin = service.topic(), Admin({"store.path": service.path})
+    meet_all_coordinators(service.run)  # else the steps are single ones, by a topology read anew
     with service.client.producer(topic) as producer:
 
         def send(value: str) -> None:
