@@ -4252,7 +4252,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{STORE_CODE}/SingleSteps.java",
-            "while (to < calls.size() && calls.get(to).script().equals(calls.get(from).script())) {",
+            "while (to < calls.size() && "
+            "calls.get(to).script().equals(calls.get(from).script())) {",
             "while (to < calls.size()) {",
         ),
     ),
