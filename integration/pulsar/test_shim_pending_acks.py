@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pulsar as pulsar_client
 import pytest
 import redis
 
-from integration.pulsar.test_shim import drained, send, subscribe
+from integration.pulsar.test_shim import drained, received, send, subscribe
 from integration.pulsar.test_shim_coordinator import (
     HOUR_MS,
     JavaClient,
     components,
-    decide,
+    reconfigure,
 )
-from integration.support.gated import QUIET, SOON_S, Gated, await_, numbers
-from integration.support.holding_proxy import HoldingProxy, When
+from integration.support.gated import QUIET, Gated, await_, numbers
 from pulsar_txn_spark import client
-from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.testing.broker_jar import COORDINATOR, PENDING_ACKS
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
 from pulsar_txn_spark.testing.redis_server import RedisServer
-from pulsar_txn_spark.txn.coordinator import TxnStatus
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
@@ -46,16 +43,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="module")
-def proxy(store: RedisServer) -> Iterator[HoldingProxy]:
-    """Give what stands between the broker and the store; drivers go past it."""
-    proxy = HoldingProxy(store.port)
-    yield proxy
-    proxy.close()
-
-
-@pytest.fixture(scope="module")
-def gated(store: RedisServer, proxy: HoldingProxy) -> Iterator[Gated]:
-    with PulsarServer(store_url=proxy.url, settings=SETTINGS, short_lived=True) as server:
+def gated(store: RedisServer) -> Iterator[Gated]:
+    with PulsarServer(store_url=store.url, settings=SETTINGS, short_lived=True) as server:
         found = Gated.of(server, store)
         components(found)  # a store has to be there before a broker's coordinator
         yield found
@@ -92,13 +81,6 @@ def records(gated: Gated) -> dict[bytes, bytes]:
         for key in connection.keys("*}:broker-acks:*"):
             found |= connection.hgetall(key)
     return found
-
-
-def forget(gated: Gated) -> None:
-    """Leave no records of tests that have run."""
-    with redis.Redis.from_url(gated.store.url) as connection:
-        for key in connection.keys("*}:broker-acks:*"):
-            connection.delete(key)
 
 
 def transform(java: JavaClient, source: str, out: str, verb: str = "acknowledge") -> str:
@@ -198,77 +180,39 @@ def test_a_cumulative_acknowledgement_counts_when_its_transaction_is_committed(
     assert left(plain, java, source) == ["c"]
 
 
-CRASHES: list[tuple[str, int, When]] = [
-    ("broker_acks_write", 1, "request"),  # the acknowledgement
-    ("broker_acks_write", 1, "reply"),
-    ("txn_commit", 1, "reply"),  # the decision
-    ("broker_acks_write", 2, "request"),  # the decision, beside the records
-    ("broker_acks_write", 2, "reply"),
-]
-
-
-@pytest.mark.crash
 @pytest.mark.long
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("step", CRASHES, ids=lambda step: "-".join(map(str, step)))
-def test_a_broker_that_dies_in_a_transaction_neither_loses_nor_repeats_a_message(
-    gated: Gated,
-    proxy: HoldingProxy,
-    plain: pulsar_client.Client,
-    java: JavaClient,
-    kind: str,
-    step: tuple[str, int, When],
-) -> None:
-    forget(gated)  # nothing of another test is written meanwhile
-    source = filled(gated, *VALUES)
-    _, out = gated.topic()
-    java("subscribe", source, "service", kind)
-    java.begin("first")  # opens the store's part
-    assert java("acknowledge", "first", source, "service") == "a"
-    assert java("send", "first", out, "a") == "done"
-    with ThreadPoolExecutor(1) as beside:
-        java("commit", "first")
-        hold = proxy.hold(*step)
-        beside.submit(transform, java, source, out)
-        assert hold.reached.wait(SOON_S)
-        gated.server.restart(crash=True)
-    finish(plain, java, source, out)
+def test_pending_acks_of_a_cluster_move_over_and_back(store: RedisServer) -> None:
+    """Every transaction is ended where it has acknowledged, and no message is lost or repeated."""
+    settings = {name: value for name, value in SETTINGS.items() if value != PENDING_ACKS}
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(PulsarServer(store_url=store.url, settings=settings))
+        gated = Gated.of(server, store)
+        components(gated)
+        source = filled(gated, *"abcdef")
+        java = stack.enter_context(JavaClient(server.service_url))
 
+        def acknowledge(name: str, value: str) -> None:
+            java.begin(name)
+            java("subscribe", source, "service", "Shared")
+            assert java("acknowledge", name, source, "service") == value
+            assert java("leave", source, "service") == "done"
 
-@pytest.mark.crash
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "step",
-    [("broker_acks_open", 1, "reply"), ("broker_acks_write", 1, "request")],
-    ids=lambda step: "-".join(map(str, step)),
-)
-def test_a_broker_that_dies_while_it_replays_leaves_that_to_the_next_one(
-    gated: Gated,
-    proxy: HoldingProxy,
-    plain: pulsar_client.Client,
-    java: JavaClient,
-    step: tuple[str, int, When],
-) -> None:
-    forget(gated)
-    source = filled(gated, *VALUES)
-    _, out = gated.topic()
-    java("subscribe", source, "service", "Shared")
-    kept, lost, open_ = (java.begin(name) for name in ("kept", "lost", "open"))
-    for name, value in zip(("kept", "lost", "open"), VALUES, strict=True):
-        assert java("acknowledge", name, source, "service") == value
-        assert java("send", name, out, value) == "done"
-    gated.server.pause(crash=True)
-    found = components(gated)
-    decide(found, kept)
-    found.coordinator.abort(lost, EndedBy.ADMIN, cause="a test")
-    hold = proxy.hold(*step)
-    gated.server.resume()
-    with ThreadPoolExecutor(1) as beside:
-        loading = beside.submit(subscribe, plain, source)
-        assert hold.reached.wait(60)
-        gated.server.restart(crash=True)
-        loading.result(120).close()
-    assert java("commit", "open") == "done"
-    finish(plain, java, source, out)
-    statuses = [found.coordinator.status(txn) for txn in (kept, lost, open_)]
-    assert statuses == [TxnStatus.COMMITTED, TxnStatus.ABORTED, TxnStatus.COMMITTED]
+        acknowledge("stock", "a")
+        reconfigure(server, transactionPendingAckStoreProviderClassName=PENDING_ACKS)
+        acknowledge("ours", "b")
+        assert len(records(gated)) == 1
+        acknowledge("ours-aborted", "c")
+        assert java("commit", "stock") == java("commit", "ours") == "done"
+        assert java("abort", "ours-aborted") == "done"
+        acknowledge("last", "c")
+        reconfigure(server, pulsarTxnSparkPendingAcksEnabled="false")
+        acknowledge("back", "d")
+        assert java("commit", "last") == java("commit", "back") == "done"
+        await_(lambda: not records(gated))
+        reconfigure(server, transactionPendingAckStoreProviderClassName=None)
+        acknowledge("stock-again", "e")
+        assert java("commit", "stock-again") == "done"
+        plain = pulsar_client.Client(server.service_url, logger=QUIET)
+        stack.callback(plain.close)
+        consumer = plain.subscribe(source, "service", pulsar_client.ConsumerType.Shared)
+        assert received(consumer, 1) == ["f"]

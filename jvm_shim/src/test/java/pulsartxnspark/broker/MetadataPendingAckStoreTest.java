@@ -80,6 +80,7 @@ class MetadataPendingAckStoreTest extends StoreTest {
     private final AckStore asked;
     private volatile boolean loses; // the reply, not the request
     private volatile boolean isAway;
+    private volatile CompletableFuture<Void> gate = CompletableFuture.completedFuture(null);
     private final AtomicLong asks = new AtomicLong();
 
     Faults(AckStore asked) {
@@ -109,7 +110,7 @@ class MetadataPendingAckStoreTest extends StoreTest {
         Subscription subscription, long owner, Step step) {
       return loses || isAway
           ? CompletableFuture.completedFuture(Optional.empty())
-          : asked.writeTogether(subscription, owner, step);
+          : gate.thenCompose(open -> asked.writeTogether(subscription, owner, step));
     }
 
     private void requireThere() {
@@ -456,6 +457,74 @@ class MetadataPendingAckStoreTest extends StoreTest {
     decide(last, true);
     get(next.commit(last));
     assertTrue(cursor.isDeleted(at(0)));
+  }
+
+  @Test
+  void ofTwoThatWantAMessageAtOnceOneHasARecord() {
+    AckedSubscription one = load();
+    TxnID first = begin("a");
+    TxnID second = begin("b");
+    get(one.acknowledge(first, at(0)));
+    get(one.acknowledge(second, at(1)));
+    faults.gate = new CompletableFuture<>();
+    CompletableFuture<Void> written = one.acknowledge(first, at(2));
+    CompletableFuture<Void> wins = one.acknowledge(first, at(3));
+    CompletableFuture<Void> loses = one.acknowledge(second, at(3));
+    CompletableFuture<Void> winsToo = one.acknowledge(second, batch(4, 1, 2, 3, 4, 5, 6, 7));
+    CompletableFuture<Void> losesToo = one.acknowledge(first, batch(4, 2, 3, 4, 5, 6, 7));
+    faults.gate.complete(null);
+    get(written);
+    get(wins);
+    get(winsToo);
+    refused(TransactionConflictException.class, loses);
+    refused(TransactionConflictException.class, losesToo);
+    assertEquals(5, records().size());
+    AckedSubscription next = afterCrash(one);
+    decide(second, true);
+    get(next.commit(second));
+    assertFalse(cursor.isDeleted(at(3)));
+  }
+
+  @Test
+  void anEndThatPulsarsHandleLeavesOutIsMadeUpForLater() {
+    AckedSubscription one = load(5);
+    get(one.handle.pendingAckHandleFuture());
+    TxnID cumulative = begin("a");
+    TxnID individual = begin("b");
+    get(one.acknowledgeUpTo(cumulative, at(0)));
+    get(one.acknowledge(individual, at(5)));
+    decide(individual, true);
+    get(one.commit(individual)); // Pulsar does nothing: another one has a cumulative one
+    assertFalse(cursor.isDeleted(at(5)));
+    String name = individual.getMostSigBits() + ":" + individual.getLeastSigBits();
+    await(
+        () -> {
+          clockMs.addAndGet(10);
+          return "COMMITTED".equals(records().get(name));
+        });
+    removeHeader(individual); // it may go now
+    assertFalse(cursor.isDeleted(at(5)));
+    decide(cumulative, false);
+    get(one.abort(cumulative));
+    await(() -> cursor.isDeleted(at(5)));
+    assertEquals(at(-1), cursor.markDeleted());
+  }
+
+  @Test
+  void manyRecordsOfATransactionGoInSeveralSteps() {
+    AckedSubscription one = load(5);
+    get(one.handle.pendingAckHandleFuture());
+    TxnID txn = begin("a");
+    List<CompletableFuture<Void>> all = new ArrayList<>();
+    for (int entry = 0; entry < 1_200; entry++) {
+      all.add(one.acknowledge(txn, at(entry)));
+    }
+    all.forEach(MetadataPendingAckStoreTest::get);
+    assertEquals(1_200, records().size());
+    decide(txn, false);
+    get(one.abort(txn));
+    assertEquals(1_200, one.redelivered().size());
+    await(() -> records().isEmpty());
   }
 
   @Test
