@@ -30,6 +30,7 @@ MESSAGES = "tests/txn/test_message_acks.py"
 STORES = "tests/store/redis/test_store_identity.py"
 HISTORIES = "tests/store/redis/test_store_histories.py"
 CLIENT_TRANSACTIONS = "tests/store/redis/test_client_transactions.py"
+BROKER_ACKS = "tests/store/redis/test_broker_acks.py"
 PLANNER = "tests/spark/source/test_planner.py"
 ADMIN_CALLS = "tests/spark/source/test_admin_calls.py"
 MERGED_STEPS = "tests/store/redis/test_merged_steps.py"
@@ -4126,6 +4127,208 @@ MUTATIONS: tuple[Mutation, ...] = (
             "    return true;\n",
         ),
     ),
+    # --- pending acks of subscriptions ------------------------------------------------------------
+    mutation(
+        "a broker that lost a subscription goes on writing its pending acks",
+        "INV-8",
+        f"{BROKER_ACKS}::test_whoever_opened_it_before_is_fenced",
+        Edit(
+            f"{LUA}/broker_acks_write.lua",
+            "if known[1] ~= ARGV[4] then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "a step of pending acks is taken twice",
+        "INV-11",
+        f"{BROKER_ACKS}::test_a_step_is_taken_once_and_none_is_left_out",
+        Edit(
+            f"{LUA}/broker_acks_write.lua",
+            "if known[2] == ARGV[5] then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "a step of pending acks is left out",
+        "INV-14",
+        f"{BROKER_ACKS}::test_a_step_is_taken_once_and_none_is_left_out",
+        Edit(
+            f"{LUA}/broker_acks_write.lua",
+            "if tonumber(known[2]) + 1 ~= tonumber(ARGV[5]) then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "pending acks are written in a deleted segment",
+        "INV-12",
+        f"{BROKER_ACKS}::test_nothing_of_it_is_left_of_a_deleted_segment",
+        Edit(
+            f"{LUA}/broker_acks_write.lua",
+            "if retired then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "a store that lost pending acks counts as one without any",
+        "INV-14",
+        f"{BROKER_ACKS}::test_a_cursor_that_is_known_has_to_be_there",
+        Edit(
+            f"{LUA}/broker_acks_open.lua",
+            "elseif known ~= ARGV[5] then",
+            "elseif false then",
+        ),
+    ),
+    mutation(
+        "a new subscription inherits pending acks of one that was deleted",
+        "INV-12",
+        f"{BROKER_ACKS}::test_a_cursor_that_is_known_has_to_be_there",
+        Edit(
+            f"{LUA}/broker_acks_open.lua",
+            "  redis.call('UNLINK', KEYS[3])\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a subscription acknowledges nothing of what was committed while its broker was dead",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            ".forEach(this::apply);",
+            ".forEach(one -> { });",
+        ),
+    ),
+    mutation(
+        "a broker forgets pending acks of open transactions",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "      hold();\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a subscription ends a transaction otherwise than its header says",
+        "INV-1",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "      if (header != wanted()) {\n",
+            "      if (false) {\n",
+        ),
+    ),
+    mutation(
+        "a header may go before the subscription has noted the decision",
+        "INV-6",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "        batch.written.put(known.name(), wanted().name());\n",
+            "",
+        ),
+    ),
+    mutation(
+        "an acknowledgement that is refused has a record",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "      } else if (conflicts(record)) {\n",
+            "      } else if (false) {\n",
+        ),
+    ),
+    mutation(
+        "two transactions get records of one message at once",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "batch.touched.contains(one.key())",
+            "false",
+        ),
+    ),
+    mutation(
+        "the oldest holder of a message counts after a crash",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "new TreeMap<>(Comparator.reverseOrder())",
+            "new TreeMap<>(Comparator.naturalOrder())",
+        ),
+    ),
+    mutation(
+        "a broker forgets what it has committed before the cursor is written",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "record.last().compareTo(persistent) <= 0",
+            "record.last() != null",
+        ),
+    ),
+    mutation(
+        "a decided transaction acknowledges more",
+        "INV-1",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "      } else if (now != Decision.OPEN) {\n",
+            "      } else if (false) {\n",
+        ),
+    ),
+    mutation(
+        "a message that could not be written is taken from who holds it",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "      if (!isChecked() && conflicts(record)) {\n",
+            "      if (false) {\n",
+        ),
+    ),
+    mutation(
+        "Pulsar's own replay takes pending acks of the store for its own",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "            task.run();\n            follows.run();\n",
+            "            follows.run();\n            task.run();\n",
+        ),
+    ),
+    mutation(
+        "the number of another coordinator's transaction decides pending acks",
+        "INV-1",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/Decisions.java",
+            ".filter(one -> one.nonce().startsWith(nonces))",
+            "",
+        ),
+    ),
+    mutation(
+        "pending acks of a store are taken over from another one",
+        "INV-12",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStoreProvider.java",
+            "    if (!actual.equals(segment.storeUuid())) {\n",
+            "    if (false) {\n",
+        ),
+    ),
+    mutation(
+        "pending acks are written before the cursor says that there are any",
+        "INV-14",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStoreProvider.java",
+            ": subscription.getCursor().putCursorProperty(CURSOR_PROPERTY, found.newId());",
+            ": CompletableFuture.completedFuture(null);",
+        ),
+    ),
+    # --- the gate of a topic ----------------------------------------------------------------------
     mutation(
         "a topic that brokers are to gate keeps segments from before",
         "",

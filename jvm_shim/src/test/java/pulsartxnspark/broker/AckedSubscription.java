@@ -120,6 +120,7 @@ final class AckedSubscription implements AutoCloseable {
 
   final PersistentSubscription loaded;
   final PendingAckHandleImpl handle;
+  final TransactionPendingAckStoreProvider provider;
   final List<Long> redelivered = new ArrayList<>();
   private final ExecutorService thread = Executors.newSingleThreadExecutor();
   private final HashedWheelTimer timer = new HashedWheelTimer();
@@ -129,6 +130,7 @@ final class AckedSubscription implements AutoCloseable {
   AckedSubscription(
       Cursor cursor, Map<String, String> marks, TransactionPendingAckStoreProvider provider) {
     this.cursor = cursor;
+    this.provider = provider;
     ExecutorProvider threads = mock(ExecutorProvider.class, by(Map.of("getExecutor", thread)));
     PulsarService pulsar =
         mock(
