@@ -111,9 +111,9 @@ final class Exchange implements AutoCloseable {
           if (!some.isEmpty()) {
             exchange(jedis, some);
           }
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | Error error) {
           // Whatever it is, nobody may wait for ever, and the next requests go out.
-          RuntimeException unavailable =
+          Throwable unavailable =
               error instanceof JedisException lost ? connections.unavailable(lost) : error;
           some.forEach(one -> one.reply.completeExceptionally(unavailable));
           if (jedis != null) {
@@ -143,7 +143,7 @@ final class Exchange implements AutoCloseable {
     return some;
   }
 
-  private static JedisException lostConnection(RuntimeException error) {
+  private static JedisException lostConnection(Throwable error) {
     return error instanceof JedisException lost ? lost : new JedisConnectionException(error);
   }
 

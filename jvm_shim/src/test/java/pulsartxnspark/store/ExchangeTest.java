@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.AbstractList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -73,6 +74,28 @@ class ExchangeTest extends StoreTest {
       assertInstanceOf(ClassCastException.class, failure(send("return 'no list'")));
     }
     assertEquals(List.of(4L), get(send("return {4}")));
+  }
+
+  @Test
+  void aRequestThatCannotBeSentStopsNoOther() throws Exception {
+    List<byte[]> unsendable =
+        new AbstractList<>() {
+          @Override
+          public byte[] get(int index) {
+            throw new OutOfMemoryError("a test's");
+          }
+
+          @Override
+          public int size() {
+            return 1;
+          }
+        };
+    for (int n = 0; n < 4; n++) { // more than there are connections
+      Scripts.Script any = new Scripts.Script("return {1}", UNKNOWN);
+      assertInstanceOf(
+          OutOfMemoryError.class, failure(store.connections.send(any, List.of(), unsendable)));
+    }
+    assertEquals(List.of(1L), get(send("return {1}")));
   }
 
   @Test
