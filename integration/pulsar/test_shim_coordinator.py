@@ -24,6 +24,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import Code, EndedBy, TxnHeader, TxnId, TxnState
+from pulsar_txn_spark.store.redis.scripts import COORDINATORS
 from pulsar_txn_spark.testing.broker_jar import COORDINATOR
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer, find_java, resolve_classpath
 from pulsar_txn_spark.testing.redis_server import RedisServer
@@ -290,7 +291,8 @@ def decide(found: Components, txn: TxnId) -> TxnHeader:
 
 def unended(gated: Gated) -> list[bytes]:
     with redis.Redis.from_url(gated.store.url) as connection:
-        return list(connection.zrange("{tc0}:idx:txn-pulsar", 0, -1))
+        indexes = [f"{{tc{number}}}:idx:txn-pulsar" for number in range(COORDINATORS)]
+        return [txn for index in indexes for txn in connection.zrange(index, 0, -1)]
 
 
 @pytest.mark.long
