@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +70,8 @@ class _JavaServer:
         self.log_path = self.folder / "server.log"
         self._command: list[str] = []
         self._server: OwnedServer | None = None
+        self.needs: Sequence[_JavaServer] = ()
+        """Servers without which it answers nobody."""
 
     def prepare(
         self, java: str, jvm: Sequence[str], classpath: str, program: Sequence[str]
@@ -86,13 +87,33 @@ class _JavaServer:
         if server is not None:
             server.end(ending)
 
+    def exit_code(self) -> int | None:
+        """Return the exit code of a server that has ended by itself, None otherwise."""
+        return self._server.exit_code() if self._server is not None else None
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait until the program has ended as it should.
+
+        Raises
+        ------
+        PulsarServerError
+            If it fails, or the time is over; with the end of its log.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (code := self.exit_code()) is None:
+            if time.monotonic() > deadline:
+                raise self.failure(f"was not done within {timeout_s:g} s")
+            time.sleep(POLL_SECONDS)
+        if code != 0:
+            raise self.failure(f"failed (exit code {code})")
+
     def await_(self, answers: Callable[[], object], timeout_s: float) -> None:
         """Wait until a call of `answers` raises nothing.
 
         Raises
         ------
         PulsarServerError
-            If the server ends, or the time is over; with the end of its log.
+            If the server ends, or one that it needs, or the time is over; with the end of the log.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -102,14 +123,16 @@ class _JavaServer:
                 last = not_yet
             else:
                 return
-            code = self._server.exit_code() if self._server is not None else None
-            if code is not None:
-                raise self._failure(f"ended while it was starting (exit code {code})")
+            for server in (self, *self.needs):
+                code = server.exit_code()
+                if code is not None:
+                    raise server.failure(f"ended while it was starting (exit code {code})")
             if time.monotonic() > deadline:
-                raise self._failure(f"did not answer within {timeout_s:g} s ({last})") from last
+                raise self.failure(f"did not answer within {timeout_s:g} s ({last})") from last
             time.sleep(POLL_SECONDS)
 
-    def _failure(self, what: str) -> PulsarServerError:
+    def failure(self, what: str) -> PulsarServerError:
+        """Return the error of what the server failed to do, with the end of its log."""
         lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         tail = LOG_FOLLOWS + "\n".join(lines)
         return PulsarServerError(f"the {self.name} of the Pulsar cluster {what}{tail}")
@@ -380,6 +403,7 @@ class PulsarCluster:
             config = write_settings(broker.folder / "broker.conf", own)
             program = ["org.apache.pulsar.PulsarBrokerStarter", "-c", str(config)]
             broker.prepare(java, self._jvm, classpath, program)
+            broker.needs = self._base
             broker.launch()
         for broker in self.brokers:
             broker.start()
@@ -387,9 +411,7 @@ class PulsarCluster:
     def _set_up(self, java: str, classpath: str, metadata_url: str) -> None:
         """Write what a new cluster needs, as an administrator does."""
         assert self._folder is not None
-        folder = self._folder / "setup"
-        folder.mkdir()
-        first = self.brokers[0]
+        setup, first = _JavaServer("set-up", self._folder), self.brokers[0]
         program = [
             "org.apache.pulsar.PulsarClusterMetadataSetup",
             *("--cluster", self._settings["clusterName"]),
@@ -398,18 +420,12 @@ class PulsarCluster:
             *("--initial-num-transaction-coordinators", str(self._coordinators)),
             *("--default-namespace-bundle-number", "4"),
         ]
-        command = java_command(folder, java, (*self._jvm, *SHORT_LIVED_JVM), classpath, program)
+        setup.prepare(java, (*self._jvm, *SHORT_LIVED_JVM), classpath, program)
+        setup.launch()
         try:
-            done = subprocess.run(  # noqa: S603 - no part of it comes from outside
-                command, capture_output=True, text=True, timeout=_SETUP_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired as late:
-            raise PulsarServerError(
-                f"the Pulsar cluster was not set up within {_SETUP_SECONDS:g} s"
-            ) from late
-        if done.returncode != 0:
-            tail = "\n".join((done.stdout + done.stderr).splitlines()[-LOG_TAIL_LINES:])
-            raise PulsarServerError(f"the Pulsar cluster could not be set up{LOG_FOLLOWS}{tail}")
+            setup.finish(_SETUP_SECONDS)
+        finally:
+            setup.end(Ending.DISCARD)
 
 
 def _connect(port: int) -> None:

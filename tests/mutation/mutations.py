@@ -2454,10 +2454,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{NATIVE_SINK}::test_a_commit_without_a_reply_is_decided_by_the_record_and_nothing_else",
         Edit(
             NATIVE_CODE,
-            "                if ended is Ended.AS_ASKED:\n                    return\n"
-            "                if ended is Ended.FORGOTTEN:",
-            "                if ended is not Ended.OTHERWISE:\n                    return\n"
-            "                if ended is Ended.FORGOTTEN:",
+            "return True if ended is Ended.AS_ASKED else None",
+            "return True",
         ),
     ),
     mutation(
@@ -2531,7 +2529,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{SCALABLE}::test_a_segment_that_is_called_sealed_and_is_not_yet_has_no_end",
         Edit(
             SCALABLE_CODE,
-            "if self._asked(segment, lambda: self._probe(segment).ends_at(end)):",
+            "if self._asked(segment, lambda: probe.ends_at(end)):",
             "if True:",
         ),
     ),
@@ -2592,7 +2590,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a batch up to a time leaves rows of an open transaction out",
         "INV-11",
         f"{SCALABLE_STREAM}::test_a_batch_up_to_a_time_leaves_no_rows_of_an_open_transaction_out",
-        Edit(SCALABLE_CODE, "RangeSize(held if hidden < end else 0,", "RangeSize(0,"),
+        Edit(SCALABLE_CODE, "RangeSize(blocked if hidden < end else 0,", "RangeSize(0,"),
     ),
     mutation(
         "the end of a sealed segment is where its last row is still shown",

@@ -129,6 +129,53 @@ def test_a_server_that_ends_while_it_starts_is_an_error_with_its_log(tmp_path: P
     assert "this is why" in str(raised.value)
 
 
+def test_a_broker_that_waits_for_a_bookie_that_has_ended_shows_the_log_of_the_bookie(
+    tmp_path: Path,
+) -> None:
+    broker: Any = ClusterBroker(0, tmp_path, free_ports(2))
+    bookie: Any = pulsar_cluster._JavaServer("bookie", tmp_path)
+    broker._command = ["sleep", "60"]
+    bookie._command = ["sh", "-c", "echo BindException; exit 3"]
+    broker.needs = [bookie]
+    bookie.launch()
+    try:
+        with pytest.raises(PulsarServerError) as raised:
+            broker.start()
+    finally:
+        broker.end(Ending.DISCARD)
+        bookie.end(Ending.DISCARD)
+    assert "the bookie of the Pulsar cluster ended while it was starting" in str(raised.value)
+    assert "BindException" in str(raised.value), "so that it is tried again with other ports"
+
+
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        ("exit 0", ""),
+        (
+            "echo this is why; exit 3",
+            r"set-up of the Pulsar cluster failed \(exit code 3\)[^$]*why",
+        ),
+        ("sleep 60", r"was not done within 0\.5 s"),
+    ],
+)
+def test_a_program_of_the_set_up_is_awaited_and_ends_with_its_owner(
+    tmp_path: Path, command: str, said: str
+) -> None:
+    setup: Any = pulsar_cluster._JavaServer("set-up", tmp_path)
+    setup._command = ["sh", "-c", command]
+    setup.launch()
+    try:
+        if said:
+            with pytest.raises(PulsarServerError, match=said):
+                setup.finish(0.5 if "sleep" in command else 30)
+        else:
+            setup.finish(30)
+    finally:
+        setup.end(Ending.DISCARD)
+    assert not setup.folder.exists()
+
+
 def test_a_cluster_that_cannot_start_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -318,8 +318,8 @@ class ScalableTopicLog:
         if first is None:
             # Nothing comes: what is there is aborted, or held back by an open transaction.
             hidden = self._asked(segment, lambda: probe.hidden_to(start))
-            held = end.entry - (hidden.entry if hidden.ledger == end.ledger else -1)
-            return RangeSize(held if hidden < end else 0, 0, 0, exact=False)
+            blocked = end.entry - (hidden.entry if hidden.ledger == end.ledger else -1)
+            return RangeSize(blocked if hidden < end else 0, 0, 0, exact=False)
         entries = _at_least(first, end)
         messages, size = self._mean(segment, first)
         return RangeSize(entries, round(entries * messages), round(entries * size), exact=False)

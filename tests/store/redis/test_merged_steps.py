@@ -186,7 +186,6 @@ def test_a_micro_batch_begins_in_one_step_after_a_look_at_the_one_before(
     assert pointer.every_batch
     assert pointer.before.batch_id == 0
     assert running.store.queries.read_sinks(QUERY) == {SINK: SinkEntry(1, "n1")}
-    before = running.store.round_trips
     assert running.another_process().batches.begin(attempt.key, "n1", "driver|n1") == attempt
 
 
