@@ -1,5 +1,6 @@
 package pulsartxnspark.broker;
 
+import java.io.IOException;
 import java.security.SecureRandom;
 import java.util.Collections;
 import java.util.HashMap;
@@ -17,11 +18,11 @@ import java.util.function.LongSupplier;
 import org.apache.bookkeeper.mledger.ManagedCursor;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.pulsar.broker.PulsarService;
+import org.apache.pulsar.broker.ServiceConfiguration;
 import org.apache.pulsar.broker.service.persistent.PersistentSubscription;
 import org.apache.pulsar.broker.service.persistent.PersistentTopic;
 import org.apache.pulsar.broker.transaction.pendingack.PendingAckStore;
 import org.apache.pulsar.broker.transaction.pendingack.TransactionPendingAckStoreProvider;
-import org.apache.pulsar.broker.transaction.pendingack.impl.MLPendingAckStoreProvider;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -59,7 +60,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
   private static final LongSupplier CLOCK_MS =
       () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime());
 
-  private final TransactionPendingAckStoreProvider pulsars;
+  private TransactionPendingAckStoreProvider pulsars; // null until a subscription is loaded
   // Those that wait for the store: Pulsar opens them again, where it is told that there is something.
   private final Set<PersistentSubscription> waiting =
       Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));
@@ -75,7 +76,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
    * @throws IllegalStateException if the release of the broker is not supported
    */
   public MetadataPendingAckStoreProvider() {
-    this(new MLPendingAckStoreProvider(), null);
+    this(null, null);
     BrokerRelease.require(PendingAckStore.class, MetadataPendingAckStore.class);
     PendingAckHandles.require();
   }
@@ -83,7 +84,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
   /**
    * Makes a provider.
    *
-   * @param pulsars makes the stores of all other subscriptions
+   * @param pulsars makes the stores of all other subscriptions; null for what the settings say
    * @param shared what the subscriptions share; null for what the broker's settings say
    */
   MetadataPendingAckStoreProvider(TransactionPendingAckStoreProvider pulsars, Shared shared) {
@@ -105,11 +106,31 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
     return subscription.getTopic().getBrokerService().getPulsar();
   }
 
+  /** Gives who makes the stores that all subscriptions would have without this plug-in. */
+  private synchronized TransactionPendingAckStoreProvider pulsars(
+      PersistentSubscription subscription) {
+    if (pulsars == null) {
+      String name =
+          MetadataTransactionBufferProvider.setting(
+              pulsar(subscription).getConfiguration().getProperties(),
+              "DelegatePendingAckProviderClassName",
+              new ServiceConfiguration().getTransactionPendingAckStoreProviderClassName());
+      try {
+        pulsars = TransactionPendingAckStoreProvider.newProvider(name);
+      } catch (IOException error) {
+        throw new IllegalArgumentException(
+            "pulsarTxnSparkDelegatePendingAckProviderClassName: there is no provider " + name,
+            error);
+      }
+    }
+    return pulsars;
+  }
+
   @Override
   public CompletableFuture<Boolean> checkInitializedBefore(PersistentSubscription subscription) {
     return cursorId(subscription) != null || waiting.contains(subscription)
         ? CompletableFuture.completedFuture(true)
-        : pulsars.checkInitializedBefore(subscription);
+        : pulsars(subscription).checkInitializedBefore(subscription);
   }
 
   @Override
@@ -122,7 +143,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
       if (segment.isEmpty()
           || !subscription.getCursor().isDurable()
           || !isKnown && !takesNew(pulsar(subscription))) {
-        return pulsars.newPendingAckStore(subscription);
+        return pulsars(subscription).newPendingAckStore(subscription);
       }
       store = shared(pulsar(subscription));
     } catch (RuntimeException error) {
@@ -159,7 +180,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
                                     records.decisions(),
                                     store.environment(),
                                     beside.orElse(null),
-                                    () -> pulsars.newPendingAckStore(subscription))));
+                                    () -> pulsars(subscription).newPendingAckStore(subscription))));
     return result.exceptionallyCompose(
         error -> {
           Throwable cause = error.getCause() == null ? error : error.getCause();
@@ -214,12 +235,13 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
 
   /** Opens what Pulsar's own store has of the subscription. */
   private CompletableFuture<Optional<PendingAckStore>> beside(PersistentSubscription subscription) {
-    return pulsars
+    TransactionPendingAckStoreProvider others = pulsars(subscription);
+    return others
         .checkInitializedBefore(subscription)
         .thenCompose(
             has ->
                 has
-                    ? pulsars.newPendingAckStore(subscription).thenApply(Optional::of)
+                    ? others.newPendingAckStore(subscription).thenApply(Optional::of)
                     : CompletableFuture.completedFuture(Optional.empty()));
   }
 

@@ -10,11 +10,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.LongSupplier;
 import org.apache.pulsar.broker.PulsarService;
+import org.apache.pulsar.broker.ServiceConfiguration;
 import org.apache.pulsar.broker.service.Topic;
 import org.apache.pulsar.broker.service.persistent.PersistentTopic;
 import org.apache.pulsar.broker.transaction.buffer.TransactionBuffer;
 import org.apache.pulsar.broker.transaction.buffer.TransactionBufferProvider;
-import org.apache.pulsar.broker.transaction.buffer.impl.TopicTransactionBufferProvider;
 import pulsartxnspark.store.EventFollower;
 import pulsartxnspark.store.RedisConnections;
 import pulsartxnspark.store.RedisCoordinatorStore;
@@ -100,7 +100,7 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
           setting(
               settings,
               "DelegateProviderClassName",
-              TopicTransactionBufferProvider.class.getName());
+              new ServiceConfiguration().getTransactionBufferProviderClassName());
       try {
         others = TransactionBufferProvider.newProvider(name);
       } catch (IOException error) {
@@ -182,7 +182,15 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
         positive(settings, "StoreTimeoutMs", 5_000));
   }
 
-  private static String setting(Properties settings, String name, String otherwise) {
+  /**
+   * Reads a setting.
+   *
+   * @param settings as they are in broker.conf
+   * @param name without the prefix
+   * @param otherwise where it is not set
+   * @return its value
+   */
+  static String setting(Properties settings, String name, String otherwise) {
     String value = settings.getProperty(PREFIX + name, "").trim();
     return value.isEmpty() ? otherwise : value;
   }
