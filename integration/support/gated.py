@@ -10,6 +10,7 @@ from typing import Self
 
 import pulsar as pulsar_client
 
+from integration.support.redis_cluster import RedisCluster
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin, TransactionState
 from pulsar_txn_spark.config import PulsarConfig
@@ -38,11 +39,11 @@ class Gated:
     """A broker with the plug-in, and the store that it gates by."""
 
     server: PulsarServer | PulsarCluster
-    store: RedisServer
+    store: RedisServer | RedisCluster
     options: Mapping[str, str]
 
     @classmethod
-    def of(cls, server: PulsarServer | PulsarCluster, store: RedisServer) -> Self:
+    def of(cls, server: PulsarServer | PulsarCluster, store: RedisServer | RedisCluster) -> Self:
         urls = {"service.url": server.service_url, "admin.url": server.admin_url}
         return cls(server, store, {**urls, "store.url": store.url})
 

@@ -7,6 +7,7 @@ with the process that asked for it, also when that process is killed.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import redis
@@ -30,6 +31,10 @@ class RedisServer:
     folder : Path
         Folder of its own, which is there. The data stays in it when the server ends, and goes with
         a process that dies.
+    port : int, optional
+        Else any that is free.
+    options : sequence of str
+        Of the command line, besides those for syncing.
 
     Attributes
     ----------
@@ -37,12 +42,14 @@ class RedisServer:
         The same over restarts.
     """
 
-    def __init__(self, folder: Path) -> None:
-        (self.port,) = free_ports(1)
+    def __init__(
+        self, folder: Path, *, port: int | None = None, options: Sequence[str] = ()
+    ) -> None:
+        self.port = free_ports(1)[0] if port is None else port
         self._folder = folder
         self._command = [find_server_binary(), "--port", str(self.port), "--bind", _HOST]
         self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
-        self._command += ["--dir", str(folder)]
+        self._command += ["--dir", str(folder), *options]
         self._server: OwnedServer | None = None
 
     @property

@@ -4397,6 +4397,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{STORE_CODE}/StoreTls.java", "if (!isOf(key, chain.get(0))) {", "if (false) {"),
     ),
     mutation(
+        "a driver asks the server to which a slot of its store is on its way",
+        "INV-5",
+        "tests/store/redis/test_connection.py"
+        "::test_a_slot_on_its_way_to_another_server_does_not_answer_until_it_has_arrived",
+        Edit(
+            "pulsar_txn_spark/store/redis/connection.py",
+            "connection.set_parser(_ClusterParser)",
+            "connection.set_parser(DefaultParser)",
+        ),
+    ),
+    mutation(
         "a broker asks the server to which a slot of its store is on its way",
         "INV-5",
         JAR,

@@ -18,11 +18,13 @@ from typing import Any, TypeAlias
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
+from redis.connection import DefaultParser
 from redis.exceptions import (
     AuthenticationError,
     RedisClusterException,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 from redis.retry import Retry
 
@@ -70,6 +72,21 @@ class _EmbeddedConnection(redis.UnixDomainSocketConnection):
             return super()._connect()  # type: ignore[no-untyped-call]
 
 
+class _SlotOnItsWayError(TryAgainError):
+    """A slot of a cluster is being moved: redis-py asks its old server a few more times."""
+
+
+class _ClusterParser(DefaultParser):  # type: ignore[misc,valid-type]
+    """Does not let redis-py follow ASK.
+
+    The server that it names takes keys that have not arrived there yet for absent. Scripts read
+    keys that they do not declare, the groups of dropped writers: a writer that was dropped would
+    seem to have won (INV-5).
+    """
+
+    EXCEPTION_CLASSES = {**DefaultParser.EXCEPTION_CLASSES, "ASK": _SlotOnItsWayError}  # noqa: RUF012
+
+
 class _Handshake:
     """Logs a new connection in and verifies the server, in one round trip."""
 
@@ -81,7 +98,10 @@ class _Handshake:
         try:
             # RedisCluster has done this already. It sends nothing: RESP 2, no user, no library
             # name, no database.
-            if not self._endpoint.cluster:
+            if self._endpoint.cluster:
+                connection.set_parser(_ClusterParser)  # type: ignore[no-untyped-call]
+                connection._parser.on_connect(connection)  # noqa: SLF001 - as connecting did
+            else:
                 connection.on_connect()  # type: ignore[no-untyped-call]
             self._run(connection)
         except BaseException:
@@ -220,7 +240,7 @@ def connect(config: StoreConfig) -> Client:
     """Return this process's client for a configuration; the first call connects and verifies.
 
     Replies are bytes, RESP is 2, and redis-py repeats nothing by itself (it follows a cluster's
-    redirections: a redirected command was not run). The embedded server is started if need be,
+    moved slots: a redirected command was not run). The embedded server is started if need be,
     also later, by the first connection that finds nobody listening. Commands raise redis-py's
     errors: ``RedisError``, and for a cluster ``RedisClusterException``, which is not one; where
     they have to connect anew, those below as well.

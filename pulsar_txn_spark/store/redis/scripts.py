@@ -14,8 +14,8 @@ from importlib import resources
 from typing import Any, cast
 
 import redis
+from redis.exceptions import ClusterError, NoScriptError, RedisClusterException, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisClusterException, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark import metrics, steps
@@ -86,7 +86,8 @@ class _TagFault(StrEnum):
 
 Redis = redis.Redis | redis.RedisCluster
 Arg = str | bytes | int
-NO_REPLY = (RedisConnectionError, RedisTimeoutError, RedisClusterException)
+# In a cluster also what was not run: it is down, or a slot is on its way from server to server.
+NO_REPLY = (RedisConnectionError, RedisTimeoutError, RedisClusterException, ClusterError)
 
 
 @cache
@@ -365,6 +366,8 @@ class Scripts:
         except NoScriptError:
             self._note_round_trip()
             return self._call(["EVAL", body, *_evalsha(sha, keys, args)[2:]])
+        except ClusterError:
+            raise
         except ResponseError as error:
             raise StoreError(f"the metadata store refused a step: {error}") from error
 
@@ -560,6 +563,8 @@ def _unavailable(error: Exception, attempts: int) -> StoreUnavailableError:
     advice = "Check that the Redis server runs and can be reached;"
     if takes_no_more(error):
         advice = f"{MAX_CLIENTS} After that"
+    elif isinstance(error, ClusterError):
+        advice = "A server or a slot of the cluster is missing, or being moved: see CLUSTER INFO;"
     return StoreUnavailableError(
         f"no reply from the metadata store after {attempts} tries ({type(error).__name__}: "
         f"{error}). {advice} the step is repeated when the query starts again, nothing is lost"

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from redis.exceptions import RedisError, SlotNotCoveredError
+from redis.exceptions import ClusterError, RedisError, SlotNotCoveredError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 import pulsar_txn_spark
@@ -561,6 +561,53 @@ def test_a_slot_that_no_server_of_a_cluster_has_is_a_store_that_does_not_answer(
         log.writer(SegmentRef("s-2", "topic://public/default/t", "s-2"), "w")
     [gate] = store.segments.gates(segments[:1])
     assert gate == Gate()
+
+
+def test_a_slot_on_its_way_to_another_server_does_not_answer_until_it_has_arrived(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
+    first = start_cluster(start_redis, nodes=2)
+    client: Any = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{first}"))
+    store = RedisStore(client)
+    store.segments.prepare(["s"])
+    declared, read_besides = "{seg:s}:declared", "{seg:s}:read-besides"
+    client.set(declared, "1")
+    client.set(read_besides, "1")
+    script = "return {redis.call('GET', KEYS[1]), redis.call('GET', ARGV[1])}"
+    slot = client.keyslot(declared)
+    own = client.get_node_from_key(declared)
+    (other,) = [node for node in client.get_primaries() if node.name != own.name]
+    old, new = (redis.Redis(port=node.port) for node in (own, other))
+    ids = [server_.execute_command("CLUSTER", "MYID").decode() for server_ in (old, new)]
+    new.cluster("SETSLOT", slot, "IMPORTING", ids[0])
+    old.cluster("SETSLOT", slot, "MIGRATING", ids[1])
+    old.migrate("127.0.0.1", other.port, declared, 0, 5_000)
+    with pytest.raises(ClusterError):  # the other server would answer ['1', None]
+        client.eval(script, 1, declared, read_besides)
+    old.migrate("127.0.0.1", other.port, "{seg:s}:birth", 0, 5_000)
+    with pytest.raises(StoreUnavailableError, match="being moved"):
+        store.segments.gates(["s"])
+    old.migrate("127.0.0.1", other.port, read_besides, 0, 5_000)
+    for server_ in (new, old):
+        server_.cluster("SETSLOT", slot, "NODE", ids[1])
+        server_.close()
+    assert client.eval(script, 1, declared, read_besides) == [b"1", b"1"]
+    assert store.segments.gates(["s"]) == [Gate()]
+
+
+def test_a_cluster_that_is_down_is_a_store_that_does_not_answer(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
+    port = start_cluster(start_redis)
+    client: Any = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
+    store = RedisStore(client)
+    server_ = redis.Redis(port=port)
+    server_.cluster("DELSLOTS", client.keyslot("{seg:s}:birth"))
+    server_.close()
+    with pytest.raises(StoreUnavailableError, match="no reply from the metadata store"):
+        store.segments.gates(["s"])
 
 
 def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(

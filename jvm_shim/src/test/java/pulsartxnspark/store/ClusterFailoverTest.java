@@ -82,6 +82,7 @@ class ClusterFailoverTest {
     store.pin("s", WRITER);
     RedisCoordinatorStore coordinator = coordinator();
     coordinator.raiseTogether("s", FURTHER).join();
+    cluster.awaitReplica(of, "{seg:s}:test");
     of.stop();
     cluster.await(this::answers);
     assertEquals(1, gate().pins().size());

@@ -127,6 +127,34 @@ public final class RedisCluster extends RedisServer {
     return List.copyOf(nodes);
   }
 
+  /** Lets the servers name other ports than their own to whoever asks for slots; returns when all do. */
+  public void announce(List<Integer> ports) {
+    for (int i = 0; i < ports.size(); i++) {
+      nodes.get(i).restart("--cluster-announce-port", "" + ports.get(i));
+    }
+    for (RedisServer node : nodes) {
+      await(
+          () -> {
+            String[] known = new String[1];
+            at(node, jedis -> known[0] = command(jedis, "NODES"));
+            return ports.stream().allMatch(port -> known[0].contains(":" + port + "@"));
+          });
+    }
+    awaitOk(nodes.size());
+  }
+
+  /** Waits until a replica has all that its primary has answered. */
+  public void awaitReplica(RedisServer primary, String key) {
+    at(
+        primary,
+        jedis -> {
+          jedis.incr(key); // it waits for what its own connection has written, and all before
+          if (jedis.waitReplicas(1, PATIENCE_MS) < 1) {
+            throw new AssertionError("the replica does not follow");
+          }
+        });
+  }
+
   /** Adds a replica of one of the servers, which has all that it has. */
   public RedisServer addReplica(RedisServer primary) {
     RedisServer replica = node();

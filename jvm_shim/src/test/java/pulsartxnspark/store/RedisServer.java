@@ -39,7 +39,7 @@ public class RedisServer implements AutoCloseable {
     } catch (IOException error) {
       throw new IllegalStateException(error);
     }
-    this.options = List.of(options);
+    this.options = new ArrayList<>(List.of(options));
     launch();
   }
 
@@ -48,6 +48,13 @@ public class RedisServer implements AutoCloseable {
     port = others.get(0).port;
     folder = others.get(0).folder;
     options = List.of();
+  }
+
+  /** Starts the server anew with more options. */
+  void restart(String... more) {
+    stop();
+    options.addAll(List.of(more));
+    launch();
   }
 
   /** Starts what a class of tests is to run against. */
