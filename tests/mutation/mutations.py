@@ -4172,8 +4172,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BROKER_ACKS}::test_a_cursor_that_is_known_has_to_be_there",
         Edit(
             f"{LUA}/broker_acks_open.lua",
-            "elseif known ~= ARGV[5] then",
-            "elseif false then",
+            "  if not noted then\n",
+            "  if false then\n",
         ),
     ),
     mutation(
@@ -4184,6 +4184,56 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{LUA}/broker_acks_open.lua",
             "  redis.call('UNLINK', KEYS[3])\n",
             "",
+        ),
+    ),
+    mutation(
+        "a noted id takes a subscription from its owner",
+        "INV-8",
+        f"{BROKER_ACKS}::test_an_id_that_is_only_noted_takes_nothing_from_the_owner",
+        Edit(
+            f"{LUA}/broker_acks_note.lua",
+            "redis.call('SADD', KEYS[3], ARGV[4])\n",
+            "redis.call('HSET', KEYS[2], 'cursor', ARGV[5])\n",
+        ),
+    ),
+    mutation(
+        "a late request brings an earlier cursor back",
+        "INV-8",
+        f"{BROKER_ACKS}::test_a_late_request_brings_no_earlier_cursor_back",
+        Edit(
+            f"{LUA}/broker_acks_open.lua",
+            "      redis.call('HDEL', KEYS[2], fields[i])\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a broker opens a subscription that it has unloaded",
+        "INV-8",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStoreProvider.java",
+            "    if (subscription.getCursor().isClosed()) {\n",
+            "    if (false) {\n",
+        ),
+    ),
+    mutation(
+        "a subscription stays fenced that belongs to its broker",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "      if (answer == Answer.FENCED) {\n",
+            "      if (false) {\n",
+        ),
+    ),
+    mutation(
+        "a lost reply of a cursor locks its subscription",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStoreProvider.java",
+            "    if (cause instanceof ManagedLedgerException.BadVersionException) {\n",
+            "    if (false) {\n",
         ),
     ),
     mutation(
@@ -4322,8 +4372,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/MetadataPendingAckStoreProvider.java",
-            ": subscription.getCursor().putCursorProperty(CURSOR_PROPERTY, found.newId());",
-            ": CompletableFuture.completedFuture(null);",
+            "done -> subscription.getCursor().putCursorProperty(CURSOR_PROPERTY, id))",
+            "done -> CompletableFuture.completedFuture(null))",
         ),
     ),
     # --- the gate of a topic ----------------------------------------------------------------------

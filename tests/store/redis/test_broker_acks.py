@@ -22,8 +22,12 @@ def run(world: World, name: str, keys: list[str], *args: scripts.Arg) -> list[An
     return [scripts.text(one) if isinstance(one, bytes) else one for one in reply[1:]]
 
 
-def opened(world: World, cursor: str = "cursor", known: str = "known") -> list[Any]:
-    return run(world, "open", [OWNER, RECORDS, "broker-subscriptions"], NAME, cursor, known)
+def noted(world: World, cursor: str) -> list[Any]:
+    return run(world, "note", [OWNER, "broker-subscriptions"], NAME, cursor)
+
+
+def opened(world: World, cursor: str = "cursor") -> list[Any]:
+    return run(world, "open", [OWNER, RECORDS], cursor)
 
 
 def write(world: World, owner: int, step: int, *args: scripts.Arg) -> list[Any]:
@@ -37,7 +41,8 @@ def read(world: World, owner: int) -> list[Any]:
 
 @pytest.fixture
 def subscription(world: World) -> World:
-    assert opened(world, known="new") == [Code.OK, "1"]
+    assert noted(world, "cursor") == [Code.OK]
+    assert opened(world) == [Code.OK, "1"]
     return world
 
 
@@ -75,10 +80,32 @@ def test_a_cursor_that_is_known_has_to_be_there(subscription: World) -> None:
     write(subscription, 1, 1, 1, "5:1:1", "x")
     assert opened(subscription, "another") == ["LOST", "cursor"]
     assert read(subscription, 1) == [Code.OK, [b"5:1:1", b"x"]]
-    assert opened(subscription, "another", "new") == [Code.OK, "2"]
+    assert noted(subscription, "another") == [Code.OK]
+    assert opened(subscription, "another") == [Code.OK, "2"]
     assert read(subscription, 2) == [Code.OK, []]
+    assert opened(subscription) == ["LOST", "another"]
     subscription.client.delete(f"{{{TAG}}}:{OWNER}")
     assert opened(subscription, "another") == ["LOST", ""]
+
+
+def test_an_id_that_is_only_noted_takes_nothing_from_the_owner(subscription: World) -> None:
+    write(subscription, 1, 1, 1, "5:1:1", "x")
+    assert noted(subscription, "another") == [Code.OK]
+    assert noted(subscription, "another") == [Code.ALREADY]
+    assert write(subscription, 1, 2, 1, "5:1:2", "y") == [Code.OK]
+    assert opened(subscription) == [Code.OK, "2"]
+    assert read(subscription, 2) == [Code.OK, [b"5:1:1", b"x", b"5:1:2", b"y"]]
+
+
+def test_a_late_request_brings_no_earlier_cursor_back(subscription: World) -> None:
+    for cursor in ("earlier", "newest", "later"):
+        assert noted(subscription, cursor) == [Code.OK]
+    assert opened(subscription, "newest") == [Code.OK, "2"]
+    write(subscription, 2, 1, 1, "5:1:1", "x")
+    assert noted(subscription, "newest") == [Code.ALREADY]
+    assert opened(subscription, "earlier") == ["LOST", "newest"]
+    assert read(subscription, 2) == [Code.OK, [b"5:1:1", b"x"]]
+    assert opened(subscription, "later") == [Code.OK, "3"]  # a cursor may have this id by now
 
 
 def test_nothing_of_it_is_left_of_a_deleted_segment(subscription: World) -> None:
@@ -88,6 +115,7 @@ def test_nothing_of_it_is_left_of_a_deleted_segment(subscription: World) -> None
     subscription.client.hset(f"{{{TAG}}}:birth", "retired", "plain")
     assert write(subscription, 1, 2, 0, "5:1:1") == ["RETIRED"]
     assert opened(subscription) == ["RETIRED"]
+    assert noted(subscription, "another") == ["RETIRED"]
     assert segments.purge(SEGMENT).code is Code.OK
     assert subscription.client.keys(f"{{{TAG}}}:broker-*") == []
     assert segments.purge(SEGMENT).code is Code.ALREADY

@@ -409,6 +409,7 @@ def cases() -> list[Any]:
 
 
 ELSEWHERE = {
+    "broker_acks_note": "test_broker_acks.py repeats it",
     "broker_acks_open": "test_broker_acks.py: an owner is skipped; the last one counts",
     "broker_acks_read": "only brokers call it (jvm_shim), and it changes nothing",
     "broker_acks_write": "test_broker_acks.py repeats it",

@@ -817,7 +817,8 @@ final class MetadataPendingAckStore implements PendingAckStore {
 
   /** Looks for decisions that nobody has told, and for records that nobody needs. */
   private void look() {
-    if (isClosed || isFenced) {
+    if (isClosed || isFenced || subscription.getCursor().isClosed()) {
+      looking.cancel(false);
       return;
     }
     long now = environment.clockMs().getAsLong();
@@ -961,7 +962,25 @@ final class MetadataPendingAckStore implements PendingAckStore {
     } else {
       isFenced = true;
       refuseAll(unavailable("another broker has taken over, or the segment was deleted"));
+      if (answer == Answer.FENCED) {
+        reload(subscription, environment.threads()); // it may belong here nevertheless
+      }
     }
+  }
+
+  /** Closes the topic of a subscription, so that it is loaded anew where it belongs. */
+  static void reload(PersistentSubscription subscription, ExecutorService threads) {
+    log.warn("The topic of {} is closed, to be loaded anew", subscription);
+    threads.execute(
+        () ->
+            subscription
+                .getTopic()
+                .close(false)
+                .exceptionally(
+                    error -> {
+                      log.warn("The topic of {} is not closed", subscription, error);
+                      return null;
+                    }));
   }
 
   /** Waits for what Pulsar's own store is told; it has what transactions had from before. */

@@ -8,9 +8,9 @@ import java.util.HexFormat;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
-import java.util.Set;
 import java.util.WeakHashMap;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -19,6 +19,7 @@ import org.apache.bookkeeper.mledger.ManagedCursor;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.pulsar.broker.PulsarService;
 import org.apache.pulsar.broker.ServiceConfiguration;
+import org.apache.pulsar.broker.service.BrokerServiceException.ServiceUnitNotReadyException;
 import org.apache.pulsar.broker.service.persistent.PersistentSubscription;
 import org.apache.pulsar.broker.service.persistent.PersistentTopic;
 import org.apache.pulsar.broker.transaction.pendingack.PendingAckStore;
@@ -61,9 +62,10 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
       () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime());
 
   private TransactionPendingAckStoreProvider pulsars; // null until a subscription is loaded
-  // Those that wait for the store: Pulsar opens them again, where it is told that there is something.
-  private final Set<PersistentSubscription> waiting =
-      Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));
+  // Those that wait for the store, with the ids that their cursors are to get. Pulsar opens them again,
+  // where it is told that there is something.
+  private final Map<PersistentSubscription, String> waiting =
+      Collections.synchronizedMap(new WeakHashMap<>());
   private Shared shared;
 
   /** What the subscriptions of a broker share. */
@@ -128,7 +130,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
 
   @Override
   public CompletableFuture<Boolean> checkInitializedBefore(PersistentSubscription subscription) {
-    return cursorId(subscription) != null || waiting.contains(subscription)
+    return cursorId(subscription) != null || waiting.containsKey(subscription)
         ? CompletableFuture.completedFuture(true)
         : pulsars(subscription).checkInitializedBefore(subscription);
   }
@@ -154,8 +156,6 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
             (one, error) -> {
               if (error == null) {
                 waiting.remove(subscription);
-              } else {
-                waiting.add(subscription);
               }
             });
   }
@@ -165,19 +165,19 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
     AckStore.Subscription name =
         new AckStore.Subscription(segment.id(), subscription.getName());
     CompletableFuture<PendingAckStore> result =
-        CompletableFuture.supplyAsync(
-                () -> open(subscription, segment, name, store), store.environment().threads())
+        named(subscription, segment, name, store)
+            .thenApplyAsync(
+                id -> open(subscription, segment, name, id, store), store.environment().threads())
             .thenCompose(
-                records ->
-                    named(subscription, records)
-                        .thenCompose(done -> beside(subscription))
+                found ->
+                    beside(subscription)
                         .thenApply(
                             beside ->
                                 new MetadataPendingAckStore(
                                     subscription,
                                     name,
-                                    records.opened(),
-                                    records.decisions(),
+                                    found.opened(),
+                                    found.decisions(),
                                     store.environment(),
                                     beside.orElse(null),
                                     () -> pulsars(subscription).newPendingAckStore(subscription))));
@@ -185,22 +185,82 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
         error -> {
           Throwable cause = error.getCause() == null ? error : error.getCause();
           log.warn("The pending acks of {} are not opened yet", subscription, cause);
-          // Pulsar asks again after such an error, and after few others.
-          return CompletableFuture.failedFuture(
-              cause instanceof StoreException
-                  ? new ManagedLedgerException(cause.getMessage())
-                  : cause);
+          return CompletableFuture.failedFuture(shown(subscription, cause, store));
         });
   }
 
+  /** Gives an error as Pulsar takes it: it asks again after that of a managed ledger. */
+  private static Throwable shown(
+      PersistentSubscription subscription, Throwable cause, Shared store) {
+    if (cause instanceof ManagedLedgerException.BadVersionException) {
+      // The cursor in this broker is not what is stored, and takes no change until it is read again.
+      MetadataPendingAckStore.reload(subscription, store.environment().threads());
+      return new ServiceUnitNotReadyException("its cursor was changed elsewhere");
+    }
+    return cause instanceof StoreException
+        ? new ManagedLedgerException(cause.getMessage())
+        : cause;
+  }
+
   /** What was found when a subscription was opened. */
-  private record Found(String newId, Opened opened, Map<TxnID, Decision> decisions) {}
+  private record Found(Opened opened, Map<TxnID, Decision> decisions) {}
+
+  /**
+   * Gives the id that the cursor has. A new one is noted first, then the cursor gets it by its own
+   * compare-and-set, and nothing that the store has of the subscription is touched before.
+   */
+  private CompletableFuture<String> named(
+      PersistentSubscription subscription,
+      GatedSegments.Segment segment,
+      AckStore.Subscription name,
+      Shared store) {
+    String known = cursorId(subscription);
+    if (known != null) {
+      return CompletableFuture.completedFuture(known);
+    }
+    String id = waiting.computeIfAbsent(subscription, one -> newId());
+    return CompletableFuture.runAsync(
+            () -> {
+              requireStore(segment, store);
+              requireOpen(subscription);
+              store.environment().acks().note(name, id);
+              requireOpen(subscription);
+            },
+            store.environment().threads())
+        .thenCompose(done -> subscription.getCursor().putCursorProperty(CURSOR_PROPERTY, id))
+        .thenApply(done -> id);
+  }
 
   private static Found open(
       PersistentSubscription subscription,
       GatedSegments.Segment segment,
       AckStore.Subscription name,
+      String id,
       Shared store) {
+    requireStore(segment, store);
+    requireOpen(subscription);
+    Opened opened = store.environment().acks().open(name, id);
+    requireOpen(subscription);
+    Map<TxnID, Decision> decisions = new HashMap<>();
+    for (TxnID txn : MetadataPendingAckStore.undecided(opened.records())) {
+      decisions.put(txn, store.environment().decisions().of(txn));
+    }
+    return new Found(opened, decisions);
+  }
+
+  /**
+   * Refuses a subscription that was unloaded. Pulsar's handle opens it again nevertheless, if the
+   * store did not answer before; and whoever has it now would be fenced.
+   */
+  private static void requireOpen(PersistentSubscription subscription) {
+    if (subscription.getCursor().isClosed()) {
+      throw new CompletionException(
+          new ServiceUnitNotReadyException(
+              "subscription " + subscription.getName() + " is closed, and is not opened again"));
+    }
+  }
+
+  private static void requireStore(GatedSegments.Segment segment, Shared store) {
     String actual = store.coordinators().uuid();
     if (!actual.equals(segment.storeUuid())) {
       throw new StoreRolledBackException(
@@ -210,27 +270,12 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
               + actual
               + ": correct the URL");
     }
-    String known = cursorId(subscription);
-    String id = known == null ? newId() : known;
-    Opened opened = store.environment().acks().open(name, id, known == null);
-    Map<TxnID, Decision> decisions = new HashMap<>();
-    for (TxnID txn : MetadataPendingAckStore.undecided(opened.records())) {
-      decisions.put(txn, store.environment().decisions().of(txn));
-    }
-    return new Found(known == null ? id : null, opened, decisions);
   }
 
   private static String newId() {
     byte[] random = new byte[8];
     RANDOM.nextBytes(random);
     return HexFormat.of().formatHex(random);
-  }
-
-  /** Lets the cursor say that the store knows it, before anything is written for it. */
-  private static CompletableFuture<Void> named(PersistentSubscription subscription, Found found) {
-    return found.newId() == null
-        ? CompletableFuture.completedFuture(null)
-        : subscription.getCursor().putCursorProperty(CURSOR_PROPERTY, found.newId());
   }
 
   /** Opens what Pulsar's own store has of the subscription. */

@@ -47,15 +47,24 @@ public interface AckStore {
   record Step(long number, Map<String, String> written, Collection<String> removed) {}
 
   /**
-   * Opens a subscription: whoever has opened it before writes nothing more.
+   * Notes the id that a cursor is about to get; changes nothing else.
    *
    * @param subscription which one
-   * @param cursor id of its cursor
-   * @param isNew whether the cursor has just got its id; what is there is then of one that was deleted
+   * @param cursor id for its cursor
+   * @throws StoreException if the store does not answer, or is not to be relied on
+   */
+  void note(Subscription subscription, String cursor);
+
+  /**
+   * Opens a subscription: whoever has opened it before writes nothing more. If the id was only noted
+   * before, nothing is left of what the store has of another cursor.
+   *
+   * @param subscription which one
+   * @param cursor id that its cursor has
    * @return all records
    * @throws StoreException if the store does not answer, or is not to be relied on
    */
-  Opened open(Subscription subscription, String cursor, boolean isNew);
+  Opened open(Subscription subscription, String cursor);
 
   /**
    * Takes a step.

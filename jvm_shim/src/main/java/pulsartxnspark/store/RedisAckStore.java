@@ -31,11 +31,27 @@ public final class RedisAckStore implements AckStore {
   }
 
   @Override
-  public Opened open(Subscription subscription, String cursor, boolean isNew) {
-    List<String> keys = new ArrayList<>(keys(subscription));
-    keys.add("broker-subscriptions");
-    List<String> args = List.of(subscription.name(), cursor, isNew ? "new" : "known");
-    List<Object> reply = run(new Scripts.Call("broker_acks_open", tag(subscription), keys, args));
+  public void note(Subscription subscription, String cursor) {
+    List<String> keys = List.of("broker-acks-owner:" + subscription.name(), "broker-subscriptions");
+    List<String> args = List.of(subscription.name(), cursor);
+    List<Object> reply = run(new Scripts.Call("broker_acks_note", tag(subscription), keys, args));
+    if ("RETIRED".equals(String.valueOf(reply.get(1)))) {
+      throw retired(subscription);
+    }
+  }
+
+  private static StoreRolledBackException retired(Subscription subscription) {
+    return new StoreRolledBackException(
+        "segment "
+            + subscription.segment()
+            + " was deleted: its subscriptions take no acknowledgements in transactions");
+  }
+
+  @Override
+  public Opened open(Subscription subscription, String cursor) {
+    List<String> args = List.of(cursor);
+    List<Object> reply =
+        run(new Scripts.Call("broker_acks_open", tag(subscription), keys(subscription), args));
     switch (String.valueOf(reply.get(1))) {
       case "OK" -> { }
       case "LOST" -> throw new StoreRolledBackException(
@@ -48,10 +64,7 @@ public final class RedisAckStore implements AckStore {
               + ", found '"
               + reply.get(2)
               + "'. Nothing was read; restore the newest state of the store");
-      default -> throw new StoreRolledBackException(
-          "segment "
-              + subscription.segment()
-              + " was deleted: its subscriptions take no acknowledgements in transactions");
+      default -> throw retired(subscription);
     }
     long owner = RedisTransactionStore.number(reply.get(2));
     return new Opened(owner, records(subscription, owner));

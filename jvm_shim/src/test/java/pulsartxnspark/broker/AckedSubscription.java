@@ -16,8 +16,10 @@ import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.bookkeeper.mledger.ManagedCursor;
 import org.apache.bookkeeper.mledger.ManagedLedger;
+import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
 import org.apache.bookkeeper.mledger.impl.AckSetStateUtil;
@@ -43,6 +45,8 @@ final class AckedSubscription implements AutoCloseable {
   static final class Cursor {
     final Map<String, String> properties = new HashMap<>();
     boolean durable = true;
+    boolean losesReply; // to the next change of a property
+    private int version;
     private final TreeSet<Position> deleted = new TreeSet<>();
     private final Map<Position, BitSet> left = new TreeMap<>();
     private Position markDeleted = at(-1);
@@ -98,13 +102,25 @@ final class AckedSubscription implements AutoCloseable {
       return markDeleted;
     }
 
+    private synchronized CompletableFuture<Void> put(Shown by, Object name, Object value) {
+      if (by.version != version) {
+        return CompletableFuture.failedFuture(
+            new ManagedLedgerException.BadVersionException("the cursor has changed"));
+      }
+      version++;
+      properties.put((String) name, (String) value);
+      if (losesReply) {
+        losesReply = false;
+        return CompletableFuture.failedFuture(
+            new ManagedLedgerException.MetaStoreException("the reply is lost"));
+      }
+      by.version = version;
+      by.properties = Map.copyOf(properties);
+      return CompletableFuture.completedFuture(null);
+    }
+
     private synchronized Object answer(String method, Object[] arguments) {
       return switch (method) {
-        case "getCursorProperties" -> Map.copyOf(properties);
-        case "putCursorProperty" -> {
-          properties.put((String) arguments[0], (String) arguments[1]);
-          yield CompletableFuture.completedFuture(null);
-        }
         case "isDurable" -> durable;
         case "getMarkDeletedPosition" -> markDeleted;
         case "getPersistentMarkDeletedPosition" -> persistent;
@@ -118,18 +134,48 @@ final class AckedSubscription implements AutoCloseable {
     }
   }
 
+  /** What a broker has read of a cursor. */
+  private static final class Shown {
+    private volatile boolean isClosed;
+    private Map<String, String> properties;
+    private int version;
+    private final Cursor cursor;
+
+    Shown(Cursor cursor) {
+      this.cursor = cursor;
+      synchronized (cursor) {
+        properties = Map.copyOf(cursor.properties);
+        version = cursor.version;
+      }
+    }
+
+    private Object answer(String method, Object[] arguments) {
+      synchronized (cursor) {
+        return switch (method) {
+          case "isClosed" -> isClosed;
+          case "getCursorProperties" -> properties;
+          case "putCursorProperty" -> cursor.put(this, arguments[0], arguments[1]);
+          default -> cursor.answer(method, arguments);
+        };
+      }
+    }
+  }
+
   final PersistentSubscription loaded;
   final PendingAckHandleImpl handle;
   final TransactionPendingAckStoreProvider provider;
   final List<Long> redelivered = new ArrayList<>();
   private final ExecutorService thread = Executors.newSingleThreadExecutor();
   private final HashedWheelTimer timer = new HashedWheelTimer();
+  final AtomicInteger closes = new AtomicInteger(); // of its topic, by the plug-in
   private final Cursor cursor;
+  private final Shown read;
 
   /** Loads a subscription, as a broker does that owns the topic now. */
   AckedSubscription(
       Cursor cursor, Map<String, String> marks, TransactionPendingAckStoreProvider provider) {
     this.cursor = cursor;
+    this.read = new Shown(cursor);
     this.provider = provider;
     ExecutorProvider threads = mock(ExecutorProvider.class, by(Map.of("getExecutor", thread)));
     PulsarService pulsar =
@@ -144,18 +190,26 @@ final class AckedSubscription implements AutoCloseable {
                     "getConfig", new ServiceConfiguration())));
     BrokerService service = mock(BrokerService.class, by(Map.of("getPulsar", pulsar)));
     ManagedLedger ledger = mock(ManagedLedger.class, by(Map.of("getProperties", marks)));
+    Answer<Object> ofTopic =
+        by(
+            Map.of(
+                "getBrokerService", service,
+                "getManagedLedger", ledger,
+                "getName", "persistent://public/default/segment"));
     PersistentTopic topic =
         mock(
             PersistentTopic.class,
-            by(
-                Map.of(
-                    "getBrokerService", service,
-                    "getManagedLedger", ledger,
-                    "getName", "persistent://public/default/segment")));
+            call -> {
+              if (call.getMethod().getName().equals("close")) {
+                closes.incrementAndGet();
+                return CompletableFuture.completedFuture(null);
+              }
+              return ofTopic.answer(call);
+            });
     ManagedCursor shown =
         mock(
             ManagedCursor.class,
-            call -> cursor.answer(call.getMethod().getName(), call.getArguments()));
+            call -> read.answer(call.getMethod().getName(), call.getArguments()));
     Map<String, Object> answers =
         Map.of(
             "getTopicName", "persistent://public/default/segment",
@@ -256,10 +310,17 @@ final class AckedSubscription implements AutoCloseable {
     return handle.getPositionInPendingAck(at(entry)) != null;
   }
 
-  /** Unloads it; the cursor is written. */
+  /** Unloads it, also while it is being opened; its broker lives on. */
+  void unload() {
+    handle.closeAsync();
+    read.isClosed = true;
+  }
+
+  /** Unloads it, and its broker stops. */
   @Override
   public void close() {
     handle.closeAsync().join();
+    read.isClosed = true;
     thread.shutdown();
     timer.stop();
   }

@@ -81,16 +81,26 @@ class MetadataPendingAckStoreTest extends StoreTest {
     private volatile boolean loses; // the reply, not the request
     private volatile boolean isAway;
     private volatile CompletableFuture<Void> gate = CompletableFuture.completedFuture(null);
+    private volatile CompletableFuture<Void> opening = CompletableFuture.completedFuture(null);
     private final AtomicLong asks = new AtomicLong();
+    private final AtomicLong opens = new AtomicLong();
 
     Faults(AckStore asked) {
       this.asked = asked;
     }
 
     @Override
-    public Opened open(Subscription subscription, String cursor, boolean isNew) {
+    public void note(Subscription subscription, String cursor) {
+      awaitOpening();
       requireThere();
-      return asked.open(subscription, cursor, isNew);
+      asked.note(subscription, cursor);
+    }
+
+    @Override
+    public Opened open(Subscription subscription, String cursor) {
+      awaitOpening();
+      requireThere();
+      return asked.open(subscription, cursor);
     }
 
     @Override
@@ -111,6 +121,15 @@ class MetadataPendingAckStoreTest extends StoreTest {
       return loses || isAway
           ? CompletableFuture.completedFuture(Optional.empty())
           : gate.thenCompose(open -> asked.writeTogether(subscription, owner, step));
+    }
+
+    private void awaitOpening() {
+      CompletableFuture<Void> held = opening;
+      opening = CompletableFuture.completedFuture(null);
+      opens.incrementAndGet();
+      if (held.handle((done, error) -> error != null).join()) {
+        throw new StoreUnavailableException("the store was away", null);
+      }
     }
 
     private void requireThere() {
@@ -691,14 +710,15 @@ class MetadataPendingAckStoreTest extends StoreTest {
     get(one.commit(txn));
     assertEquals(at(1), cursor.markDeleted());
     AckStore.Subscription name = new AckStore.Subscription("s", "own");
-    long owner = faults.open(name, "c", true).owner();
+    faults.note(name, "c");
+    long owner = faults.open(name, "c").owner();
     AckStore.Step step = new AckStore.Step(1, Map.of("5:1:1", "I 7:0:0:-"), List.of());
     assertEquals(AckStore.Answer.OK, faults.write(name, owner, step));
     AckStore.Step next = new AckStore.Step(2, Map.of(), List.of("5:1:1"));
     assertEquals(AckStore.Answer.OK, faults.write(name, owner, next));
     assertEquals(AckStore.Answer.OK, faults.write(name, owner, next));
     assertThrows(StoreRolledBackException.class, () -> faults.write(name, owner, step));
-    assertEquals(Map.of(), faults.open(name, "c", false).records());
+    assertEquals(Map.of(), faults.open(name, "c").records());
   }
 
   @Test
@@ -757,7 +777,7 @@ class MetadataPendingAckStoreTest extends StoreTest {
     AckedSubscription next = load(HOUR_MS);
     AckStore.Subscription name = new AckStore.Subscription("s", "service");
     String id = cursor.properties.get(MetadataPendingAckStoreProvider.CURSOR_PROPERTY);
-    assertThrows(StoreRolledBackException.class, () -> faults.open(name, id, false));
+    assertThrows(StoreRolledBackException.class, () -> faults.open(name, id));
     assertFalse(next.handle.pendingAckHandleFuture().isDone());
     try (Jedis jedis = store.client()) {
       jedis.hset("{seg:s}:broker-acks-owner:service", owner); // it is restored
@@ -784,6 +804,94 @@ class MetadataPendingAckStoreTest extends StoreTest {
       jedis.hset("{seg:s}:birth", "seq", seq); // it is restored
     }
     await(() -> records().size() == 2);
+  }
+
+  // --- opening --------------------------------------------------------------------------------------
+
+  @Test
+  void aFirstOpeningThatGoesOnAfterItsUnloadingTouchesNothing() {
+    AckedSubscription former = load();
+    CompletableFuture<Void> hanging = new CompletableFuture<>();
+    faults.opening = hanging;
+    CompletableFuture<Void> lost = former.acknowledge(begin("a"), at(9));
+    await(() -> faults.opens.get() > 0);
+    former.unload();
+    hanging.completeExceptionally(new IllegalStateException());
+    AckedSubscription owner = load();
+    TxnID txn = begin("b");
+    get(owner.acknowledge(txn, at(0)));
+    refused(ServiceUnitNotReadyException.class, lost); // it has asked again
+    get(owner.acknowledge(txn, at(1)));
+    assertEquals(2, records().size());
+    assertEquals(0, owner.closes.get());
+    AckedSubscription next = afterCrash(owner);
+    assertTrue(next.isHeld(0) && next.isHeld(1));
+  }
+
+  @Test
+  void ofTwoThatOpenASubscriptionFirstTheCursorChoosesOne() {
+    AckedSubscription former = load(); // it is not told that it was unloaded
+    AckedSubscription owner = load();
+    TxnID txn = begin("a");
+    get(owner.acknowledge(txn, at(0)));
+    CompletableFuture<Void> lost = former.acknowledge(begin("b"), at(1));
+    refused(ServiceUnitNotReadyException.class, lost);
+    await(() -> former.closes.get() == 1);
+    get(owner.acknowledge(txn, at(2)));
+    assertEquals(2, records().size());
+    assertEquals(0, owner.closes.get());
+  }
+
+  @Test
+  void anOpeningThatGoesOnAfterItsUnloadingFencesNobody() {
+    AckedSubscription first = load();
+    TxnID txn = begin("a");
+    get(first.acknowledge(txn, at(0)));
+    first.close();
+    loaded.remove(first);
+    CompletableFuture<Void> hanging = new CompletableFuture<>();
+    faults.opening = hanging;
+    faults.opens.set(0);
+    AckedSubscription former = load(HOUR_MS);
+    await(() -> faults.opens.get() > 0);
+    former.unload();
+    hanging.completeExceptionally(new IllegalStateException());
+    AckedSubscription owner = load();
+    await(() -> former.handle.pendingAckHandleFuture().isCompletedExceptionally());
+    get(owner.acknowledge(txn, at(1)));
+    assertEquals(0, owner.closes.get());
+  }
+
+  @Test
+  void aLostReplyOfTheCursorDoesNotLockTheSubscription() {
+    cursor.losesReply = true;
+    AckedSubscription one = load();
+    TxnID txn = begin("a");
+    refused(ServiceUnitNotReadyException.class, one.acknowledge(txn, at(0)));
+    await(() -> one.closes.get() == 1);
+    one.close();
+    loaded.remove(one);
+    AckedSubscription next = load();
+    get(next.acknowledge(txn, at(0)));
+    assertTrue(afterCrash(next).isHeld(0));
+  }
+
+  @Test
+  void aTopicWhoseSubscriptionWasFencedIsLoadedAnew() {
+    AckedSubscription one = load();
+    TxnID txn = begin("a");
+    get(one.acknowledge(txn, at(0)));
+    String id = cursor.properties.get(MetadataPendingAckStoreProvider.CURSOR_PROPERTY);
+    faults.open(new AckStore.Subscription("s", "service"), id); // a late request of its own
+    refused(ServiceUnitNotReadyException.class, one.acknowledge(txn, at(1)));
+    await(() -> one.closes.get() == 1);
+    one.close();
+    loaded.remove(one);
+    AckedSubscription next = load();
+    get(next.acknowledge(txn, at(1)));
+    decide(txn, true);
+    get(next.commit(txn));
+    assertEquals(at(1), cursor.markDeleted());
   }
 
   // --- beside Pulsar's own store ------------------------------------------------------------------
