@@ -6,9 +6,11 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** Servers of a cluster that die, and replicas that take their place. */
+@Tag("cluster") // waits for failovers
 class ClusterFailoverTest {
   private static final WriterId WRITER = WriterId.ofName("ptxn-0-1-0-aa").orElseThrow();
   private static final WriterId OTHER = WriterId.ofName("ptxn-0-2-0-bb").orElseThrow();

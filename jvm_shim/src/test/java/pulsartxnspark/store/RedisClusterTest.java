@@ -17,6 +17,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import pulsartxnspark.store.SegmentStore.Query;
@@ -25,6 +26,7 @@ import redis.clients.jedis.Protocol;
 import redis.clients.jedis.util.JedisClusterCRC16;
 
 /** Slots of a cluster that move, and who may ask for what. */
+@Tag("cluster") // waits for failovers
 class RedisClusterTest {
   private static final WriterId WRITER = WriterId.ofName("ptxn-0-1-0-aa").orElseThrow();
   private static final WriterId OTHER = WriterId.ofName("ptxn-0-2-0-bb").orElseThrow();
