@@ -31,11 +31,15 @@ COPIED = (
 )
 INTERLEAVINGS = "tests/models/test_interleavings.py"
 TIMEOUT_S = 600
-CLUSTER_CODE = {
-    *("ClusterSlots.java", "EventFollower.java", "Exchange.java", "RedisConnections.java"),
-    *("Scripts.java", "ServerCheck.java", "SingleSteps.java"),
+SLOW_TESTS = {
+    "acks": ("AckRecord", "AckStore", "Acks", "Decisions", "PendingAck"),
+    "cluster": (
+        *("ClusterSlots", "EventFollower", "Exchange", "RedisConnections", "Scripts"),
+        *("ServerCheck", "SingleSteps"),
+    ),
+    "tls": ("RedisConnections", "StoreTls"),
 }
-"""What the jar's tests on a Redis Cluster are about that wait for failovers."""
+"""Tags of slow tests of the jar, and words in the names of the files that they are about."""
 
 
 def copy_tree(folder: Path) -> None:
@@ -102,9 +106,13 @@ def say(line: str) -> None:
 
 def environment_of(mutation: Mutation) -> dict[str, str]:
     """Leave the jar's slow tests out that say nothing of what is mutated."""
-    files = [Path(edit.file) for edit in mutation.edits]
-    has_to_do = any(file.suffix != ".java" or file.name in CLUSTER_CODE for file in files)
-    return {} if has_to_do else {"MAVEN_OPTS": "-DexcludedGroups=cluster"}
+    files = [edit.file for edit in mutation.edits]
+    if not all(file.endswith(".java") for file in files):
+        return {}
+    left_out = [
+        tag for tag, words in SLOW_TESTS.items() if not any(w in f for w in words for f in files)
+    ]
+    return {"MAVEN_OPTS": f"-DexcludedGroups={'|'.join(left_out)}"} if left_out else {}
 
 
 def verdict(mutation: Mutation, interleavings: int) -> tuple[bool, str]:

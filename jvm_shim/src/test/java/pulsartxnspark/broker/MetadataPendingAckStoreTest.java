@@ -41,6 +41,7 @@ import org.apache.pulsar.transaction.common.exception.TransactionConflictExcepti
 import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.AckStore;
 import pulsartxnspark.store.CoordinatorStore;
@@ -59,6 +60,7 @@ import pulsartxnspark.store.WriterId.TxnBits;
 import redis.clients.jedis.Jedis;
 
 /** The pending acks of a subscription, under Pulsar's own handle and in a real Redis. */
+@Tag("acks")
 class MetadataPendingAckStoreTest extends StoreTest {
   private static final int TC = 5; // the store has four coordinators: it shares that of 1
   private static final long HOUR_MS = 3_600_000;

@@ -10,10 +10,12 @@ import java.nio.file.StandardCopyOption;
 import java.util.Arrays;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 /** A store that lets in whoever shows the right certificate, and nobody else. */
+@Tag("tls")
 class StoreTlsTest extends StoreTest {
   private static final int VERSION = 1;
   private static final byte[] P256 = {6, 8, 0x2a, (byte) 0x86, 0x48, (byte) 0xce, 0x3d, 3, 1, 7};
