@@ -4282,7 +4282,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "      } else if (conflicts(record)) {\n",
+            "      } else if (conflicts()) {\n",
             "      } else if (false) {\n",
         ),
     ),
@@ -4322,8 +4322,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "      } else if (now != Decision.OPEN) {\n",
-            "      } else if (false) {\n",
+            "      if (!isElsewhere && now != Decision.OPEN) {\n",
+            "      if (false) {\n",
         ),
     ),
     mutation(
@@ -4332,7 +4332,57 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "      if (!isChecked() && conflicts(record)) {\n",
+            "      if (!isWritten && MetadataPendingAckStore.this.conflicts(record)) {\n",
+            "      if (false) {\n",
+        ),
+    ),
+    mutation(
+        "a commit that comes twice applies what another transaction acknowledged",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "      if (commit && type == AckType.Cumulative && !holdsUpTo(txn)) {\n",
+            "      if (false) {\n",
+        ),
+    ),
+    mutation(
+        "a late acknowledgement is held for good",
+        "INV-1",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "        PendingAckHandles.restoreCumulative(handle, held);\n",
+            "        held = null;\n",
+        ),
+    ),
+    mutation(
+        "a message that is acknowledged late is delivered to nobody",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "        redeliver(record);\n",
+            "        isLate = true;\n",
+        ),
+    ),
+    mutation(
+        "of a transaction with both kinds of acknowledgements only one is ended",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "          && known.records.values().stream().allMatch(AckRecord::cumulative);\n",
+            "          && true;\n",
+        ),
+    ),
+    mutation(
+        "a segment without its properties has no pending acks in the store",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStoreProvider.java",
+            "      if (segment.isEmpty() && isKnown) {\n",
             "      if (false) {\n",
         ),
     ),

@@ -24,12 +24,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.impl.AckSetStateUtil;
 import org.apache.bookkeeper.mledger.util.PositionAckSetUtil;
 import org.apache.commons.lang3.tuple.MutablePair;
 import org.apache.pulsar.broker.service.BrokerServiceException.ServiceUnitNotReadyException;
+import org.apache.pulsar.broker.service.persistent.PersistentDispatcherSingleActiveConsumer;
 import org.apache.pulsar.broker.service.persistent.PersistentSubscription;
 import org.apache.pulsar.broker.transaction.pendingack.PendingAckStore;
 import org.apache.pulsar.broker.transaction.pendingack.impl.PendingAckHandleImpl;
@@ -120,6 +122,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
     final Map<String, String> written = new LinkedHashMap<>();
     final Set<String> removed = new LinkedHashSet<>();
     final Set<Position> touched = new HashSet<>();
+    final Set<TxnID> appending = new HashSet<>();
     boolean touchesCumulative;
     boolean ends; // the handle releases messages: what follows is looked at afterwards
     Step step;
@@ -189,13 +192,11 @@ final class MetadataPendingAckStore implements PendingAckStore {
   private PendingAckHandleImpl handle;
   private final Map<TxnID, Txn> txns = new LinkedHashMap<>();
   private final Deque<Request> queue = new ArrayDeque<>();
-  private final Set<TxnID> late = new HashSet<>(); // to be released: the handle was told too late
   private Batch sending;
   private boolean isFenced;
   private long lastStep;
   private long lastNumber;
-  private TxnID cumulativeTxn; // as the handle has it
-  private Position cumulativePosition;
+  private CompletableFuture<PendingAckStore> opening; // of Pulsar's own store
   private String complaint;
 
   /**
@@ -248,8 +249,9 @@ final class MetadataPendingAckStore implements PendingAckStore {
     if (pulsars == null) {
       executor.execute(
           () -> {
-            replay();
-            PendingAckHandles.complete(pendingAckHandle);
+            if (replay()) {
+              PendingAckHandles.complete(pendingAckHandle);
+            }
           });
     } else {
       // Pulsar's first: its replay takes any cumulative acknowledgement that is there for its own. The
@@ -258,9 +260,10 @@ final class MetadataPendingAckStore implements PendingAckStore {
     }
   }
 
-  private void replay() {
+  /** Tells whether the handle may be completed; if not, all begins anew. */
+  private boolean replay() {
     if (!PendingAckHandles.isReplayed(handle)) {
-      return; // Pulsar's own replay has failed, and all begins anew
+      return true; // it is closed, or Pulsar's own replay has failed
     }
     try {
       load();
@@ -275,9 +278,11 @@ final class MetadataPendingAckStore implements PendingAckStore {
                   environment.pollIntervalMs(),
                   TimeUnit.MILLISECONDS);
       pump();
+      return true;
     } catch (RuntimeException error) {
       log.error("The pending acks of {} are not replayed", subscription, error);
       handle.exceptionHandleFuture(new ManagedLedgerException(error)); // it begins anew
+      return false;
     }
   }
 
@@ -348,7 +353,6 @@ final class MetadataPendingAckStore implements PendingAckStore {
           for (AckRecord.Entry entry : record.entries()) {
             if (record.cumulative()) {
               PendingAckHandles.holdCumulative(handle, one.id, entry.position());
-              noteCumulative(one.id, entry.position());
             } else if (!conflicts(entry)) {
               PendingAckHandles.holdIndividual(handle, one.id, entry);
             }
@@ -446,22 +450,39 @@ final class MetadataPendingAckStore implements PendingAckStore {
       }
       batch.touchesCumulative |= record.cumulative();
       record.entries().forEach(one -> batch.touched.add(one.key()));
+      batch.appending.add(txn);
       Decision now = known == null ? decision : known.decision;
-      if (known == null
-          && (now == Decision.ABSENT || now == Decision.OPEN && !environment.takesNew())) {
-        // A transaction of Pulsar's own coordinator has its pending acks in Pulsar's own store.
-        elsewhere = appendElsewhere();
-      } else if (now != Decision.OPEN) {
+      // A transaction of Pulsar's own coordinator has its pending acks in Pulsar's own store.
+      boolean isElsewhere =
+          known == null
+              && (now == Decision.ABSENT || now == Decision.OPEN && !environment.takesNew());
+      if (!isElsewhere && now != Decision.OPEN) {
         isLate = true;
         refusal = new InvalidTxnStatusException("transaction " + txn + " is " + now);
-      } else if (record.cumulative()) {
-        writeCumulative(batch);
-      } else if (conflicts(record)) {
+      } else if (conflicts()) {
         refusal = conflict();
-      } else {
+      } else if (isElsewhere) {
+        elsewhere = appendElsewhere();
+      } else if (!isBehind()) { // the handle refuses it otherwise
         write(batch);
       }
       return true;
+    }
+
+    private boolean isBehind() {
+      return record.cumulative()
+          && record.last().compareTo(subscription.getCursor().getMarkDeletedPosition()) <= 0;
+    }
+
+    private boolean conflicts() {
+      if (!record.cumulative()) {
+        return MetadataPendingAckStore.this.conflicts(record);
+      }
+      PendingAckHandles.UpTo held = PendingAckHandles.cumulative(handle);
+      Position position = record.entries().get(0).position();
+      return held != null
+          && (!held.txn().equals(txn)
+              || PositionAckSetUtil.compareToWithAckSet(position, held.position()) <= 0);
     }
 
     private CompletableFuture<Void> appendElsewhere() {
@@ -476,21 +497,6 @@ final class MetadataPendingAckStore implements PendingAckStore {
     @Override
     CompletableFuture<Void> tellPulsars() {
       return elsewhere;
-    }
-
-    private void writeCumulative(Batch batch) {
-      Position position = record.entries().get(0).position();
-      boolean isBehind =
-          position.compareTo(subscription.getCursor().getMarkDeletedPosition()) <= 0;
-      boolean isTaken =
-          cumulativeTxn != null
-              && (!cumulativeTxn.equals(txn)
-                  || PositionAckSetUtil.compareToWithAckSet(position, cumulativePosition) <= 0);
-      if (isTaken) {
-        refusal = conflict();
-      } else if (!isBehind) { // the handle refuses it otherwise
-        write(batch);
-      }
     }
 
     private void write(Batch batch) {
@@ -526,24 +532,22 @@ final class MetadataPendingAckStore implements PendingAckStore {
       } else if (refusal != null) {
         fail(refusal);
       } else {
-        if (record.cumulative() && (isWritten || elsewhere != null)) {
-          noteCumulative(txn, record.entries().get(0).position());
-        }
         done.complete(null);
       }
     }
 
     /** The handle holds what is refused, for it does not know why. So nothing is left to hold. */
     private void refuse() {
-      Txn known = txns.get(txn);
-      boolean isReleased = isLate && pulsars == null && (known == null || known.isApplied);
-      if (!isReleased) {
-        holdNothing();
+      if (done.isDone()) {
+        return;
       }
+      PendingAckHandles.UpTo held = PendingAckHandles.cumulative(handle);
+      holdNothing();
       done.completeExceptionally(refusal);
-      if (isReleased) {
-        late.add(txn);
-        end(txn, false); // it is delivered again
+      if (record.cumulative()) {
+        PendingAckHandles.restoreCumulative(handle, held);
+      } else if (isLate) {
+        redeliver(record);
       }
     }
 
@@ -555,28 +559,34 @@ final class MetadataPendingAckStore implements PendingAckStore {
 
     @Override
     void fail(Exception error) {
-      if (!isChecked() && conflicts(record)) {
-        holdNothing(); // it would be taken away from who holds it
+      if (refusal != null && elsewhere == null) {
+        refuse(); // whatever the store says
+        return;
       }
-      if (record.cumulative()) {
-        noteCumulative(txn, record.entries().get(0).position());
+      if (!isWritten && MetadataPendingAckStore.this.conflicts(record)) {
+        holdNothing(); // it would be taken away from who holds it
       }
       done.completeExceptionally(error);
     }
-
-    private boolean isChecked() {
-      return isWritten;
-    }
   }
 
-  private void noteCumulative(TxnID txn, Position position) {
-    if (cumulativeTxn == null) {
-      cumulativeTxn = txn;
-      cumulativePosition = position;
-    } else if (cumulativeTxn.equals(txn)
-        && PositionAckSetUtil.compareToWithAckSet(position, cumulativePosition) > 0) {
-      cumulativePosition = position;
-    }
+  /** Delivers messages again that nobody holds, to whom Pulsar does so after an abort. */
+  private void redeliver(AckRecord record) {
+    List<Position> free =
+        record.entries().stream()
+            .filter(one -> !conflicts(one))
+            .map(AckRecord.Entry::key)
+            .collect(Collectors.toCollection(ArrayList::new));
+    subscription.redeliverUnacknowledgedMessages(
+        subscription.getDispatcher() instanceof PersistentDispatcherSingleActiveConsumer one
+            ? one.getActiveConsumer()
+            : null,
+        free);
+  }
+
+  private boolean holdsUpTo(TxnID txn) {
+    PendingAckHandles.UpTo held = PendingAckHandles.cumulative(handle);
+    return held != null && held.txn().equals(txn);
   }
 
   private boolean conflicts(AckRecord record) {
@@ -620,13 +630,20 @@ final class MetadataPendingAckStore implements PendingAckStore {
     if (pulsars != null) {
       return CompletableFuture.completedFuture(pulsars);
     }
-    return opensPulsars
-        .get()
-        .thenApply(
-            one -> {
-              pulsars = one;
-              return one;
-            });
+    if (opening == null || opening.isCompletedExceptionally()) {
+      opening =
+          opensPulsars
+              .get()
+              .thenApply(
+                  one -> {
+                    pulsars = one;
+                    if (isClosed) {
+                      one.closeAsync();
+                    }
+                    return one;
+                  });
+    }
+    return opening;
   }
 
   private static Exception cause(Throwable error) {
@@ -655,6 +672,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
     final boolean commit;
     final AckType type; // null if this store has found out by itself
     boolean isNoted;
+    boolean removes; // all that the transaction has
 
     End(TxnID txn, boolean commit, AckType type, long deadlineMs) {
       super(txn, deadlineMs);
@@ -666,9 +684,17 @@ final class MetadataPendingAckStore implements PendingAckStore {
       return commit ? Decision.COMMITTED : Decision.ABORTED;
     }
 
-    /** Tells whether the handle does its part, though it may have a cumulative one of another. */
-    private boolean isApplied() {
-      return type != null && (type == AckType.Individual || txn.equals(cumulativeTxn));
+    /**
+     * Tells whether the handle does its part for all that a transaction has. It leaves out what is
+     * individual while it holds anything up to a position.
+     */
+    private boolean completes(Txn known) {
+      if (type == AckType.Individual) {
+        return !holdsUpTo(txn);
+      }
+      return type != null
+          && holdsUpTo(txn)
+          && known.records.values().stream().allMatch(AckRecord::cumulative);
     }
 
     @Override
@@ -680,9 +706,12 @@ final class MetadataPendingAckStore implements PendingAckStore {
     @Override
     boolean joins(Batch batch) {
       Txn known = txns.get(txn);
-      if (known == null || !commit && late.contains(txn)) {
+      if (known == null) {
         batch.ends = true;
         return true;
+      }
+      if (batch.appending.contains(txn)) {
+        return false; // the handle is to hold that first
       }
       boolean isKnown = type == null || known.decision != Decision.OPEN;
       if (!isKnown && !knowsDecision()) {
@@ -707,8 +736,9 @@ final class MetadataPendingAckStore implements PendingAckStore {
       if (known.isNoted) {
         return true;
       }
-      boolean isOver = !commit && (known.isApplied || isApplied());
-      if (isOver && known.records.size() <= MOST_REMOVED) {
+      boolean isOver = !commit && (known.isApplied || completes(known));
+      removes = isOver && known.records.size() <= MOST_REMOVED;
+      if (removes) {
         batch.removed.addAll(known.names());
       } else {
         batch.written.put(known.name(), wanted().name());
@@ -725,20 +755,18 @@ final class MetadataPendingAckStore implements PendingAckStore {
         return;
       }
       Txn known = txns.get(txn);
-      boolean applies = isApplied() && !done.isDone();
       if (known != null && isNoted) {
-        boolean isOver = !commit && (known.isApplied || isApplied());
-        if (!known.isNoted && isOver && known.records.size() <= MOST_REMOVED) {
+        known.isApplied |= !done.isDone() && completes(known);
+        if (removes) {
           txns.remove(txn);
         }
         known.decision = wanted();
         known.isNoted = true;
-        known.isApplied |= applies;
       }
-      late.remove(txn);
-      if (applies && txn.equals(cumulativeTxn)) {
-        cumulativeTxn = null;
-        cumulativePosition = null;
+      if (commit && type == AckType.Cumulative && !holdsUpTo(txn)) {
+        // Pulsar would acknowledge what another transaction holds by now.
+        done.completeExceptionally(
+            new ServiceUnitNotReadyException("transaction " + txn + " was committed meanwhile"));
       }
       done.complete(null);
       if (type == null && known != null && !known.isApplied) {
@@ -750,6 +778,9 @@ final class MetadataPendingAckStore implements PendingAckStore {
     CompletableFuture<Void> tellPulsars() {
       if (pulsars == null || type == null || refusal != null) {
         return null;
+      }
+      if (type == AckType.Cumulative && !holdsUpTo(txn)) {
+        return null; // Pulsar's replay would end the cumulative one of another
       }
       return commit ? pulsars.appendCommitMark(txn, type) : pulsars.appendAbortMark(txn, type);
     }
@@ -827,9 +858,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
     for (Txn one : List.copyOf(txns.values())) {
       boolean isDue = now - one.lookedMs >= environment.pollIntervalMs();
       if (one.decision == Decision.OPEN) {
-        if (isDue && !one.isAsked && asked.size() < MOST_ASKED) {
-          one.isAsked = true;
-          one.lookedMs = now;
+        if (isDue && !one.isAsked) {
           asked.add(one);
         }
       } else if (one.isNoted && !one.isApplied) {
@@ -838,8 +867,17 @@ final class MetadataPendingAckStore implements PendingAckStore {
         forget(one);
       }
     }
-    if (!asked.isEmpty()) {
-      environment.threads().execute(() -> lookAt(asked));
+    List<Txn> next =
+        asked.stream()
+            .sorted(Comparator.comparingLong(one -> one.lookedMs)) // so that each has its turn
+            .limit(MOST_ASKED)
+            .toList();
+    for (Txn one : next) {
+      one.isAsked = true;
+      one.lookedMs = now;
+    }
+    if (!next.isEmpty()) {
+      environment.threads().execute(() -> lookAt(next));
     }
     pump();
   }
@@ -923,7 +961,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
         batch.step = new Step(++lastStep, batch.written, batch.removed);
         send(batch);
       } else {
-        tellPulsars(batch);
+        run(() -> tellPulsars(batch)); // the handle waits for its future first
       }
     }
   }

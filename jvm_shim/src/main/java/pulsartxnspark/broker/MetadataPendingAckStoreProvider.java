@@ -142,6 +142,13 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
     boolean isKnown = cursorId(subscription) != null;
     Shared store;
     try {
+      if (segment.isEmpty() && isKnown) {
+        throw new IllegalStateException(
+            "subscription "
+                + subscription.getName()
+                + " has pending acks in the metadata store, but its topic has not the properties of a"
+                + " segment: restore them");
+      }
       if (segment.isEmpty()
           || !subscription.getCursor().isDurable()
           || !isKnown && !takesNew(pulsar(subscription))) {

@@ -1,30 +1,42 @@
 package pulsartxnspark.broker;
 
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.List;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.commons.lang3.tuple.MutablePair;
+import org.apache.commons.lang3.tuple.Pair;
 import org.apache.pulsar.broker.transaction.pendingack.impl.MLPendingAckReplyCallBack;
 import org.apache.pulsar.broker.transaction.pendingack.impl.PendingAckHandleImpl;
 import org.apache.pulsar.client.api.transaction.TxnID;
 
 /**
- * What a store may do with Pulsar's handle while it is replayed. Pulsar lets its own package only; and
- * its call-back that is public forgets the batch of a cumulative acknowledgement.
+ * What a store may do with Pulsar's handle, in its thread. Pulsar lets its own package only; and its
+ * call-back that is public forgets the batch of a cumulative acknowledgement.
  */
 final class PendingAckHandles {
   private static final String INDIVIDUAL = "handleIndividualAckRecover";
   private static final String CUMULATIVE = "handleCumulativeAckRecover";
+  private static final String HELD = "cumulativeAckOfTransaction";
+
+  /**
+   * What a transaction holds by a cumulative acknowledgement.
+   *
+   * @param txn which one
+   * @param position the last one
+   */
+  record UpTo(TxnID txn, Position position) {}
 
   private PendingAckHandles() {}
 
   /**
    * Refuses a release of Pulsar whose handle has other methods.
    *
-   * @throws IllegalStateException if a method is missing
+   * @throws IllegalStateException if a method or a field is missing
    */
   static void require() {
+    held();
     method(INDIVIDUAL, List.class);
     method(CUMULATIVE, Position.class);
   }
@@ -43,6 +55,38 @@ final class PendingAckHandles {
     call(method(CUMULATIVE, Position.class), handle, txn, position);
   }
 
+  /** Gives what is held up to a position; null if nothing is. */
+  static UpTo cumulative(PendingAckHandleImpl handle) {
+    try {
+      Pair<?, ?> found = (Pair<?, ?>) held().get(handle);
+      return found == null ? null : new UpTo((TxnID) found.getLeft(), (Position) found.getRight());
+    } catch (IllegalAccessException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  /** Lets a handle hold up to a position what it held before; null for nothing. */
+  static void restoreCumulative(PendingAckHandleImpl handle, UpTo before) {
+    try {
+      held().set(handle, before == null ? null : MutablePair.of(before.txn(), before.position()));
+    } catch (IllegalAccessException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  private static Field held() {
+    try {
+      Field found = PendingAckHandleImpl.class.getDeclaredField(HELD);
+      if (!found.getType().isAssignableFrom(MutablePair.class)) {
+        throw new NoSuchFieldException(HELD + " of type " + found.getType());
+      }
+      found.setAccessible(true);
+      return found;
+    } catch (NoSuchFieldException | RuntimeException error) {
+      throw missing("field " + HELD, error);
+    }
+  }
+
   /** Lets the handle take acknowledgements from clients. */
   static void complete(PendingAckHandleImpl handle) {
     new MLPendingAckReplyCallBack(handle).replayComplete();
@@ -59,14 +103,18 @@ final class PendingAckHandles {
       found.setAccessible(true);
       return found;
     } catch (NoSuchMethodException | RuntimeException error) {
-      throw new IllegalStateException(
-          "expected a method "
-              + name
-              + " in PendingAckHandleImpl, found none: this version of Pulsar is not supported by the"
-              + " pending acks of pulsar_txn_spark. Leave transactionPendingAckStoreProviderClassName"
-              + " out",
-          error);
+      throw missing("method " + name, error);
     }
+  }
+
+  private static IllegalStateException missing(String what, Exception error) {
+    return new IllegalStateException(
+        "expected a "
+            + what
+            + " in PendingAckHandleImpl, found none: this version of Pulsar is not supported by the"
+            + " pending acks of pulsar_txn_spark. Leave transactionPendingAckStoreProviderClassName"
+            + " out",
+        error);
   }
 
   private static void call(Method method, PendingAckHandleImpl handle, TxnID txn, Object what) {

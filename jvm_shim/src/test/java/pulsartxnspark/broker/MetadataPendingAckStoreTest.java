@@ -146,12 +146,13 @@ class MetadataPendingAckStoreTest extends StoreTest {
     final List<String> told = new CopyOnWriteArrayList<>();
     final List<PendingAckMetadataEntry> replayed = new ArrayList<>();
     boolean exists;
+    volatile CompletableFuture<Void> opening = CompletableFuture.completedFuture(null);
 
     @Override
     public CompletableFuture<PendingAckStore> newPendingAckStore(PersistentSubscription of) {
       exists = true;
       told.add("open");
-      return CompletableFuture.completedFuture(this);
+      return opening.thenApply(done -> this);
     }
 
     @Override
@@ -524,6 +525,51 @@ class MetadataPendingAckStoreTest extends StoreTest {
   }
 
   @Test
+  void anEndThatComesTwiceNeverAppliesWhatAnotherTransactionAcknowledgedMeanwhile() {
+    AckedSubscription one = load();
+    TxnID first = begin("a");
+    TxnID second = begin("b");
+    get(one.acknowledgeUpTo(first, at(1)));
+    decide(first, true);
+    faults.gate = new CompletableFuture<>();
+    CompletableFuture<Void> ended = one.commit(first);
+    CompletableFuture<Void> pending = one.acknowledgeUpTo(second, at(5));
+    CompletableFuture<Void> again = one.commit(first);
+    faults.gate.complete(null);
+    get(ended);
+    get(pending);
+    refused(ServiceUnitNotReadyException.class, again);
+    assertEquals(at(1), cursor.markDeleted());
+    get(one.commit(first)); // Pulsar asks again
+    decide(second, false);
+    get(one.abort(second));
+    assertEquals(at(1), cursor.markDeleted());
+  }
+
+  @Test
+  void bothKindsOfAcknowledgementsOfATransactionAreEndedInTheEnd() {
+    AckedSubscription one = load(5);
+    get(one.handle.pendingAckHandleFuture());
+    TxnID txn = begin("a");
+    TxnID other = begin("b");
+    get(one.acknowledge(txn, at(7)));
+    get(one.acknowledgeUpTo(txn, at(1)));
+    get(one.acknowledge(other, at(9)));
+    decide(txn, true);
+    get(one.commit(txn));
+    await(() -> cursor.isDeleted(at(7)));
+    assertEquals(at(1), cursor.markDeleted());
+    TxnID lost = begin("c");
+    get(one.acknowledge(lost, at(6)));
+    get(one.acknowledgeUpTo(lost, at(3)));
+    decide(lost, false);
+    get(one.abort(lost));
+    await(() -> !one.isHeld(6));
+    assertEquals(List.of(6L), one.redelivered());
+    assertEquals(at(1), cursor.markDeleted());
+  }
+
+  @Test
   void anEndThatPulsarsHandleLeavesOutIsMadeUpForLater() {
     AckedSubscription one = load(5);
     get(one.handle.pendingAckHandleFuture());
@@ -648,6 +694,68 @@ class MetadataPendingAckStoreTest extends StoreTest {
     assertFalse(one.isHeld(0) || one.isHeld(2));
     assertTrue(cursor.isDeleted(at(1)));
     get(one.acknowledge(begin("c"), at(0), at(2)));
+  }
+
+  @Test
+  void aLateAcknowledgementIsRefusedAlsoWherePulsarsLogLiesBeside() {
+    pulsars.exists = true;
+    AckedSubscription one = load();
+    TxnID aborted = begin("a");
+    TxnID committed = begin("b");
+    decide(aborted, false);
+    decide(committed, true);
+    refused(InvalidTxnStatusException.class, one.acknowledge(aborted, at(0)));
+    refused(InvalidTxnStatusException.class, one.acknowledge(committed, at(1)));
+    await(() -> one.redelivered().size() == 2);
+    assertFalse(one.isHeld(0) || one.isHeld(1));
+    get(one.acknowledge(begin("c"), at(0), at(1)));
+    refused(InvalidTxnStatusException.class, one.acknowledgeUpTo(committed, at(7)));
+    TxnID next = begin("d");
+    get(one.acknowledgeUpTo(next, at(3)));
+    refused(InvalidTxnStatusException.class, one.acknowledgeUpTo(aborted, at(8)));
+    decide(next, true);
+    get(one.commit(next));
+    assertEquals(at(3), cursor.markDeleted());
+    assertEquals(List.of("open", "commit"), pulsars.told);
+  }
+
+  @Test
+  void aLateAcknowledgementTakesNothingFromWhoHoldsTheMessage() {
+    AckedSubscription one = load();
+    TxnID holder = begin("a");
+    TxnID aborted = begin("b");
+    get(one.acknowledge(holder, at(0)));
+    decide(aborted, false);
+    refused(InvalidTxnStatusException.class, one.acknowledge(aborted, at(0), at(1)));
+    await(() -> !one.redelivered().isEmpty());
+    assertEquals(List.of(1L), one.redelivered());
+    refused(TransactionConflictException.class, one.acknowledge(begin("c"), at(0)));
+    decide(holder, true);
+    get(one.commit(holder));
+    assertEquals(at(0), cursor.markDeleted());
+  }
+
+  @Test
+  void aLateAcknowledgementIsNotAppliedWithWhatItsTransactionHasFromBefore() {
+    AckedSubscription one = load(5);
+    get(one.handle.pendingAckHandleFuture());
+    TxnID cumulative = begin("a");
+    TxnID committed = begin("b");
+    get(one.acknowledgeUpTo(cumulative, at(0)));
+    get(one.acknowledge(committed, at(5)));
+    decide(committed, true);
+    String name = committed.getMostSigBits() + ":" + committed.getLeastSigBits();
+    await(
+        () -> {
+          clockMs.addAndGet(10);
+          return "COMMITTED".equals(records().get(name));
+        });
+    refused(InvalidTxnStatusException.class, one.acknowledge(committed, at(6)));
+    decide(cumulative, false);
+    get(one.abort(cumulative));
+    await(() -> cursor.isDeleted(at(5)));
+    assertFalse(cursor.isDeleted(at(6)) || one.isHeld(6));
+    await(() -> List.of(6L).equals(one.redelivered()));
   }
 
   @Test
@@ -789,6 +897,27 @@ class MetadataPendingAckStoreTest extends StoreTest {
   }
 
   @Test
+  void recordsThatCannotBeReadAreReadAgainWhenTheyAreRepaired() {
+    AckedSubscription one = load();
+    TxnID txn = begin("a");
+    get(one.acknowledge(txn, at(0)));
+    one.crash();
+    loaded.remove(one);
+    Map<String, String> right = records();
+    String name = right.keySet().iterator().next();
+    faults.opens.set(0);
+    try (Jedis jedis = store.client()) {
+      jedis.hset(RECORDS, name, "I 7:x");
+      AckedSubscription next = load(HOUR_MS);
+      await(() -> faults.opens.get() > 1);
+      assertFalse(next.handle.pendingAckHandleFuture().isDone());
+      jedis.hset(RECORDS, name, right.get(name));
+      get(next.handle.pendingAckHandleFuture());
+      assertTrue(next.isHeld(0));
+    }
+  }
+
+  @Test
   void aStoreThatIsOlderThanWhatWasSeenTakesNothing() {
     AckedSubscription one = load();
     TxnID txn = begin("a");
@@ -910,7 +1039,7 @@ class MetadataPendingAckStoreTest extends StoreTest {
     assertEquals(1, records().size());
     get(one.commit(stock));
     assertTrue(cursor.isDeleted(at(1)));
-    assertEquals(List.of("open", "individual", "individual", "commit"), pulsars.told);
+    assertEquals(List.of("open", "individual", "commit"), pulsars.told);
     decide(ours, true);
     get(one.commit(ours));
     assertEquals(at(1), cursor.markDeleted());
@@ -936,6 +1065,59 @@ class MetadataPendingAckStoreTest extends StoreTest {
     get(next.commit(ours));
     assertEquals(at(5), cursor.markDeleted());
     assertEquals(List.of("open", "commit"), pulsars.told);
+  }
+
+  @Test
+  void aCumulativeAcknowledgementConflictsWithOneInPulsarsLogBeforeItIsWritten() {
+    load().close();
+    loaded.clear();
+    pulsars.exists = true;
+    PendingAckMetadataEntry stock =
+        new PendingAckMetadataEntry()
+            .setPendingAckOp(PendingAckOp.ACK)
+            .setAckType(AckType.Cumulative)
+            .setTxnidMostBits(TC)
+            .setTxnidLeastBits(999);
+    stock.addPendingAckMetadata().setLedgerId(AckedSubscription.LEDGER).setEntryId(3);
+    pulsars.replayed.add(stock);
+    AckedSubscription one = load();
+    await(one.handle::checkIfReady);
+    refused(TransactionConflictException.class, one.acknowledgeUpTo(begin("a"), at(5)));
+    assertEquals(Map.of(), records());
+    get(one.abort(new TxnID(TC, 999)));
+    get(one.acknowledgeUpTo(begin("b"), at(5)));
+  }
+
+  @Test
+  void pulsarsStoreIsOpenedOnce() {
+    AckedSubscription one = load();
+    TxnID before = begin("a");
+    get(one.acknowledge(before, at(0)));
+    takesNew = false;
+    AckedSubscription next = afterCrash(one);
+    faults.gate = new CompletableFuture<>();
+    List<CompletableFuture<Void>> all = new ArrayList<>();
+    all.add(next.acknowledge(before, at(1)));
+    all.add(next.acknowledge(begin("b"), at(2)));
+    all.add(next.acknowledge(begin("c"), at(3)));
+    pulsars.opening = new CompletableFuture<>();
+    faults.gate.complete(null);
+    await(() -> pulsars.told.contains("open"));
+    pulsars.opening.complete(null);
+    all.forEach(MetadataPendingAckStoreTest::get);
+    assertEquals(List.of("open", "individual", "individual"), pulsars.told);
+  }
+
+  @Test
+  void aSegmentThatLostItsPropertiesIsNotTakenForAnOrdinaryTopic() {
+    AckedSubscription one = load();
+    get(one.acknowledge(begin("a"), at(0)));
+    one.crash();
+    loaded.remove(one);
+    marks = Map.of();
+    AckedSubscription next = load(HOUR_MS);
+    await(() -> next.handle.pendingAckHandleFuture().isCompletedExceptionally());
+    assertEquals(List.of(), pulsars.told);
   }
 
   @Test
