@@ -265,9 +265,11 @@ def redis_killed(topic: ObservedTopic) -> None:
     topic.commit("1")
     topic.send(lost, "never")
     topic.send(kept, "2")
-    topic.gated.store.kill()
+    store = topic.gated.store
+    assert isinstance(store, RedisServer)
+    store.kill()
     topic.unload()
-    topic.gated.store.start()
+    store.start()
     topic.sees("1")
     lost.abort()
     kept.commit()

@@ -126,7 +126,7 @@ def test_an_unloaded_segment_is_as_before_from_the_store_alone(
 
 
 def test_the_gate_is_closed_while_the_store_is_away_and_opens_after(
-    gated: Gated, plain: pulsar_client.Client
+    gated: Gated, store: RedisServer, plain: pulsar_client.Client
 ) -> None:
     topic, segment = gated.topic()
     consumer = subscribe(plain, segment)
@@ -136,7 +136,7 @@ def test_the_gate_is_closed_while_the_store_is_away_and_opens_after(
         assert received(consumer, 1) == ["a"]
         txn = service.new_txn()
         send(service, topic, txn, "b")
-        gated.store.kill()
+        store.kill()
         try:
             assert received(consumer, 0) == []
             # Loaded anew, the segment shows nothing at all: what is decided is not known.
@@ -145,7 +145,7 @@ def test_the_gate_is_closed_while_the_store_is_away_and_opens_after(
             assert received(late, 0) == []
             assert received(consumer, 0) == []
         finally:
-            gated.store.start()
+            store.start()
         assert received(late, 1) == ["a"]
         txn.commit()
         assert received(late, 1) == ["b"]

@@ -422,7 +422,12 @@ def test_a_transaction_is_not_begun_by_the_topology_of_an_earlier_one(service: S
             send("nowhere")
         service.topic_again(topic)
         send("c")
-        elsewhere(service, lambda: (admin.delete_topic(topic), service.topic_again(topic)))
+
+        def create_anew() -> None:
+            admin.delete_topic(topic)
+            service.topic_again(topic)
+
+        elsewhere(service, create_anew)
         send("d")
         assert service.visible(topic) == ["d"] * 8
 

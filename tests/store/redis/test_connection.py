@@ -578,7 +578,8 @@ def test_a_slot_on_its_way_to_another_server_does_not_answer_until_it_has_arrive
     slot = client.keyslot(declared)
     own = client.get_node_from_key(declared)
     (other,) = [node for node in client.get_primaries() if node.name != own.name]
-    old, new = (redis.Redis(port=node.port) for node in (own, other))
+    nodes: list[Any] = [redis.Redis(port=node.port) for node in (own, other)]
+    old, new = nodes
     ids = [server_.execute_command("CLUSTER", "MYID").decode() for server_ in (old, new)]
     new.cluster("SETSLOT", slot, "IMPORTING", ids[0])
     old.cluster("SETSLOT", slot, "MIGRATING", ids[1])
