@@ -28,6 +28,7 @@ RELEASES = (DEFAULT_VERSION, "4.2.4", "5.0.0-M1")
 PARTS = {
     "Gated segments": "integration/pulsar/test_shim.py",
     "Coordinator": "integration/pulsar/test_shim_coordinator.py",
+    "Pending acks": "integration/pulsar/test_shim_pending_acks.py",
 }
 BEGIN = "<!-- tools.pulsar_versions -->"
 _PART_SECONDS = 1800  # one to five minutes on two idle cores
