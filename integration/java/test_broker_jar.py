@@ -8,15 +8,16 @@ import zipfile
 import pytest
 
 from pulsar_txn_spark.store.redis import scripts
-from pulsar_txn_spark.testing.broker_jar import broker_jar
+from pulsar_txn_spark.testing.broker_jar import verified_broker_jar
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to build the jar with"
 )
 
 
+@pytest.mark.timeout(900)  # failovers of a cluster among its tests
 def test_the_jar_builds_with_its_tests_and_keeps_to_a_package_of_its_own() -> None:
-    with zipfile.ZipFile(broker_jar()) as jar:
+    with zipfile.ZipFile(verified_broker_jar()) as jar:
         files = [name for name in jar.namelist() if not name.endswith("/")]
         packages = {name.partition("/")[0] for name in files if name.endswith(".class")}
         assert packages == {"pulsartxnspark"}

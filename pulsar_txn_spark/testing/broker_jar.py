@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pulsar_txn_spark.errors import PulsarTxnError
@@ -30,6 +31,7 @@ PENDING_ACKS = "pulsartxnspark.broker.MetadataPendingAckStoreProvider"
 _ROOT = Path(__file__).parents[2]
 _MODULE = _ROOT / "jvm_shim"
 _SCRIPTS = _ROOT / "pulsar_txn_spark" / "store" / "redis" / "lua"
+_FOLDER = Path(sys.prefix) / "shim"
 _BUILD_SECONDS = 1800.0  # a first download over a slow line; 30 s otherwise
 _SHOWN_LINES = 60
 
@@ -39,15 +41,31 @@ class BrokerJarError(PulsarTxnError):
 
 
 def broker_jar() -> Path:
-    """Return the path of the jar, built and tested by Maven unless it is up to date.
+    """Return the path of the jar, built by Maven unless it is up to date.
+
+    Its own tests are left to :func:`verified_broker_jar`: a broker need not wait for them.
 
     Raises
     ------
     BrokerJarError
         If Maven is absent or fails; with the end of its output.
     """
-    folder = Path(sys.prefix) / "shim"
-    folder.mkdir(exist_ok=True)
+    return _built(_FOLDER / "untested", "-Dmaven.test.skip=true")
+
+
+def verified_broker_jar() -> Path:
+    """Return the path of a jar whose own tests have passed, unless they did before.
+
+    Raises
+    ------
+    BrokerJarError
+        If Maven is absent or fails, or a test does; with the end of its output.
+    """
+    return _built(_FOLDER)
+
+
+def _built(folder: Path, *options: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     jar, stamp = folder / JAR_NAME, folder / "sources.sha256"
     # One process builds, the others wait for it and find the result.
     with (folder / "lock").open("w") as lock:
@@ -56,7 +74,7 @@ def broker_jar() -> Path:
         if jar.exists() and stamp.exists() and stamp.read_text() == sources:
             return jar
         stamp.unlink(missing_ok=True)
-        _build(folder / "target")
+        _build(folder / "target", options)
         (folder / "target" / JAR_NAME).replace(jar)
         stamp.write_text(sources)
     return jar
@@ -73,7 +91,7 @@ def _digest() -> str:
     return whole.hexdigest()
 
 
-def _build(target: Path) -> None:
+def _build(target: Path, options: Sequence[str]) -> None:
     """Build from nothing: Maven goes by times, and what is there may be of other sources."""
     maven = shutil.which("mvn")
     if maven is None:
@@ -82,7 +100,7 @@ def _build(target: Path) -> None:
             "install Apache Maven"
         )
     command = [maven, "-B", "-q", "-f", str(_MODULE / "pom.xml"), "clean", "package"]
-    command.append(f"-Dshim.build={target}")
+    command += [f"-Dshim.build={target}", *options]
     try:
         done = subprocess.run(  # noqa: S603 - no part of it comes from outside
             command,
@@ -110,7 +128,7 @@ def _build(target: Path) -> None:
 def main() -> int:
     """Build the jar and print its path."""
     try:
-        print(broker_jar())  # noqa: T201 - what it is for
+        print(verified_broker_jar())  # noqa: T201 - what it is for
     except PulsarTxnError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 1
