@@ -393,8 +393,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READ_ANY,
         "At most this many tasks read, each one segment after the other. Without it they are as "
-        "many as the application has cores, where the driver's command line tells them, and "
-        "otherwise as many as segments.",
+        "many as the application can run at a time, where the driver's command line tells that, "
+        "and otherwise as many as segments.",
     ),
     Option(
         "metadata.columns",

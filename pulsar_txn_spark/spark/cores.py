@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -26,35 +26,49 @@ _SETTINGS = {
 
 
 @cache
-def application_cores() -> int | None:
-    """Return how many cores the tasks of this process's Spark application have.
+def tasks_at_once() -> int | None:
+    """Return how many tasks this process's Spark application can run at a time.
 
     Returns
     -------
     int or None
         At least 1. None where it is not known, and outside of Spark.
     """
-    return cores_of(driver_command())
+    return tasks_at_once_of(driver_command())
 
 
-def cores_of(command: Sequence[str]) -> int | None:
-    """Return how many cores a driver's command line gives to tasks, None if it does not say."""
+def tasks_at_once_of(command: Sequence[str]) -> int | None:
+    """Return how many tasks a driver's command line lets run at a time, None if it does not say.
+
+    A task takes ``spark.task.cpus`` cores of one executor. What is left over of each runs nothing.
+    """
     settings = dict(_settings(command))
     if settings.get("spark.dynamicAllocation.enabled", "false") != "false":
         return None
+    cpus = _number(settings.get("spark.task.cpus", "1"))
+    if not cpus:
+        return None
+    executors, cores = _executors(settings)
+    return executors * (cores // cpus) or None
+
+
+def _executors(settings: Mapping[str, str]) -> tuple[int, int]:
+    """Return how many executors there are, and the cores of each; (0, 0) if it is not known."""
     master = settings.get("spark.master", "")
     if local := _LOCAL.fullmatch(master):
-        return _local_cores() if local[1] == "*" else int(local[1] or 1) or None
+        return 1, _local_cores() if local[1] == "*" else int(local[1] or 1)
     if cluster := _LOCAL_CLUSTER.fullmatch(master):
-        return int(cluster[1]) * int(cluster[2]) or None
-    most = settings.get("spark.cores.max", "")
-    if most.isdecimal():
-        return int(most) or None
-    executors = settings.get("spark.executor.instances", "")
-    cores = settings.get("spark.executor.cores", "")
-    if executors.isdecimal() and cores.isdecimal():
-        return int(executors) * int(cores) or None
-    return None
+        return int(cluster[1]), int(cluster[2])
+    most = _number(settings.get("spark.cores.max", ""))
+    cores = _number(settings.get("spark.executor.cores", ""))
+    if most:
+        # Without a size of executors each worker has one, as large as the worker.
+        return (most // cores, cores) if cores else (1, most)
+    return _number(settings.get("spark.executor.instances", "")), cores
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _settings(command: Sequence[str]) -> Iterator[tuple[str, str]]:

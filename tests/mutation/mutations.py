@@ -2699,6 +2699,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CURSOR}::test_a_broker_that_subscribes_too_late_is_told_that_nobody_waits",
         Edit(
             f"{WIRE_CODE}/cursor.py",
+    mutation(
+        "a task counts as one core, whatever spark.task.cpus says",
+        "tasks at once",
+        "tests/spark/test_cores.py::test_a_task_that_takes_several_cores_leaves_room_for_fewer",
+        Edit(f"{SPARK}/cores.py", "cores // cpus", "cores"),
+    ),
             "            self._leave(consumer, connection)\n            raise",
             "            connection.remove(consumer)\n            raise",
         ),

@@ -16,7 +16,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import RangeSize, SegmentLog, SegmentLook, SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
 from pulsar_txn_spark.segments.topology import Segment, Topology
-from pulsar_txn_spark.spark.cores import application_cores
+from pulsar_txn_spark.spark.cores import tasks_at_once
 from pulsar_txn_spark.spark.rows import needed_columns
 from pulsar_txn_spark.spark.source.data_loss import (
     SKIPPED,
@@ -475,7 +475,7 @@ class SourcePlanner:
         least, most = self.options.get("minPartitions"), self.options.get("maxPartitions")
         if parts > ranges:  # cut to come to the least: each part has a task of its own
             return parts if most is None else min(parts, most)
-        tasks = max(min(ranges, application_cores() or ranges), min(least or 1, ranges))
+        tasks = max(min(ranges, tasks_at_once() or ranges), min(least or 1, ranges))
         return tasks if most is None else min(tasks, most)
 
     def _require_no_loss(self, losses: Mapping[SegmentKey, str], *, left_to_tasks: bool) -> None:

@@ -109,14 +109,14 @@ def plan(run: Components, redis_path: str) -> Plan:
         (3, {"minPartitions": "8", "maxPartitions": "8"}, SEGMENTS),
     ],
 )
-def test_so_many_tasks_read_as_there_are_cores_within_the_limits(
+def test_so_many_tasks_read_as_can_run_at_once_within_the_limits(
     plan: Plan,
     monkeypatch: pytest.MonkeyPatch,
     cores: int | None,
     options: dict[str, str],
     tasks: int,
 ) -> None:
-    monkeypatch.setattr(planner, "application_cores", lambda: cores)
+    monkeypatch.setattr(planner, "tasks_at_once", lambda: cores)
     assert len(plan(**options)) == tasks
 
 
