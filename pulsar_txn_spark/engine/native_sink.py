@@ -184,21 +184,30 @@ class NativeSink:
             begun = self._control.append(Record(Kind.BEGUN, txn).encode())
         reading = _Reading(self._control, History(), self._control.kept_from())
         ended: set[NativeTxn] = set()
+        refused: set[NativeTxn] = set()
 
-        def end_others() -> None:
-            for other in reading.history.undecided - ended - {txn}:
-                self._end_other(other)
-                ended.add(other)
+        def end_hiding() -> None:
+            # Perhaps nothing is hidden, and the broker is slow. A transaction that cannot be ended
+            # may be one that is committed: its record is still to come, or native step 4
+            # refuses it.
+            for other in reading.history.undecided - ended - refused - {txn}:
+                try:
+                    self._end_other(other)
+                    ended.add(other)
+                except TransactionAbortedError:
+                    refused.add(other)
 
         try:
             # Native step 3, read.
-            reading.up_to(begun, end_others)
+            reading.up_to(begun, end_hiding)
             # Native step 4, end-others.
-            end_others()
+            for other in reading.history.undecided - ended - {txn}:
+                self._end_other(other)
+                ended.add(other)
             # Native step 5, read behind their ends.
             if ended:
                 barrier = self._control.append(Record(Kind.BARRIER, txn).encode())
-                reading.up_to(barrier, end_others)
+                reading.up_to(barrier, end_hiding)
             reading.history.require_newest(txn)
             self._require_decided(reading.history.last_txn)
             resolves = self._scalable and reading.history.last_txn is None

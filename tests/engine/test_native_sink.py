@@ -16,6 +16,7 @@ from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire.batch import decode
 from pulsar_txn_spark.backends.pulsar.wire.coordinator import WireCoordinators
 from pulsar_txn_spark.backends.pulsar.wire.frames import decode_entry
+from pulsar_txn_spark.backends.pulsar.wire.reader import WireEntry, WireEntryFeed
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine import native_sink
 from pulsar_txn_spark.engine.native_sink import NativeBatch, NativeSink
@@ -43,6 +44,12 @@ from tests.support.native_world import (
     ScalableWorld,
     World,
 )
+
+ANOTHERS = (
+    TXN_NOT_FOUND,
+    "Client (spark) is neither the owner of the transaction nor a super user",
+)
+"""What a coordinator says of a transaction that it has forgotten, or that is another role's."""
 
 BIG = b"x" * (native_sink._BUFFERED_BYTES + 1)
 
@@ -482,14 +489,42 @@ def test_a_commit_that_its_coordinator_has_forgotten_counts_whoever_owns_it(
     scalable: ScalableWorld,
 ) -> None:
     scalable.drive(0)
-    said = (
-        TXN_NOT_FOUND,
-        "Client (spark) is neither the owner of the transaction nor a super user",
-    )
     committed = set(scalable.coordinator.committed)
-    scalable.coordinator.on_end = lambda txn, _commit: said if txn in committed else None
+    scalable.coordinator.on_end = lambda txn, _commit: ANOTHERS if txn in committed else None
     scalable.drive(1)
     assert scalable.last() == CommittedBatch(QUERY, 1)
+
+
+def test_a_commit_whose_record_comes_late_is_not_taken_for_another_roles_open_transaction(
+    scalable: ScalableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scalable.drive(0)
+    committed = set(scalable.coordinator.committed)
+    scalable.coordinator.on_end = lambda txn, _commit: ANOTHERS if txn in committed else None
+    monkeypatch.setattr(control_topic, "WireEntryFeed", LateFeed)
+    scalable.drive(1)
+    assert scalable.last() == CommittedBatch(QUERY, 1)
+
+
+def test_an_open_transaction_of_another_role_stops_a_driver(
+    scalable: ScalableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scalable.drive(0)
+    monkeypatch.setattr(control_topic, "WireEntryFeed", LateFeed)
+    other = scalable.sink().begin(60_000)
+    scalable.coordinator.on_end = lambda txn, _commit: ANOTHERS if txn == other.txn else None
+    with pytest.raises(TransactionAbortedError, match="belongs to another role"):
+        scalable.drive(1)
+
+
+class LateFeed(WireEntryFeed):
+    """Has an entry only when it is asked for the second time, as where a broker is slow."""
+
+    _asked = False
+
+    def next_entry(self, previous: Position) -> WireEntry | None:
+        self._asked = not self._asked
+        return None if self._asked else super().next_entry(previous)
 
 
 def test_the_control_topic_of_a_scalable_sink_is_its_own_and_is_never_split(

@@ -2429,7 +2429,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a native transaction of an earlier attempt is left open",
         "native transactions",
         f"{NATIVE_SINK}::test_the_next_attempt_ends_what_a_dead_driver_left_open",
-        Edit(NATIVE_CODE, "                self._end_other(other)\n", ""),
+        Edit(
+            NATIVE_CODE,
+            "- ended - {txn}:\n                self._end_other(other)\n",
+            "- ended - {txn}:\n",
+        ),
+    ),
+    mutation(
+        "a transaction whose record is still to come counts as another role's",
+        "native transactions",
+        f"{NATIVE_SINK}::"
+        "test_a_commit_whose_record_comes_late_is_not_taken_for_another_roles_open_transaction",
+        Edit(NATIVE_CODE, "refused.add(other)", "raise"),
+    ),
+    mutation(
+        "what could not be ended while the control topic was read counts as ended",
+        "native transactions",
+        f"{NATIVE_SINK}::test_an_open_transaction_of_another_role_stops_a_driver",
+        Edit(NATIVE_CODE, "refused.add(other)", "ended.add(other)"),
     ),
     mutation(
         "a commit of an earlier attempt that is under way is not waited for",
