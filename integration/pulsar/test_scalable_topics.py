@@ -23,6 +23,7 @@ from integration.support.spark import (
 )
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.backends.pulsar.scalable_topic_log import ScalableTopicLog
+from pulsar_txn_spark.backends.pulsar.wire import scalable
 from pulsar_txn_spark.backends.pulsar.wire.reader import WireEntryFeed, WireReaderSettings
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine.native_sink import NativeBatch, NativeSink
@@ -258,6 +259,49 @@ def test_aborted_rows_at_the_end_are_told_from_those_of_an_open_transaction(
     assert log.measure(ref, end, after_all).entries == 2
     five.end(txn, commit=False)
     until(lambda: log.measure(ref, end, after_all).entries == 0)
+
+
+def test_whoever_asks_once_waits_for_what_a_broker_has_still_to_show(
+    five: Pulsar5, log: ScalableTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scalable, "_CALM", 500)
+    topic = five.topic()
+    ref = log.topology(topic).segments[0].ref
+
+    def end() -> Position:
+        # A process that knows nothing yet, and for which no broker is quick enough.
+        fresh = ScalableTopicLog(five.config, patience_s=0.001, topology_s=0.0)
+        try:
+            [look] = fresh.look_at_each([ref], patient=True)
+            return look.last_confirmed
+        finally:
+            fresh.close()
+
+    assert end() == EARLIEST
+    # Where none has ended, this release shows open rows after a reload.
+    first = five.begin()
+    five.produce(topic, "x0", txn=first)
+    five.end(first, commit=False)
+    rows = [f"a{number}" for number in range(20)]
+    for row in rows:
+        five.produce(topic, row)
+    before = end()
+    assert values(log, ref, end=before) == rows
+    txn = five.begin()
+    five.produce(topic, "b1", txn=txn)
+    five.produce(topic, "c1")
+    assert end() == before
+    five.admin("PUT", "namespaces/public/default/unload")
+    assert end() == before, "a broker that has just loaded the segment shows its rows late"
+    five.end(txn, commit=True)
+    until(lambda: values(log, ref, end=end()) == [*rows, "b1", "c1"])
+    aborted = five.begin()
+    five.produce(topic, "x1", txn=aborted)
+    before = end()
+    five.change(topic, "split", 0)
+    assert end() == before
+    five.end(aborted, commit=False)
+    assert end() == before
 
 
 def test_names_of_a_namespace_are_those_of_scalable_topics(

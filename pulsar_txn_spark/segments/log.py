@@ -317,8 +317,14 @@ class SegmentLog(Protocol):
         """Return the position of the last acknowledged entry (LAC), EARLIEST if there is none."""
         ...
 
-    def look_at_each(self, segments: Sequence[SegmentRef]) -> Sequence[SegmentLook]:
-        """Look at each segment, once for all that is asked then: many take little longer."""
+    def look_at_each(
+        self, segments: Sequence[SegmentRef], *, patient: bool = False
+    ) -> Sequence[SegmentLook]:
+        """Look at each segment, once for all that is asked then: many take little longer.
+
+        A log whose server may be slow to say how far one can read leaves what comes late to the
+        next look. With `patient` it waits: who asks only once must not miss it.
+        """
         ...
 
     def trimmed_to(self, segment: SegmentRef) -> Position:

@@ -2643,9 +2643,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_segment_that_was_read_to_its_end_may_go_before_its_children_have_rows",
         Edit(
             f"{SOURCE_CODE}/stream.py",
-            "return now.to_json() if read.lacks(now) else start",
+            "return now.to_json() if skipped or read.lacks(now) else start",
             "return start",
         ),
+    ),
+    mutation(
+        "that a deleted segment was skipped is not noted while nothing new comes",
+        "INV-11",
+        f"{SCALABLE_STREAM}::test_a_checkpoint_without_notes_goes_on_after_one_start_that_skips",
+        Edit(f"{SOURCE_CODE}/stream.py", "if skipped or read.lacks(now)", "if read.lacks(now)"),
+    ),
+    mutation(
+        "a batch read ends where a slow broker has shown nothing for a moment",
+        "INV-11",
+        f"{SCALABLE_STREAM}::test_a_batch_read_takes_all_that_a_slow_broker_has",
+        Edit(f"{SOURCE_CODE}/planner.py", "segments, {}, patient=True", "segments, {}"),
+    ),
+    mutation(
+        "a broker that has gone silent counts as one that holds rows back",
+        "INV-11",
+        f"{SCALABLE}::test_a_broker_that_shows_nothing_of_what_it_showed_gives_no_end",
+        Edit(f"{WIRE_CODE}/scalable.py", "if known != EARLIEST:", "if False:"),
     ),
     mutation(
         "a batch is repeated without the rows of a segment that brokers have deleted",
@@ -2682,6 +2700,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a task counts as one core, whatever spark.task.cpus says",
+        "tasks at once",
+        "tests/spark/test_cores.py::test_a_task_that_takes_several_cores_leaves_room_for_fewer",
+        Edit(f"{SPARK}/cores.py", "cores // cpus", "cores"),
+    ),
+    mutation(
         "no transaction has ended in a segment before rows are sent there",
         "native transactions",
         f"{NATIVE_SINK}::"
@@ -2716,12 +2740,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CURSOR}::test_a_broker_that_subscribes_too_late_is_told_that_nobody_waits",
         Edit(
             f"{WIRE_CODE}/cursor.py",
-    mutation(
-        "a task counts as one core, whatever spark.task.cpus says",
-        "tasks at once",
-        "tests/spark/test_cores.py::test_a_task_that_takes_several_cores_leaves_room_for_fewer",
-        Edit(f"{SPARK}/cores.py", "cores // cpus", "cores"),
-    ),
             "            self._leave(consumer, connection)\n            raise",
             "            connection.remove(consumer)\n            raise",
         ),

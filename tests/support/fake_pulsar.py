@@ -408,7 +408,7 @@ class Peer:
         consumer[3] = entry
         if number in self._durable:
             self.broker.topic(str(consumer[0])).cursors[self._durable[number]] = entry
-        self.deliver(number)
+        self._tell_end(number, consumer)
 
     def _look_up_scalable(self, command: BaseCommand) -> None:
         asked = command.scalableTopicLookup
@@ -513,7 +513,11 @@ class Peer:
             consumer[4] = at
             delivery = CommandMessage(consumer_id=number, message_id=wire_id(LEDGER, at))
             self.say(BaseCommand(type=BaseCommand.MESSAGE, message=delivery), body)
+        self._tell_end(number, consumer)
+
+    def _tell_end(self, number: int, consumer: list[int | str]) -> None:
+        topic = self.broker.topic(str(consumer[0]))
         all_acked = int(consumer[3]) >= int(consumer[4])
-        if topic.terminated and int(consumer[1]) >= len(entries) and all_acked:
+        if topic.terminated and int(consumer[1]) >= len(topic.entries) and all_acked:
             ended = CommandReachedEndOfTopic(consumer_id=number)
             self.say(BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC, reachedEndOfTopic=ended))

@@ -366,7 +366,12 @@ class EmbeddedSegmentLog:
         """
         return _position(self._state(segment, "next") - 1)
 
-    def look_at_each(self, segments: Sequence[SegmentRef]) -> list[EndLook]:
+    def look_at_each(
+        self,
+        segments: Sequence[SegmentRef],
+        *,
+        patient: bool = False,  # noqa: ARG002 - what the server says is what there is
+    ) -> list[EndLook]:
         """Look at each segment; see the Protocol."""
         return [
             EndLook(self, segment, _position(after - 1), _position(trimmed))

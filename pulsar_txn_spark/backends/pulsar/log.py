@@ -402,7 +402,12 @@ class PulsarSegmentLog:
         """Return the LAC; see the Protocol. One admin call of about 2 ms."""
         return self._admin.managed_ledger(segment.log_name).last
 
-    def look_at_each(self, segments: Sequence[SegmentRef]) -> list[PulsarLook]:
+    def look_at_each(
+        self,
+        segments: Sequence[SegmentRef],
+        *,
+        patient: bool = False,  # noqa: ARG002 - what the admin API says is what there is
+    ) -> list[PulsarLook]:
         """Look at each; see the Protocol. One admin call each, a few are under way at a time."""
         if len(segments) == 1:
             return [self._look(segments[0])]

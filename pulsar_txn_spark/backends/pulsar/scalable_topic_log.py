@@ -34,11 +34,10 @@ from pulsar_txn_spark.backends.pulsar.wire.reader import (
     WireEntryFeed,
     WireReaderSettings,
 )
-from pulsar_txn_spark.backends.pulsar.wire.scalable import SegmentProbe, look_up
+from pulsar_txn_spark.backends.pulsar.wire.scalable import SegmentProbe, look_up, shows_nothing
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     OptionError,
-    SegmentLogUnavailableError,
     TopicNotFoundError,
     TransactionDomainError,
 )
@@ -245,18 +244,28 @@ class ScalableTopicLog:
 
     def last_confirmed(self, segment: SegmentRef) -> Position:
         """Return how far readers may read: the last position that is proven to be readable."""
+        return self._last_confirmed(segment, patient=False)
+
+    def _last_confirmed(self, segment: SegmentRef, *, patient: bool) -> Position:
         if segment.id in self._ends:
             return self._ends[segment.id]
         known = self._readable.get(segment.id, EARLIEST)
         probe = self._probe(segment)
-        appended = self._asked(segment, probe.appended_to)
-        readable = self._asked(segment, lambda: probe.readable_to(known, appended))
-        self._readable[segment.id] = readable
+
+        def ask() -> Position:
+            appended = probe.appended_to()
+            if patient:
+                return probe.settled_to(known, appended, _LATE_SECONDS)
+            return probe.readable_to(known, appended)
+
+        readable = self._readable[segment.id] = self._asked(segment, ask)
         return readable
 
-    def look_at_each(self, segments: Sequence[SegmentRef]) -> list[EndLook]:
+    def look_at_each(
+        self, segments: Sequence[SegmentRef], *, patient: bool = False
+    ) -> list[EndLook]:
         """Look at each; see the Protocol."""
-        ends = self._of_each(self.last_confirmed, segments)
+        ends = self._of_each(partial(self._last_confirmed, patient=patient), segments)
         return [EndLook(self, *pair) for pair in zip(segments, ends, strict=True)]
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
@@ -438,12 +447,7 @@ class ScalableTopicLog:
             if entry is not None or feed.ends_at(previous, self._patience_s):
                 return entry
             if time.monotonic() > deadline:
-                raise SegmentLogUnavailableError(
-                    f"rows up to {end} of {segment.log_name} are to be read, but the broker shows "
-                    f"nothing behind {previous}: it has not loaded the segment, or has lost what "
-                    "it showed before. Nothing was skipped: look into the broker's log, and start "
-                    "again"
-                )
+                raise shows_nothing(segment, previous, end)
 
     def _entries(self, segment: SegmentRef, start: Position, end: Position) -> Iterator[WireEntry]:
         """Yield the entries between two positions, both excluded."""

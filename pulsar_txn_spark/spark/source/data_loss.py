@@ -44,6 +44,6 @@ def data_loss_error(loss: str) -> DataLossError:
     """Return the error of a query that a loss stops."""
     return DataLossError(
         f"{loss}. Nothing was skipped: set failOnDataLoss=false to go on with what is left, or "
-        "start with a new checkpoint; then raise the topic's retention, or give the query a "
-        "subscription, which holds the data until it was read"
+        "start with a new checkpoint; then raise the topic's retention. A segmented topic also "
+        "holds its data until a query with a subscription has read it"
     )

@@ -103,9 +103,10 @@ class TopicOffset:
                 "its topology: the metadata store is older than the checkpoint. Restore "
                 "the store"
             )
+        pruned = " or its brokers have split and deleted all of that," * topology.topic.scalable
         return (
             f"the checkpoint has read {missing[0]} of {name}, which has "
-            f"{', '.join(known)} now: it was deleted and created again, and what was "
+            f"{', '.join(known)} now: it was deleted and created again,{pruned} and what was "
             "not read then is gone"
         )
 
@@ -268,6 +269,15 @@ class SourceOffset:
             for descriptor, item in topic.segments.items()
             if item.drained
         )
+
+    def pruned(self, topologies: Mapping[str, Topology]) -> dict[SegmentKey, Position]:
+        """Return what brokers have deleted of topics before it was read to its end."""
+        return {
+            (name, segment): read_to
+            for name, topic in self.topics.items()
+            if name in topologies
+            for segment, read_to in topic.pruned(topologies[name]).items()
+        }
 
     def lacks(self, other: SourceOffset) -> bool:
         """Tell whether a scalable topic's segment in another offset says more than here."""

@@ -168,9 +168,9 @@ class SourcePlanner:
         """
         offset = self.stored_offset(tree, topologies)
         topics = dict(offset.topics)
+        for (name, segment), read_to in offset.pruned(topologies).items():
+            self._skip(pruned_segment(name, segment, read_to), data_loss_error)
         for name, topic in offset.topics.items():
-            for segment, read_to in topic.pruned(topologies[name]).items():
-                self._skip(pruned_segment(name, segment, read_to), data_loss_error)
             if topologies[name].topic.scalable:
                 known = topologies[name].by_descriptor
                 there = {d: item for d, item in topic.segments.items() if d in known}
@@ -262,8 +262,8 @@ class SourcePlanner:
         _LOG.warning(SKIPPED, loss)
 
     def readable(self, segments: Segments) -> Mapping[SegmentKey, ReadableRange]:
-        """Tell how far each segment may be read."""
-        return self.look({}, segments, {}).readable
+        """Tell how far each segment may be read, for those who do not ask again."""
+        return self.look({}, segments, {}, patient=True).readable
 
     def look(
         self,
@@ -273,6 +273,7 @@ class SourcePlanner:
         *,
         names_writers: bool = False,
         kept: KeptLooks | None = None,
+        patient: bool = False,
     ) -> Look:
         """Tell how far each segment may be read; no end lies before its start.
 
@@ -286,6 +287,8 @@ class SourcePlanner:
             Whether all that is found is going to be read, so that the writers to skip are wanted.
         kept : KeptLooks, optional
             Looks of earlier polls, which spare the log what has not changed.
+        patient : bool
+            Whether slow brokers of native topics are waited for.
         """
         gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
         native = {key: ref for key, ref in segments.items() if ref.in_pulsar_domain}
@@ -293,7 +296,7 @@ class SourcePlanner:
         ranges = self._gated_ranges(
             gated, starts, of_log, kept or KeptLooks(), names_writers=names_writers
         )
-        ranges |= self._native_ranges(native, starts, of_log)
+        ranges |= self._native_ranges(native, starts, of_log, patient=patient)
         readable = {key: ranges[key] for key in segments}
         return Look(topologies, readable, of_log, names_writers)
 
@@ -358,6 +361,8 @@ class SourcePlanner:
         segments: Segments,
         starts: Positions,
         of_log: dict[SegmentKey, SegmentLook],
+        *,
+        patient: bool,
     ) -> dict[SegmentKey, ReadableRange]:
         if not segments:
             return {}
@@ -365,7 +370,8 @@ class SourcePlanner:
         ranges = {}
         for own in _by_domain(segments):
             refs = list(own.values())
-            for key, look in zip(own, self.log_of(refs[0]).look_at_each(refs), strict=True):
+            looks = self.log_of(refs[0]).look_at_each(refs, patient=patient)
+            for key, look in zip(own, looks, strict=True):
                 of_log[key] = look
                 end = max(starts.get(key, EARLIEST), look.last_confirmed)
                 ranges[key] = ReadableRange(end, Visibility())

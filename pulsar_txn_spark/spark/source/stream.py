@@ -211,10 +211,12 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the end of a poll that reads nothing: `start`, or what is new of the segments.
 
         Brokers delete sealed segments of scalable topics. Whether one was read to its end is noted
-        by an empty micro-batch, as it cannot be found out afterwards.
+        by an empty micro-batch, as it cannot be found out afterwards. So is that one was skipped:
+        then it may not be found missing again.
         """
         now = self._planner.offset(topologies, read.positions(), drained=read.drained())
-        return now.to_json() if read.lacks(now) else start
+        skipped = SourceOffset.from_json(start).pruned(topologies)
+        return now.to_json() if skipped or read.lacks(now) else start
 
     def _backlogs(
         self, starts: Mapping[SegmentKey, Position], ends: Mapping[SegmentKey, Position]

@@ -308,6 +308,95 @@ def test_a_forked_worker_gives_back_no_client_of_its_parents(
     CLIENTS.release(world.config)
 
 
+# --- how far one may read who asks only once -----------------------------------------------------
+
+
+def patient_end(world: World) -> Position:
+    """Return how far a fresh process may read that does not look again."""
+    log = ScalableTopicLog(world.config, patience_s=2 * PATIENCE_S, topology_s=0.0)
+    try:
+        [look] = log.look_at_each([world.ref()], patient=True)
+        return look.last_confirmed
+    finally:
+        log.close()
+
+
+@pytest.fixture
+def patient(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Return a world where nobody can wait until a broker counts as silent."""
+    monkeypatch.setattr(scalable_topic_log, "_LATE_SECONDS", 1e6)
+    return world
+
+
+def test_whoever_asks_once_waits_for_a_slow_broker(patient: World) -> None:
+    ref = patient.ref()
+    assert patient_end(patient) == EARLIEST
+    patient.write(ref, "a", "b", "c")
+    patient.broker.delivers_after_s = 1e6
+    assert patient.log.last_confirmed(ref) == EARLIEST, "the next look may find more"
+    patient.broker.delivers_after_s = 5 * PATIENCE_S
+    assert patient_end(patient) == Position(LEDGER, 2)
+
+
+@pytest.mark.parametrize("before, slow", [(1, 0.0), (20, 0.0), (3, 3 * PATIENCE_S)])
+def test_whoever_asks_once_ends_before_an_open_transaction(
+    patient: World, before: int, slow: float
+) -> None:
+    ref = patient.ref()
+    patient.write(ref, *map(str, range(before)))
+    txn = patient.coordinators.begin("x", 1000)
+    patient.write(ref, "open", txn=txn)
+    patient.write(ref, "behind")
+    patient.broker.delivers_after_s = slow
+    assert patient_end(patient) == Position(LEDGER, before - 1)
+    patient.coordinators.end(txn, commit=True)
+    assert patient_end(patient) == Position(LEDGER, before + 1)
+
+
+@pytest.mark.parametrize("visible", [0, 1])
+def test_whoever_asks_once_waits_for_nothing_behind_aborted_rows(
+    patient: World, visible: int
+) -> None:
+    ref = patient.ref()
+    patient.write(ref, *["a"][:visible])
+    txn = patient.coordinators.begin("x", 1000)
+    patient.write(ref, "b", "c", txn=txn)
+    patient.coordinators.end(txn, commit=False)
+    assert patient_end(patient) == (Position(LEDGER, 0) if visible else EARLIEST)
+    txn = patient.coordinators.begin("x", 1000)
+    patient.write(ref, "open", txn=txn)
+    assert patient_end(patient) == (Position(LEDGER, 0) if visible else EARLIEST)
+
+
+def test_whoever_asks_once_is_told_where_a_sealed_segment_ends(patient: World) -> None:
+    ref = patient.ref()
+    patient.write(ref, "a")
+    patient.split()
+    patient.broker.topic(ref.log_name).terminated = False
+    assert patient.log.topology(TOPIC).segments[0].sealed_at is None
+    patient.broker.topic(ref.log_name).terminated = True
+    assert patient_end(patient) == Position(LEDGER, 0)
+
+
+def test_a_broker_that_shows_nothing_of_what_it_showed_gives_no_end(world: World) -> None:
+    ref = world.ref()
+    world.write(ref, "a")
+    assert world.log.last_confirmed(ref) == Position(LEDGER, 0)
+    world.write(ref, "b")
+    world.broker.delivers_after_s = 1e6
+    with pytest.raises(SegmentLogUnavailableError, match=r"rows up to 7:0 .* nothing behind 7:-1"):
+        world.log.look_at_each([ref], patient=True)
+
+
+def test_a_segment_that_begins_with_an_open_transaction_has_no_row_for_whoever_asks_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    txn = world.coordinators.begin("x", 1000)
+    world.write(world.ref(), "open", txn=txn)
+    assert patient_end(world) == EARLIEST
+    assert "has entries up to 7:0, and the broker shows none of them" in caplog.text
+
+
 def test_a_row_that_is_due_and_does_not_come_is_an_error(world: World) -> None:
     ref = world.ref()
     world.write(ref, "a")

@@ -10,15 +10,21 @@ from typing import Any
 import pytest
 import redis
 
+from pulsar_txn_spark.backends.pulsar import scalable_topic_log
 from pulsar_txn_spark.engine.components import open_components
-from pulsar_txn_spark.errors import DataLossError, TransactionConflictError
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    SegmentLogUnavailableError,
+    TransactionConflictError,
+)
 from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
 from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
-from tests.support.scalable_world import TOPIC, ScalableTopicWorld, segment
+from tests.support.scalable_world import PATIENCE_S, TOPIC, ScalableTopicWorld, segment
 from tests.support.streaming import SCHEMA
 
 LIMIT = {"maxMessagesPerTrigger": "2"}
@@ -182,6 +188,44 @@ def test_a_segment_that_came_and_went_unseen_is_no_gap_in_silence(
         query.plan()
 
 
+def without_notes(end: dict[str, Any]) -> dict[str, Any]:
+    """Return an offset as the first builds wrote it: only what was begun, and no `drained`."""
+    segments = end["topics"][str(TOPIC)]["segments"]
+    begun = {
+        name: {"p": item["p"], "seq": item["seq"]}
+        for name, item in segments.items()
+        if item["p"] != str(EARLIEST)
+    }
+    return {**end, "topics": {str(TOPIC): {"inc": "", "segments": begun}}}
+
+
+@pytest.mark.parametrize("children_read", [False, True])
+def test_a_checkpoint_without_notes_goes_on_after_one_start_that_skips(
+    world: ScalableTopicWorld, query: Query, children_read: bool
+) -> None:
+    world.write(world.ref(), "a", "b")
+    assert query.batch() == ["a", "b"]
+    world.split()
+    assert query.batch() == []
+    if children_read:
+        world.write(world.ref(1), "c")
+        assert query.batch() == ["c"]
+    query.ends[-1] = without_notes(query.ends[-1])
+    world.prune(0)
+    query.begin()
+    why = "segment 0000-ffff-0@1000" if children_read else "brokers have split and deleted all"
+    with pytest.raises(DataLossError, match=why):
+        query.plan()
+    query.begin(**SKIPS)
+    assert query.batch() == [], "notes that the segment was skipped"
+    query.begin()
+    while query.plan():  # at most once more: where this offset is one to begin with
+        assert query.run() == []
+        assert len(query.ends) < 6
+    world.write(world.ref(1), "d")
+    assert query.batch() == ["d"]
+
+
 def test_a_batch_is_not_repeated_without_the_rows_of_a_deleted_segment(
     world: ScalableTopicWorld, query: Query
 ) -> None:
@@ -214,8 +258,11 @@ def test_a_topic_that_was_created_again_is_a_new_one(
 
 
 def read_up_to(query: Query, time_ms: int) -> list[str]:
-    options = {"store.path": query.path, "topic": str(TOPIC), "endingTimestamp": str(time_ms)}
-    reader = PulsarTxnReader(options, SCHEMA)
+    return read_once(query, endingTimestamp=str(time_ms))
+
+
+def read_once(query: Query, **options: str) -> list[str]:
+    reader = PulsarTxnReader({"store.path": query.path, "topic": str(TOPIC), **options}, SCHEMA)
     return [
         row["value"].decode()
         for planned in reader.partitions()
@@ -246,3 +293,47 @@ def test_a_batch_up_to_a_time_leaves_no_rows_of_an_open_transaction_out(
         read_up_to(query, at)
     world.coordinators.end(txn, commit=commit)
     assert read_up_to(query, at) == ["a", "b"][: 1 + commit], "what was aborted holds nobody back"
+
+
+# --- a slow broker, for those who look once ------------------------------------------------------
+
+
+@pytest.fixture
+def slow(world: ScalableTopicWorld, monkeypatch: pytest.MonkeyPatch) -> ScalableTopicWorld:
+    """Return a world with two rows, whose broker is slow to show them."""
+    monkeypatch.setattr(scalable_topic_log, "_LATE_SECONDS", 60.0)
+    world.write(world.ref(), "a", "b")
+    world.broker.delivers_after_s = 5 * PATIENCE_S
+    return world
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_batch_read_takes_all_that_a_slow_broker_has(query: Query) -> None:
+    assert read_once(query) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("slow")
+def test_available_now_takes_all_that_a_slow_broker_has(query: Query) -> None:
+    query.stream.prepareForTriggerAvailableNow()
+    assert query.batch() == ["a", "b"]
+
+
+def test_a_query_that_begins_at_the_end_reads_nothing_that_a_slow_broker_had(
+    slow: ScalableTopicWorld, query: Query
+) -> None:
+    query.begin(startingOffsets="latest")
+    slow.broker.delivers_after_s = 0.0
+    slow.write(slow.ref(), "c")
+    assert query.batch() == ["c"]
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_batch_read_is_refused_where_a_broker_shows_nothing_that_it_showed(
+    world: ScalableTopicWorld, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_once(query) == ["a", "b"]
+    monkeypatch.setattr(scalable_topic_log, "_LATE_SECONDS", 0.2)
+    world.write(world.ref(), "c")
+    world.broker.delivers_after_s = 1e6
+    with pytest.raises(SegmentLogUnavailableError, match=r"up to 7:1 of .* nothing behind 7:0"):
+        read_once(query)

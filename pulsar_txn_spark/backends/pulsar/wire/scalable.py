@@ -13,11 +13,28 @@ asks that API for is found out by subscriptions here:
   open transaction it acknowledges nothing.
 
 That no entry came within some time proves nothing: a broker may be slow. It counts only where the
-next question is answered better, and nothing is lost until then.
+next question is answered better, and nothing is lost until then. A batch read has no next question.
+So it lets the broker show once more what it has shown before (:meth:`SegmentProbe.settled_to`):
+
+=========================================  ======================================================
+the broker, asked for what it has shown    what lies behind that
+=========================================  ======================================================
+shows it, and more                         more can be read: the search goes on from there, with
+                                           the patience that this broker needs
+has acknowledged the rest for the reader   aborted rows: that is the end
+says that the sealed segment has ended     that is the end
+shows it, and then nothing, in 3 times     rows of an open transaction: that is the end
+the time that it took to show it, or 1 s
+shows nothing in 30 s                      nobody knows: an error
+shows nothing in 30 s where nothing was    rows of an open transaction, most likely: that is the
+shown before, and answers requests         end, and a warning says so
+=========================================  ======================================================
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import dataclass, replace
 
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
@@ -34,10 +51,15 @@ from pulsar_txn_spark.backends.pulsar.wire.reader import (
     WireEntryFeed,
     WireReaderSettings,
 )
+from pulsar_txn_spark.errors import SegmentLogUnavailableError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 
+_LOG = logging.getLogger(__name__)
 _FAILURES = 6  # of a search: each waits, and what is not found now is found the next time
+_SEARCHES = 32  # each gets on, and by far more than an entry: see SegmentProbe.readable_to
+_CALM = 4  # times the patience nothing has to come, and
+_SLOWER = 3  # times as long as the broker took to show anything
 
 
 def look_up(client: WireClient, topic: str) -> ScalableTopicDAG:
@@ -199,6 +221,96 @@ class SegmentProbe:
                 failures += after < appended
         return known
 
+    def settled_to(self, known: Position, appended: Position, late_s: float) -> Position:
+        """Return how far it can be read, as :meth:`readable_to`, however slow the broker is.
+
+        Parameters
+        ----------
+        known, appended : Position
+        late_s : float
+            So long the broker may take to show what it has shown before.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If it does not show that again.
+        SegmentLogError, RefusedError
+        """
+        probe = self
+        for _ in range(_SEARCHES):
+            known = probe.readable_to(known, appended)
+            if known >= appended:
+                return known
+            calm_s = _CALM * self.patience_s
+            entry, took_s = probe._shown_behind(known, appended, calm_s, late_s)
+            if entry is None:
+                return known
+            known = entry.position
+            probe = replace(probe, patience_s=max(probe.patience_s, _SLOWER * took_s))
+        raise shows_nothing(self.segment, known, appended)
+
+    def _shown_behind(
+        self, known: Position, appended: Position, calm_s: float, late_s: float
+    ) -> tuple[WireEntry | None, float]:
+        """Return the first entry behind a position, None if the broker holds back what is there.
+
+        And how many seconds it took the broker to show anything.
+        """
+        backoff = Backoff(late_s)
+        start = known if known == EARLIEST else Position(known.ledger, known.entry - 1)
+
+        def attempt() -> tuple[WireEntry | None, float]:
+            feed = self._feed(start)
+            try:
+                return self._shown_by(feed, start, known, appended, calm_s, backoff)
+            except RefusedError:
+                self.client.forget(self.segment.log_name)
+                raise
+            finally:
+                feed.close()
+
+        return backoff.retry(attempt)
+
+    def _shown_by(
+        self,
+        feed: WireEntryFeed,
+        previous: Position,
+        known: Position,
+        appended: Position,
+        calm_s: float,
+        backoff: Backoff,
+    ) -> tuple[WireEntry | None, float]:
+        begun = time.monotonic()
+        took_s = 0.0  # not known yet
+        while True:
+            entry = feed.next_entry(previous)
+            waited_s = time.monotonic() - begun
+            if entry is not None:
+                took_s = took_s or waited_s
+                if entry.position > known:
+                    return entry, took_s
+                previous = entry.position
+                continue
+            if feed.ends_at(previous, 0.0):
+                return None, took_s
+            acknowledged = feed.acknowledged_to()
+            if acknowledged >= appended:
+                return None, took_s
+            if known == EARLIEST and acknowledged.entry >= 0:
+                took_s = took_s or waited_s  # it has come past aborted rows
+            if took_s and waited_s >= took_s + max(calm_s, _SLOWER * took_s):
+                return None, took_s
+            if not took_s and not backoff.left_s:
+                if known != EARLIEST:
+                    raise shows_nothing(self.segment, previous, known)
+                _LOG.warning(
+                    "%s has entries up to %s, and the broker shows none of them: the read ends "
+                    "before them, as if the first one belonged to an open transaction",
+                    self.segment.log_name,
+                    appended,
+                )
+                return None, took_s
+
     def _begins_behind(self, start: Position) -> Position:
         """Return the position behind which a subscription begins that is opened at another one."""
         settings = replace(self.settings, max_permits=0)
@@ -220,3 +332,14 @@ class SegmentProbe:
     def _feed(self, start: Position) -> WireEntryFeed:
         settings = replace(self.settings, poll_s=self.patience_s, asks_last=False)
         return WireEntryFeed(self.segment, start, self.client, settings)
+
+
+def shows_nothing(
+    segment: SegmentRef, previous: Position, end: Position
+) -> SegmentLogUnavailableError:
+    """Return the error of a broker that shows nothing of what it has behind `previous`."""
+    return SegmentLogUnavailableError(
+        f"rows up to {end} of {segment.log_name} are to be read, but the broker shows "
+        f"nothing behind {previous}: it has not loaded the segment, or has lost what "
+        "it showed before. Nothing was skipped: look into the broker's log, and start again"
+    )
