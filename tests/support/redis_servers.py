@@ -8,9 +8,10 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -25,6 +26,8 @@ SAFE = {
     "save": "",
 }
 StartRedis = Callable[..., int]
+SLOTS = 16_384
+PATIENCE_S = 60.0
 
 
 def free_port() -> int:
@@ -74,16 +77,36 @@ def redis_servers(tmp_path: Path) -> Iterator[StartRedis]:
 def start_cluster(start_redis: StartRedis, nodes: int = 1, **settings: str) -> int:
     """Start a cluster of some servers that share the slots, and return the port of one."""
     ports = [start_redis(cluster_enabled="yes", **settings) for _ in range(nodes)]
-    servers = [redis.Redis(port=port) for port in ports]
-    for number, server_ in enumerate(servers):
-        server_.cluster("ADDSLOTS", *range(number, 16_384, nodes))
-        server_.cluster("SET-CONFIG-EPOCH", str(number + 1))
-    for port in ports[1:]:
-        servers[0].cluster("MEET", "127.0.0.1", str(port))
-    for server_ in servers:
-        while (found := server_.cluster("INFO"))["cluster_state"] != "ok" or int(
-            found["cluster_known_nodes"]
-        ) < nodes:
-            time.sleep(0.01)
-        server_.close()
+    join_cluster(ports)
     return ports[0]
+
+
+def join_cluster(ports: Sequence[int]) -> None:
+    """Let servers that have started meet, and share the slots."""
+    for number, port in enumerate(ports):
+        _ask(port, "ADDSLOTS", *range(number, SLOTS, len(ports)))
+        _ask(port, "SET-CONFIG-EPOCH", str(number + 1))
+    for port in ports[1:]:
+        _ask(ports[0], "MEET", "127.0.0.1", str(port))
+    await_cluster(ports)
+
+
+def await_cluster(ports: Sequence[int]) -> None:
+    """Wait until every server knows all others, and that all slots are served."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not all(_is_joined(port, len(ports)) for port in ports):
+        assert time.monotonic() < deadline, "the cluster does not settle"
+        time.sleep(0.01)  # nobody tells when it has
+
+
+def _is_joined(port: int, nodes: int) -> bool:
+    with contextlib.suppress(redis.RedisError):
+        found = _ask(port, "INFO")
+        counted = int(found["cluster_known_nodes"]), int(found["cluster_slots_ok"])
+        return found["cluster_state"] == "ok" and counted == (nodes, SLOTS)
+    return False
+
+
+def _ask(port: int, *arguments: object) -> Any:
+    with redis.Redis(port=port) as connection_:
+        return connection_.cluster(*arguments)
