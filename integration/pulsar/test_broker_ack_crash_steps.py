@@ -10,18 +10,12 @@ import pulsar as pulsar_client
 import pytest
 import redis
 
-from integration.pulsar.test_shim import subscribe
-from integration.pulsar.test_shim_coordinator import JavaClient, components, decide
-from integration.pulsar.test_shim_pending_acks import (
-    SETTINGS,
-    TYPES,
-    VALUES,
-    filled,
-    finish,
-    transform,
-)
-from integration.support.gated import QUIET, SOON_S, Gated
+from integration.support.coordinated import coordinated, decide
+from integration.support.gated import SOON_S, Gated
 from integration.support.holding_proxy import HoldingProxy, When
+from integration.support.java_client import JavaClient
+from integration.support.pending_acks import SETTINGS, TYPES, VALUES, filled, finish, transform
+from integration.support.plain_client import subscribe
 from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
 from pulsar_txn_spark.testing.redis_server import RedisServer
@@ -37,39 +31,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def proxy(store: RedisServer) -> Iterator[HoldingProxy]:
-    """Give what stands between the broker and the store; drivers go past it."""
-    proxy = HoldingProxy(store.port)
-    yield proxy
-    proxy.close()
-
-
-@pytest.fixture(scope="module")
 def gated(store: RedisServer, proxy: HoldingProxy) -> Iterator[Gated]:
     with PulsarServer(store_url=proxy.url, settings=SETTINGS, short_lived=True) as server:
-        found = Gated.of(server, store)
-        components(found)  # a store has to be there before a broker's coordinator
-        yield found
-
-
-@pytest.fixture
-def plain(gated: Gated) -> Iterator[pulsar_client.Client]:
-    """Give a client that knows nothing of this package."""
-    client = pulsar_client.Client(gated.server.service_url, logger=QUIET)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def java(gated: Gated) -> Iterator[JavaClient]:
-    with JavaClient(gated.server.service_url) as program:
-        yield program
+        yield coordinated(server, store)
 
 
 def forget(gated: Gated) -> None:
@@ -135,8 +99,8 @@ def test_a_broker_that_dies_while_it_replays_leaves_that_to_the_next_one(
         assert java("acknowledge", name, source, "service") == value
         assert java("send", name, out, value) == "done"
     gated.server.pause(crash=True)
-    found = components(gated)
-    decide(found, kept)
+    found = gated.components()
+    decide(gated, kept)
     found.coordinator.abort(lost, EndedBy.ADMIN, cause="a test")
     hold = proxy.hold(*step)
     gated.server.resume()

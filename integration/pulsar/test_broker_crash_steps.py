@@ -12,21 +12,15 @@ from typing import get_args
 import pulsar as pulsar_client
 import pytest
 
-from integration.pulsar.test_shim import received, subscribe
-from integration.pulsar.test_shim_coordinator import (
-    HOUR_MS,
-    JavaClient,
-    components,
-    ordinary,
-    unended,
-)
+from integration.support.coordinated import SETTINGS, coordinated, unended
 from integration.support.gated import QUIET, SOON_S, Gated, await_, numbers
 from integration.support.holding_proxy import HoldingProxy, When
+from integration.support.java_client import HOUR_MS, JavaClient
 from integration.support.observers import by_key
+from integration.support.plain_client import ordinary, received, subscribe
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.client import Client, Transaction
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
-from pulsar_txn_spark.testing.broker_jar import COORDINATOR
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
 from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator, TxnStatus
@@ -69,26 +63,9 @@ COORDINATOR_STEPS = [
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def proxy(store: RedisServer) -> Iterator[HoldingProxy]:
-    """Give what stands between the broker and the store; drivers go past it."""
-    proxy = HoldingProxy(store.port)
-    yield proxy
-    proxy.close()
-
-
-@pytest.fixture(scope="module")
 def gated(store: RedisServer, proxy: HoldingProxy) -> Iterator[Gated]:
-    settings = {"transactionMetadataStoreProviderClassName": COORDINATOR}
-    with PulsarServer(store_url=proxy.url, settings=settings, short_lived=True) as server:
-        found = Gated.of(server, store)
-        components(found)  # a store has to be there before a broker's coordinator
-        yield found
+    with PulsarServer(store_url=proxy.url, settings=SETTINGS, short_lived=True) as server:
+        yield coordinated(server, store)
 
 
 @pytest.fixture
@@ -137,12 +114,6 @@ def topic(gated: Gated) -> Iterator[Topic]:
     topic = Topic(gated)
     yield topic
     topic.close()
-
-
-@pytest.fixture
-def java(gated: Gated) -> Iterator[JavaClient]:
-    with JavaClient(gated.server.service_url) as program:
-        yield program
 
 
 def crash_at(gated: Gated, proxy: HoldingProxy, step: CrashStep) -> None:

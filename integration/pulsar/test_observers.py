@@ -36,10 +36,8 @@ from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
 from pulsar_txn_spark.client import Transaction
 from pulsar_txn_spark.client.message import Row, as_batch
-from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, winners_of
 from pulsar_txn_spark.errors import FencedError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router, Topology
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
@@ -70,7 +68,7 @@ class ObservedTopic:
         self.topic, self.segment = gated.topic()
         self.admin = Admin(gated.options)
         self.rest = AdminRest(gated.server.admin_url)
-        self.components = open_components(Options(gated.options, Use.CONNECT))
+        self.components = gated.components()
         self.service = cleanup.enter_context(client.connect(gated.options))
         self.cleanup = cleanup
         self._observers = observers

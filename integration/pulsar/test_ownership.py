@@ -13,10 +13,10 @@ import pulsar as pulsar_client
 import pytest
 
 from integration.pulsar.test_observers import ObservedTopic, name_of
-from integration.pulsar.test_shim import received, subscribe
-from integration.pulsar.test_shim_coordinator import JavaClient, components, ordinary
 from integration.support.addresses import listened_beyond_loopback
+from integration.support.coordinated import SETTINGS, coordinated
 from integration.support.gated import QUIET, Gated
+from integration.support.java_client import JavaClient
 from integration.support.observers import (
     AllObservers,
     Observers,
@@ -24,7 +24,7 @@ from integration.support.observers import (
     go_observers,
     java_observers,
 )
-from pulsar_txn_spark.testing.broker_jar import COORDINATOR
+from integration.support.plain_client import ordinary, received, subscribe
 from pulsar_txn_spark.testing.pulsar_cluster import PulsarCluster
 from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.txn.coordinator import TxnStatus
@@ -42,16 +42,10 @@ COORDINATORS = tuple(
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def cluster(store: RedisServer) -> Iterator[PulsarCluster]:
     with PulsarCluster(
         store_url=store.url,
-        settings={"transactionMetadataStoreProviderClassName": COORDINATOR},
+        settings=SETTINGS,
         coordinators=len(COORDINATORS),
         short_lived=True,
     ) as found:
@@ -61,9 +55,7 @@ def cluster(store: RedisServer) -> Iterator[PulsarCluster]:
 
 @pytest.fixture(scope="module")
 def gated(cluster: PulsarCluster, store: RedisServer) -> Gated:
-    found = Gated.of(cluster, store)
-    components(found)  # a store has to be there before a broker's coordinator
-    return found
+    return coordinated(cluster, store)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +168,7 @@ def test_a_coordinators_next_owner_ends_what_was_opened_before(
     gated: Gated, cluster: PulsarCluster
 ) -> None:
     """Clients go on with their transactions; the former owner's hold on them is taken away."""
-    found = components(gated)
+    found = gated.components()
     with contextlib.ExitStack() as stack:
         java = stack.enter_context(JavaClient(gated.server.service_url))
         plain = pulsar_client.Client(gated.server.service_url, logger=QUIET)

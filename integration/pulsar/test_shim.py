@@ -16,15 +16,13 @@ import pytest
 
 from integration.pulsar.test_observers import CHEAP, ObservedTopic, name_of
 from integration.support.addresses import listened_beyond_loopback
-from integration.support.gated import NOTHING_MS, QUIET, SOON_S, Gated, await_, numbers
+from integration.support.gated import SOON_S, Gated, await_, numbers
 from integration.support.observers import AllObservers, PythonObservers, java_observers
+from integration.support.plain_client import drained, received, send, subscribe
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.backends.pulsar.log import GATING_BUFFER
 from pulsar_txn_spark.cli.doctor import Level, examine
-from pulsar_txn_spark.client import Client, Transaction
-from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import FencedError, OptionError, SegmentLogUnavailableError
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.testing.pulsar_server import Broker, PulsarServer
@@ -37,56 +35,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def gated(store: RedisServer) -> Iterator[Gated]:
     with PulsarServer(store_url=store.url, short_lived=True) as server:
         yield Gated.of(server, store)
-
-
-@pytest.fixture
-def plain(gated: Gated) -> Iterator[pulsar_client.Client]:
-    """Give a client that knows nothing of this package."""
-    client = pulsar_client.Client(gated.server.service_url, logger=QUIET)
-    yield client
-    client.close()
-
-
-def subscribe(
-    plain: pulsar_client.Client,
-    topic: str,
-    kind: pulsar_client.ConsumerType = pulsar_client.ConsumerType.Exclusive,
-) -> pulsar_client.Consumer:
-    earliest = pulsar_client.InitialPosition.Earliest
-    return plain.subscribe(topic, f"s{next(numbers)}", kind, initial_position=earliest)
-
-
-def received(consumer: pulsar_client.Consumer, count: int) -> list[str]:
-    """Receive so many messages, and see that no more come."""
-    found = [consumer.receive(int(SOON_S * 1000)).data().decode() for _ in range(count)]
-    with pytest.raises(pulsar_client.Timeout):
-        consumer.receive(NOTHING_MS)
-    return found
-
-
-def drained(consumer: pulsar_client.Consumer) -> list[str]:
-    """Receive until nothing comes."""
-    found = []
-    with contextlib.suppress(pulsar_client.Timeout):
-        while True:
-            found.append(consumer.receive(NOTHING_MS).data().decode())
-    return found
-
-
-def send(service: Client, topic: str, txn: Transaction, *values: str) -> None:
-    producer = service.producer(topic)
-    for value in values:
-        producer.send(value, key="k", txn=txn)
-    producer.flush()
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +109,7 @@ def test_a_zombie_is_refused_and_told_why(gated: Gated, plain: pulsar_client.Cli
     with client.connect(gated.options) as service:
         zombie = service.new_txn()
         send(service, topic, zombie, "never")
-        components = open_components(Options(gated.options, Use.CONNECT))
+        components = gated.components()
         components.coordinator.abort(zombie.id, EndedBy.ADMIN, cause="a test")
         await_(lambda: gated.buffer_of(segment).ongoing == 0)
         with pytest.raises(FencedError, match="takes nothing more from writer"):
@@ -196,7 +147,7 @@ def test_a_dead_driver_holds_plain_consumers_no_longer_than_its_lease(
             send(service, topic, txn, "a")
         # Nobody sweeps, and no reader of this package comes.
         assert received(consumer, 1) == ["a"]
-    coordinator = open_components(Options(gated.options, Use.CONNECT)).coordinator
+    coordinator = gated.components().coordinator
     await_(lambda: coordinator.status(dead) is TxnStatus.ABORTED)
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pulsar as pulsar_client
 import pytest
 
-from integration.pulsar.test_shim import received, send, subscribe
-from integration.pulsar.test_shim_coordinator import JavaClient, components, ordinary
-from integration.support.gated import QUIET, Gated
+from integration.support.coordinated import SETTINGS, coordinated
+from integration.support.gated import Gated
+from integration.support.java_client import JavaClient
+from integration.support.plain_client import ordinary, received, send, subscribe
 from integration.support.redis_cluster import RedisCluster
 from pulsar_txn_spark import client
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.testing.broker_jar import COORDINATOR
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
 from pulsar_txn_spark.txn.coordinator import TxnStatus
 
@@ -31,25 +31,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 
 @pytest.fixture(scope="module")
 def gated(store: RedisCluster) -> Iterator[Gated]:
-    settings = {"transactionMetadataStoreProviderClassName": COORDINATOR}
-    with PulsarServer(store_url=store.url, settings=settings, short_lived=True) as server:
-        found = Gated.of(server, store)
-        components(found)  # a store has to be there before a broker's coordinator
-        yield found
-
-
-@pytest.fixture
-def plain(gated: Gated) -> Iterator[pulsar_client.Client]:
-    """Give a client that knows nothing of this package."""
-    client = pulsar_client.Client(gated.server.service_url, logger=QUIET)
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def java(gated: Gated) -> Iterator[JavaClient]:
-    with JavaClient(gated.server.service_url) as program:
-        yield program
+    with PulsarServer(store_url=store.url, settings=SETTINGS, short_lived=True) as server:
+        yield coordinated(server, store)
 
 
 def test_clients_of_both_kinds_share_transactions_in_a_store_on_a_cluster(
@@ -58,7 +41,7 @@ def test_clients_of_both_kinds_share_transactions_in_a_store_on_a_cluster(
     topic, segment = gated.topic()
     other = ordinary()
     consumer, beside = subscribe(plain, segment), subscribe(plain, other)
-    coordinator = components(gated).coordinator
+    coordinator = gated.components().coordinator
     with client.connect(gated.options) as service:
         with service.new_txn() as txn:
             send(service, topic, txn, "a")
@@ -88,7 +71,7 @@ def test_a_server_of_the_store_that_dies_holds_consumers_until_it_is_back(
     consumer = subscribe(plain, segment)
     java.begin("held")
     assert java("send", "held", segment, "a") == "done"
-    (own,) = components(gated).topics.require(TopicName.parse(topic)).active
+    (own,) = gated.components().topics.require(TopicName.parse(topic)).active
     node = store.node_of(f"seg:{own.ref.id}")
     node.kill()
     assert received(consumer, 0) == []

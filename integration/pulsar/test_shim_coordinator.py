@@ -5,109 +5,35 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import subprocess
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pulsar as pulsar_client
 import pytest
-import redis
 from pyspark.sql import SparkSession
 
 import pulsar_txn_spark
-from integration.pulsar.test_shim import received, send, subscribe
-from integration.support.gated import QUIET, Gated, await_, numbers
+from integration.support.coordinated import SETTINGS, coordinated, decide, reconfigure, unended
+from integration.support.gated import QUIET, Gated, await_
+from integration.support.java_client import JavaClient
+from integration.support.plain_client import ordinary, received, send, subscribe
 from pulsar_txn_spark import Admin, client
-from pulsar_txn_spark.engine.components import Components, open_components
-from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.records import Code, EndedBy, TxnHeader, TxnId, TxnState
-from pulsar_txn_spark.store.redis.scripts import COORDINATORS
+from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.testing.broker_jar import COORDINATOR
-from pulsar_txn_spark.testing.pulsar_server import PulsarServer, find_java, resolve_classpath
+from pulsar_txn_spark.testing.pulsar_server import PulsarServer
 from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.txn.coordinator import TxnStatus
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
 )
-HOUR_MS = 3_600_000
-PROGRAM = Path(__file__).parents[1] / "java" / "Coordinated.java"
-
-
-class JavaClient:
-    """Pulsar's own client, in a JVM that ends with this object."""
-
-    def __init__(self, service_url: str) -> None:
-        command = [find_java(), "-Xmx128m", "-cp", resolve_classpath(), str(PROGRAM)]
-        self._jvm = subprocess.Popen(
-            [*command, service_url],
-            stdin=subprocess.PIPE,  # closed when this process dies, which ends the JVM
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def __call__(self, *words: object) -> str:
-        """Carry a command out; return its answer, an error's class and message included."""
-        assert self._jvm.stdin is not None
-        assert self._jvm.stdout is not None
-        self._jvm.stdin.write(" ".join(map(str, words)) + "\n")
-        self._jvm.stdin.flush()
-        for line in self._jvm.stdout:
-            if line.startswith("> "):
-                return line[2:].strip()
-        raise AssertionError(f"the JVM ended at {words!r}")
-
-    def begin(self, name: str, timeout_ms: int = HOUR_MS) -> TxnId:
-        """Open a transaction; return its id as this package has it."""
-        most, least = self("begin", name, timeout_ms).strip("()").split(",")
-        return TxnId(int(most), int(least))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._jvm.communicate(timeout=30)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
 def gated(store: RedisServer) -> Iterator[Gated]:
-    settings = {"transactionMetadataStoreProviderClassName": COORDINATOR}
-    with PulsarServer(store_url=store.url, settings=settings, short_lived=True) as server:
-        found = Gated.of(server, store)
-        components(found)  # a store has to be there before a broker's coordinator
-        yield found
-
-
-@pytest.fixture
-def plain(gated: Gated) -> Iterator[pulsar_client.Client]:
-    """Give a client that knows nothing of this package."""
-    client = pulsar_client.Client(gated.server.service_url, logger=QUIET)
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def java(gated: Gated) -> Iterator[JavaClient]:
-    with JavaClient(gated.server.service_url) as program:
-        yield program
-
-
-def ordinary() -> str:
-    return f"persistent://public/default/ordinary-{next(numbers)}"
-
-
-def components(gated: Gated) -> Components:
-    return open_components(Options(gated.options, Use.CONNECT))
+    with PulsarServer(store_url=store.url, settings=SETTINGS, short_lived=True) as server:
+        yield coordinated(server, store)
 
 
 def ask(gated: Gated, path: str) -> Any:
@@ -121,7 +47,7 @@ def test_a_transaction_of_a_java_client_is_one_like_a_drivers(
     topic, segment = gated.topic()
     other = ordinary()
     consumer, beside = subscribe(plain, segment), subscribe(plain, other)
-    coordinator = components(gated).coordinator
+    coordinator = gated.components().coordinator
     with client.connect(gated.options) as service, service.consumer(topic, "ours") as ours:
         kept = java.begin("kept")
         lost = java.begin("lost")
@@ -163,7 +89,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_everywhere(
         java("send", "next", topic, "a")
     assert java("commit", "next") == "done"
     assert ended_rows(plain, topics, 1) == [["a"], ["a"]]  # behind the other one
-    assert components(gated).coordinator.status(late) is TxnStatus.ABORTED
+    assert gated.components().coordinator.status(late) is TxnStatus.ABORTED
     assert "Exception" in java("commit", "late")
 
 
@@ -175,7 +101,7 @@ def test_what_an_administrator_aborts_is_aborted_in_pulsars_own_topics_too(
     txn = java.begin("txn")
     for topic in topics:
         java("send", "txn", topic, "never")
-    coordinator = components(gated).coordinator
+    coordinator = gated.components().coordinator
     coordinator.abort(txn, EndedBy.ADMIN, cause="a test")
     java.begin("next")
     for topic in topics:
@@ -253,13 +179,13 @@ def test_another_broker_goes_on_wherever_the_one_before_it_died(
 ) -> None:
     _, segment = gated.topic()
     topics = [segment, ordinary()]
-    found = components(gated)
+    found = gated.components()
     txns = {name: java.begin(name) for name in ("committed", "aborted", "decided", "left")}
     for name in txns:
         for topic in topics:
             assert java("send", name, topic, name) == "done"
     # The broker dies behind the compare-and-set: neither materialized, nor told to any topic.
-    header = decide(found, txns["decided"])
+    header = decide(gated, txns["decided"])
     gated.server.restart(crash=True)
     assert java("commit", "committed") == "done"
     assert java("abort", "aborted") == "done"
@@ -270,29 +196,6 @@ def test_another_broker_goes_on_wherever_the_one_before_it_died(
     everything = ["committed", "decided", "left"]
     assert ended_rows(plain, topics, 3) == [everything, everything]
     await_(lambda: txns["decided"].key.encode() not in unended(gated))
-
-
-def decide(found: Components, txn: TxnId) -> TxnHeader:
-    """Commit a client's transaction in its header alone; return what that was before."""
-    header = found.store.transactions.read(txn)
-    assert header is not None
-    outcome = Outcome()
-    for intent in header.intents:
-        kind, where, writer = intent.split("|", 2)
-        if kind == "W":
-            outcome.winners.add(segment=where, writer=writer)
-    record = outcome.SerializeToString(deterministic=True)
-    answer = found.store.transactions.end(
-        header.txn, TxnState.COMMITTED, record, EndedBy.OWNER, header.nonce
-    )
-    assert answer.code is Code.OK
-    return header
-
-
-def unended(gated: Gated) -> list[bytes]:
-    with redis.Redis.from_url(gated.store.url) as connection:
-        indexes = [f"{{tc{number}}}:idx:txn-pulsar" for number in range(COORDINATORS)]
-        return [txn for index in indexes for txn in connection.zrange(index, 0, -1)]
 
 
 @pytest.mark.long
@@ -310,16 +213,6 @@ def test_spark_reads_what_java_clients_have_committed(
     assert [bytes(row.value) for row in source.load().collect()] == [b"committed"]
     java("commit", "open")
     assert [bytes(row.value) for row in source.load().collect()] == [b"committed", b"open"]
-
-
-def reconfigure(server: PulsarServer, **settings: str | None) -> None:
-    """Restart a broker with other settings; None takes one out."""
-    server.pause()
-    config = server.log_path.parent / "broker.conf"
-    found = dict(line.split("=", 1) for line in config.read_text().splitlines())
-    chosen = {name: value for name, value in (found | settings).items() if value is not None}
-    config.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
-    server.resume()
 
 
 @pytest.mark.long

@@ -14,6 +14,8 @@ from integration.support.redis_cluster import RedisCluster
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin, TransactionState
 from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.testing.pulsar_cluster import PulsarCluster
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
 from pulsar_txn_spark.testing.redis_server import RedisServer
@@ -46,6 +48,10 @@ class Gated:
     def of(cls, server: PulsarServer | PulsarCluster, store: RedisServer | RedisCluster) -> Self:
         urls = {"service.url": server.service_url, "admin.url": server.admin_url}
         return cls(server, store, {**urls, "store.url": store.url})
+
+    def components(self) -> Components:
+        """Open the components of a driver."""
+        return open_components(Options(self.options, Use.CONNECT))
 
     def topic(self, gate: str = "broker") -> tuple[str, str]:
         """Create a topic of one segment; return its name, and that of the segment's topic."""

@@ -1,0 +1,49 @@
+"""Pulsar's Java client, with transactions of its own, in a JVM."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from pulsar_txn_spark.store.records import TxnId
+from pulsar_txn_spark.testing.pulsar_server import find_java, resolve_classpath
+
+HOUR_MS = 3_600_000
+PROGRAM = Path(__file__).parents[1] / "java" / "Coordinated.java"
+
+
+class JavaClient:
+    """Pulsar's own client, in a JVM that ends with this object."""
+
+    def __init__(self, service_url: str) -> None:
+        command = [find_java(), "-Xmx128m", "-cp", resolve_classpath(), str(PROGRAM)]
+        self._jvm = subprocess.Popen(
+            [*command, service_url],
+            stdin=subprocess.PIPE,  # closed when this process dies, which ends the JVM
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def __call__(self, *words: object) -> str:
+        """Carry a command out; return its answer, an error's class and message included."""
+        assert self._jvm.stdin is not None
+        assert self._jvm.stdout is not None
+        self._jvm.stdin.write(" ".join(map(str, words)) + "\n")
+        self._jvm.stdin.flush()
+        for line in self._jvm.stdout:
+            if line.startswith("> "):
+                return line[2:].strip()
+        raise AssertionError(f"the JVM ended at {words!r}")
+
+    def begin(self, name: str, timeout_ms: int = HOUR_MS) -> TxnId:
+        """Open a transaction; return its id as this package has it."""
+        most, least = self("begin", name, timeout_ms).strip("()").split(",")
+        return TxnId(int(most), int(least))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._jvm.communicate(timeout=30)
