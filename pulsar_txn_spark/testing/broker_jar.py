@@ -15,7 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from pulsar_txn_spark.errors import PulsarTxnError
@@ -32,6 +32,7 @@ _ROOT = Path(__file__).parents[2]
 _MODULE = _ROOT / "jvm_shim"
 _SCRIPTS = _ROOT / "pulsar_txn_spark" / "store" / "redis" / "lua"
 _FOLDER = Path(sys.prefix) / "shim"
+_TARGET = _FOLDER / "target"
 _BUILD_SECONDS = 1800.0  # a first download over a slow line; 30 s otherwise
 _SHOWN_LINES = 60
 
@@ -50,34 +51,50 @@ def broker_jar() -> Path:
     BrokerJarError
         If Maven is absent or fails; with the end of its output.
     """
-    return _built(_FOLDER / "untested", "-Dmaven.test.skip=true")
+    _once("built", _build)
+    return _jar()
 
 
 def verified_broker_jar() -> Path:
-    """Return the path of a jar whose own tests have passed, unless they did before.
+    """Return the path of the jar when its own tests have passed, unless they did before.
 
     Raises
     ------
     BrokerJarError
         If Maven is absent or fails, or a test does; with the end of its output.
     """
-    return _built(_FOLDER)
+    jar = broker_jar()
+    _once("tested", _test)
+    return jar
 
 
-def _built(folder: Path, *options: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    jar, stamp = folder / JAR_NAME, folder / "sources.sha256"
-    # One process builds, the others wait for it and find the result.
-    with (folder / "lock").open("w") as lock:
+def _once(done: str, work: Callable[[], None]) -> None:
+    """Do what has to be done once for these sources: one process does it, the others wait."""
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    stamp = _FOLDER / f"{done}.sha256"
+    with (_FOLDER / f"{done}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         sources = _digest()
-        if jar.exists() and stamp.exists() and stamp.read_text() == sources:
-            return jar
+        if _jar().exists() and stamp.exists() and stamp.read_text() == sources:
+            return
         stamp.unlink(missing_ok=True)
-        _build(folder / "target", options)
-        (folder / "target" / JAR_NAME).replace(jar)
+        work()
         stamp.write_text(sources)
-    return jar
+
+
+def _jar() -> Path:
+    return _FOLDER / JAR_NAME
+
+
+def _build() -> None:
+    """Build from nothing: Maven goes by times, and what is there may be of other sources."""
+    _maven("clean", "package", "-Dmaven.test.skip=true")
+    (_TARGET / JAR_NAME).replace(_jar())
+
+
+def _test() -> None:
+    """Test the classes that are in the jar, which is not packed again."""
+    _maven("test")
 
 
 def _digest() -> str:
@@ -91,16 +108,15 @@ def _digest() -> str:
     return whole.hexdigest()
 
 
-def _build(target: Path, options: Sequence[str]) -> None:
-    """Build from nothing: Maven goes by times, and what is there may be of other sources."""
+def _maven(*arguments: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerJarError(
             "cannot build the broker's jar: expected the command 'mvn' on the PATH, found none; "
             "install Apache Maven"
         )
-    command = [maven, "-B", "-q", "-f", str(_MODULE / "pom.xml"), "clean", "package"]
-    command += [f"-Dshim.build={target}", *options]
+    command = [maven, "-B", "-q", "-f", str(_MODULE / "pom.xml"), *arguments]
+    command.append(f"-Dshim.build={_TARGET}")
     try:
         done = subprocess.run(  # noqa: S603 - no part of it comes from outside
             command,
@@ -114,14 +130,14 @@ def _build(target: Path, options: Sequence[str]) -> None:
         )
     except subprocess.TimeoutExpired as late:
         raise BrokerJarError(
-            f"Maven did not build the broker's jar within {_BUILD_SECONDS:.0f} s; check the "
-            "connection to the Maven repository and start again"
+            f"Maven did not build or test the broker's jar within {_BUILD_SECONDS:.0f} s; check "
+            "the connection to the Maven repository and start again"
         ) from late
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:])
         raise BrokerJarError(
-            f"Maven could not build the broker's jar (exit code {done.returncode}); the end of its "
-            f"output:\n{tail}"
+            f"Maven could not build or test the broker's jar (exit {done.returncode}); the end "
+            f"of its output:\n{tail}"
         )
 
 
