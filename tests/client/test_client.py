@@ -233,18 +233,18 @@ def test_ending_twice_the_same_way_is_no_error_and_the_other_way_is(service: Ser
     assert service.visible(topic) == ["a"]
 
 
-@pytest.mark.usefixtures("single_steps")
-def test_a_commit_whose_answer_is_lost_is_found_out_or_unknown(service: Service) -> None:
+def lose_answers_of_commits(service: Service, step: str) -> None:
+    """Lose one answer, which is found out, and then all of them until the store is back."""
     topic = service.topic()
     producer = service.client.producer(topic)
     with service.client.new_txn() as txn:
         producer.send("a", txn=txn)
-        service.lose({"txn_end": [Loss.REPLY]})
+        service.lose({step: [Loss.REPLY]})
     assert txn.status() is TxnStatus.COMMITTED
     unknown = service.client.new_txn()
     producer.send("b", txn=unknown)
     producer.flush()
-    service.lose(always={"txn_end": Loss.REPLY, "txn_read": Loss.REQUEST})
+    service.lose(always={step: Loss.REPLY, "txn_read": Loss.REQUEST})
     with pytest.raises(CommitStateUnknownError):
         unknown.commit()
     with pytest.raises(TransactionConflictError, match="its commit was begun"):
@@ -252,28 +252,17 @@ def test_a_commit_whose_answer_is_lost_is_found_out_or_unknown(service: Service)
     service.mend()
     unknown.commit()
     assert service.visible(topic) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("single_steps")
+def test_a_commit_whose_answer_is_lost_is_found_out_or_unknown(service: Service) -> None:
+    lose_answers_of_commits(service, "txn_end")
 
 
 def test_a_commit_in_one_step_whose_answer_is_lost_is_found_out_or_unknown(
     service: Service,
 ) -> None:
-    topic = service.topic()
-    producer = service.client.producer(topic)
-    with service.client.new_txn() as txn:
-        producer.send("a", txn=txn)
-        service.lose({"txn_commit": [Loss.REPLY]})
-    assert txn.status() is TxnStatus.COMMITTED
-    unknown = service.client.new_txn()
-    producer.send("b", txn=unknown)
-    producer.flush()
-    service.lose(always={"txn_commit": Loss.REPLY, "txn_read": Loss.REQUEST})
-    with pytest.raises(CommitStateUnknownError):
-        unknown.commit()
-    with pytest.raises(TransactionConflictError, match="its commit was begun"):
-        producer.send("c", txn=unknown)
-    service.mend()
-    unknown.commit()
-    assert service.visible(topic) == ["a", "b"]
+    lose_answers_of_commits(service, "txn_commit")
 
 
 @pytest.mark.usefixtures("single_steps")
