@@ -1417,6 +1417,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{TXN}/coordinator.py", "if answer.code is Code.MORE", "if False"),
     ),
     mutation(
+        "readers hear of a decision with the last of its steps alone",
+        "INV-3",
+        "tests/txn/test_watcher.py::test_a_decision_wakes_readers_with_the_first_of_its_steps",
+        Edit(
+            f"{LUA}/seg_materialize.lua",
+            "-- Also where more is left:",
+            "if more then return {changed(), 'MORE', dropped, moved} end --",
+        ),
+    ),
+    mutation(
         "an aborted acknowledgement of a message deletes it",
         "INV-9",
         f"{MESSAGES}::test_the_scripts_move_as_the_table_says, "

@@ -7,14 +7,24 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import pytest
 
 from pulsar_txn_spark.errors import StoreRolledBackError
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
+from pulsar_txn_spark.store.ack_ranges import AckInterval
+from pulsar_txn_spark.store.records import (
+    Code,
+    SegmentDecision,
+    SubscriptionRef,
+    TxnState,
+    WriterFate,
+)
+from pulsar_txn_spark.txn.pending_ack import CLIENT_OWNER
 from pulsar_txn_spark.txn.watcher import SegmentWatcher
 from tests.support.connections import in_use
-from tests.support.scenario import OTHER_SEGMENT, SEGMENT, World
+from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World
 
 LONG_S = 20.0  # nobody waits so long: a wake-up that is lost shows as this much time
 FOR_EVER_MS = 3_600_000  # no recheck that could stand in for an event
@@ -125,6 +135,28 @@ def test_the_decisions_of_others_do_not_wake_a_reader_that_is_blocked(
     watcher.blocked_by(SEGMENT, ())
     world.decide(txn)
     assert watcher.poll() == []
+
+
+def test_a_decision_wakes_readers_with_the_first_of_its_steps(
+    world: World, watcher: SegmentWatcher
+) -> None:
+    inbox = SubscriptionRef(SEGMENT, "sub", CLIENT_OWNER)
+    world.acks.claim(inbox, EARLIEST)
+    txn = world.open()
+    winner = world.write(txn, "a")
+    whole = [MessagePosition.whole(Position(1, entry)) for entry in range(1300)]
+    every_other = [AckInterval(*pair) for pair in list(pairwise(whole))[::2]]
+    world.acks.acknowledge_individual(txn.id, txn.nonce, TIMEOUT_MS, inbox, every_other)
+    world.decide(txn, winner)
+    assert watcher.poll() == []
+    # The helper dies after its first step: the rows can be read, some messages are still locked.
+    decision = SegmentDecision(
+        SEGMENT, (WriterFate(winner.writer, None),), ("sub",), Position(1, 0)
+    )
+    [answer] = world.store.segments.materialize(txn.id, TxnState.COMMITTED, [decision])
+    assert answer.code is Code.MORE
+    assert watcher.wait(SOON_S) == [SEGMENT]
+    assert world.visible() == ["a"]
 
 
 def test_a_watcher_that_missed_trimmed_events_reads_the_state_again(world: World) -> None:

@@ -94,9 +94,7 @@ if ARGV[7] == 'COMMITTED' and ARGV[8] ~= '' then
     redis.call('HSET', KEYS[7], 'high-position', ARGV[8])
   end
 end
-if more then
-  return {changed(), 'MORE', dropped, moved}
-end
+-- Also where more is left: the pins are gone, and who would call again may be dead.
 redis.call('XADD', KEYS[8], 'MAXLEN', '~', '1024', '*', 'type', 'resolved', 'txn', ARGV[4],
   'decision', ARGV[7])
-return {changed(), 'OK', dropped, moved}
+return {changed(), more and 'MORE' or 'OK', dropped, moved}
