@@ -17,21 +17,26 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import redis
-from redis.connection import HiredisRespSerializer
 from redis.exceptions import ResponseError
-from redis.utils import HIREDIS_AVAILABLE
 
 Part: TypeAlias = str | bytes | int
 """A part of a command."""
 
 
-_IN_C: Any = HiredisRespSerializer() if HIREDIS_AVAILABLE else None
+try:
+    import hiredis
+except ImportError:
+    _IN_C: Any = None
+else:
+    # Not redis-py's way to it: that looks at each part first, which takes five times as long.
+    _IN_C = hiredis.pack_command
 
 
 def pack(command: Sequence[Part]) -> bytes:
     """Return a command as it is sent (RESP)."""
     if _IN_C is not None:
-        return b"".join(_IN_C.pack(*command))
+        packed: bytes = _IN_C(tuple(command))
+        return packed
     values = [part if part.__class__ is bytes else str(part).encode() for part in command]
     parts = [b"$%d\r\n%b\r\n" % (len(value), value) for value in values]
     return b"*%d\r\n%b" % (len(values), b"".join(parts))
