@@ -55,7 +55,12 @@ test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against re
 
 .PHONY: fast
 fast: $(VENV)/dev.stamp  ## the fast tests alone, with fewer random interleavings
-	INTERLEAVINGS=$${INTERLEAVINGS:-32} $(PY) -m pytest -n $(FAST_JOBS) tests $(ARGS)
+	INTERLEAVINGS=$${INTERLEAVINGS:-64} $(PY) -m pytest -n $(FAST_JOBS) tests $(ARGS)
+
+.PHONY: interleavings
+interleavings: $(VENV)/dev.stamp  ## many random interleavings: INTERLEAVINGS=100000, INTERLEAVINGS_FROM=0
+	INTERLEAVINGS=$${INTERLEAVINGS:-10000} $(PY) -m pytest -n $(JOBS) --timeout 0 -rP \
+	    tests/models/test_interleavings.py $(ARGS)
 
 .PHONY: crash
 crash: java $(VENV)/dev.stamp  ## the crash suite alone: a kill at every protocol step

@@ -1,23 +1,27 @@
 """Interleaves processes command by command, in an order that a seed draws.
 
-Every process is a thread that runs the real code. Only one of them runs at a time: each stops
-before every command on the store and every access to the log until it is its turn. On the way a
-command may get lost, take effect without an answer, arrive a second time much later, or be the
-last thing its process does.
+Every process is a coroutine (a greenlet) that runs the real code. Each stops before every command
+on the store and every access to the log until it is its turn. On the way a command may get lost,
+take effect without an answer, arrive a second time much later, or be the last thing its process
+does.
 """
 
 from __future__ import annotations
 
 import random
-import threading
+from bisect import bisect
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any
 
+from greenlet import getcurrent, greenlet
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.store.redis.scripts import MERGED
-from tests.support.scenario import SCRIPTS, MemoryLog, World, load_scripts
+from pulsar_txn_spark.store.redis.store import RedisStore
+from tests.support.scenario import SCRIPTS, MemoryLog, World
 
 DEATH = 0.006
 LOST_REPLY = 0.01
@@ -40,25 +44,25 @@ class Died(BaseException):
     """The process was killed. Not an Exception: nobody may handle it."""
 
 
-class Process(threading.Thread):
+class Process:
     """One process: it stops before every command until the scheduler lets it go on."""
 
     def __init__(
         self, scheduler: Scheduler, name: str, body: Callable[[Process], None], *, mortal: bool
     ) -> None:
-        super().__init__(name=name, daemon=True)
+        self.name = name
         self.scheduler = scheduler
         self.random = scheduler.random
         self.mortal = mortal
         self.error: BaseException | None = None
         # Some are a hundred times slower than others: those are the zombies and late helpers.
         self.speed = self.random.choice([0.01, 0.1, 1.0, 1.0])
+        self.given_up = False  # there are no turns any more: the clauses that clean up get none
         self._body = body
-        self._turn = threading.Semaphore(0)
+        self._greenlet = greenlet(self._run, parent=scheduler.main)
         self.world = scheduler.enter(self)
 
-    def run(self) -> None:
-        self._turn.acquire()
+    def _run(self) -> None:
         try:
             self._body(self)
         except Died:
@@ -68,13 +72,15 @@ class Process(threading.Thread):
         self.scheduler.ended(self)
 
     def resume(self) -> None:
-        self._turn.release()
+        """Let it go on until it stops again, or ends."""
+        self._greenlet.switch()
 
     def wait(self, what: str) -> None:
         """Stop until it is this process's turn again."""
+        if self.given_up:
+            raise Died
         self.scheduler.about_to(self, what)
-        self.scheduler.back.release()
-        self._turn.acquire()
+        self.scheduler.main.switch()
         self.scheduler.note(self, what)
 
     def dies(self) -> bool:
@@ -182,43 +188,54 @@ class Scheduler:
         self.world = world
         self.log = world.log
         self.chaos = True
-        self.back = threading.Semaphore(0)
+        self.main = getcurrent()  # who runs the processes, and to whom each gives its turn back
         self.on_the_way: list[tuple[str, str, tuple[Any, ...]]] = []
         self.on_reply: Callable[[str, tuple[Any, ...], Any], None] = lambda *_: None
         self.events: list[Callable[[], None]] = [self._arrive]
         self.trace: list[str] = []
+        self.ways: Counter[str] = Counter()
+        """How many processes took the merged scripts, and how many single steps."""
         self._alive: list[Process] = []
-        load_scripts(world.client)
 
     def enter(self, process: Process) -> Any:
         """Return what a new process sees of the world."""
         world = self.world.another_process()
         world.log = GatedLog(process, self.log)
-        # Some processes take single steps, as all do in a cluster.
-        world.store.scripts._single_steps = self.random.random() < 0.5
+        self.choose_way(world.store)
         world.store.scripts.client = GatedClient(process)  # type: ignore[assignment]
         return world
+
+    def choose_way(self, store: RedisStore) -> None:
+        """Let some processes take single steps, as all do in a cluster."""
+        single = store.scripts._single_steps = self.random.random() < 0.5
+        self.ways["single steps" if single else "merged"] += 1
 
     def spawn(self, name: str, body: Callable[[Process], None], *, mortal: bool = True) -> None:
         process = Process(self, name, body, mortal=mortal)
         self._alive.append(process)
-        process.start()
 
     def run(self) -> None:
         """Give turns until every process has ended; raise what any of them raised."""
-        while self._alive:
-            if self.chaos and self.random.random() < EVENT:
-                self.random.choice(self.events)()
-            speeds = [process.speed for process in self._alive]
-            [process] = self.random.choices(self._alive, speeds)
-            process.resume()
-            self.back.acquire()
-            if process.error is not None:
-                raise process.error
+        try:
+            while self._alive:
+                if self.chaos and self.random.random() < EVENT:
+                    self.random.choice(self.events)()
+                process = self._draw()
+                process.resume()
+                if process.error is not None:
+                    raise process.error
+        finally:
+            for process in self._alive:
+                process.given_up = True
+
+    def _draw(self) -> Process:
+        """Return whose turn it is: the quick ones come more often."""
+        speeds = list(accumulate([process.speed for process in self._alive]))
+        at = bisect(speeds, self.random.random() * speeds[-1], 0, len(speeds) - 1)
+        return self._alive[at]
 
     def ended(self, process: Process) -> None:
         self._alive.remove(process)
-        self.back.release()
 
     def deliver(self, name: str, sha: str, args: tuple[Any, ...]) -> Any:
         reply = self.world.client.evalsha(sha, *args)

@@ -5,7 +5,8 @@ clients that acknowledge single messages; the real code, one command at a time, 
 loses and repeats. A query has several sinks, some of which get other names on the way; a function
 writes outside of a scope, and its failed writes are aborted by their nonce; other queries take a
 sink over; the store loses its tail behind a checkpoint. Each run is drawn from its seed alone.
-``INTERLEAVINGS`` in the environment asks for more runs, ``INTERLEAVING_SEED`` for one.
+In the environment, ``INTERLEAVINGS`` says how many runs there are, ``INTERLEAVINGS_FROM`` how many
+come before them, and ``INTERLEAVING_SEED`` asks for a single one.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from __future__ import annotations
 import copy
 import os
 import secrets
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
+from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     BatchNotRecordedError,
@@ -32,7 +36,7 @@ from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, TaskWrite, Winner
 from pulsar_txn_spark.store.records import CursorStart, EndedBy, SubscriptionRef, TxnId, TxnState
-from pulsar_txn_spark.store.redis import scripts
+from pulsar_txn_spark.store.redis import connection, scripts, server
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules
 from pulsar_txn_spark.txn.coordinator import as_position, as_record
 from pulsar_txn_spark.txn.participants import write_intent
@@ -46,10 +50,12 @@ from pulsar_txn_spark.txn.read_progress import ReadProgress
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer, writer_name
 from tests.models.interleaving import Process, Scheduler, steps_of
+from tests.models.side_by_side import Lane, SideBySide
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World, load_scripts
 
-RUNS = int(os.environ.get("INTERLEAVINGS", "144"))
-BLOCKS = 8
+RUNS = int(os.environ.get("INTERLEAVINGS", "288"))
+SKIPPED = int(os.environ.get("INTERLEAVINGS_FROM", "0"))
+BLOCKS = 4
 FIRST_SEED = 20_261_121
 OUTPUT = (SEGMENT, OTHER_SEGMENT)
 INPUT = "public/default/in/bbbbbbbb/0000-ffff-0"
@@ -576,13 +582,12 @@ class Model:
         self.scheduler.note_event("the store loses its tail")
         self.scheduler.on_the_way.clear()
         client = self.world.client
-        client.flushall()
+        client.flushdb()
         restore = client.pipeline(transaction=False)
         for name, dump in kept.keys.items():
             restore.restore(name, 0, dump)
         restore.execute()
-        load_scripts(client)
-        self.world = self.scheduler.world = World(self.world.path, self.world.log)
+        self.world = self.scheduler.world = self.world.another_process()
         for segment, entries_ in self.world.log.entries.items():
             del entries_[kept.entries.get(segment, 0) :]
         for fact, value in kept.truth.items():
@@ -648,25 +653,51 @@ def entries(
             yield Position(1, number), writer, row
 
 
-def seeds(block: int) -> list[int]:
+def seeds(block: int) -> range:
     only = os.environ.get("INTERLEAVING_SEED")
     if only:
-        return [int(only)] if block == 0 else []
-    return [FIRST_SEED + block + BLOCKS * number for number in range(RUNS // BLOCKS)]
+        return range(int(only), int(only) + (block == 0))
+    return range(FIRST_SEED + SKIPPED + block, FIRST_SEED + SKIPPED + RUNS, BLOCKS)
+
+
+@pytest.fixture(scope="module")
+def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SideBySide]:
+    """Return databases of a server that writes no file: nothing here is about the disk."""
+    path = str(tmp_path_factory.mktemp("redis"))
+    server.ensure_server(path)
+    client: Any = connection.connect(StoreConfig(path=path))
+    client.config_set("appendonly", "no")
+    load_scripts(client)
+    found = SideBySide(server.socket_path(path))
+    yield found
+    found.close()
+    connection.close_all()
+    server.stop_server(path)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_interleaving_breaks_an_invariant(
-    world: World, monkeypatch: pytest.MonkeyPatch, block: int
+    side_by_side: SideBySide, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
-    for seed in seeds(block):
-        world.client.flushall()
-        model = Model(seed, World(world.path))
-        draw = model.random.getrandbits
-        monkeypatch.setattr(secrets, "token_hex", lambda size, draw=draw: f"{draw(8 * size):x}")
+    running: dict[int, Model] = {}
+    ways: Counter[str] = Counter()
+
+    def token_hex(size: int) -> str:
+        return f"{running[side_by_side.running].random.getrandbits(8 * size):x}"
+
+    def play(seed: int, lane: Lane) -> None:
+        lane.flushdb()
+        model = running[side_by_side.running] = Model(seed, World("", client=lane))
         try:
             model.run()
         except BaseException as error:
             error.add_note(f"INTERLEAVING_SEED={seed}\n" + "\n".join(model.scheduler.trace[-60:]))
             raise
+        ways.update(model.scheduler.ways)
+
+    monkeypatch.setattr(secrets, "token_hex", token_hex)
+    chosen = seeds(block)
+    side_by_side.run(partial(play, seed) for seed in chosen)
+    assert len(chosen) < 2 or len(ways) == 2, "nobody took one of the ways"
+    sys.stdout.write(f"{len(chosen)} interleavings, processes by their way: {dict(ways)}\n")

@@ -45,6 +45,7 @@ from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.sweeper import SweepReport
 from tests.models.interleaving import Died, GatedClient, Process, Scheduler, steps_of
 from tests.models.segment_histories import Reader, Task, record_batch
+from tests.support.scenario import load_scripts
 
 TOPICS = [TopicName.parse("lives"), TopicName.parse("lives"), TopicName.parse("other")]
 """Drawn from: most of what happens, happens to one of them."""
@@ -173,6 +174,7 @@ class TopicHistory:
     def __post_init__(self) -> None:
         self.world = World(self.path)
         world: Any = self.world
+        load_scripts(world.client)
         self.scheduler = TopicScheduler(self.seed, world)
         self.scheduler.on_reply = self._observe
         self.committed.add(PLAIN)

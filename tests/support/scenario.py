@@ -73,12 +73,23 @@ class Txn:
 
 
 class World:
-    """What one process sees of one store and one log."""
+    """What one process sees of one store and one log.
 
-    def __init__(self, path: str, log: MemoryLog | None = None) -> None:
+    Parameters
+    ----------
+    path : str
+        Folder of an embedded server.
+    log : MemoryLog, optional
+        A new one by default.
+    client : redis.Redis or what looks like it, optional
+        To use instead of one of that server.
+    """
+
+    def __init__(self, path: str, log: MemoryLog | None = None, client: Any = None) -> None:
         self.path = path
+        self._given = client
         # Typed by nobody: tests look at raw keys with it, and redis-py's types fit no such use.
-        self.client: Any = connect(StoreConfig(path=path))
+        self.client: Any = client if client is not None else connect(StoreConfig(path=path))
         self.store = RedisStore(self.client)
         self.log = log if log is not None else MemoryLog()
         self.coordinator = TransactionCoordinator(self.store)
@@ -102,7 +113,7 @@ class World:
 
     def another_process(self) -> World:
         """Return the same store and log, as a process sees them that remembers nothing."""
-        return World(self.path, self.log)
+        return World(self.path, self.log, self._given)
 
     # -- transactions ------------------------------------------------------------------------
 
