@@ -23,5 +23,6 @@ def test_in_every_history_nothing_of_one_instance_of_a_topic_reaches_into_the_ne
     for seed in range(FIRST, FIRST + HISTORIES):
         redis_client.flushall()
         done += play(seed, redis_path).done
-    for what in ("created", "deleted", "committed", "changed", "read", "swept", "listed"):
+    opened = ("opened and committed", "begun by a known topology", "refused by a known topology")
+    for what in ("created", "deleted", "committed", "changed", "read", "swept", "listed", *opened):
         assert done[what], f"nobody has {what}: the histories prove nothing of it"

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
+from pulsar_txn_spark.client.transaction import _Header
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.engine.components import Components, assemble
-from pulsar_txn_spark.engine.topic_writers import TopicWriters
+from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written, winners_of
 from pulsar_txn_spark.errors import (
     DataLossError,
     OptionError,
@@ -59,6 +60,9 @@ NAPS = {
 
 PLAIN = TxnId(0, 0)
 """Stands for no transaction."""
+
+UNNUMBERED = TxnId(0, -1)
+"""Stands for a transaction that has not begun, as far as its task knows."""
 
 
 class World:
@@ -134,12 +138,46 @@ class TopicScheduler(Scheduler):
         store = RedisStore(client)
         gated: Any = GatedClient(process)
         store.scripts.client = gated
+        self.choose_way(store)
         log: Any = GatedLog(process, EmbeddedSegmentLog(client))
         run = assemble(store, log)
         changes = run.topics.changes
         # Whoever began a change may be dead, and these processes cannot wait for events.
         changes.await_or_finish = changes.finish  # type: ignore[method-assign]
         return run
+
+
+class OpeningTask:
+    """One task whose transaction begins with its first rows, as that of a client does."""
+
+    def __init__(self, run: Components, nonce: str) -> None:
+        self.run = run
+        self.header = _Header(run, 60_000, "")
+        self.header.nonce = self.header._random = nonce  # drawn from the seed
+        self.writers = TopicWriters(
+            run,
+            lambda generation: self.header.writer(generation, self.header.id),
+            self.header.admit,
+            0,
+            expect=self.header.expect,
+        )
+
+    def commit(self, written: list[Written]) -> None:
+        """Commit what the task has written."""
+        header = self.header
+        assert header.id is not None
+        self.writers.close()
+        self.run.coordinator.commit(
+            header.id, header.nonce, Outcome(winners=winners_of(written)), intents=header.intents
+        )
+
+    def give_up(self, cause: str) -> None:
+        """Abort what there is to be aborted; of the rest, the lease ends."""
+        self.writers.close()
+        if self.header.id is not None:
+            self.run.coordinator.abort(
+                self.header.id, EndedBy.OWNER, nonce=self.header.nonce, cause=cause
+            )
 
 
 class LifeReader(Reader):
@@ -167,6 +205,9 @@ class TopicHistory:
     owner: dict[int, TxnId] = field(default_factory=dict)
     current: dict[str, str] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
+    in_use: set[str] = field(default_factory=set)
+    turns: Counter[str] = field(default_factory=Counter)
+    versions: dict[str, int] = field(default_factory=dict)
     not_kept: set[str] = field(default_factory=set)
     plain: dict[int, str] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
@@ -188,10 +229,12 @@ class TopicHistory:
             self.world.run.topics.create(topic, 1)
             found = self.world.run.topics.require(topic)
             self.current[str(topic)] = found.instance_id
+            self.versions[str(topic)] = found.version
+            self.in_use.add(str(topic))
         actors: list[Callable[[Process], None]] = [
             *(self._create, self._create, self._create, self._delete, self._delete),
             *(self._write, self._write, self._write, self._write, self._change, self._change),
-            *(self._write_plainly, self._write_plainly),
+            *(self._write_plainly, self._write_plainly, self._open_and_write, self._open_and_write),
             *(self._read, self._read, self._sweep, self._list, self._keep, self._subscribe),
         ]
         for number, actor in enumerate(actors):
@@ -245,7 +288,7 @@ class TopicHistory:
 
     def _write(self, process: Process) -> None:
         run: Components = process.world
-        task = Task(run, f"nonce-{self.random.random()}")
+        task = Task(run, self._nonce())
         topics = {self._there(run), self._there(run)}
         try:
             for _ in range(2):
@@ -272,6 +315,43 @@ class TopicHistory:
         self.owner |= dict.fromkeys(numbers, task.txn)
         self.rows[task.txn, str(topic)] += numbers
         task.writers.append(topic, record_batch([(f"key-{n}", n) for n in numbers]))
+
+    def _nonce(self) -> str:
+        return f"{self.random.getrandbits(64):x}"
+
+    def _open_and_write(self, process: Process) -> None:
+        """Write in a transaction that begins with its rows, by a topology of some time ago."""
+        run: Components = process.world
+        task, topic = OpeningTask(run, self._nonce()), str(topic_ := self._topic())
+        first = len(self.owner)
+        numbers = list(range(first, first + self.random.randint(1, 3)))
+        self.owner |= dict.fromkeys(numbers, UNNUMBERED)
+
+        def opened() -> None:
+            assert task.header.id is not None
+            self.owner |= dict.fromkeys(numbers, task.header.id)
+            self.rows[task.header.id, topic] += numbers
+
+        task.header.opened = opened
+        in_use, turns = topic in self.in_use, self.turns[topic]
+        try:
+            task.writers.append(topic_, record_batch([(f"key-{n}", n) for n in numbers]))
+            written = task.writers.finish()
+            if self.random.random() < 0.8:
+                task.commit(written)
+                self.done["opened and committed"] += 1
+            else:
+                task.give_up("changed its mind")
+        except (TopicNotFoundError, TransactionError) as error:
+            if isinstance(error, TopicNotFoundError):
+                # Of what was there before the transaction has begun, it must know nothing.
+                assert not in_use or turns != self.turns[topic], f"{topic} was there all the time"
+            self.done[f"refused: {type(error).__name__}"] += 1
+            with suppress(TransactionError):
+                task.give_up(str(error))
+        except Died:
+            task.writers.close()
+            raise
 
     def _write_plainly(self, process: Process) -> None:
         """Write outside of transactions: what is acknowledged is there as long as its topic."""
@@ -378,7 +458,7 @@ class TopicHistory:
                 [cursor] = run.store.subscriptions.read_cursors([segment.ref.id], "sub")
                 if cursor is None or cursor.position >= end:
                     continue
-                nonce = f"ack-{self.random.random()}"
+                nonce = self._nonce()
                 txn = run.coordinator.new_txn(nonce, timeout_ms=60_000)
                 ack = AckRequest(segment.ref.id, "sub", "q", 1, cursor.position, end, "s", "0")
                 MetadataPendingAckStore(run.coordinator).acknowledge(txn, nonce, 60_000, [ack])
@@ -394,20 +474,31 @@ class TopicHistory:
             return
         for step, own, answer in steps_of(name, args, reply):
             values = own[3:]
-            if answer[1] != b"OK":
+            if step == "topology_is":
+                self._observe_version(topic_of(args), int(values[0]), answer[1] == b"OK")
+            elif answer[1] != b"OK":
                 continue
-            if step == "topology_cas":
-                topic = str(args[2]).removeprefix("{topic:").partition("}")[0]
+            elif step == "topology_cas":
+                topic = topic_of(args)
+                self.versions[topic] = int(answer[2])
                 self._observe_topology(topic, values[1])
             elif step == "txn_end" and str(values[1]) == "COMMITTED":
                 self._observe_commit(TxnId.parse(str(values[0])), values[2])
 
+    def _observe_version(self, topic: str, expected: int, passed: bool) -> None:
+        found = self.versions[topic]
+        assert passed == (expected == found), f"{topic} is of version {found}, known is {expected}"
+        self.done[f"{'begun' if passed else 'refused'} by a known topology"] += 1
+
     def _observe_topology(self, topic: str, record: bytes | str) -> None:
-        if not record:
+        written = Topology.parse(0, record) if isinstance(record, bytes) else None
+        in_use = written is not None and written.state is TopicState.LIVE
+        if in_use != (topic in self.in_use):
+            self.in_use ^= {topic}
+            self.turns[topic] += 1
+        if written is None:
             self.over.add(self.current.pop(topic))
             return
-        assert isinstance(record, bytes)
-        written = Topology.parse(0, record)
         before = self.current.setdefault(topic, written.instance_id)
         assert before == written.instance_id, f"{topic}: {written.instance_id} over {before}"
         assert written.instance_id not in self.over, f"{written.instance_id} has come back"
@@ -482,6 +573,11 @@ class TopicHistory:
             for number in self.rows[txn, name]
         )
         assert rows == expected, f"{topic}: {(rows - expected, expected - rows)}"
+
+
+def topic_of(args: tuple[Any, ...]) -> str:
+    """Return the topic whose tag a script has touched first."""
+    return str(args[1]).removeprefix("{topic:").partition("}")[0]
 
 
 def play(seed: int, path: str, actions: int = 6) -> TopicHistory:

@@ -277,6 +277,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/topology_is.lua", "'version') ~= ARGV[4] then", "'version') == '' then"),
     ),
     mutation(
+        "in random histories: any version of a topology is the one that was read",
+        "INV-12",
+        IN_EVERY_HISTORY,
+        Edit(f"{LUA}/topology_is.lua", "'version') ~= ARGV[4] then", "'version') == '' then"),
+    ),
+    mutation(
         "single steps go by a topology that nobody has checked",
         "INV-12",
         f"{MERGED_STEPS}::test_a_topology_that_the_single_steps_would_not_check_is_not_taken",
