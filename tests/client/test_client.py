@@ -56,9 +56,10 @@ FAR_S = 3600.0
 class Service:
     """A client, and what tests ask it over and over again."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         self.path = path
-        self.client = client.connect({"store.path": path})
+        self.options = options if options is not None else {"store.path": path}
+        self.client = client.connect(self.options)
         self.run = self.client._components
         self._good: Any = self.run.store.scripts.client
         self._numbers = itertools.count()
@@ -66,15 +67,15 @@ class Service:
     def another_process(self) -> Service:
         """Return a client that shares nothing with this one but the server."""
         runtimes._opened.clear()
-        return Service(self.path)
+        return Service(self.path, self.options)
 
     def topic(self, segments: int = 1) -> str:
         topic = f"topic://public/default/t{next(self._numbers)}"
-        Admin({"store.path": self.path}).create_topic(topic, segments=segments)
+        Admin(self.options).create_topic(topic, segments=segments)
         return topic
 
     def topic_again(self, topic: str) -> None:
-        Admin({"store.path": self.path}).create_topic(topic, segments=2)
+        Admin(self.options).create_topic(topic, segments=2)
 
     def split(self, topic: str) -> None:
         name = TopicName.parse(topic)

@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from greenlet import getcurrent, greenlet
+from redis import RedisCluster
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark.position import Position
@@ -207,7 +208,8 @@ class Scheduler:
 
     def choose_way(self, store: RedisStore) -> None:
         """Let some processes take single steps, as all do in a cluster."""
-        single = store.scripts._single_steps = self.random.random() < 0.5
+        single = self.random.random() < 0.5 or isinstance(store.scripts.client, RedisCluster)
+        store.scripts._single_steps = single
         self.ways["single steps" if single else "merged"] += 1
 
     def spawn(self, name: str, body: Callable[[Process], None], *, mortal: bool = True) -> None:

@@ -10,12 +10,15 @@ import pytest
 import redis
 
 from pulsar_txn_spark.client import Consumer, Message, Transaction
+from pulsar_txn_spark.config import StoreConfig
+from pulsar_txn_spark.engine import components as engine_components
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     ReceiveTimeoutError,
     TransactionAbortedError,
 )
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store.redis.connection import connect
 from tests.client.test_client import Service, drained, text
 
 HISTORIES = int(os.environ.get("HISTORIES", "10"))
@@ -201,12 +204,25 @@ class Life:
         assert sorted(left) == sorted(set(self.sent) - self.gone), "what is left is what comes"
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
-def test_whatever_a_consumer_does_nothing_is_acknowledged_twice_or_eaten(
-    redis_path: str, redis_client: redis.Redis, seed: int
-) -> None:
-    service = Service(redis_path)
+def live(service: Service, seed: int) -> None:
     try:
         Life(service, seed).run()
     finally:
         service.client.close()
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_whatever_a_consumer_does_nothing_is_acknowledged_twice_or_eaten(
+    redis_path: str, redis_client: redis.Redis, seed: int
+) -> None:
+    live(Service(redis_path), seed)
+
+
+@pytest.mark.long
+def test_whatever_a_consumer_does_on_a_cluster_nothing_is_acknowledged_twice_or_eaten(
+    cluster: str,
+) -> None:
+    for seed in range(HISTORIES):
+        connect(StoreConfig(url=cluster)).flushall()
+        engine_components._opened.clear()
+        live(Service("", {"store.url": cluster}), seed)

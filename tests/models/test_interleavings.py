@@ -16,7 +16,7 @@ import os
 import secrets
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -51,10 +51,11 @@ from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer, writer_name
 from tests.models.interleaving import Process, Scheduler, steps_of
 from tests.models.side_by_side import Lane, SideBySide
-from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World, load_scripts
+from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World, keys_of, load_scripts
 
 RUNS = int(os.environ.get("INTERLEAVINGS", "288"))
 SKIPPED = int(os.environ.get("INTERLEAVINGS_FROM", "0"))
+RUNS_ON_CLUSTER = int(os.environ.get("INTERLEAVINGS", "100"))
 BLOCKS = 4
 FIRST_SEED = 20_261_121
 OUTPUT = (SEGMENT, OTHER_SEGMENT)
@@ -565,7 +566,7 @@ class Model:
     def _remember(self) -> None:
         if self.snapshot is None and self.random.random() < 0.1:
             client = self.world.client
-            names = sorted(client.keys("*"))
+            names = keys_of(client, "*")
             dumps = client.pipeline(transaction=False)
             for name in names:
                 dumps.dump(name)
@@ -675,6 +676,19 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SideBySid
     server.stop_server(path)
 
 
+def play(seed: int, client: Any, begun: Callable[[Model], None]) -> Counter[str]:
+    """Run one model on an empty store; return how many processes took each of the ways."""
+    client.flushdb()
+    model = Model(seed, World("", client=client))
+    begun(model)
+    try:
+        model.run()
+    except BaseException as error:
+        error.add_note(f"INTERLEAVING_SEED={seed}\n" + "\n".join(model.scheduler.trace[-60:]))
+        raise
+    return model.scheduler.ways
+
+
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_interleaving_breaks_an_invariant(
     side_by_side: SideBySide, monkeypatch: pytest.MonkeyPatch, block: int
@@ -686,18 +700,30 @@ def test_no_interleaving_breaks_an_invariant(
     def token_hex(size: int) -> str:
         return f"{running[side_by_side.running].random.getrandbits(8 * size):x}"
 
-    def play(seed: int, lane: Lane) -> None:
-        lane.flushdb()
-        model = running[side_by_side.running] = Model(seed, World("", client=lane))
-        try:
-            model.run()
-        except BaseException as error:
-            error.add_note(f"INTERLEAVING_SEED={seed}\n" + "\n".join(model.scheduler.trace[-60:]))
-            raise
-        ways.update(model.scheduler.ways)
+    def begun(model: Model) -> None:
+        running[side_by_side.running] = model
+
+    def run(seed: int, lane: Lane) -> None:
+        ways.update(play(seed, lane, begun))
 
     monkeypatch.setattr(secrets, "token_hex", token_hex)
     chosen = seeds(block)
-    side_by_side.run(partial(play, seed) for seed in chosen)
+    side_by_side.run(partial(run, seed) for seed in chosen)
     assert len(chosen) < 2 or len(ways) == 2, "nobody took one of the ways"
     sys.stdout.write(f"{len(chosen)} interleavings, processes by their way: {dict(ways)}\n")
+
+
+@pytest.mark.long
+def test_no_interleaving_breaks_an_invariant_on_a_cluster(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
+    client: Any = connection.connect(StoreConfig(url=cluster))
+    load_scripts(client)
+
+    def begun(model: Model) -> None:
+        draw = model.random.getrandbits
+        monkeypatch.setattr(secrets, "token_hex", lambda size: f"{draw(8 * size):x}")
+
+    for seed in range(FIRST_SEED + SKIPPED, FIRST_SEED + SKIPPED + RUNS_ON_CLUSTER):
+        assert play(seed, client, begun).keys() == {"single steps"}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from pulsar_txn_spark.engine.components import Components
+from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.models.segment_histories import History, Move, moves
 
@@ -16,9 +19,7 @@ EXAMPLES = int(os.environ.get("HISTORIES", "30"))
 PHASES = tuple(Phase) if os.environ.get("SHRINK") else (Phase.explicit, Phase.generate)
 
 
-def test_in_every_history_each_row_is_read_once_and_each_key_in_order(
-    redis_path: str, run: Components
-) -> None:
+def require_histories(run: Components, options: Mapping[str, str]) -> None:
     numbers = itertools.count()
 
     @settings(max_examples=EXAMPLES, phases=PHASES, suppress_health_check=list(HealthCheck))
@@ -26,7 +27,7 @@ def test_in_every_history_each_row_is_read_once_and_each_key_in_order(
     def check(made: list[Move]) -> None:
         topic = TopicName.parse(f"history-{next(numbers)}")
         run.topics.create(topic, 2)
-        history = History(run, {"store.path": redis_path}, topic)
+        history = History(run, options, topic)
         try:
             for move in made:
                 history.go(move)
@@ -35,3 +36,17 @@ def test_in_every_history_each_row_is_read_once_and_each_key_in_order(
             history.close()
 
     check()
+
+
+def test_in_every_history_each_row_is_read_once_and_each_key_in_order(
+    redis_path: str, run: Components
+) -> None:
+    require_histories(run, {"store.path": redis_path})
+
+
+@pytest.mark.long
+def test_in_every_history_on_a_cluster_each_row_is_read_once_and_each_key_in_order(
+    cluster: str,
+) -> None:
+    options = {"store.url": cluster}
+    require_histories(open_components(Options(options, Use.CONNECT)), options)

@@ -46,7 +46,7 @@ from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.sweeper import SweepReport
 from tests.models.interleaving import Died, GatedClient, Process, Scheduler, steps_of
 from tests.models.segment_histories import Reader, Task, record_batch
-from tests.support.scenario import load_scripts
+from tests.support.scenario import keys_of, load_scripts
 
 TOPICS = [TopicName.parse("lives"), TopicName.parse("lives"), TopicName.parse("other")]
 """Drawn from: most of what happens, happens to one of them."""
@@ -68,8 +68,8 @@ UNNUMBERED = TxnId(0, -1)
 class World:
     """What the harness sees: the store and the log without gates."""
 
-    def __init__(self, path: str) -> None:
-        self.client: Any = connect(StoreConfig(path=path))
+    def __init__(self, config: StoreConfig) -> None:
+        self.client: Any = connect(config)
         self.log: Any = None
         self.run = assemble(RedisStore(self.client), EmbeddedSegmentLog(self.client))
 
@@ -137,8 +137,8 @@ class TopicScheduler(Scheduler):
         client = self.world.client
         store = RedisStore(client)
         gated: Any = GatedClient(process)
-        store.scripts.client = gated
         self.choose_way(store)
+        store.scripts.client = gated
         log: Any = GatedLog(process, EmbeddedSegmentLog(client))
         run = assemble(store, log)
         changes = run.topics.changes
@@ -197,7 +197,7 @@ class TopicHistory:
     """The actors, what they have done, and what must hold."""
 
     seed: int
-    path: str
+    config: StoreConfig
     actions: int = 6
     committed: set[TxnId] = field(default_factory=set)
     rows: dict[tuple[TxnId, str], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -213,7 +213,7 @@ class TopicHistory:
     done: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.world = World(self.path)
+        self.world = World(self.config)
         world: Any = self.world
         load_scripts(world.client)
         self.scheduler = TopicScheduler(self.seed, world)
@@ -551,7 +551,9 @@ class TopicHistory:
                 run.topics.create(topic, 1)
             run.topics.delete(topic)
         assert run.store.meta.list_topics() == []
-        left = [k.decode() for k in self.world.client.keys("{seg:*") if not k.endswith(b":birth")]
+        left = [
+            k.decode() for k in keys_of(self.world.client, "{seg:*") if not k.endswith(b":birth")
+        ]
         assert not left, "a deleted topic leaves nothing but its segments' marks"
 
     def _look_at(self, topic: TopicName, topology: Topology) -> None:
@@ -580,9 +582,9 @@ def topic_of(args: tuple[Any, ...]) -> str:
     return str(args[1]).removeprefix("{topic:").partition("}")[0]
 
 
-def play(seed: int, path: str, actions: int = 6) -> TopicHistory:
+def play(seed: int, config: StoreConfig, actions: int = 6) -> TopicHistory:
     """Play one history on an empty store."""
-    history = TopicHistory(seed, path, actions)
+    history = TopicHistory(seed, config, actions)
     try:
         history.play()
     except (Exception, PulsarTxnError) as error:

@@ -289,11 +289,23 @@ class LossyPipeline:
         )
 
 
+def keys_of(client: Any, pattern: str) -> list[bytes]:
+    """Return the keys of a server, or of all servers of a cluster, sorted."""
+    everywhere = isinstance(client, redis.RedisCluster)
+    where = {"target_nodes": redis.RedisCluster.PRIMARIES} if everywhere else {}
+    return sorted(client.keys(pattern, **where))
+
+
 def load_scripts(client: Any) -> None:
     """Make every script of the store known to the server."""
+    bodies = [scripts.script(name)[0] for name in SCRIPTS.values()]
+    if isinstance(client, redis.RedisCluster):  # whose pipelines take no such command
+        for body in bodies:
+            client.script_load(body)
+        return
     pipeline = client.pipeline(transaction=False)
-    for name in SCRIPTS.values():
-        pipeline.script_load(scripts.script(name)[0])
+    for body in bodies:
+        pipeline.script_load(body)
     pipeline.execute()
 
 
