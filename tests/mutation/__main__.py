@@ -32,7 +32,7 @@ COPIED = (
 INTERLEAVINGS = "tests/models/test_interleavings.py"
 TIMEOUT_S = 600
 SLOW_TESTS = {
-    "acks": ("AckRecord", "AckStore", "Acks", "Decisions", "PendingAck"),
+    "acks": ("Ack", "Decisions", "HandledSubscription"),
     "cluster": (
         *("ClusterSlots", "EventFollower", "Exchange", "RedisConnections", "Scripts"),
         *("ServerCheck", "SingleSteps"),

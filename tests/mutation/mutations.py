@@ -4278,7 +4278,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            f"{BROKER_CODE}/AckSteps.java",
             "      if (answer == Answer.FENCED) {\n",
             "      if (false) {\n",
         ),
@@ -4298,7 +4298,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            f"{BROKER_CODE}/AckReplay.java",
             ".forEach(this::apply);",
             ".forEach(one -> { });",
         ),
@@ -4308,8 +4308,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "      hold();\n",
+            f"{BROKER_CODE}/AckReplay.java",
+            "    hold();\n",
             "",
         ),
     ),
@@ -4318,9 +4318,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-1",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "      if (header != wanted()) {\n",
-            "      if (false) {\n",
+            f"{BROKER_CODE}/AckEnd.java",
+            "    if (header != wanted()) {\n",
+            "    if (false) {\n",
         ),
     ),
     mutation(
@@ -4328,8 +4328,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-6",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "        batch.written.put(known.name(), wanted().name());\n",
+            f"{BROKER_CODE}/AckEnd.java",
+            "      batch.written.put(known.name(), wanted().name());\n",
             "",
         ),
     ),
@@ -4338,9 +4338,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "      } else if (conflicts()) {\n",
-            "      } else if (false) {\n",
+            f"{BROKER_CODE}/AckAppend.java",
+            "    } else if (parts.subscription().refuses(txn, record)) {\n",
+            "    } else if (false) {\n",
         ),
     ),
     mutation(
@@ -4348,8 +4348,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "batch.touched.contains(one.key())",
+            f"{BROKER_CODE}/AckBatch.java",
+            "touched.contains(one.key())",
             "false",
         ),
     ),
@@ -4358,7 +4358,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            f"{BROKER_CODE}/AckReplay.java",
             "new TreeMap<>(Comparator.reverseOrder())",
             "new TreeMap<>(Comparator.naturalOrder())",
         ),
@@ -4368,7 +4368,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            f"{BROKER_CODE}/AckLooks.java",
             "record.last().compareTo(persistent) <= 0",
             "record.last() != null",
         ),
@@ -4378,9 +4378,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-1",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "      if (!isElsewhere && now != Decision.OPEN) {\n",
-            "      if (false) {\n",
+            f"{BROKER_CODE}/AckAppend.java",
+            "    if (!isElsewhere && now != Decision.OPEN) {\n",
+            "    if (false) {\n",
         ),
     ),
     mutation(
@@ -4388,9 +4388,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "      if (!isWritten && MetadataPendingAckStore.this.conflicts(record)) {\n",
-            "      if (false) {\n",
+            f"{BROKER_CODE}/AckAppend.java",
+            "    if (!isWritten && parts.subscription().conflicts(record)) {\n",
+            "    if (false) {\n",
         ),
     ),
     mutation(
@@ -4398,9 +4398,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "      if (commit && type == AckType.Cumulative && !holdsUpTo(txn)) {\n",
-            "      if (false) {\n",
+            f"{BROKER_CODE}/AckEnd.java",
+            "    if (commit && type == AckType.Cumulative && !holdsUpTo()) {\n",
+            "    if (false) {\n",
         ),
     ),
     mutation(
@@ -4408,9 +4408,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-1",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "        PendingAckHandles.restoreCumulative(handle, held);\n",
-            "        held = null;\n",
+            f"{BROKER_CODE}/AckAppend.java",
+            "      parts.subscription().restoreUpTo(held);\n",
+            "      held = null;\n",
         ),
     ),
     mutation(
@@ -4418,9 +4418,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "        redeliver(record);\n",
-            "        isLate = true;\n",
+            f"{BROKER_CODE}/AckAppend.java",
+            "      parts.subscription().redeliver(record);\n",
+            "      isLate = true;\n",
         ),
     ),
     mutation(
@@ -4428,9 +4428,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
-            "          && known.records.values().stream().allMatch(AckRecord::cumulative);\n",
-            "          && true;\n",
+            f"{BROKER_CODE}/AckEnd.java",
+            "        && known.records.values().stream().allMatch(AckRecord::cumulative);\n",
+            "        && true;\n",
         ),
     ),
     mutation(
@@ -4448,7 +4448,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            f"{BROKER_CODE}/PulsarsPendingAcks.java",
             "            task.run();\n            follows.run();\n",
             "            follows.run();\n            task.run();\n",
         ),

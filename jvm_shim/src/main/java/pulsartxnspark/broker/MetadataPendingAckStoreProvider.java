@@ -69,8 +69,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
   private Shared shared;
 
   /** What the subscriptions of a broker share. */
-  record Shared(
-      MetadataPendingAckStore.Environment environment, CoordinatorStore coordinators) {}
+  record Shared(AckEnvironment environment, CoordinatorStore coordinators) {}
 
   /**
    * Made by the broker when it starts, through reflection.
@@ -183,8 +182,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
                                 new MetadataPendingAckStore(
                                     subscription,
                                     name,
-                                    found.opened(),
-                                    found.decisions(),
+                                    found,
                                     store.environment(),
                                     beside.orElse(null),
                                     () -> pulsars(subscription).newPendingAckStore(subscription))));
@@ -201,16 +199,13 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
       PersistentSubscription subscription, Throwable cause, Shared store) {
     if (cause instanceof ManagedLedgerException.BadVersionException) {
       // The cursor in this broker is not what is stored, and takes no change until it is read again.
-      MetadataPendingAckStore.reload(subscription, store.environment().threads());
+      HandledSubscription.reload(subscription, store.environment().threads());
       return new ServiceUnitNotReadyException("its cursor was changed elsewhere");
     }
     return cause instanceof StoreException
         ? new ManagedLedgerException(cause.getMessage())
         : cause;
   }
-
-  /** What was found when a subscription was opened. */
-  private record Found(Opened opened, Map<TxnID, Decision> decisions) {}
 
   /**
    * Gives the id that the cursor has. A new one is noted first, then the cursor gets it by its own
@@ -238,7 +233,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
         .thenApply(done -> id);
   }
 
-  private static Found open(
+  private static AckReplay.Found open(
       PersistentSubscription subscription,
       GatedSegments.Segment segment,
       AckStore.Subscription name,
@@ -249,10 +244,10 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
     Opened opened = store.environment().acks().open(name, id);
     requireOpen(subscription);
     Map<TxnID, Decision> decisions = new HashMap<>();
-    for (TxnID txn : MetadataPendingAckStore.undecided(opened.records())) {
+    for (TxnID txn : AckTransactions.undecided(opened.records())) {
       decisions.put(txn, store.environment().decisions().of(txn));
     }
-    return new Found(opened, decisions);
+    return new AckReplay.Found(opened, decisions);
   }
 
   /**
@@ -325,7 +320,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
           new TransactionHelper(transactions, threads, pollIntervalMs, CLOCK_MS);
       shared =
           new Shared(
-              new MetadataPendingAckStore.Environment(
+              new AckEnvironment(
                   new RedisAckStore(scripts),
                   Decisions.of(transactions, coordinators),
                   helps ? helper::inTheWay : open -> { },

@@ -222,8 +222,8 @@ class MetadataPendingAckStoreTest extends StoreTest {
   }
 
   private AckedSubscription load(long pollIntervalMs) {
-    MetadataPendingAckStore.Environment environment =
-        new MetadataPendingAckStore.Environment(
+    AckEnvironment environment =
+        new AckEnvironment(
             faults,
             Decisions.of(store.transactions, coordinators),
             inTheWay::addAll,

@@ -1,0 +1,151 @@
+package pulsartxnspark.broker;
+
+import java.util.concurrent.CompletableFuture;
+import org.apache.pulsar.broker.service.BrokerServiceException.ServiceUnitNotReadyException;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.common.api.proto.CommandAck.AckType;
+import pulsartxnspark.broker.AckTransactions.Txn;
+import pulsartxnspark.broker.Decisions.Decision;
+
+/** A transaction ends in a subscription. */
+final class AckEnd extends AckRequest {
+  private final AckParts parts;
+  private final boolean commit;
+  private final AckType type; // null if this broker has found out by itself
+  private boolean isNoted;
+  private boolean removes; // all that the transaction has
+
+  private AckEnd(AckParts parts, TxnID txn, boolean commit, AckType type, long deadlineMs) {
+    super(txn, deadlineMs);
+    this.parts = parts;
+    this.commit = commit;
+    this.type = type;
+  }
+
+  /** Pulsar's handle ends a transaction. */
+  static AckEnd told(AckParts parts, TxnID txn, boolean commit, AckType type) {
+    return new AckEnd(parts, txn, commit, type, parts.environment().deadlineMs());
+  }
+
+  /** This broker has found the decision in the header. */
+  static AckEnd found(AckParts parts, TxnID txn, Decision header) {
+    return new AckEnd(parts, txn, header == Decision.COMMITTED, null, Long.MAX_VALUE);
+  }
+
+  private Decision wanted() {
+    return commit ? Decision.COMMITTED : Decision.ABORTED;
+  }
+
+  private boolean holdsUpTo() {
+    return parts.subscription().holdsUpTo(txn);
+  }
+
+  /**
+   * Tells whether the handle does its part for all that a transaction has. It leaves out what is
+   * individual while it holds anything up to a position.
+   */
+  private boolean completes(Txn known) {
+    if (type == AckType.Individual) {
+      return !holdsUpTo();
+    }
+    return type != null
+        && holdsUpTo()
+        && known.records.values().stream().allMatch(AckRecord::cumulative);
+  }
+
+  @Override
+  boolean needsDecision() {
+    Txn known = parts.txns().get(txn);
+    return type != null && known != null && known.decision == Decision.OPEN;
+  }
+
+  @Override
+  boolean joins(AckBatch batch) {
+    Txn known = parts.txns().get(txn);
+    if (known == null) {
+      batch.ends = true;
+      return true;
+    }
+    if (batch.appending.contains(txn)) {
+      return false; // the handle is to hold that first
+    }
+    boolean isKnown = type == null || known.decision != Decision.OPEN;
+    if (!isKnown && !parts.steps().knowsDecision(this)) {
+      return false;
+    }
+    Decision header = type == null ? wanted() : isKnown ? known.decision : decision;
+    if (header != wanted()) {
+      refusal = contradiction(header);
+      return true;
+    }
+    isNoted = true;
+    batch.ends = true;
+    if (known.isNoted) {
+      return true;
+    }
+    boolean isOver = !commit && (known.isApplied || completes(known));
+    removes = isOver && known.records.size() <= AckForget.MOST_REMOVED;
+    if (removes) {
+      batch.removed.addAll(known.names());
+    } else {
+      batch.written.put(known.name(), wanted().name());
+    }
+    return true;
+  }
+
+  private ServiceUnitNotReadyException contradiction(Decision header) {
+    return new ServiceUnitNotReadyException(
+        "transaction "
+            + txn
+            + " is to be "
+            + wanted()
+            + " in subscription "
+            + parts.subscription()
+            + ", but its header says "
+            + header);
+  }
+
+  @Override
+  void finish() {
+    if (refusal != null) {
+      if (!done.isDone()) {
+        done.completeExceptionally(refusal);
+      }
+      return;
+    }
+    Txn known = parts.txns().get(txn);
+    if (known != null && isNoted) {
+      known.isApplied |= !done.isDone() && completes(known);
+      if (removes) {
+        parts.txns().remove(txn);
+      }
+      known.decision = wanted();
+      known.isNoted = true;
+    }
+    if (commit && type == AckType.Cumulative && !holdsUpTo()) {
+      // Pulsar would acknowledge what another transaction holds by now.
+      done.completeExceptionally(
+          new ServiceUnitNotReadyException("transaction " + txn + " was committed meanwhile"));
+    }
+    done.complete(null);
+    if (type == null && known != null && !known.isApplied) {
+      parts.subscription().end(txn, commit);
+    }
+  }
+
+  @Override
+  CompletableFuture<Void> tellPulsars() {
+    if (type == null || refusal != null) {
+      return null;
+    }
+    if (type == AckType.Cumulative && !holdsUpTo()) {
+      return null; // Pulsar's replay would end the cumulative one of another
+    }
+    return parts.pulsars().tellEnd(txn, commit, type);
+  }
+
+  @Override
+  void fail(Exception error) {
+    done.completeExceptionally(error);
+  }
+}

@@ -1,0 +1,39 @@
+package pulsartxnspark.broker;
+
+import java.util.Collection;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.function.Consumer;
+import java.util.function.LongSupplier;
+import pulsartxnspark.store.AckStore;
+import pulsartxnspark.store.TransactionId;
+
+/**
+ * What the pending acks of a broker's subscriptions share.
+ *
+ * @param acks where the records are
+ * @param decisions what headers say
+ * @param inTheWay is told of the transactions that hold messages, and completes expired ones
+ * @param threads for whatever waits for the store
+ * @param pollIntervalMs how often headers are looked at without an event
+ * @param patienceMs how long a request waits for the store
+ * @param clockMs a clock that never goes back
+ * @param takesNew whether transactions of the metadata store have their pending acks there
+ */
+record AckEnvironment(
+    AckStore acks,
+    Decisions decisions,
+    Consumer<Collection<TransactionId>> inTheWay,
+    ScheduledExecutorService threads,
+    long pollIntervalMs,
+    long patienceMs,
+    LongSupplier clockMs,
+    boolean takesNew) {
+  long nowMs() {
+    return clockMs.getAsLong();
+  }
+
+  /** Gives the time until which a request that comes now waits for the store. */
+  long deadlineMs() {
+    return nowMs() + patienceMs;
+  }
+}

@@ -1,0 +1,83 @@
+package pulsartxnspark.broker;
+
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.bookkeeper.mledger.Position;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.common.api.proto.CommandAck.AckType;
+import pulsartxnspark.broker.AckTransactions.Txn;
+import pulsartxnspark.broker.Decisions.Decision;
+import pulsartxnspark.store.AckStore.Opened;
+
+/** Lets the handle know what the store had of its subscription when the broker opened it. */
+final class AckReplay {
+  /**
+   * What was found when a subscription was opened.
+   *
+   * @param opened the records, with their owner
+   * @param decisions what headers said of the transactions without a decision beside their records
+   */
+  record Found(Opened opened, Map<TxnID, Decision> decisions) {}
+
+  private final AckParts parts;
+  private final Found found;
+
+  AckReplay(AckParts parts, Found found) {
+    this.parts = parts;
+    this.found = found;
+  }
+
+  /** Acknowledges what committed transactions have, and holds what undecided ones have. */
+  void replay() {
+    parts.txns().load(found.opened().records());
+    parts.txns().all().forEach(this::decide);
+    parts.txns().all().stream()
+        .filter(one -> one.decision == Decision.COMMITTED)
+        .forEach(this::apply);
+    hold();
+  }
+
+  private void decide(Txn one) {
+    Decision header = one.isNoted ? one.decision : found.decisions().get(one.id);
+    if (header == Decision.ABSENT) {
+      parts.subscription().complain(AckLooks.headless(one));
+    } else if (!one.isNoted && header != Decision.OPEN) {
+      // The header may go as soon as Pulsar was told that the subscription knows.
+      one.decision = header;
+      parts.steps().add(AckEnd.found(parts, one.id, header));
+    }
+    one.isApplied = one.decision != Decision.OPEN;
+  }
+
+  /** Acknowledges what a committed transaction has: once more, if the cursor knows it already. */
+  private void apply(Txn one) {
+    List<Position> individual = new ArrayList<>();
+    for (AckRecord record : one.records.values()) {
+      for (AckRecord.Entry entry : record.entries()) {
+        if (!record.cumulative()) {
+          individual.add(entry.position());
+        } else if (!parts.subscription().isBehind(entry.key())) {
+          parts.subscription().acknowledge(List.of(entry.position()), AckType.Cumulative);
+        }
+      }
+    }
+    if (!individual.isEmpty()) {
+      parts.subscription().acknowledge(individual, AckType.Individual);
+    }
+  }
+
+  /**
+   * Lets the handle hold what undecided transactions have. The newest first: what it refused, it did
+   * not hold any more when a newer one came.
+   */
+  private void hold() {
+    Map<Long, Txn> all = new TreeMap<>(Comparator.reverseOrder());
+    parts.txns().all().stream()
+        .filter(one -> one.decision == Decision.OPEN)
+        .forEach(one -> one.records.keySet().forEach(number -> all.put(number, one)));
+    all.forEach((number, one) -> parts.subscription().hold(one.id, one.records.get(number)));
+  }
+}

@@ -1,0 +1,39 @@
+package pulsartxnspark.broker;
+
+import java.util.concurrent.CompletableFuture;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import pulsartxnspark.broker.Decisions.Decision;
+
+/** Something that is asked of the pending acks of a subscription, and may change its records. */
+abstract class AckRequest {
+  final TxnID txn;
+  final CompletableFuture<Void> done = new CompletableFuture<>();
+  final long deadlineMs;
+  Decision decision; // null until the header was read
+  boolean isAsked;
+  Exception refusal;
+
+  AckRequest(TxnID txn, long deadlineMs) {
+    this.txn = txn;
+    this.deadlineMs = deadlineMs;
+  }
+
+  /** Joins a batch; false if it has to wait. */
+  abstract boolean joins(AckBatch batch);
+
+  /** Is called when the batch is written; the handle does its part in here. */
+  abstract void finish();
+
+  /** Tells Pulsar's own store, if it is to know; null if not. */
+  CompletableFuture<Void> tellPulsars() {
+    return null;
+  }
+
+  /** Gives up; it may be written nevertheless, later. */
+  abstract void fail(Exception error);
+
+  /** Tells whether it will ask for the header. */
+  boolean needsDecision() {
+    return false;
+  }
+}
