@@ -5,10 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static pulsartxnspark.broker.Await.await;
 
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
-import java.lang.reflect.Proxy;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -19,8 +19,6 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.locks.LockSupport;
-import java.util.function.BooleanSupplier;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
 import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
@@ -102,14 +100,6 @@ class ClientTransactionsInBufferTest {
     buffer = new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
     topic.bufferLock = buffer;
     buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
-  }
-
-  private static void await(BooleanSupplier condition) {
-    long deadline = System.currentTimeMillis() + PATIENCE_MS;
-    while (!condition.getAsBoolean()) {
-      assertTrue(System.currentTimeMillis() < deadline, "it did not come to pass");
-      LockSupport.parkNanos(1_000_000);
-    }
   }
 
   private CompletableFuture<Position> append(String producer, TxnID bits) {
@@ -207,20 +197,17 @@ class ClientTransactionsInBufferTest {
   void oneProducersEntriesStayInOrderWhateverTheirTransactions() throws Exception {
     WriterId known = WriterId.ofPulsar(new TxnBits(5, 43), 4);
     CountDownLatch asked = new CountDownLatch(1);
+    List<SegmentStore.Query> admission = List.of(new SegmentStore.Query(WRITER, null));
     segments =
-        (SegmentStore)
-            Proxy.newProxyInstance(
-                getClass().getClassLoader(),
-                new Class<?>[] {SegmentStore.class},
-                (proxy, method, arguments) -> {
-                  boolean admission =
-                      method.getName().equals("fates")
-                          && arguments[1].equals(List.of(new SegmentStore.Query(WRITER, null)));
-                  if (admission) {
-                    asked.await();
-                  }
-                  return method.invoke(store.segments, arguments);
-                });
+        Intercepted.store(
+            SegmentStore.class,
+            store.segments,
+            call -> {
+              if (call.is("fates") && call.arguments()[1].equals(admission)) {
+                asked.await();
+              }
+              return call.pass();
+            });
     open();
     store.pin("s", WRITER);
     store.pin("s", known);

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static pulsartxnspark.broker.Await.await;
 
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
@@ -16,8 +17,6 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
-import java.util.function.BooleanSupplier;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
 import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
@@ -73,14 +72,6 @@ class MetadataTransactionBufferTest extends StoreTest {
     MetadataTransactionBuffer buffer = open(store.segments, null, 5);
     buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
     return buffer;
-  }
-
-  private static void await(BooleanSupplier condition) {
-    long deadline = System.currentTimeMillis() + PATIENCE_MS;
-    while (!condition.getAsBoolean()) {
-      assertTrue(System.currentTimeMillis() < deadline, "it did not come to pass");
-      LockSupport.parkNanos(1_000_000);
-    }
   }
 
   private static Position at(long entry) {

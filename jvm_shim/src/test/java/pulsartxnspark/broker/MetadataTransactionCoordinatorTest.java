@@ -6,8 +6,10 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static pulsartxnspark.broker.Await.await;
+import static pulsartxnspark.broker.Await.failure;
+import static pulsartxnspark.broker.Await.get;
 
-import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -15,11 +17,7 @@ import java.util.Optional;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.locks.LockSupport;
-import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
 import java.util.function.UnaryOperator;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.ManagedLedgerFencedException;
@@ -45,7 +43,6 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInfo;
-import org.junit.jupiter.api.function.Executable;
 import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.CoordinatorStore.Answer;
 import pulsartxnspark.store.CoordinatorStore.Ending;
@@ -97,21 +94,14 @@ class MetadataTransactionCoordinatorTest {
   @BeforeEach
   void makeStore() {
     store = new TestStore(server);
-    ledgers.put("public/default/persistent/segment", marks(TestStore.UUID));
-    ledgers.put("public/default/persistent/foreign", marks("another"));
+    ledgers.put("public/default/persistent/segment", Marks.of(TestStore.UUID));
+    ledgers.put("public/default/persistent/foreign", Marks.of("another"));
   }
 
   @AfterEach
   void close() {
     connections.forEach(RedisConnections::close);
     store.close();
-  }
-
-  private static Map<String, String> marks(String uuid) {
-    return Map.of(
-        MetadataTransactionBufferProvider.SEGMENT_PROPERTY, "s",
-        MetadataTransactionBufferProvider.GATE_PROPERTY, "broker",
-        MetadataTransactionBufferProvider.STORE_PROPERTY, uuid);
   }
 
   private CompletableFuture<Map<String, String>> properties(String ledger) {
@@ -124,6 +114,10 @@ class MetadataTransactionCoordinatorTest {
     RedisConnections own = new RedisConnections(server.settings());
     connections.add(own);
     return new RedisCoordinatorStore(new Scripts(own), new StoreMetrics());
+  }
+
+  private CoordinatorStore intercepted(Intercepted.Answers answers) {
+    return Intercepted.store(CoordinatorStore.class, coordinatorStore(), answers);
   }
 
   /** A coordinator as a broker opens it; its steps are taken at once. */
@@ -192,21 +186,6 @@ class MetadataTransactionCoordinatorTest {
     public void handleCommittingAndAbortingTransaction() {}
   }
 
-  private static <T> T get(CompletableFuture<T> future) {
-    try {
-      return future.get(20, TimeUnit.SECONDS);
-    } catch (ExecutionException error) {
-      throw new AssertionError(error.getCause());
-    } catch (Exception error) {
-      throw new AssertionError(error);
-    }
-  }
-
-  private static <T extends Throwable> T failure(Class<T> type, CompletableFuture<?> future) {
-    Executable getting = () -> future.get(20, TimeUnit.SECONDS);
-    return assertInstanceOf(type, assertThrows(ExecutionException.class, getting).getCause());
-  }
-
   private static TransactionSubscription subscription(String topic, String name) {
     return TransactionSubscription.builder().topic(topic).subscription(name).build();
   }
@@ -233,14 +212,6 @@ class MetadataTransactionCoordinatorTest {
     TxnStatus ending = commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING;
     get(one.updateTxnStatus(txn, commit ? TxnStatus.COMMITTED : TxnStatus.ABORTED, ending, false));
     await(() -> one.tellAgain() == 0);
-  }
-
-  private static void await(BooleanSupplier condition) {
-    long deadline = System.currentTimeMillis() + 20_000;
-    while (!condition.getAsBoolean()) {
-      assertTrue(System.currentTimeMillis() < deadline, "it did not come to pass");
-      LockSupport.parkNanos(1_000_000);
-    }
   }
 
   private long unended() {
@@ -476,18 +447,14 @@ class MetadataTransactionCoordinatorTest {
     MetadataTransactionCoordinator first = opened();
     TxnID txn = get(first.newTransaction(HOUR_MS, null));
     MetadataTransactionCoordinator[] newest = new MetadataTransactionCoordinator[1];
-    CoordinatorStore real = coordinatorStore();
     CoordinatorStore slow =
-        (CoordinatorStore)
-            Proxy.newProxyInstance(
-                getClass().getClassLoader(),
-                new Class<?>[] {CoordinatorStore.class},
-                (proxy, method, arguments) -> {
-                  if (method.getName().equals("read") && newest[0] == null) {
-                    newest[0] = opened();
-                  }
-                  return method.invoke(real, arguments);
-                });
+        intercepted(
+            call -> {
+              if (call.is("read") && newest[0] == null) {
+                newest[0] = opened();
+              }
+              return call.pass();
+            });
     MetadataTransactionCoordinator late = unopened(TC, 0, slow);
     failure(ManagedLedgerFencedException.class, late.recover(new Tracker()));
     get(newest[0].addProducedPartitionToTxn(txn, List.of(SEGMENT)));
@@ -544,23 +511,17 @@ class MetadataTransactionCoordinatorTest {
   /** A store whose steps of some names fare as the test says. */
   private CoordinatorStore faring(
       String name, UnaryOperator<CompletableFuture<?>> fate, AtomicInteger alone) {
-    CoordinatorStore real = coordinatorStore();
-    return (CoordinatorStore)
-        Proxy.newProxyInstance(
-            getClass().getClassLoader(),
-            new Class<?>[] {CoordinatorStore.class},
-            (proxy, method, arguments) -> {
-              if (method.getName().equals(name) && alone.get() < 0) {
-                throw new StoreUnavailableException("away", null);
-              }
-              Object answer = method.invoke(real, arguments);
-              if (method.getName().equals(name)) {
-                alone.incrementAndGet();
-              }
-              return method.getName().equals(name + "Together")
-                  ? fate.apply((CompletableFuture<?>) answer)
-                  : answer;
-            });
+    return intercepted(
+        call -> {
+          if (call.is(name) && alone.get() < 0) {
+            throw new StoreUnavailableException("away", null);
+          }
+          Object answer = call.pass();
+          if (call.is(name)) {
+            alone.incrementAndGet();
+          }
+          return call.is(name + "Together") ? fate.apply((CompletableFuture<?>) answer) : answer;
+        });
   }
 
   private static CompletableFuture<?> lost(CompletableFuture<?> answer) {
@@ -655,23 +616,19 @@ class MetadataTransactionCoordinatorTest {
 
   @Test
   void whatIsBeingOpenedIsNotBelowTheLowWaterMark() throws Exception {
-    CoordinatorStore real = coordinatorStore();
     CountDownLatch created = new CountDownLatch(1);
     CompletableFuture<Void> answered = new CompletableFuture<>();
     CoordinatorStore slow =
-        (CoordinatorStore)
-            Proxy.newProxyInstance(
-                getClass().getClassLoader(),
-                new Class<?>[] {CoordinatorStore.class},
-                (proxy, method, arguments) -> {
-                  Object answer = method.invoke(real, arguments);
-                  if (method.getName().equals("createTogether") && created.getCount() > 0) {
-                    created.countDown();
-                    Object reply = get((CompletableFuture<?>) answer);
-                    return answered.thenApply(now -> reply);
-                  }
-                  return answer;
-                });
+        intercepted(
+            call -> {
+              Object answer = call.pass();
+              if (call.is("createTogether") && created.getCount() > 0) {
+                created.countDown();
+                Object reply = get((CompletableFuture<?>) answer);
+                return answered.thenApply(now -> reply);
+              }
+              return answer;
+            });
     MetadataTransactionCoordinator one = opened(TC, 0, slow);
     CompletableFuture<TxnID> first = one.newTransaction(HOUR_MS, null);
     created.await();

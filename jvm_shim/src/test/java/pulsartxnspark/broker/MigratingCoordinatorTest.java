@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static pulsartxnspark.broker.Await.get;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -12,7 +13,6 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.transaction.coordinator.TransactionCoordinatorID;
 import org.apache.pulsar.transaction.coordinator.TransactionMetadataStore;
@@ -130,14 +130,6 @@ class MigratingCoordinatorTest {
             () -> {});
     get(own.recover(new Nothing()));
     return get(new MigratingCoordinator(own, pulsars, numbers, opensOwn, mostActive).prepare());
-  }
-
-  private static <T> T get(CompletableFuture<T> future) {
-    try {
-      return future.get(20, TimeUnit.SECONDS);
-    } catch (Exception error) {
-      throw new AssertionError(error);
-    }
   }
 
   private static void end(MigratingCoordinator both, TxnID txn) {
