@@ -4420,7 +4420,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{BROKER_CODE}/AckAppend.java",
             "      parts.subscription().redeliver(record);\n",
-            "      isLate = true;\n",
+            "      why = Refusal.LATE;\n",
         ),
     ),
     mutation(
@@ -4481,6 +4481,76 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{BROKER_CODE}/MetadataPendingAckStoreProvider.java",
             "done -> subscription.getCursor().putCursorProperty(CURSOR_PROPERTY, id))",
             "done -> CompletableFuture.completedFuture(null))",
+        ),
+    ),
+    mutation(
+        "a transaction behind many others is never looked at",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/AckLooks.java",
+            ".sorted(Comparator.comparingLong(one -> one.lookedMs))",
+            "",
+        ),
+    ),
+    mutation(
+        "a request waits for as long as every thread waits for the store",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/AckLooks.java",
+            '    parts.steps().refuseOverdue("the metadata store has not answered in time");\n',
+            "",
+        ),
+    ),
+    mutation(
+        "a cumulative acknowledgement is written beside one in Pulsar's log",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/HandledSubscription.java",
+            "        && (!held.txn().equals(txn)\n",
+            "        && (false\n",
+        ),
+    ),
+    mutation(
+        "Pulsar's log gets what is refused",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/AckAppend.java",
+            "    } else if (parts.subscription().refuses(txn, record)) {\n",
+            "    } else if (!isElsewhere && parts.subscription().refuses(txn, record)) {\n",
+        ),
+    ),
+    mutation(
+        "Pulsar's log is opened by each acknowledgement that waits for it",
+        "INV-8",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/PulsarsPendingAcks.java",
+            "    if (opening == null || opening.isCompletedExceptionally()) {\n",
+            "    if (opens != null) {\n",
+        ),
+    ),
+    mutation(
+        "Pulsar's log stays open that is opened after the unloading",
+        "INV-8",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/PulsarsPendingAcks.java",
+            "                    if (isClosed) {\n",
+            "                    if (false) {\n",
+        ),
+    ),
+    mutation(
+        "a replay that has failed counts as complete",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "            if (tryReplay()) {\n",
+            "            if (tryReplay() || executor != null) {\n",
         ),
     ),
     # --- the gate of a topic ----------------------------------------------------------------------

@@ -7,14 +7,13 @@ import org.apache.commons.lang3.tuple.MutablePair;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.transaction.common.exception.TransactionConflictException;
 import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
+import pulsartxnspark.broker.AckMetrics.Refusal;
 import pulsartxnspark.broker.Decisions.Decision;
 
 /** A client acknowledges in a transaction. */
 final class AckAppend extends AckRequest {
-  private final AckParts parts;
   private final AckRecord record;
   private final List<MutablePair<Position, Integer>> positions; // Pulsar's; null if it is cumulative
-  private boolean isLate;
   private boolean isWritten;
   private CompletableFuture<Void> elsewhere; // in Pulsar's own store; null if it is here
 
@@ -28,8 +27,7 @@ final class AckAppend extends AckRequest {
    */
   AckAppend(
       AckParts parts, TxnID txn, AckRecord record, List<MutablePair<Position, Integer>> positions) {
-    super(txn, parts.environment().deadlineMs());
-    this.parts = parts;
+    super(parts, txn, parts.environment().deadlineMs());
     this.record = record;
     this.positions = positions;
   }
@@ -60,9 +58,10 @@ final class AckAppend extends AckRequest {
             && (now == Decision.ABSENT
                 || now == Decision.OPEN && !parts.environment().takesNew());
     if (!isElsewhere && now != Decision.OPEN) {
-      isLate = true;
+      why = Refusal.LATE;
       refusal = new InvalidTxnStatusException("transaction " + txn + " is " + now);
     } else if (parts.subscription().refuses(txn, record)) {
+      why = Refusal.CONFLICT;
       refusal = conflict();
     } else if (isElsewhere) {
       elsewhere = appendElsewhere();
@@ -127,10 +126,10 @@ final class AckAppend extends AckRequest {
     }
     PendingAckHandles.UpTo held = parts.subscription().heldUpTo();
     holdNothing();
-    done.completeExceptionally(refusal);
+    answer(refusal);
     if (record.cumulative()) {
       parts.subscription().restoreUpTo(held);
-    } else if (isLate) {
+    } else if (why == Refusal.LATE) {
       parts.subscription().redeliver(record);
     }
   }
@@ -150,6 +149,6 @@ final class AckAppend extends AckRequest {
     if (!isWritten && parts.subscription().conflicts(record)) {
       holdNothing(); // it would be taken away from who holds it
     }
-    done.completeExceptionally(error);
+    answer(error);
   }
 }

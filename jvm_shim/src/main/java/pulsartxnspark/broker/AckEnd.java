@@ -4,20 +4,19 @@ import java.util.concurrent.CompletableFuture;
 import org.apache.pulsar.broker.service.BrokerServiceException.ServiceUnitNotReadyException;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.common.api.proto.CommandAck.AckType;
+import pulsartxnspark.broker.AckMetrics.Refusal;
 import pulsartxnspark.broker.AckTransactions.Txn;
 import pulsartxnspark.broker.Decisions.Decision;
 
 /** A transaction ends in a subscription. */
 final class AckEnd extends AckRequest {
-  private final AckParts parts;
   private final boolean commit;
   private final AckType type; // null if this broker has found out by itself
   private boolean isNoted;
   private boolean removes; // all that the transaction has
 
   private AckEnd(AckParts parts, TxnID txn, boolean commit, AckType type, long deadlineMs) {
-    super(txn, deadlineMs);
-    this.parts = parts;
+    super(parts, txn, deadlineMs);
     this.commit = commit;
     this.type = type;
   }
@@ -75,6 +74,7 @@ final class AckEnd extends AckRequest {
     }
     Decision header = type == null ? wanted() : isKnown ? known.decision : decision;
     if (header != wanted()) {
+      why = Refusal.CONTRADICTION;
       refusal = contradiction(header);
       return true;
     }
@@ -108,24 +108,22 @@ final class AckEnd extends AckRequest {
   @Override
   void finish() {
     if (refusal != null) {
-      if (!done.isDone()) {
-        done.completeExceptionally(refusal);
-      }
+      answer(refusal);
       return;
     }
     Txn known = parts.txns().get(txn);
     if (known != null && isNoted) {
       known.isApplied |= !done.isDone() && completes(known);
+      parts.txns().decide(known, wanted());
+      known.isNoted = true;
       if (removes) {
         parts.txns().remove(txn);
       }
-      known.decision = wanted();
-      known.isNoted = true;
     }
     if (commit && type == AckType.Cumulative && !holdsUpTo()) {
       // Pulsar would acknowledge what another transaction holds by now.
-      done.completeExceptionally(
-          new ServiceUnitNotReadyException("transaction " + txn + " was committed meanwhile"));
+      why = Refusal.CONTRADICTION;
+      answer(new ServiceUnitNotReadyException("transaction " + txn + " was committed meanwhile"));
     }
     done.complete(null);
     if (type == null && known != null && !known.isApplied) {
@@ -146,6 +144,8 @@ final class AckEnd extends AckRequest {
 
   @Override
   void fail(Exception error) {
-    done.completeExceptionally(error);
+    if (type != null) { // else nobody waits for it
+      answer(error);
+    }
   }
 }

@@ -1,6 +1,7 @@
 package pulsartxnspark.broker;
 
 import java.util.Collection;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.function.Consumer;
 import java.util.function.LongSupplier;
@@ -14,20 +15,24 @@ import pulsartxnspark.store.TransactionId;
  * @param decisions what headers say
  * @param inTheWay is told of the transactions that hold messages, and completes expired ones
  * @param threads for whatever waits for the store
+ * @param timer whose tasks wait for nothing, so that they begin in time whatever the store does
  * @param pollIntervalMs how often headers are looked at without an event
  * @param patienceMs how long a request waits for the store
  * @param clockMs a clock that never goes back
  * @param takesNew whether transactions of the metadata store have their pending acks there
+ * @param metrics what is counted of all of them
  */
 record AckEnvironment(
     AckStore acks,
     Decisions decisions,
     Consumer<Collection<TransactionId>> inTheWay,
-    ScheduledExecutorService threads,
+    Executor threads,
+    ScheduledExecutorService timer,
     long pollIntervalMs,
     long patienceMs,
     LongSupplier clockMs,
-    boolean takesNew) {
+    boolean takesNew,
+    AckMetrics metrics) {
   long nowMs() {
     return clockMs.getAsLong();
   }

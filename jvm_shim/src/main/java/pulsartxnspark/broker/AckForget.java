@@ -8,13 +8,11 @@ import pulsartxnspark.broker.AckTransactions.Txn;
 final class AckForget extends AckRequest {
   static final int MOST_REMOVED = 500; // records in one step
 
-  private final AckTransactions txns;
   private final List<String> names;
   private final boolean isLast;
 
-  private AckForget(AckTransactions txns, TxnID txn, List<String> names, boolean isLast) {
-    super(txn, Long.MAX_VALUE);
-    this.txns = txns;
+  private AckForget(AckParts parts, TxnID txn, List<String> names, boolean isLast) {
+    super(parts, txn, Long.MAX_VALUE);
     this.names = names;
     this.isLast = isLast;
   }
@@ -27,7 +25,7 @@ final class AckForget extends AckRequest {
     for (int from = 0; from < names.size(); from += MOST_REMOVED) {
       int to = Math.min(names.size(), from + MOST_REMOVED);
       boolean isLast = to == names.size();
-      parts.steps().add(new AckForget(parts.txns(), one.id, names.subList(from, to), isLast));
+      parts.steps().add(new AckForget(parts, one.id, names.subList(from, to), isLast));
     }
   }
 
@@ -43,7 +41,7 @@ final class AckForget extends AckRequest {
   @Override
   void finish() {
     if (isLast) {
-      txns.remove(txn);
+      parts.txns().remove(txn);
     }
   }
 

@@ -14,7 +14,7 @@ import pulsartxnspark.broker.AckTransactions.Txn;
 import pulsartxnspark.broker.Decisions.Decision;
 import pulsartxnspark.store.TransactionId;
 
-/** Looks for decisions that nobody has told, and for records that nobody needs. */
+/** Looks for decisions that nobody has told, for records that nobody needs, and for late answers. */
 final class AckLooks {
   private static final Logger log = LoggerFactory.getLogger(AckLooks.class);
   private static final int MOST_ASKED = 100; // headers in one look
@@ -31,7 +31,7 @@ final class AckLooks {
     AckEnvironment environment = parts.environment();
     looking =
         environment
-            .threads()
+            .timer()
             .scheduleWithFixedDelay(
                 () -> parts.subscription().run(this::look),
                 environment.pollIntervalMs(),
@@ -56,6 +56,7 @@ final class AckLooks {
       close();
       return;
     }
+    parts.steps().refuseOverdue("the metadata store has not answered in time");
     long now = parts.environment().nowMs();
     Position persistent = parts.subscription().persistent();
     List<Txn> due = new ArrayList<>();

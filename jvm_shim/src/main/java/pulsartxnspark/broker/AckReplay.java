@@ -46,7 +46,7 @@ final class AckReplay {
       parts.subscription().complain(AckLooks.headless(one));
     } else if (!one.isNoted && header != Decision.OPEN) {
       // The header may go as soon as Pulsar was told that the subscription knows.
-      one.decision = header;
+      parts.txns().decide(one, header);
       parts.steps().add(AckEnd.found(parts, one.id, header));
     }
     one.isApplied = one.decision != Decision.OPEN;

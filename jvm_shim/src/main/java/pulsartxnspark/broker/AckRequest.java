@@ -6,14 +6,17 @@ import pulsartxnspark.broker.Decisions.Decision;
 
 /** Something that is asked of the pending acks of a subscription, and may change its records. */
 abstract class AckRequest {
+  final AckParts parts;
   final TxnID txn;
   final CompletableFuture<Void> done = new CompletableFuture<>();
   final long deadlineMs;
   Decision decision; // null until the header was read
   boolean isAsked;
   Exception refusal;
+  AckMetrics.Refusal why = AckMetrics.Refusal.UNAVAILABLE; // it is refused
 
-  AckRequest(TxnID txn, long deadlineMs) {
+  AckRequest(AckParts parts, TxnID txn, long deadlineMs) {
+    this.parts = parts;
     this.txn = txn;
     this.deadlineMs = deadlineMs;
   }
@@ -31,6 +34,13 @@ abstract class AckRequest {
 
   /** Gives up; it may be written nevertheless, later. */
   abstract void fail(Exception error);
+
+  /** Tells the handle that it is refused, unless it was told something before. */
+  final void answer(Exception error) {
+    if (done.completeExceptionally(error)) {
+      parts.environment().metrics().count(why);
+    }
+  }
 
   /** Tells whether it will ask for the header. */
   boolean needsDecision() {

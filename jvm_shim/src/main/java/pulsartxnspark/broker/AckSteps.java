@@ -207,14 +207,19 @@ final class AckSteps {
     return all;
   }
 
-  /** Refuses what has waited for too long. It is pending for the handle, whatever becomes of it. */
   private void giveUp(Exception error) {
-    subscription.complain(String.valueOf(error.getMessage()));
+    String why = String.valueOf(error.getMessage());
+    subscription.complain(why);
+    refuseOverdue(why);
+  }
+
+  /** Refuses what has waited for too long. It is pending for the handle, whatever becomes of it. */
+  void refuseOverdue(String why) {
     long now = environment.nowMs();
     for (AckRequest one : waiting()) {
       if (one.deadlineMs <= now) {
         queue.remove(one);
-        one.fail(unavailable(String.valueOf(error.getMessage())));
+        one.fail(unavailable(why));
       }
     }
   }

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongSupplier;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import pulsartxnspark.broker.Decisions.Decision;
@@ -60,6 +61,8 @@ final class AckTransactions {
 
   private final LongSupplier clockMs;
   private final Map<TxnID, Txn> all = new LinkedHashMap<>();
+  private final AtomicLong open = new AtomicLong(); // records; read by those who ask for metrics
+  private final AtomicLong decided = new AtomicLong();
   private long lastNumber; // the newest of two that hold one message is right
 
   AckTransactions(LongSupplier clockMs) {
@@ -94,6 +97,21 @@ final class AckTransactions {
             lastNumber = Math.max(lastNumber, number);
           }
         });
+    all.values().forEach(one -> count(one, 1));
+  }
+
+  private void count(Txn one, int sign) {
+    (one.decision == Decision.OPEN ? open : decided).addAndGet((long) sign * one.records.size());
+  }
+
+  /** Gives how many records open transactions have; in any thread. */
+  long open() {
+    return open.get();
+  }
+
+  /** Gives how many records decided transactions have; in any thread. */
+  long decided() {
+    return decided.get();
   }
 
   private Txn made(TxnID txn) {
@@ -112,13 +130,24 @@ final class AckTransactions {
   /** Adds a record; a cumulative one stands for those of the transaction before it. */
   Added add(TxnID txn, AckRecord record) {
     Txn one = made(txn);
+    count(one, -1);
     List<String> replaced = record.cumulative() ? one.removeCumulative() : List.of();
     long number = ++lastNumber;
     one.records.put(number, record);
+    count(one, 1);
     return new Added(one.name(number), replaced);
   }
 
+  void decide(Txn one, Decision decision) {
+    count(one, -1);
+    one.decision = decision;
+    count(one, 1);
+  }
+
   void remove(TxnID txn) {
-    all.remove(txn);
+    Txn one = all.remove(txn);
+    if (one != null) {
+      count(one, -1);
+    }
   }
 }

@@ -14,20 +14,25 @@ import pulsartxnspark.store.StoreMetrics;
 import pulsartxnspark.store.TransactionStore;
 
 /**
- * PIP-471's metrics on the broker's own endpoint. Two of them are this broker's; the two of operation
- * records are read from the metadata store, in the background, so that no scrape waits for it.
+ * PIP-471's metrics on the broker's own endpoint, and those of pending acks. Most of them are this
+ * broker's; the two of operation records are read from the metadata store, in the background, so that
+ * no scrape waits for it.
  */
 final class BrokerMetrics implements PrometheusRawMetricsProvider {
   static final String OP_WRITES = "pulsar_txn_metadata_store_op_writes_total";
   static final String HEADER_CAS = "pulsar_txn_metadata_store_header_cas_total";
   static final String INDEX_QUERY = "pulsar_txn_metadata_store_index_query_seconds";
   static final String OUTSTANDING = "pulsar_txn_metadata_store_outstanding_op_records";
+  static final String PENDING_ACKS = "pulsar_txn_metadata_store_pending_acks";
+  static final String ACK_REPLAYS = "pulsar_txn_metadata_store_pending_ack_replays_total";
+  static final String ACK_REFUSALS = "pulsar_txn_metadata_store_pending_ack_refusals_total";
 
   private static final Logger log = LoggerFactory.getLogger(BrokerMetrics.class);
   private static final long KEPT_MS = 10_000; // shorter than most intervals between scrapes
 
   private final String cluster;
   private final StoreMetrics own;
+  private final AckMetrics acks;
   private final TransactionStore transactions;
   private final Executor threads;
   private final LongSupplier clockMs;
@@ -40,7 +45,8 @@ final class BrokerMetrics implements PrometheusRawMetricsProvider {
    * Makes a provider.
    *
    * @param cluster name of the Pulsar cluster, as on the broker's other metrics
-   * @param own what this broker has counted
+   * @param own what this broker has counted of its requests to the store
+   * @param acks what it has counted of pending acks
    * @param transactions where the counts of everybody are
    * @param threads for whatever waits for the store
    * @param clockMs a clock that never goes back
@@ -48,11 +54,13 @@ final class BrokerMetrics implements PrometheusRawMetricsProvider {
   BrokerMetrics(
       String cluster,
       StoreMetrics own,
+      AckMetrics acks,
       TransactionStore transactions,
       Executor threads,
       LongSupplier clockMs) {
     this.cluster = cluster;
     this.own = own;
+    this.acks = acks;
     this.transactions = transactions;
     this.threads = threads;
     this.clockMs = clockMs;
@@ -64,31 +72,60 @@ final class BrokerMetrics implements PrometheusRawMetricsProvider {
     Map<Integer, Map<String, Long>> known = latest();
     writeCounts(text, OP_WRITES, "counter", known);
     writeCounts(text, OUTSTANDING, "gauge", known);
-    text.append("# TYPE ").append(HEADER_CAS).append(" counter\n");
+    type(text, HEADER_CAS, "counter");
     own.decisions()
         .forEach(
             (one, count) -> {
-              String result = one.result().name().toLowerCase(Locale.ROOT);
-              String labels = coordinator(one.tc()) + ",result=\"" + result + "\"";
+              String labels = coordinator(one.tc()) + "," + label("result", one.result());
               sample(text, HEADER_CAS, labels, count);
             });
-    text.append("# TYPE ").append(INDEX_QUERY).append(" histogram\n");
-    String index = "index=\"writes-by-segment\"";
+    type(text, INDEX_QUERY, "histogram");
+    for (StoreMetrics.Index index : StoreMetrics.Index.values()) {
+      writeQueries(text, index);
+    }
+    writePendingAcks(text);
+    stream.write(text.toString());
+  }
+
+  private void writeQueries(StringBuilder text, StoreMetrics.Index index) {
+    String label = label("index", index);
     long all = 0;
-    for (Map.Entry<Double, Long> bucket : own.queries().entrySet()) {
+    for (Map.Entry<Double, Long> bucket : own.queries(index).entrySet()) {
       double bound = bucket.getKey();
       String shown = Double.isInfinite(bound) ? "+Inf" : Double.toString(bound);
       all = bucket.getValue();
-      sample(text, INDEX_QUERY + "_bucket", index + ",le=\"" + shown + "\"", all);
+      sample(text, INDEX_QUERY + "_bucket", label + ",le=\"" + shown + "\"", all);
     }
-    sample(text, INDEX_QUERY + "_sum", index, own.querySeconds());
-    sample(text, INDEX_QUERY + "_count", index, all);
-    stream.write(text.toString());
+    sample(text, INDEX_QUERY + "_sum", label, own.querySeconds(index));
+    sample(text, INDEX_QUERY + "_count", label, all);
+  }
+
+  private void writePendingAcks(StringBuilder text) {
+    type(text, PENDING_ACKS, "gauge");
+    sample(text, PENDING_ACKS, "state=\"open\"", acks.open());
+    sample(text, PENDING_ACKS, "state=\"decided\"", acks.decided());
+    type(text, ACK_REPLAYS, "counter");
+    for (AckMetrics.Replay result : AckMetrics.Replay.values()) {
+      sample(text, ACK_REPLAYS, label("result", result), acks.replays(result));
+    }
+    type(text, ACK_REFUSALS, "counter");
+    for (AckMetrics.Refusal cause : AckMetrics.Refusal.values()) {
+      sample(text, ACK_REFUSALS, label("cause", cause), acks.refusals(cause));
+    }
+  }
+
+  private static void type(StringBuilder text, String metric, String kind) {
+    text.append("# TYPE ").append(metric).append(' ').append(kind).append('\n');
+  }
+
+  private static String label(String name, Enum<?> value) {
+    String shown = value.name().toLowerCase(Locale.ROOT).replace('_', '-');
+    return name + "=\"" + shown + "\"";
   }
 
   private void writeCounts(
       StringBuilder text, String metric, String kind, Map<Integer, Map<String, Long>> known) {
-    text.append("# TYPE ").append(metric).append(' ').append(kind).append('\n');
+    type(text, metric, kind);
     known.forEach(
         (tc, values) -> sample(text, metric, coordinator(tc), values.getOrDefault(metric, 0L)));
   }

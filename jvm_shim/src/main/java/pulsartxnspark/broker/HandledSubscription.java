@@ -6,7 +6,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
@@ -31,7 +30,7 @@ final class HandledSubscription {
   private static final Logger log = LoggerFactory.getLogger(HandledSubscription.class);
 
   private final PersistentSubscription subscription;
-  private final ScheduledExecutorService threads;
+  private final AckEnvironment environment;
   private PendingAckHandleImpl handle; // null until it is replayed
   private volatile Executor executor; // the thread of the handle; null until then
   private String complaint;
@@ -40,11 +39,11 @@ final class HandledSubscription {
    * Makes one; it is to be given its handle first.
    *
    * @param subscription of Pulsar's
-   * @param threads for whatever waits for the store
+   * @param environment what all subscriptions share
    */
-  HandledSubscription(PersistentSubscription subscription, ScheduledExecutorService threads) {
+  HandledSubscription(PersistentSubscription subscription, AckEnvironment environment) {
     this.subscription = subscription;
-    this.threads = threads;
+    this.environment = environment;
   }
 
   @Override
@@ -76,7 +75,7 @@ final class HandledSubscription {
   /** Runs a task in the thread of the handle, after a pause. */
   void later(long pauseMs, Runnable task) {
     try {
-      threads.schedule(() -> run(task), pauseMs, TimeUnit.MILLISECONDS);
+      environment.timer().schedule(() -> run(task), pauseMs, TimeUnit.MILLISECONDS);
     } catch (RejectedExecutionException closing) {
       log.debug("The broker is closing", closing);
     }
@@ -92,7 +91,7 @@ final class HandledSubscription {
 
   /** Closes its topic, so that it is loaded anew where it belongs. */
   void reload() {
-    reload(subscription, threads);
+    reload(subscription, environment.threads());
   }
 
   /** Closes the topic of a subscription, so that it is loaded anew where it belongs. */

@@ -46,7 +46,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
       AckEnvironment environment,
       PendingAckStore pulsars,
       Supplier<CompletableFuture<PendingAckStore>> opensPulsars) {
-    HandledSubscription handled = new HandledSubscription(subscription, environment.threads());
+    HandledSubscription handled = new HandledSubscription(subscription, environment);
     parts =
         new AckParts(
             handled,
@@ -76,12 +76,19 @@ final class MetadataPendingAckStore implements PendingAckStore {
     if (!parts.subscription().isReplayed()) {
       return true; // it is closed, or Pulsar's own replay has failed
     }
+    AckMetrics metrics = parts.environment().metrics();
     try {
       replay.replay();
       looks.begin();
       parts.steps().pump();
+      metrics.count(AckMetrics.Replay.OK);
+      metrics.load(parts.txns());
+      if (parts.steps().isOver()) {
+        metrics.unload(parts.txns()); // it was closed meanwhile
+      }
       return true;
     } catch (RuntimeException error) {
+      metrics.count(AckMetrics.Replay.FAILED);
       log.error("The pending acks of {} are not replayed", parts.subscription(), error);
       parts.subscription().failReplay(error);
       return false;
@@ -115,6 +122,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
   public CompletableFuture<Void> closeAsync() {
     looks.close();
     parts.steps().close();
+    parts.environment().metrics().unload(parts.txns());
     return parts.pulsars().close();
   }
 }

@@ -11,6 +11,8 @@ import java.util.Properties;
 import java.util.WeakHashMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -189,6 +191,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
     return result.exceptionallyCompose(
         error -> {
           Throwable cause = error.getCause() == null ? error : error.getCause();
+          store.environment().metrics().count(AckMetrics.Replay.FAILED);
           log.warn("The pending acks of {} are not opened yet", subscription, cause);
           return CompletableFuture.failedFuture(shown(subscription, cause, store));
         });
@@ -315,30 +318,34 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
           new RedisTransactionStore(scripts, MetadataTransactionBufferProvider.METRICS);
       CoordinatorStore coordinators =
           new RedisCoordinatorStore(scripts, MetadataTransactionBufferProvider.METRICS);
-      ScheduledExecutorService threads = threads();
+      Executor threads =
+          Executors.newFixedThreadPool(
+              THREADS, MetadataTransactionBufferProvider.daemons("pulsar-txn-spark-acks-"));
       TransactionHelper helper =
           new TransactionHelper(transactions, threads, pollIntervalMs, CLOCK_MS);
       shared =
           new Shared(
               new AckEnvironment(
-                  new RedisAckStore(scripts),
+                  new RedisAckStore(scripts, MetadataTransactionBufferProvider.METRICS),
                   Decisions.of(transactions, coordinators),
                   helps ? helper::inTheWay : open -> { },
                   threads,
+                  timer(),
                   pollIntervalMs,
                   2L * store.timeoutMs(),
                   CLOCK_MS,
-                  isEnabled(pulsar)),
+                  isEnabled(pulsar),
+                  MetadataTransactionBufferProvider.ACK_METRICS),
               coordinators);
     }
     return shared;
   }
 
-  private static ScheduledExecutorService threads() {
-    ScheduledThreadPoolExecutor threads =
+  private static ScheduledExecutorService timer() {
+    ScheduledThreadPoolExecutor timer =
         new ScheduledThreadPoolExecutor(
-            THREADS, MetadataTransactionBufferProvider.daemons("pulsar-txn-spark-acks-"));
-    threads.setRemoveOnCancelPolicy(true);
-    return threads;
+            1, MetadataTransactionBufferProvider.daemons("pulsar-txn-spark-acks-timer-"));
+    timer.setRemoveOnCancelPolicy(true);
+    return timer;
   }
 }

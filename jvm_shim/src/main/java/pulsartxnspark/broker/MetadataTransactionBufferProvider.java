@@ -46,6 +46,9 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
   /** What this broker has counted, its coordinators included. */
   static final StoreMetrics METRICS = new StoreMetrics();
 
+  /** What it has counted of pending acks. */
+  static final AckMetrics ACK_METRICS = new AckMetrics();
+
   /** What the coordinators of this broker tell its segments. */
   static final KnownPins PINS =
       new KnownPins(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
@@ -126,7 +129,13 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
           new TransactionHelper(transactions, threads, pollIntervalMs, clockMs);
       String cluster = pulsar.getConfiguration().getClusterName();
       pulsar.addPrometheusRawMetricsProvider(
-          new BrokerMetrics(cluster, METRICS, transactions, threads, clockMs));
+          new BrokerMetrics(
+              cluster,
+              METRICS,
+              ACK_METRICS,
+              transactions,
+              threads,
+              clockMs));
       store =
           new BrokerStore(
               new RedisSegmentStore(scripts, METRICS),

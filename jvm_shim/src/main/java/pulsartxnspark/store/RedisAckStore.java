@@ -12,14 +12,17 @@ public final class RedisAckStore implements AckStore {
   private static final String READ_AT_ONCE = "1000"; // in one step: it must not block the server
 
   private final Scripts scripts;
+  private final StoreMetrics metrics;
 
   /**
    * Makes a store.
    *
    * @param scripts that it runs
+   * @param metrics where the times of reading records go
    */
-  public RedisAckStore(Scripts scripts) {
+  public RedisAckStore(Scripts scripts, StoreMetrics metrics) {
     this.scripts = scripts;
+    this.metrics = metrics;
   }
 
   private static String tag(Subscription subscription) {
@@ -67,7 +70,11 @@ public final class RedisAckStore implements AckStore {
       default -> throw retired(subscription);
     }
     long owner = RedisTransactionStore.number(reply.get(2));
-    return new Opened(owner, records(subscription, owner));
+    long began = System.nanoTime();
+    Map<String, String> records = records(subscription, owner);
+    metrics.countQuery(
+        StoreMetrics.Index.ACKS_BY_SEGMENT_SUBSCRIPTION, System.nanoTime() - began);
+    return new Opened(owner, records);
   }
 
   private Map<String, String> records(Subscription subscription, long owner) {

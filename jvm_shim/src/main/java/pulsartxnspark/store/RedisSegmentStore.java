@@ -28,7 +28,7 @@ public final class RedisSegmentStore implements SegmentStore {
   private List<Object> query(Scripts.Call call) {
     long began = System.nanoTime();
     List<Object> reply = scripts.run(call);
-    metrics.countQuery(System.nanoTime() - began);
+    metrics.countQuery(StoreMetrics.Index.WRITES_BY_SEGMENT, System.nanoTime() - began);
     return reply;
   }
 

@@ -1,5 +1,6 @@
 package pulsartxnspark.store;
 
+import java.util.EnumMap;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
@@ -13,9 +14,37 @@ public final class StoreMetrics {
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0
   };
 
-  private final LongAdder[] queries = new LongAdder[BOUNDS_S.length + 1]; // the last one: slower
-  private final LongAdder queryNanos = new LongAdder();
+  private final Map<Index, Times> queries = new EnumMap<>(Index.class);
   private final Map<Decision, LongAdder> decisions = new ConcurrentHashMap<>();
+
+  /** What is asked for by an index. */
+  public enum Index {
+    /** Pins and fates of writers. */
+    WRITES_BY_SEGMENT,
+    /** Records of acknowledgements. */
+    ACKS_BY_SEGMENT_SUBSCRIPTION
+  }
+
+  /** The times of queries of one index. */
+  private static final class Times {
+    private final LongAdder[] buckets = new LongAdder[BOUNDS_S.length + 1]; // the last one: slower
+    private final LongAdder nanos = new LongAdder();
+
+    Times() {
+      for (int i = 0; i < buckets.length; i++) {
+        buckets[i] = new LongAdder();
+      }
+    }
+
+    private void count(long took) {
+      int bucket = 0;
+      while (bucket < BOUNDS_S.length && took > BOUNDS_S[bucket] * TimeUnit.SECONDS.toNanos(1)) {
+        bucket++;
+      }
+      buckets[bucket].increment();
+      nanos.add(took);
+    }
+  }
 
   /** What came of a compare-and-set on a header. */
   public enum Result {
@@ -43,23 +72,19 @@ public final class StoreMetrics {
 
   /** Makes counters that stand at 0. */
   public StoreMetrics() {
-    for (int i = 0; i < queries.length; i++) {
-      queries[i] = new LongAdder();
+    for (Index index : Index.values()) {
+      queries.put(index, new Times());
     }
   }
 
   /**
-   * Counts a query of the index of writes by segment.
+   * Counts a query of an index.
    *
+   * @param index which one
    * @param nanos how long it took, round trip included, in nanoseconds
    */
-  void countQuery(long nanos) {
-    int bucket = 0;
-    while (bucket < BOUNDS_S.length && nanos > BOUNDS_S[bucket] * TimeUnit.SECONDS.toNanos(1)) {
-      bucket++;
-    }
-    queries[bucket].increment();
-    queryNanos.add(nanos);
+  void countQuery(Index index, long nanos) {
+    queries.get(index).count(nanos);
   }
 
   /**
@@ -75,13 +100,15 @@ public final class StoreMetrics {
   /**
    * Gives the times of queries.
    *
+   * @param index of which one
    * @return upper bound in seconds to how many took no longer; the last bound is infinite
    */
-  public Map<Double, Long> queries() {
+  public Map<Double, Long> queries(Index index) {
     Map<Double, Long> all = new TreeMap<>();
+    LongAdder[] buckets = queries.get(index).buckets;
     long sum = 0;
-    for (int i = 0; i < queries.length; i++) {
-      sum += queries[i].sum();
+    for (int i = 0; i < buckets.length; i++) {
+      sum += buckets[i].sum();
       all.put(i < BOUNDS_S.length ? BOUNDS_S[i] : Double.POSITIVE_INFINITY, sum);
     }
     return all;
@@ -90,10 +117,11 @@ public final class StoreMetrics {
   /**
    * Gives the time of all queries together.
    *
+   * @param index of which one
    * @return seconds
    */
-  public double querySeconds() {
-    return queryNanos.sum() / (double) TimeUnit.SECONDS.toNanos(1);
+  public double querySeconds(Index index) {
+    return queries.get(index).nanos.sum() / (double) TimeUnit.SECONDS.toNanos(1);
   }
 
   /**

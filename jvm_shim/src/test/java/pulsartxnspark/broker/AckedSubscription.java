@@ -164,7 +164,7 @@ final class AckedSubscription implements AutoCloseable {
   final PersistentSubscription loaded;
   final PendingAckHandleImpl handle;
   final TransactionPendingAckStoreProvider provider;
-  final List<Long> redelivered = new ArrayList<>();
+  private final List<Long> redelivered = new ArrayList<>();
   private final ExecutorService thread = Executors.newSingleThreadExecutor();
   private final HashedWheelTimer timer = new HashedWheelTimer();
   final AtomicInteger closes = new AtomicInteger(); // of its topic, by the plug-in
@@ -259,8 +259,16 @@ final class AckedSubscription implements AutoCloseable {
     return null;
   }
 
+  /** Gives the entries that were delivered again, the first ones first. */
   synchronized List<Long> redelivered() {
-    return List.copyOf(redelivered);
+    return redelivered.stream().sorted().toList();
+  }
+
+  /** Waits until the thread of the handle has done what it has to do, and what follows from it. */
+  void settle() {
+    for (int follows = 0; follows < 2; follows++) {
+      CompletableFuture.runAsync(() -> {}, thread).join();
+    }
   }
 
   private CompletableFuture<Void> end(Object[] arguments) {

@@ -3,4 +3,4 @@ package pulsartxnspark.broker;
 import pulsartxnspark.store.OnCluster;
 
 @OnCluster
-class MetadataPendingAckStoreOnClusterTest extends MetadataPendingAckStoreTest {}
+class PendingAckFaultsOnClusterTest extends PendingAckFaultsTest {}
