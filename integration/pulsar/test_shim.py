@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 
 import pulsar as pulsar_client
@@ -232,12 +231,8 @@ def test_the_brokers_endpoint_has_the_metrics_of_the_metadata_store(gated: Gated
     with client.connect(gated.options) as service, service.new_txn() as txn:
         send(service, topic, txn, "a")
 
-    def scraped() -> str:
-        with urllib.request.urlopen(f"{gated.server.admin_url}/metrics/") as answer:
-            return str(answer.read().decode())
-
     samples = ("op_writes_total", "outstanding_op_records", "index_query_seconds_count")
-    await_(lambda: all(f"pulsar_txn_metadata_store_{one}{{" in scraped() for one in samples))
+    await_(lambda: all(f"pulsar_txn_metadata_store_{one}{{" in gated.metrics() for one in samples))
 
 
 def test_key_shared_consumers_see_each_key_in_order(

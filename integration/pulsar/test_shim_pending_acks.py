@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -101,6 +102,29 @@ def test_a_cumulative_acknowledgement_counts_when_its_transaction_is_committed(
     gated.admin.unload(source)
     assert java("commit", "kept") == "done"
     assert left(plain, java, source) == ["c"]
+
+
+def test_the_brokers_endpoint_counts_pending_acks(gated: Gated, java: JavaClient) -> None:
+    def shown(labels: str) -> int:
+        sample = rf"^pulsar_txn_metadata_store_pending_ack{labels} (\d+)$"
+        (found,) = re.findall(sample, gated.metrics(), re.MULTILINE)
+        return int(found)
+
+    def held() -> int:
+        return shown('s{.*state="open"}')
+
+    source = filled(gated, *VALUES)
+    java("subscribe", source, "service", "Shared")
+    before = held()
+    java.begin("counted")
+    assert java("acknowledge", "counted", source, "service") == "a"
+    await_(lambda: held() == before + 1)
+    replays = shown('_replays_total{.*result="ok"}')
+    gated.admin.unload(source)
+    await_(lambda: shown('_replays_total{.*result="ok"}') == replays + 1)
+    await_(lambda: held() == before + 1)
+    assert java("commit", "counted") == "done"
+    await_(lambda: held() == before)
 
 
 @pytest.mark.long

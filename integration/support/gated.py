@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -62,6 +63,11 @@ class Gated:
     @property
     def admin(self) -> PulsarAdmin:
         return PulsarAdmin(PulsarConfig(self.server.service_url, self.server.admin_url))
+
+    def metrics(self) -> str:
+        """Return what the broker's own endpoint shows."""
+        with urllib.request.urlopen(f"{self.server.admin_url}/metrics/") as answer:
+            return str(answer.read().decode())
 
     def buffer_of(self, segment: str) -> TransactionState:
         """Ask the broker for a segment's transaction buffer."""
