@@ -110,21 +110,21 @@ def test_the_brokers_endpoint_counts_pending_acks(gated: Gated, java: JavaClient
         (found,) = re.findall(sample, gated.metrics(), re.MULTILINE)
         return int(found)
 
-    def held() -> int:
+    def pending() -> int:
         return shown('s{.*state="open"}')
 
     source = filled(gated, *VALUES)
     java("subscribe", source, "service", "Shared")
-    before = held()
+    before = pending()
     java.begin("counted")
     assert java("acknowledge", "counted", source, "service") == "a"
-    await_(lambda: held() == before + 1)
+    await_(lambda: pending() == before + 1)
     replays = shown('_replays_total{.*result="ok"}')
     gated.admin.unload(source)
     await_(lambda: shown('_replays_total{.*result="ok"}') == replays + 1)
-    await_(lambda: held() == before + 1)
+    await_(lambda: pending() == before + 1)
     assert java("commit", "counted") == "done"
-    await_(lambda: held() == before)
+    await_(lambda: pending() == before)
 
 
 @pytest.mark.long
