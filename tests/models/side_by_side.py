@@ -15,6 +15,7 @@ from typing import Any
 import hiredis
 import redis
 from greenlet import getcurrent, greenlet
+from redis.commands import CoreCommands
 from redis.exceptions import ResponseError
 
 from pulsar_txn_spark.config import StoreConfig
@@ -26,22 +27,35 @@ _GARBAGE = 50_000  # objects until the collector looks: a seventh of the time we
 _READ_SIZE = 1 << 16
 
 
-class Lane:
-    """One database of the server, and a client of it, as models take it."""
+class Lane(CoreCommands):
+    """One database of the server, as models take it for a client.
+
+    The other models go on until a reply is there; only pipelines make all of them wait.
+    """
+
+    _event_dispatcher: Any = None  # of redis-py, which has no use for it here
 
     def __init__(self, lanes: SideBySide, number: int, client: redis.Redis) -> None:
-        self._lanes, self._number, self._client = lanes, number, client
+        self._lanes, self._number = lanes, number
         self._select = pack(["SELECT", number])
+        self._callbacks: Any = client.response_callbacks
+        self.pipeline = client.pipeline
 
     def evalsha(self, *args: Any) -> Any:
-        """Run a script. The other models go on until the reply is there."""
+        """Run a script, whose reply is used as it is."""
         reply = self._lanes.exchange(self._number, self._select + pack(["EVALSHA", *args]))
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Run a command for redis-py's method of its name."""
+        reply = self._lanes.exchange(self._number, self._select + pack(args))
+        if isinstance(reply, Exception):
+            raise reply
+        options.pop("keys", None)  # what redis-py's cache would need
+        callback = self._callbacks.get(args[0])
+        return reply if callback is None else callback(reply, **options)
 
 
 class SideBySide:
