@@ -2,8 +2,9 @@
 
 Every new connection is checked before its first use, in the same round trip that logs in: AUTH,
 SELECT, ROLE, INFO and CONFIG GET go out in one write. So a server that was restarted with other
-settings, or a failover to another machine, is met again by the same check. redis-py repeats
-commands by itself; all of that is off, because a repeated compare-and-set is not the same step.
+settings, or a failover to another machine, is met again by the same check. A primary that became a
+replica loses its connections with the first script that it refuses. redis-py repeats commands by
+itself; all of that is off, because a repeated compare-and-set is not the same step.
 """
 
 from __future__ import annotations
@@ -72,11 +73,26 @@ class _EmbeddedConnection(redis.UnixDomainSocketConnection):
             return super()._connect()  # type: ignore[no-untyped-call]
 
 
+class DemotedError(redis.ConnectionError):
+    """A server is no primary any more: its connections are closed, as what it has may be old."""
+
+
+class _Parser(DefaultParser):  # type: ignore[misc,valid-type]
+    """Takes the refusal of a former primary for a lost connection: the next one is verified."""
+
+    @classmethod
+    def parse_error(cls, response: str) -> Any:
+        # 6.2 puts what a script met behind words of its own.
+        if "READONLY " in response or response.startswith("MASTERDOWN "):
+            return DemotedError(response)
+        return super().parse_error(response)
+
+
 class _SlotOnItsWayError(TryAgainError):
     """A slot of a cluster is being moved: redis-py asks its old server a few more times."""
 
 
-class _ClusterParser(DefaultParser):  # type: ignore[misc,valid-type]
+class _ClusterParser(_Parser):
     """Does not let redis-py follow ASK.
 
     The server that it names takes keys that have not arrived there yet for absent. Scripts read
@@ -102,6 +118,7 @@ class _Handshake:
                 connection.set_parser(_ClusterParser)  # type: ignore[no-untyped-call]
                 connection._parser.on_connect(connection)  # noqa: SLF001 - as connecting did
             else:
+                connection.set_parser(_Parser)  # type: ignore[no-untyped-call]
                 connection.on_connect()  # type: ignore[no-untyped-call]
             self._run(connection)
         except BaseException:

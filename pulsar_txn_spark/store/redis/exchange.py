@@ -19,6 +19,8 @@ from typing import Any, TypeAlias
 import redis
 from redis.exceptions import ResponseError
 
+from pulsar_txn_spark.store.redis.connection import DemotedError
+
 Part: TypeAlias = str | bytes | int
 """A part of a command."""
 
@@ -95,6 +97,14 @@ class IdleConnections:
         """Close a connection: replies that nobody has read must not reach its next user."""
         connection.disconnect()  # type: ignore[no-untyped-call]
         self._discard(connection)
+
+    def cut_idle(self) -> None:
+        """Close all that nobody has taken: they lead to a server that is no primary any more."""
+        while self._idle:
+            self.cut(self._idle.pop())
+        pool = self._pool()
+        if pool is not None:
+            pool.disconnect(inuse_connections=False)
 
     def call(self, *command: Part) -> Any:
         """Send a command, and return its reply.
@@ -190,6 +200,10 @@ class Request:
                     replies.append(connection.read_response())
                 except ResponseError as error:
                     replies.append(error)
+        except DemotedError:
+            self.give_up()
+            self._connections.cut_idle()
+            raise
         except BaseException:
             self.give_up()
             raise

@@ -201,6 +201,46 @@ def test_a_replica_is_refused_even_where_data_loss_is_accepted(start_redis: Star
             connect(config)
 
 
+def demote(port: int) -> None:
+    with redis.Redis(port=port) as plain:
+        plain.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
+
+
+def test_a_primary_that_became_a_replica_answers_nothing_on_an_open_connection(
+    start_redis: StartRedis,
+) -> None:
+    port = start_redis()
+    store = RedisStore(connect(url_of(port)))
+    store.segments.prepare(["s", "t"])
+    assert store.segments.gates(["s"]) == [Gate()]
+    demote(port)
+    with pytest.raises(StoreUnsafeError, match="is a replica"):
+        store.segments.gates(["s"])
+    with redis.Redis(port=port) as plain:
+        plain.execute_command("REPLICAOF", "NO", "ONE")
+    assert store.segments.gates(["s", "t"]) == [Gate(), Gate()]
+    demote(port)
+    with pytest.raises(StoreUnsafeError, match="is a replica"):
+        store.segments.gates(["s", "t"])  # together
+
+
+def test_all_idle_connections_to_a_former_primary_are_closed_at_once(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
+    port = start_redis()
+    client = connect(url_of(port))
+    assert isinstance(client, redis.Redis)
+    store = RedisStore(client)
+    idle = idle_connections(client.connection_pool)
+    for taken in [idle.take() for _ in range(6)]:  # more than a step has tries
+        idle.give_back(taken)
+    demote(port)
+    with pytest.raises(StoreUnsafeError, match="is a replica"):
+        store.segments.gates(["s"])
+    assert not idle.idle
+
+
 @pytest.mark.parametrize("how", ["disabled", "not allowed"])
 def test_settings_that_cannot_be_read_have_to_be_vouched_for(
     start_redis: StartRedis, how: str

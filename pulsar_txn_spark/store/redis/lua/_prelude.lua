@@ -13,6 +13,13 @@
 --                                     what the caller has seen is not in this tag's past (INV-14)
 --   {seq, 'UNREGISTERED'}             {meta} may not know that the tag was initialized: it could be lost
 --                                     and initialized again. Register it, and ask again with '+'
+-- This primary may have become a replica while the caller's connection was open: it would still answer
+-- reads, with old data (INV-4, INV-11). It refuses writes by itself, but a write that changes nothing is
+-- no way to ask: 6.2 notes one in its log. (Nobody can tell where the user may not call INFO.)
+local replication = redis.pcall('INFO', 'replication')
+if type(replication) == 'string' and string.find(replication, 'role:slave', 1, true) then
+  return redis.error_reply('READONLY this server is a replica now: what it has may be old')
+end
 local tag = redis.call('HMGET', KEYS[1], 'uuid', 'epoch', 'seq', 'retired', 'registered', 'server',
   'history')
 if not tag[1] then
@@ -58,8 +65,8 @@ end
 -- takes a new replication id. So the changes of one history have all been made one upon the other.
 -- (Where the user may not call INFO, no history begins, and losses are told by the number alone.)
 local function continue_history(number)
-  local info = redis.pcall('INFO', 'replication')
-  local server = type(info) == 'string' and string.match(info, 'master_replid:(%x+)')
+  local server = type(replication) == 'string'
+    and string.match(replication, 'master_replid:(%x+)')
   if not server or server == tag[6] then
     return
   end
