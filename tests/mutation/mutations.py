@@ -4665,7 +4665,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{STORE_CODE}/ServerCheck.java",
-            "if (cluster && !settings.cluster()) {",
+            'if ("1".equals(cluster) && !settings.cluster()) {',
             "if (false) {",
         ),
     ),
@@ -4673,7 +4673,147 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a broker asks a replica of its store",
         "INV-11",
         JAR,
-        Edit(f"{STORE_CODE}/ServerCheck.java", 'if (!"master".equals(role)) {', "if (false) {"),
+        Edit(
+            f"{STORE_CODE}/ServerCheck.java",
+            'if (answers.role != null && !"master".equals(answers.role)) {',
+            "if (false) {",
+        ),
+    ),
+    mutation(
+        "a primary that became a replica answers with old data on open connections",
+        "INV-4",
+        "tests/store/redis/test_connection.py"
+        "::test_a_primary_that_became_a_replica_answers_nothing_on_an_open_connection",
+        Edit(
+            f"{LUA}/_prelude.lua",
+            "if type(replication) == 'string' and string.find("
+            "replication, 'role:slave', 1, true) then",
+            "if false then",
+        ),
+    ),
+    mutation(
+        "a driver keeps its connections to a server that is no primary any more",
+        "INV-11",
+        "tests/store/redis/test_connection.py"
+        "::test_a_primary_that_became_a_replica_answers_nothing_on_an_open_connection",
+        Edit(f"{REDIS}/connection.py", "connection.set_parser(_Parser)", "pass"),
+    ),
+    mutation(
+        "a driver tries one idle connection after the other to a former primary",
+        "INV-11",
+        "tests/store/redis/test_connection.py"
+        "::test_all_idle_connections_to_a_former_primary_are_closed_at_once",
+        Edit(f"{REDIS}/exchange.py", "            self._connections.cut_idle()\n", ""),
+    ),
+    mutation(
+        "a broker keeps its connections to a server that is no primary any more",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisConnections.java",
+            "        jedis.getConnection().setBroken(); // else the pool would keep it\n"
+            "        throw demoted(error);\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a broker's shared round trips keep a server that is no primary any more",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/Exchange.java",
+            "        if (RedisConnections.isDemoted(refused)) {",
+            "        if (false) {",
+        ),
+    ),
+    mutation(
+        "a broker asks a store that may lose what it has acknowledged",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/ServerCheck.java",
+            "if (!settings.acceptDataLoss()) {",
+            "if (false) {",
+        ),
+    ),
+    mutation(
+        "a broker needs less of its store than drivers do",
+        "INV-11",
+        "tests/project/test_server_rules.py"
+        "::test_both_languages_need_the_same_of_a_server_for_the_same_reasons",
+        Edit(
+            f"{STORE_CODE}/ServerCheck.java",
+            '              "appendfsync",\n              "always",\n',
+            '              "appendfsync",\n              "everysec",\n',
+        ),
+    ),
+    mutation(
+        "a broker takes what it may not read of its store for good",
+        "INV-11",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/ServerCheck.java",
+            "if (!unread.isEmpty() && !settings.assumeDurable()) {",
+            "if (false) {",
+        ),
+    ),
+    mutation(
+        "a request of a broker waits for the store as long as others keep it waiting",
+        "",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisConnections.java",
+            "if (!reply.isDone()) {",
+            "if (false) {",
+        ),
+    ),
+    mutation(
+        "a broker sends a request whose time was over while it waited",
+        "",
+        JAR,
+        Edit(f"{STORE_CODE}/Exchange.java", "    some.removeIf(Request::isOver);\n", ""),
+    ),
+    mutation(
+        "a store that stands still holds a broker's connection for good",
+        "",
+        JAR,
+        Edit(f"{STORE_CODE}/RedisConnections.java", "        socket.close();\n", ""),
+    ),
+    mutation(
+        "a connection that a broker has cut off is opened again, and checked by nobody",
+        "INV-11",
+        JAR,
+        Edit(f"{STORE_CODE}/RedisConnections.java", "if (made.get() != null) {", "if (false) {"),
+    ),
+    mutation(
+        "a connection that cannot be closed ends a broker's shared round trips",
+        "",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisConnections.java",
+            "} catch (JedisException error) { // what it has not sent",
+            "} catch (IllegalStateException error) { // what it has not sent",
+        ),
+    ),
+    mutation(
+        "a broker learns no slots when one server of a cluster talks nonsense",
+        "",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/ClusterSlots.java",
+            "} catch (RuntimeException error) { // no answer, or one that makes no sense",
+            "} catch (redis.clients.jedis.exceptions.JedisException error) {",
+        ),
+    ),
+    mutation(
+        "a segment that is loaded anew misses what came before its first event",
+        "",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/EventFollower.java",
+            "if (told.put(one.getKey(), one.getValue()) != one.getValue()) {",
+            "if (told.put(one.getKey(), one.getValue()) == null) {",
+        ),
     ),
     mutation(
         "a broker learns a cluster's slots from the server that does not answer well",

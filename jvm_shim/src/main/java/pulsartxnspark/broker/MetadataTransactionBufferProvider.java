@@ -180,15 +180,18 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
           PREFIX + "StoreUrl is not set: expected the metadata store's URL in broker.conf");
     }
     return StoreSettings.of(
-        url,
-        setting(settings, "StoreUsername", ""),
-        setting(settings, "StorePassword", ""),
-        StoreSettings.Tls.of(
-            setting(settings, "StoreTlsCaFile", ""),
-            setting(settings, "StoreTlsCertFile", ""),
-            setting(settings, "StoreTlsKeyFile", ""),
-            flag(settings, "StoreTlsVerifyHost", true)),
-        positive(settings, "StoreTimeoutMs", 5_000));
+            url,
+            setting(settings, "StoreUsername", ""),
+            setting(settings, "StorePassword", ""),
+            StoreSettings.Tls.of(
+                setting(settings, "StoreTlsCaFile", ""),
+                setting(settings, "StoreTlsCertFile", ""),
+                setting(settings, "StoreTlsKeyFile", ""),
+                flag(settings, "StoreTlsVerifyHost", true)),
+            positive(settings, "StoreTimeoutMs", 5_000))
+        .accepting(
+            flag(settings, "StoreAcceptDataLoss", false),
+            flag(settings, "StoreAssumeDurable", false));
   }
 
   /**

@@ -12,7 +12,6 @@ import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import redis.clients.jedis.HostAndPort;
-import redis.clients.jedis.exceptions.JedisException;
 
 /** Which server of a Redis Cluster has which slot, as far as the cluster has told. */
 final class ClusterSlots {
@@ -82,7 +81,7 @@ final class ClusterSlots {
       try {
         view = parse(view.number + 1, ask.apply(server), server);
         return view;
-      } catch (JedisException error) {
+      } catch (RuntimeException error) { // no answer, or one that makes no sense
         log.debug("{} does not tell the slots of the cluster", server, error);
         failure = error;
       }

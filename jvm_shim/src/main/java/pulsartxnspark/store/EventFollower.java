@@ -123,7 +123,7 @@ public final class EventFollower {
             connections.suspect(view); // the slot may have moved
           }
           pause();
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | Error error) { // a look's: it must not end the thread
           log.error("The metadata store's events are not followed; polling goes on", error);
           pause();
         }
@@ -132,13 +132,17 @@ public final class EventFollower {
 
     private void readUntilNobodyIsFollowed(Jedis jedis) {
       Map<String, StreamEntryID> last = new HashMap<>();
+      Map<String, Runnable> told = new HashMap<>(); // a successor is told as well
       XReadParams params =
           XReadParams.xReadParams().count(EVENTS_AT_ONCE).block(connections.blockMs(BLOCK_MS));
       while (!followed.isEmpty()) {
         last.keySet().retainAll(followed.keySet());
+        told.keySet().retainAll(followed.keySet());
         for (Map.Entry<String, Runnable> one : followed.entrySet()) {
           if (!last.containsKey(one.getKey())) {
             last.put(one.getKey(), newest(jedis, one.getKey()));
+          }
+          if (told.put(one.getKey(), one.getValue()) != one.getValue()) {
             one.getValue().run();
           }
         }

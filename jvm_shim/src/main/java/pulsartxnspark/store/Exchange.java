@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.function.BiFunction;
 import org.slf4j.Logger;
@@ -23,7 +24,9 @@ import redis.clients.jedis.exceptions.JedisNoScriptException;
  * server syncs its log once for all of them. Nothing waits for company: a request goes out as soon as
  * a connection is free. Requests that wait at the same time may be run in any order.
  *
- * <p>A request without an answer may have taken effect, or may yet: its caller asks again.
+ * <p>A request without an answer may have taken effect, or may yet: its caller asks again. One that has
+ * its answer already, as its time was over while it waited, is not sent. A round trip that takes longer
+ * than the store's timeout loses its connection: a server that stands still would hold it for good.
  */
 final class Exchange implements AutoCloseable {
   private static final Logger log = LoggerFactory.getLogger(Exchange.class);
@@ -57,6 +60,11 @@ final class Exchange implements AutoCloseable {
 
     CompletableFuture<List<Object>> reply() {
       return reply;
+    }
+
+    /** Tells whether its caller waits no longer. */
+    boolean isOver() {
+      return reply.isDone();
     }
   }
 
@@ -93,49 +101,62 @@ final class Exchange implements AutoCloseable {
     while (!closed && threads.size() < CONNECTIONS) {
       Thread thread = new Thread(this::run, "pulsar-txn-spark-exchange-" + threads.size());
       thread.setDaemon(true);
-      threads.add(thread);
       thread.start();
+      threads.add(thread); // if it could be started
     }
   }
 
   private void run() {
-    Jedis jedis = null;
-    try {
-      while (!closed) {
-        List<Request> some = next();
-        ClusterSlots.View view = connections.view();
-        try {
-          if (jedis == null && !some.isEmpty()) {
-            jedis = connections.open(server);
-          }
-          if (!some.isEmpty()) {
-            exchange(jedis, some);
-          }
-        } catch (RuntimeException | Error error) {
-          // Whatever it is, nobody may wait for ever, and the next requests go out.
-          Throwable unavailable =
-              error instanceof JedisException lost ? connections.unavailable(lost) : error;
-          some.forEach(one -> one.reply.completeExceptionally(unavailable));
-          if (jedis != null) {
-            jedis.close();
-            jedis = null;
-          }
-          connections.noteLost(lostConnection(error), view, server);
+    RedisConnections.Own own = null;
+    while (!closed) {
+      List<Request> some = List.of();
+      ClusterSlots.View view = null;
+      try {
+        some = next();
+        view = connections.view();
+        if (own == null && !some.isEmpty()) {
+          own = connections.open(server);
         }
+        if (!some.isEmpty()) {
+          exchangeInTime(own, some);
+        }
+      } catch (InterruptedException closing) {
+        log.debug("The connection to the metadata store is closed");
+      } catch (RuntimeException | Error error) {
+        close(own);
+        own = null;
+        fail(some, error, view);
       }
-    } catch (InterruptedException closing) {
-      log.debug("The connection to the metadata store is closed");
-    } finally {
-      if (jedis != null) {
-        jedis.close();
-      }
+    }
+    close(own);
+  }
+
+  private static void close(RedisConnections.Own own) {
+    if (own != null) {
+      own.close();
     }
   }
 
-  /** Waits for requests; those whose keys have gone to another server meanwhile are sent there. */
+  /** Whatever it is, nobody may wait for ever, and the next requests go out. */
+  private void fail(List<Request> some, Throwable error, ClusterSlots.View view) {
+    try {
+      Throwable unavailable =
+          error instanceof JedisException lost ? connections.unavailable(lost) : error;
+      some.forEach(one -> one.reply.completeExceptionally(unavailable));
+      connections.noteLost(lostConnection(error), view, server);
+    } catch (RuntimeException | Error odd) {
+      log.warn("The metadata store's servers are not asked anew for their slots", odd);
+    }
+  }
+
+  /**
+   * Waits for requests. Those whose time is over meanwhile are left out; those whose keys have gone to
+   * another server are sent there.
+   */
   private List<Request> next() throws InterruptedException {
     List<Request> some = new ArrayList<>(List.of(waiting.take()));
     waiting.drainTo(some, MOST_AT_ONCE - 1);
+    some.removeIf(Request::isOver);
     List<Request> elsewhere =
         some.stream().filter(one -> !connections.isOf(one, server)).toList();
     some.removeAll(elsewhere);
@@ -145,6 +166,16 @@ final class Exchange implements AutoCloseable {
 
   private static JedisException lostConnection(Throwable error) {
     return error instanceof JedisException lost ? lost : new JedisConnectionException(error);
+  }
+
+  private void exchangeInTime(RedisConnections.Own own, List<Request> some) {
+    // A read gives up by itself. A write does not, and many slow replies take longer than one.
+    Future<?> alarm = connections.whenTimeIsOver(own::cut);
+    try {
+      exchange(own.jedis(), some);
+    } finally {
+      alarm.cancel(false);
+    }
   }
 
   private void exchange(Jedis jedis, List<Request> some) {
@@ -177,9 +208,13 @@ final class Exchange implements AutoCloseable {
     return replies;
   }
 
-  /** Gives the callers their replies; returns those of which the server has no script. */
+  /**
+   * Gives the callers their replies; returns those of which the server has no script. A server that is
+   * no primary any more is a lost connection.
+   */
   private List<Request> answer(List<Request> some, List<Response<Object>> replies) {
     List<Request> unknown = new ArrayList<>();
+    JedisException demoted = null;
     ClusterSlots.View view = connections.view();
     for (int i = 0; i < some.size(); i++) {
       try {
@@ -192,9 +227,18 @@ final class Exchange implements AutoCloseable {
       } catch (JedisClusterException down) {
         some.get(i).reply.completeExceptionally(connections.unavailable(down));
         connections.noteLost(down, view, server);
-      } catch (JedisException | ClassCastException refused) { // an error, or no reply of a script's
-        some.get(i).reply.completeExceptionally(refused);
+      } catch (JedisException refused) {
+        if (RedisConnections.isDemoted(refused)) {
+          demoted = refused; // its caller is told with the others that have no reply
+        } else {
+          some.get(i).reply.completeExceptionally(refused);
+        }
+      } catch (ClassCastException odd) { // no reply of a script's
+        some.get(i).reply.completeExceptionally(odd);
       }
+    }
+    if (demoted != null) {
+      throw RedisConnections.demoted(demoted);
     }
     return unknown;
   }

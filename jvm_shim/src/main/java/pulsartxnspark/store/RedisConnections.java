@@ -1,5 +1,6 @@
 package pulsartxnspark.store;
 
+import java.io.IOException;
 import java.net.Socket;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -8,10 +9,19 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Future;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
+import java.util.concurrent.atomic.AtomicReference;
 import javax.net.ssl.SSLParameters;
 import org.apache.commons.pool2.PooledObject;
+import org.apache.commons.pool2.impl.DefaultPooledObject;
 import org.apache.commons.pool2.impl.GenericObjectPoolConfig;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.DefaultJedisSocketFactory;
 import redis.clients.jedis.HostAndPort;
@@ -19,17 +29,21 @@ import redis.clients.jedis.Jedis;
 import redis.clients.jedis.JedisClientConfig;
 import redis.clients.jedis.JedisFactory;
 import redis.clients.jedis.JedisPool;
+import redis.clients.jedis.JedisSocketFactory;
 import redis.clients.jedis.Protocol;
 import redis.clients.jedis.exceptions.JedisAskDataException;
 import redis.clients.jedis.exceptions.JedisClusterException;
 import redis.clients.jedis.exceptions.JedisConnectionException;
+import redis.clients.jedis.exceptions.JedisDataException;
 import redis.clients.jedis.exceptions.JedisException;
 import redis.clients.jedis.exceptions.JedisMovedDataException;
 import redis.clients.jedis.util.JedisClusterCRC16;
 
 /**
  * Connections to the metadata store: to its one server, or to each primary of a cluster. Each new one
- * is checked before its first use: a replica may lag, so that only a primary is asked anything.
+ * is checked before its first use: a replica may lag, so that only a primary is asked anything. A
+ * primary that became a replica refuses every script ({@code _prelude.lua}), and loses its connections:
+ * the next ones are checked anew.
  *
  * <p>Nothing is repeated here that may have been run. This is why Jedis's own client for clusters is
  * not used: it sends a command again after a lost reply, and connects without the check. It also
@@ -38,6 +52,7 @@ import redis.clients.jedis.util.JedisClusterCRC16;
  * slot on its way does not answer until it has arrived. MOVED is followed: such a request was not run.
  */
 public final class RedisConnections implements AutoCloseable {
+  private static final Logger log = LoggerFactory.getLogger(RedisConnections.class);
   private static final int MOST_CONNECTIONS = 8; // to each server
   /** So often one request is redirected: once, or a few times while slots are moving. */
   static final int MOST_REDIRECTIONS = 5;
@@ -45,6 +60,7 @@ public final class RedisConnections implements AutoCloseable {
   private final StoreSettings settings;
   private final ClusterSlots slots; // null: one server has everything
   private final Map<HostAndPort, Server> servers = new ConcurrentHashMap<>();
+  private final ScheduledExecutorService alarms;
   private volatile boolean closed;
 
   /** What there is for each server. */
@@ -57,10 +73,35 @@ public final class RedisConnections implements AutoCloseable {
    * @throws IllegalArgumentException if a file of TLS does not hold what it should
    */
   public RedisConnections(StoreSettings settings) {
+    this(settings, oneThread());
+  }
+
+  /** Connects to nothing yet; {@code alarms} tell when a time is over. */
+  RedisConnections(StoreSettings settings, ScheduledExecutorService alarms) {
     this.settings = settings;
+    this.alarms = alarms;
     this.slots =
         settings.cluster() ? new ClusterSlots(settings.servers(), this::slotsAsToldBy) : null;
     config(settings); // reads the files
+  }
+
+  private static ScheduledExecutorService oneThread() {
+    ScheduledThreadPoolExecutor executor =
+        new ScheduledThreadPoolExecutor(
+            1,
+            task -> {
+              Thread thread = new Thread(task, "pulsar-txn-spark-store-alarms");
+              thread.setDaemon(true);
+              return thread;
+            },
+            new ThreadPoolExecutor.DiscardPolicy()); // after the end
+    executor.setRemoveOnCancelPolicy(true);
+    return executor;
+  }
+
+  /** Runs something when the time of a request is over; cancel it before if need be. */
+  Future<?> whenTimeIsOver(Runnable run) {
+    return alarms.schedule(run, settings.timeoutMs(), TimeUnit.MILLISECONDS);
   }
 
   @SuppressWarnings("unchecked")
@@ -116,7 +157,7 @@ public final class RedisConnections implements AutoCloseable {
         continue;
       }
       try (jedis) {
-        return use.apply(jedis);
+        return asPrimary(jedis, use);
       } catch (JedisMovedDataException moved) {
         noteMoved(moved, owner);
       } catch (JedisException error) {
@@ -127,19 +168,63 @@ public final class RedisConnections implements AutoCloseable {
     throw redirectedTooOften();
   }
 
+  private static <T> T asPrimary(Jedis jedis, Function<Jedis, T> use) {
+    try {
+      return use.apply(jedis);
+    } catch (JedisDataException error) {
+      if (isDemoted(error)) {
+        jedis.getConnection().setBroken(); // else the pool would keep it
+        throw demoted(error);
+      }
+      throw error;
+    }
+  }
+
+  /** Tells whether a server says that it is no primary any more, or has data to load first. */
+  static boolean isDemoted(JedisException error) {
+    String message = String.valueOf(error.getMessage());
+    // 6.2 puts what a script met behind words of its own.
+    return message.contains("READONLY ")
+        || message.startsWith("MASTERDOWN ")
+        || message.startsWith("LOADING ");
+  }
+
+  /** Makes a lost connection of what {@link #isDemoted} tells: the next one is checked. */
+  static JedisConnectionException demoted(JedisException error) {
+    return new JedisConnectionException(
+        "the server is no primary now: " + error.getMessage(), error);
+  }
+
   /**
    * Sends a script, together with those of other callers to the same server; returns at once.
    *
    * @param script what to run
    * @param keys of the script, all of one slot in a cluster
    * @param args of the script
-   * @return its reply; or a {@link StoreUnavailableException}, after which it may have run or not
+   * @return its reply; or a {@link StoreUnavailableException}, after which it may have run or not. It
+   *     comes within the store's timeout, and what has not been sent by then never is
    */
   CompletableFuture<List<Object>> send(
       Scripts.Script script, List<byte[]> keys, List<byte[]> args) {
     Exchange.Request request = new Exchange.Request(script, keys, args);
     route(request);
-    return request.reply();
+    CompletableFuture<List<Object>> reply = request.reply();
+    if (!reply.isDone()) {
+      Future<?> alarm = whenTimeIsOver(() -> reply.completeExceptionally(late()));
+      reply.whenComplete((found, lost) -> alarm.cancel(false));
+    }
+    return reply;
+  }
+
+  private StoreUnavailableException late() {
+    return new StoreUnavailableException(
+        "no answer from the metadata store at "
+            + settings
+            + " within "
+            + settings.timeoutMs()
+            + " ms (pulsarTxnSparkStoreTimeoutMs). Check that the server runs, and how fast its disk"
+            + " syncs",
+        null);
   }
 
   /** Gives a request to the server that has its keys now; fails it if there is none. */
@@ -247,7 +332,7 @@ public final class RedisConnections implements AutoCloseable {
     ClusterSlots.View seen = view();
     HostAndPort owner = owner(key);
     try {
-      return open(owner);
+      return open(owner).jedis();
     } catch (StoreUnavailableException error) {
       if (slots != null) {
         refresh(seen, owner);
@@ -256,18 +341,56 @@ public final class RedisConnections implements AutoCloseable {
     }
   }
 
+  /** A connection of one thread's own, which another one may cut off meanwhile. */
+  record Own(Jedis jedis, Socket socket) implements AutoCloseable {
+    /** Lets whatever reads from it or writes to it fail; does not wait. */
+    void cut() {
+      try {
+        socket.setSoLinger(true, 0); // else TLS would wait for a write that stands
+        socket.close();
+      } catch (IOException error) {
+        log.debug("A connection to the metadata store is not cut off", error);
+      }
+    }
+
+    @Override
+    public void close() {
+      try {
+        jedis.close();
+      } catch (JedisException error) { // what it has not sent cannot be sent any more
+        log.debug("A connection to the metadata store is closed", error);
+      }
+    }
+  }
+
   /** Opens a connection to a server, as the other one does. */
-  Jedis open(HostAndPort server) {
+  Own open(HostAndPort server) {
     try {
-      return new CheckedFactory(server).makeObject().getObject();
+      return opened(server);
     } catch (JedisException error) {
       throw unavailable(error);
-    } catch (StoreException error) {
-      throw error;
-    } catch (Exception error) {
-      throw new StoreUnavailableException(
-          "the metadata store at " + settings + " cannot be reached", error);
     }
+  }
+
+  /** Opens a connection, and checks the server. Jedis would open a closed one again, and check nothing. */
+  private Own opened(HostAndPort server) {
+    AtomicReference<Socket> made = new AtomicReference<>();
+    JedisSocketFactory once =
+        () -> {
+          if (made.get() != null) {
+            throw new JedisConnectionException("the connection was cut off");
+          }
+          made.set(socket(server));
+          return made.get();
+        };
+    Jedis jedis = new Jedis(once, login(settings).build());
+    try {
+      ServerCheck.check(jedis, settings, server.toString());
+    } catch (JedisException | StoreException error) {
+      jedis.close();
+      throw error;
+    }
+    return new Own(jedis, made.get());
   }
 
   /** Has a cluster's slots asked for anew, after a read of the caller's own connection has failed. */
@@ -304,6 +427,16 @@ public final class RedisConnections implements AutoCloseable {
       }
       cause = cause.getCause();
     }
+    if (cause instanceof JedisDataException refused && isDemoted(refused)) {
+      return new StoreUnavailableException(
+          "a server of the metadata store at "
+              + settings
+              + " is no primary any more, or loads its data ("
+              + cause.getMessage()
+              + "): what it has may be old, and was not used. Let pulsarTxnSparkStoreUrl lead to the"
+              + " primary",
+          error);
+    }
     if (cause instanceof JedisAskDataException) {
       return new StoreUnavailableException(
           "a slot of the metadata store at "
@@ -327,31 +460,25 @@ public final class RedisConnections implements AutoCloseable {
   @Override
   public void close() {
     closed = true;
+    alarms.shutdownNow();
     for (Server server : new ArrayList<>(servers.values())) {
       server.exchange.close();
       server.pool.close();
     }
   }
 
-  /** Makes connections to a server, and checks each. */
+  /** Makes connections to a server, each of which is checked. */
   private final class CheckedFactory extends JedisFactory {
     private final HostAndPort server;
 
     CheckedFactory(HostAndPort server) {
-      super(() -> socket(server), login(settings).build());
+      super(server, login(settings).build());
       this.server = server;
     }
 
     @Override
-    public PooledObject<Jedis> makeObject() throws Exception {
-      PooledObject<Jedis> made = super.makeObject();
-      try {
-        ServerCheck.check(made.getObject(), settings, server.toString());
-      } catch (JedisException | StoreException error) {
-        made.getObject().close();
-        throw error;
-      }
-      return made;
+    public PooledObject<Jedis> makeObject() {
+      return new DefaultPooledObject<>(opened(server).jedis());
     }
   }
 

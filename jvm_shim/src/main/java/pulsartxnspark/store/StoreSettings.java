@@ -21,6 +21,8 @@ import redis.clients.jedis.HostAndPort;
  * @param username null for the default user
  * @param password null for none
  * @param timeoutMs how long one request may take, in milliseconds
+ * @param acceptDataLoss whether a server may be used that may lose what it has acknowledged
+ * @param assumeDurable whether settings of a server are vouched for that cannot be read
  */
 public record StoreSettings(
     List<HostAndPort> servers,
@@ -29,7 +31,9 @@ public record StoreSettings(
     int database,
     String username,
     String password,
-    int timeoutMs) {
+    int timeoutMs,
+    boolean acceptDataLoss,
+    boolean assumeDurable) {
   private static final int DEFAULT_PORT = 6379;
   private static final List<String> SCHEMES =
       List.of("redis", "rediss", "redis+cluster", "rediss+cluster");
@@ -156,7 +160,23 @@ public record StoreSettings(
         database,
         username == null || username.isEmpty() ? ownUser : username,
         password == null || password.isEmpty() ? ownPassword : password,
-        timeoutMs);
+        timeoutMs,
+        false,
+        false);
+  }
+
+  /**
+   * Says what is accepted of a server; nothing is by default.
+   *
+   * @param dataLoss whether it may lose what it has acknowledged: as the option {@code
+   *     store.acceptDataLoss}
+   * @param unreadable whether settings are vouched for that cannot be read: as the option {@code
+   *     store.assumeDurable}
+   * @return the same settings otherwise
+   */
+  public StoreSettings accepting(boolean dataLoss, boolean unreadable) {
+    return new StoreSettings(
+        servers, cluster, tls, database, username, password, timeoutMs, dataLoss, unreadable);
   }
 
   private static HostAndPort server(String text) {

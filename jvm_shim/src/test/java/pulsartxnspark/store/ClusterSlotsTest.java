@@ -20,10 +20,14 @@ class ClusterSlotsTest {
 
   private final List<HostAndPort> asked = new ArrayList<>();
   private List<Object> told;
+  private HostAndPort odd; // who talks nonsense
   private final ClusterSlots slots = new ClusterSlots(List.of(A), this::ask);
 
   private List<Object> ask(HostAndPort server) {
     asked.add(server);
+    if (server.equals(odd)) {
+      return List.of(List.of(0L, 1L), "no range");
+    }
     if (told == null) {
       throw new JedisConnectionException("away");
     }
@@ -73,6 +77,20 @@ class ClusterSlotsTest {
     }
     assertEquals(A, slots.view().owner(0), "what was known before");
     assertNotNull(slots.view().failure());
+  }
+
+  @Test
+  void anotherOneIsAskedIfOneTalksNonsense() {
+    told = List.of(range(0, LAST, A, B));
+    refresh(null);
+    odd = B;
+    for (int i = 0; i < 8; i++) { // in any turn
+      told = List.of(range(0, LAST, i % 2 == 0 ? C : A, B));
+      assertEquals(i % 2 == 0 ? C : A, refresh(null).owner(0));
+    }
+    odd = A;
+    told = null;
+    assertNotNull(refresh(null).failure());
   }
 
   @Test

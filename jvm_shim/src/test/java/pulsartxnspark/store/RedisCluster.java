@@ -250,7 +250,8 @@ public final class RedisCluster extends RedisServer {
 
   @Override
   public StoreSettings settings() {
-    return StoreSettings.of("redis+cluster://127.0.0.1:" + port(), "", "", "", 5_000);
+    return StoreSettings.of("redis+cluster://127.0.0.1:" + port(), "", "", "", 5_000)
+        .accepting(true, false);
   }
 
   @Override

@@ -189,7 +189,7 @@ class RedisClusterTest {
             "0123456789012345678901234567890123456789");
     String url = "redis+cluster://127.0.0.1:" + cluster.port();
     try (RedisConnections hasty =
-        new RedisConnections(StoreSettings.of(url, "", "", "", 500))) {
+        new RedisConnections(StoreSettings.of(url, "", "", "", 500).accepting(true, false))) {
       hasty.with(Scripts.bytes(key), jedis -> jedis.exists(key)); // it knows the slots
       assertThrows(Exception.class, () -> way.apply(hasty).apply(slow));
     }
@@ -267,7 +267,8 @@ class RedisClusterTest {
     store.pin(segment, WRITER);
     StoreSettings settings =
         StoreSettings.of(
-            "redis+cluster://127.0.0.1:" + cluster.port(), "pulsar_txn", "CHANGE-ME", "", 2_000);
+                "redis+cluster://127.0.0.1:" + cluster.port(), "pulsar_txn", "CHANGE-ME", "", 2_000)
+            .accepting(true, false);
     try (RedisConnections connections = new RedisConnections(settings)) {
       RedisSegmentStore segments =
           new RedisSegmentStore(new Scripts(connections), new StoreMetrics());
@@ -299,7 +300,8 @@ class RedisClusterTest {
       encrypted.announce(endpoints.stream().map(TlsEndpoint::port).toList());
       String url = "rediss+cluster://127.0.0.1:" + endpoints.get(0).port();
       try (RedisConnections connections =
-          new RedisConnections(StoreSettings.of(url, "", "", tls, 3_000))) {
+          new RedisConnections(
+              StoreSettings.of(url, "", "", tls, 3_000).accepting(true, false))) {
         RedisSegmentStore segments =
             new RedisSegmentStore(new Scripts(connections), new StoreMetrics());
         assertEquals(1, segments.gate("s").pins().size());

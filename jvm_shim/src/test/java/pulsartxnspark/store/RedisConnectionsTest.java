@@ -20,7 +20,7 @@ import org.junit.jupiter.api.io.TempDir;
 import pulsartxnspark.store.SegmentStore.Query;
 import redis.clients.jedis.Jedis;
 
-/** TLS, and a user with the rights of conf/redis-acl.conf and no others. */
+/** TLS, a user with the rights of conf/redis-acl.conf and no others, and a change of roles. */
 class RedisConnectionsTest extends StoreTest {
   private static final Path ACL_FILE = Path.of("../conf/redis-acl.conf");
   private static final String USER = "pulsar_txn";
@@ -66,11 +66,13 @@ class RedisConnectionsTest extends StoreTest {
   }
 
   private static StoreSettings plain(String user, String password) {
-    return StoreSettings.of("redis://127.0.0.1:" + server.port(), user, password, "", 2_000);
+    return StoreSettings.of("redis://127.0.0.1:" + server.port(), user, password, "", 2_000)
+        .accepting(true, false);
   }
 
   private static StoreSettings encrypted(String host, String file) {
-    return StoreSettings.of("rediss://" + host + ":" + endpoint.port(), "", "", file, 2_000);
+    return StoreSettings.of("rediss://" + host + ":" + endpoint.port(), "", "", file, 2_000)
+        .accepting(true, false);
   }
 
   private static Gate gate(StoreSettings settings) {
@@ -124,6 +126,25 @@ class RedisConnectionsTest extends StoreTest {
   }
 
   @Test
+  void aPrimaryThatBecameAReplicaAnswersNothingOnAnOpenConnection() {
+    store.segments.gate("s");
+    try (Jedis jedis = server.client()) {
+      jedis.replicaof("127.0.0.1", 1);
+      try {
+        Exception first =
+            assertThrows(StoreUnavailableException.class, () -> store.segments.gate("s"));
+        assertTrue(first.getMessage().contains("no primary any more"), first.getMessage());
+        Exception next =
+            assertThrows(StoreUnavailableException.class, () -> store.segments.gate("s"));
+        assertTrue(next.getMessage().contains("has the role slave"), next.getMessage());
+      } finally {
+        jedis.replicaofNoOne();
+      }
+    }
+    assertEquals(Gate.PLAIN, store.segments.gate("s"));
+  }
+
+  @Test
   void tlsWorksWithTheServersCertificateAndNotWithout() {
     String file = certificate.file().toString();
     assertEquals(Gate.PLAIN, gate(encrypted("localhost", file)));
@@ -136,7 +157,7 @@ class RedisConnectionsTest extends StoreTest {
     assertThrows(StoreUnavailableException.class, () -> gate(encrypted("127.0.0.1", file)));
     StoreSettings.Tls anyHost = StoreSettings.Tls.of(file, "", "", false);
     String url = "rediss://127.0.0.1:" + endpoint.port();
-    assertEquals(Gate.PLAIN, gate(StoreSettings.of(url, "", "", anyHost, 2_000)));
+    assertEquals(Gate.PLAIN, gate(StoreSettings.of(url, "", "", anyHost, 2_000).accepting(true, false)));
   }
 
   @Test

@@ -125,14 +125,32 @@ public class RedisServer implements AutoCloseable {
     return port;
   }
 
+  /** Lets it stand still, as a machine does that is suspended; {@link #thaw} lets it go on. */
+  void freeze() {
+    signal("STOP");
+  }
+
+  /** Lets it go on. */
+  void thaw() {
+    signal("CONT");
+  }
+
+  private void signal(String name) {
+    try {
+      new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
+    } catch (IOException | InterruptedException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
   /** Opens a connection. */
   public Jedis client() {
     return new Jedis(HOST, port);
   }
 
-  /** Gives the settings with which the plug-in finds it. */
+  /** Gives the settings with which the plug-in finds it: it keeps nothing, and may. */
   public StoreSettings settings() {
-    return StoreSettings.of("redis://" + HOST + ":" + port, "", "", "", 1_000);
+    return StoreSettings.of("redis://" + HOST + ":" + port, "", "", "", 1_000).accepting(true, false);
   }
 
   @Override

@@ -48,7 +48,8 @@ class StoreTlsTest extends StoreTest {
     String keyFile = key == null ? "" : key.toString();
     StoreSettings.Tls tls = StoreSettings.Tls.of(ofServer.file().toString(), cert, keyFile, true);
     String url = "rediss://localhost:" + endpoint.port();
-    return new RedisConnections(StoreSettings.of(url, "", "", tls, 2_000));
+    return new RedisConnections(
+        StoreSettings.of(url, "", "", tls, 2_000).accepting(true, false));
   }
 
   private static Gate gate(RedisConnections connections) {
