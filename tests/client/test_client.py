@@ -422,6 +422,48 @@ def test_a_transaction_is_not_begun_by_the_topology_of_an_earlier_one(service: S
         assert service.visible(topic) == ["d"] * 8
 
 
+class SplittingClient(LossyClient):
+    """Loses the reply to the first txn_open, and splits the topic before it is asked again."""
+
+    def __init__(self, service: Service, topic: str) -> None:
+        super().__init__(service._good, {"txn_open": [Loss.REPLY]})
+        self._service, self._topic = service, topic
+
+    def _through(self, name: str, send: Callable[[], Any]) -> Any:
+        try:
+            return super()._through(name, send)
+        except redis.TimeoutError:
+            self._service.mend()
+            elsewhere(self._service, lambda: self._service.split(self._topic))
+            store: Any = self._service.run.store
+            store.scripts.client = self
+            raise
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort", "expire"])
+def test_a_topic_that_is_split_behind_a_lost_reply_keeps_nothing_of_what_was_opened(
+    service: Service, ends: str
+) -> None:
+    topic = service.topic()
+    meet_all_coordinators(service.run)
+    service.send(topic, "before")
+    with service.client.producer(topic) as producer:
+        txn = service.client.new_txn()
+        lossy: Any = SplittingClient(service, topic)
+        service.run.store.scripts.client = lossy
+        for key in range(8):
+            producer.send("a", key=f"k{key}", txn=txn)
+        producer.flush()
+        assert lossy.calls["txn_open"] == 3, "it took effect, was refused, and then found again"
+        service.mend()
+        service.expire(txn) if ends == "expire" else getattr(txn, ends)()
+        service.send(topic, "after")
+    # The parent has a pin of the first attempt, which goes with the transaction.
+    assert sorted(service.visible(topic)) == sorted(
+        ["before", "after", *["a"] * (8 if ends == "commit" else 0)]
+    )
+
+
 # -- the lease -------------------------------------------------------------------------------------
 
 
