@@ -2676,6 +2676,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{SOURCE_CODE}/planner.py", "segments, {}, patient=True", "segments, {}"),
     ),
     mutation(
+        "a segment is read before its broker knows what is open and aborted there",
+        "read committed",
+        f"{SCALABLE}::test_a_segment_that_is_being_loaded_shows_no_aborted_row",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "if self._settings.max_permits and not self._settings.asks_last:",
+            "if False:",
+        ),
+    ),
+    mutation(
         "a broker that has gone silent counts as one that holds rows back",
         "INV-11",
         f"{SCALABLE}::test_a_broker_that_shows_nothing_of_what_it_showed_gives_no_end",

@@ -122,6 +122,7 @@ class FakePulsar:
     coordinator: Coordinator = field(default_factory=Coordinator)
     scalable: dict[str, list[SegmentInfoProto]] | None = None  # None: a broker before Pulsar 5
     last_ids_move: bool = True  # False: GET_LAST_MESSAGE_ID as 5.0.0-M1 answers it
+    is_loading: bool = False  # as 5.0.0-M1: all rows are shown, up to a GET_LAST_MESSAGE_ID
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition()
@@ -283,6 +284,7 @@ class Peer:
         ):
             self._coordinate(command)
         elif kind == BaseCommand.GET_LAST_MESSAGE_ID:
+            broker.is_loading = False
             topic, upcoming, _, acked, *_ = self._consumers[command.getLastMessageId.consumer_id]
             readable = self._readable(str(topic)) if broker.last_ids_move else 0
             txns = broker.topic(str(topic)).txns
@@ -423,6 +425,8 @@ class Peer:
     def _readable(self, name: str) -> int:
         """Return before which entry readers of a topic stop."""
         topic, coordinator = self.broker.topic(name), self.broker.coordinator
+        if self.broker.is_loading:
+            return len(topic.entries)
         hidden = [at for at, txn in topic.txns.items() if coordinator.hides(name, txn)]
         return min(hidden, default=len(topic.entries))
 
@@ -500,7 +504,7 @@ class Peer:
         entries = topic.entries
         while int(consumer[2]) > 0 and int(consumer[1]) < self._readable(name) and self.open:
             at = int(consumer[1])
-            if not coordinator.shows(topic.txns.get(at)):
+            if not (self.broker.is_loading or coordinator.shows(topic.txns.get(at))):
                 consumer[1] = at + 1
                 continue
             if self.broker.cut_after_deliveries == 0:

@@ -89,6 +89,26 @@ def test_an_aborted_row_at_the_end_holds_nobody_back(world: World) -> None:
     assert world.read(ref) == ["a", "c"]
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_segment_that_is_being_loaded_shows_no_aborted_row(world: World, moves: bool) -> None:
+    ref = world.ref()
+    for value, commit in (("a", True), ("x", False), ("b", True)):
+        txn = world.coordinators.begin("x", 1000)
+        world.write(ref, value, txn=txn)
+        world.coordinators.end(txn, commit=commit)
+    end = world.log.last_confirmed(ref)
+
+    def load(_command: BaseCommand) -> None:
+        world.broker.is_loading = True
+
+    if moves:  # in the middle, to be looked up and loaded again
+        world.broker.on_lookup = load
+        world.broker.cut_after_deliveries = 1
+    else:
+        world.broker.is_loading = True
+    assert world.read(ref, end=end) == ["a", "b"]
+
+
 def test_children_are_released_when_nothing_is_open_in_the_parent(world: World) -> None:
     ref = world.ref()
     world.write(ref, "a")

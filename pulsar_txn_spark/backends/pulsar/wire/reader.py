@@ -83,7 +83,8 @@ class WireReaderSettings:
         Bounds on waiting: before the broker is asked whether there is anything, and altogether.
     asks_last : bool
         Whether what the broker calls its last message is believed. If not, nothing that comes in
-        `poll_s` is nothing.
+        `poll_s` is nothing. It is asked all the same before it may deliver anything: a broker of
+        5.0.0-M1 answers when it has found out what is open and aborted, and delivers before.
     """
 
     budget_bytes: int = _BUDGET_BYTES
@@ -288,8 +289,8 @@ class WireEntryFeed:
         ------
         RefusedError
         """
-        answer = self._ask_last(self._settings.timeout_s).consumer_mark_delete_position
-        return Position(*positive_id(answer))
+        answer = self._ask_last(self._settings.timeout_s)
+        return Position(*positive_id(answer.consumer_mark_delete_position))
 
     def close(self) -> None:
         """Let go of the subscription."""
@@ -330,15 +331,7 @@ class WireEntryFeed:
         return position if position.entry >= 0 else Position(-1, -1)  # an empty ledger
 
     def _ask_last(self, timeout_s: float) -> CommandGetLastMessageIdResponse:
-        return self._connection.request(
-            lambda number: BaseCommand(
-                type=BaseCommand.GET_LAST_MESSAGE_ID,
-                getLastMessageId=CommandGetLastMessageId(
-                    consumer_id=self._subscription.number, request_id=number
-                ),
-            ),
-            timeout_s,
-        ).getLastMessageIdResponse
+        return _last_of(self._connection, self._subscription, timeout_s)
 
     def _reopen(self, previous: Position, why: RefusedError, deadline: float) -> None:
         left = deadline - time.monotonic()
@@ -363,6 +356,8 @@ class WireEntryFeed:
                     lambda number: self._subscribe(number, subscription.number, start),
                     backoff.left_s,
                 )
+                if self._settings.max_permits and not self._settings.asks_last:
+                    _last_of(connection, subscription, backoff.left_s)
             except RefusedError:
                 self._leave(connection, subscription)
                 self._client.forget(topic)
@@ -404,6 +399,21 @@ class WireEntryFeed:
                 ),
             )
         )
+
+
+def _last_of(
+    connection: Connection, subscription: _Subscription, timeout_s: float
+) -> CommandGetLastMessageIdResponse:
+    """Ask for the last message: a broker answers when it knows the topic's transactions."""
+    return connection.request(
+        lambda number: BaseCommand(
+            type=BaseCommand.GET_LAST_MESSAGE_ID,
+            getLastMessageId=CommandGetLastMessageId(
+                consumer_id=subscription.number, request_id=number
+            ),
+        ),
+        timeout_s,
+    ).getLastMessageIdResponse
 
 
 @dataclass(slots=True)
