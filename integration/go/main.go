@@ -119,7 +119,10 @@ func open(client pulsar.Client, topic string) *observers {
 			all.stop = append(all.stop, func() { cancel(); consumer.Close() })
 		}
 	}
-	reader, err := client.CreateReader(pulsar.ReaderOptions{
+	// A client of its own: whoever reads a sealed topic to its end closes the connection that all
+	// of a client share ("invalid command type"), and a Reader loses what it has not taken yet.
+	own := connect()
+	reader, err := own.CreateReader(pulsar.ReaderOptions{
 		Topic: topic, StartMessageID: pulsar.EarliestMessageID(), BackoffPolicyFunc: comeBackSoon,
 	})
 	if err != nil {
@@ -143,11 +146,11 @@ func open(client pulsar.Client, topic string) *observers {
 			rows.add(message)
 		}
 	}()
-	all.stop = append(all.stop, func() { cancel(); reader.Close() })
+	all.stop = append(all.stop, func() { cancel(); reader.Close(); own.Close() })
 	return all
 }
 
-func main() {
+func connect() pulsar.Client {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client, err := pulsar.NewClient(pulsar.ClientOptions{
 		URL: os.Args[1], Logger: pulsarlog.NewLoggerWithSlog(quiet),
@@ -157,6 +160,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	return client
+}
+
+func main() {
+	client := connect()
 	defer client.Close()
 	topics := map[string]*observers{}
 	commands := bufio.NewScanner(os.Stdin)

@@ -33,7 +33,13 @@ public class Coordinated {
 
   public static void main(String[] arguments) throws Exception {
     try (PulsarClient client =
-        PulsarClient.builder().serviceUrl(arguments[0]).enableTransaction(true).build()) {
+        PulsarClient.builder()
+            .serviceUrl(arguments[0])
+            .enableTransaction(true)
+            // By default it waits up to a minute before it connects again, and gives up before that.
+            .maxBackoffInterval(1, TimeUnit.SECONDS)
+            .operationTimeout(PATIENCE_S, TimeUnit.SECONDS)
+            .build()) {
       Coordinated program = new Coordinated(client);
       BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
       String line;
