@@ -1,6 +1,7 @@
 package pulsartxnspark.broker;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -27,6 +28,16 @@ class MetadataTransactionBufferProviderTest {
     String name = example.getProperty("transactionBufferProviderClassName");
     TransactionBufferProvider provider = TransactionBufferProvider.newProvider(name);
     assertEquals(MetadataTransactionBufferProvider.class, provider.getClass());
+  }
+
+  @Test
+  void whatIsAcceptedOfTheStoreIsReadFromItsOwnSetting() {
+    Properties set = new Properties();
+    set.setProperty("pulsarTxnSparkStoreUrl", "redis://h");
+    set.setProperty("pulsarTxnSparkStoreAcceptDataLoss", "true");
+    StoreSettings settings = MetadataTransactionBufferProvider.storeSettings(set);
+    assertTrue(settings.acceptDataLoss());
+    assertFalse(settings.assumeDurable());
   }
 
   @Test
