@@ -45,11 +45,12 @@ _ATTEMPTS = 4  # an unloaded topic is served again within a second or two
 _BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
 """Between tries of what a broker refuses with "Subscription Busy" (seen on 5.0.0-M1).
 
-Or with "Topic is already fenced": it still deletes the topic, for a request that took too long.
+Or with "Topic is already fenced": it still deletes the topic, for a request that took too long. Or
+with "Failed to acquire ownership": the topic is on its way from one broker to another.
 """
-_BUSY_REASONS: dict[int, str] = {
-    HTTPStatus.PRECONDITION_FAILED: "Busy",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "already fenced",
+_BUSY_REASONS: dict[int, tuple[str, ...]] = {
+    HTTPStatus.PRECONDITION_FAILED: ("Busy",),
+    HTTPStatus.INTERNAL_SERVER_ERROR: ("already fenced", "Failed to acquire ownership"),
 }
 
 _HEADER_SECONDS = 2.0  # about 2 ms; of a chunk of a compressed message there is no answer at all
@@ -767,8 +768,8 @@ def _no_quota(policy: Mapping[str, Mapping[str, Any]] | None) -> bool:
 
 def _is_busy(answer: urllib3.BaseHTTPResponse) -> bool:
     """Tell whether a broker is about something else with the very subscription or topic."""
-    said = _BUSY_REASONS.get(answer.status)
-    return said is not None and said in _reason(answer)
+    reasons = _BUSY_REASONS.get(answer.status, ())
+    return any(said in _reason(answer) for said in reasons)
 
 
 def _reason(answer: urllib3.BaseHTTPResponse) -> str:

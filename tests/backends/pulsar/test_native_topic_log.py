@@ -490,15 +490,22 @@ def answering(status: int, data: bytes = b"", **headers: str) -> PulsarAdmin:
     return admin
 
 
-def test_a_topic_that_is_being_deleted_already_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Topic is already fenced",  # it is being deleted
+        "Failed to acquire ownership for namespace bundle public/default/0x00000000_0xffffffff",
+    ],
+)
+def test_a_topic_on_which_a_broker_is_at_work_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     monkeypatch.setattr("time.sleep", mock.Mock())
     admin = answering(404)
     pool: Any = admin._pool
-    said = b'{"reason":"\\nMessage: Topic is already fenced\\n"}'
-    deleting = mock.Mock(status=500, data=said, headers={}, reason="")
-    pool.request.side_effect = [deleting, deleting, pool.request.return_value]
+    reason = json.dumps({"reason": f"\nMessage: {said}\n"}).encode()
+    at_work = mock.Mock(status=500, data=reason, headers={}, reason="")
+    pool.request.side_effect = [at_work, at_work, pool.request.return_value]
     admin.delete_topic(NAME)
     assert pool.request.call_count == 3
     # Any other failure is told at once.
