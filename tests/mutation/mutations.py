@@ -4716,6 +4716,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{REDIS}/exchange.py", "            self._connections.cut_idle()\n", ""),
     ),
     mutation(
+        "two threads stumble over each other as they close connections to a former primary",
+        "INV-11",
+        "tests/store/redis/test_connection.py"
+        "::test_two_threads_may_close_the_idle_connections_at_once",
+        Edit(
+            f"{REDIS}/exchange.py",
+            "        for connection in self._popped():\n            self.cut(connection)\n",
+            "        while self._idle:\n            self.cut(self._idle.pop())\n",
+        ),
+    ),
+    mutation(
         "a broker keeps its connections to a server that is no primary any more",
         "INV-11",
         JAR,

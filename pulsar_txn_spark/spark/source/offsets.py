@@ -103,11 +103,12 @@ class TopicOffset:
                 "its topology: the metadata store is older than the checkpoint. Restore "
                 "the store"
             )
-        pruned = " or its brokers have split and deleted all of that," * topology.topic.scalable
+        why = "it was deleted and created again,"
+        if topology.topic.scalable:
+            why += " or its brokers have split and deleted all of that,"
         return (
             f"the checkpoint has read {missing[0]} of {name}, which has "
-            f"{', '.join(known)} now: it was deleted and created again,{pruned} and what was "
-            "not read then is gone"
+            f"{', '.join(known)} now: {why} and what was not read then is gone"
         )
 
     def pruned(self, topology: Topology) -> dict[str, Position]:

@@ -13,7 +13,7 @@ import os
 import select
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import redis
@@ -76,15 +76,20 @@ class IdleConnections:
         if os.getpid() != self._pid:
             # A fork: the parent goes on with these sockets.
             self._pid, self._idle = os.getpid(), []
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                break
+        for connection in self._popped():
             if _is_quiet(connection):
                 return connection
             self._discard(connection)
         return self._of_pool().get_connection()
+
+    def _popped(self) -> Iterator[redis.Connection]:
+        """Yield idle connections as long as there are any: other threads take some meanwhile."""
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return
+            yield connection
 
     def give_back(self, connection: redis.Connection) -> None:
         """Take back a connection all of whose replies were read."""
@@ -100,8 +105,8 @@ class IdleConnections:
 
     def cut_idle(self) -> None:
         """Close all that nobody has taken: they lead to a server that is no primary any more."""
-        while self._idle:
-            self.cut(self._idle.pop())
+        for connection in self._popped():
+            self.cut(connection)
         pool = self._pool()
         if pool is not None:
             pool.disconnect(inuse_connections=False)

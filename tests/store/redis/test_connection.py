@@ -241,6 +241,22 @@ def test_all_idle_connections_to_a_former_primary_are_closed_at_once(
     assert not idle.idle
 
 
+def test_two_threads_may_close_the_idle_connections_at_once(start_redis: StartRedis) -> None:
+    class Shared(list[redis.Connection]):
+        def pop(self, *_: Any) -> redis.Connection:
+            self.clear()  # another thread was faster
+            return super().pop()
+
+    client = connect(url_of(start_redis()))
+    assert isinstance(client, redis.Redis)
+    idle = idle_connections(client.connection_pool)
+    taken = idle.take()
+    idle._idle = Shared()
+    idle.give_back(taken)
+    idle.cut_idle()
+    assert not idle.idle
+
+
 @pytest.mark.parametrize("how", ["disabled", "not allowed"])
 def test_settings_that_cannot_be_read_have_to_be_vouched_for(
     start_redis: StartRedis, how: str
