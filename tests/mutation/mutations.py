@@ -4076,14 +4076,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a broker's buffer appends before it holds consumers",
         "INV-2",
         JAR,
-        Edit(f"{BROKER_CODE}/MetadataTransactionBuffer.java", "    holds.put(bits, fresh);\n", ""),
+        Edit(f"{BROKER_CODE}/BufferAppends.java", "    holds.add(fresh);\n", ""),
     ),
     mutation(
         "a broker's buffer shows entries before it has recovered",
         "INV-4",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            f"{BROKER_CODE}/BufferHolds.java",
             "maxReadPosition = PositionFactory.EARLIEST;",
             "maxReadPosition = PositionFactory.LATEST;",
         ),
@@ -4092,17 +4092,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a broker's buffer forgets pins when it recovers",
         "INV-4",
         JAR,
-        Edit(f"{BROKER_CODE}/MetadataTransactionBuffer.java", "      holds.putAll(found);\n", ""),
+        Edit(f"{BROKER_CODE}/BufferRecovery.java", "      found.forEach(holds::add);\n", ""),
     ),
     mutation(
         "a broker's buffer shows what is undecided when the store is away",
         "INV-11",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            f"{BROKER_CODE}/BufferLooks.java",
             "      stopLooking();\n    }\n",
-            "      stopLooking();\n      synchronized (this) {\n        holds.clear();\n"
-            "        advance();\n      }\n    }\n",
+            "      stopLooking();\n      synchronized (holds) {\n"
+            "        List.copyOf(holds.all()).forEach(holds::remove);\n"
+            "        holds.advance();\n      }\n    }\n",
         ),
     ),
     mutation(
@@ -4157,7 +4158,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            f"{BROKER_CODE}/BufferLooks.java",
             "      store.helper().inTheWay(pinned);\n",
             "",
         ),
@@ -4882,7 +4883,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-5",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            f"{BROKER_CODE}/BufferFilter.java",
             "!named.contains(one) && isBelow(raised, one)",
             "!named.contains(one)",
         ),
@@ -4892,7 +4893,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-5",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            f"{BROKER_CODE}/BufferAppends.java",
             "if (receipts == null || append.bits().isOwn()) {",
             "if (true) {",
         ),
@@ -4902,7 +4903,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            f"{BROKER_CODE}/BufferAppends.java",
             "if (!bits.isOwn() && store.coordinators() == null) {",
             "if (false) {",
         ),
@@ -4912,7 +4913,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-10",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            f"{BROKER_CODE}/BufferAppends.java",
             "if (!append.bits().isOwn()) {",
             "if (false) {",
         ),
@@ -4922,8 +4923,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-5",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
-            "bits.isOwn() ? bits.tc() : bits.tc() % coordinators",
+            f"{BROKER_CODE}/SharedCoordinators.java",
+            "bits.isOwn() ? bits.tc() : bits.tc() % number",
             "bits.tc()",
         ),
     ),
@@ -4932,7 +4933,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/CoordinatorParticipants.java",
             "patiently(() -> store.pin(segment, one.writer())) != Answer.OK",
             "segment == null",
         ),
@@ -4952,9 +4953,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-2",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
-            "    pins.forget(segments, one.writer()); // before",
-            "    // before",
+            f"{BROKER_CODE}/CoordinatorDecision.java",
+            "    parts.pins().forget(segments, one.writer());\n",
+            "",
         ),
     ),
     mutation(
@@ -4982,7 +4983,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-6",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/CoordinatorDecision.java",
             "one.intents(), !one.hasPulsars()",
             "one.intents(), true",
         ),
@@ -4992,7 +4993,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/CoordinatorSteps.java",
             "return together\n        .exceptionally(unknown -> Optional.empty())\n",
             "return together\n",
         ),
@@ -5002,7 +5003,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-6",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/CoordinatorEnd.java",
             "      untold.put(one.txn().counter(), one);\n",
             "",
         ),
@@ -5012,7 +5013,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-6",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/CoordinatorDecision.java",
             "if (!one.beginEnding()) {",
             "if (false) {",
         ),
@@ -5022,7 +5023,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-1",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/CoordinatorDecision.java",
             "if (answer != Answer.OK && answer != wanted) {",
             "if (false) {",
         ),
@@ -5032,9 +5033,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-8",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
-            "String nonce = newNonce();\n    if (header",
-            "String nonce = header.nonce();\n    if (header",
+            f"{BROKER_CODE}/CoordinatorRecovery.java",
+            "String nonce = parts.term().newNonce();",
+            "String nonce = header.nonce();",
         ),
     ),
     mutation(
@@ -5042,7 +5043,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-6",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/CoordinatorRecovery.java",
             "one.noteIntents(header.intents());",
             "",
         ),
@@ -5090,7 +5091,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-6",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/LiveTransactions.java",
             "creating.put(ticket, lastCounter.get());",
             "",
         ),
@@ -5122,8 +5123,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-14",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
-            "    known.ifPresent(pin -> store.segments().raiseSeen(segment, pin.state()));\n",
+            f"{BROKER_CODE}/BufferAppends.java",
+            "known.ifPresent(pin -> store.segments().raiseSeen(parts.segment(), pin.state()));",
             "",
         ),
     ),
@@ -5132,7 +5133,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-8",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/CoordinatorTerm.java",
             "      makeRoom.run();\n",
             "",
         ),
@@ -5142,8 +5143,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-8",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
-            'notReady("look for a transaction")',
+            f"{BROKER_CODE}/CoordinatorLooks.java",
+            'term.notReady("look for a transaction")',
             "new TransactionNotFoundException(txnId)",
         ),
     ),
@@ -5152,7 +5153,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-6",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionCoordinator.java",
+            f"{BROKER_CODE}/CoordinatorParticipants.java",
             "    } catch (RuntimeException malformed) { // such as a topic's name\n"
             "      registered = CompletableFuture.failedFuture(malformed);\n",
             "    } finally {\n",
@@ -5179,7 +5180,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-5",
         JAR,
         Edit(
-            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            f"{BROKER_CODE}/BufferFilter.java",
             "    floor = Map.copyOf(raised); // before any name goes\n",
             "",
         ),

@@ -12,7 +12,9 @@ import org.apache.pulsar.transaction.coordinator.TransactionSubscription;
 import org.apache.pulsar.transaction.coordinator.TxnMeta;
 import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
 import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
+import pulsartxnspark.store.CoordinatorStore.Answer;
 import pulsartxnspark.store.CoordinatorStore.Progress;
+import pulsartxnspark.store.Header;
 import pulsartxnspark.store.TransactionId;
 import pulsartxnspark.store.WriterId;
 
@@ -208,6 +210,16 @@ final class ClientTransaction implements TxnMeta {
         default -> { } // not of a coordinator
       }
     }
+  }
+
+  /** Gives the status between a decision and the end everywhere. */
+  static TxnStatus ending(Header.State decision) {
+    return decision == Header.State.COMMITTED ? TxnStatus.COMMITTING : TxnStatus.ABORTING;
+  }
+
+  /** Gives the status of one that the store says is over. */
+  static TxnStatus over(Answer answer) {
+    return answer == Answer.COMMITTED ? TxnStatus.COMMITTED : TxnStatus.ABORTED;
   }
 
   /** Gives the intent of a topic that it produces to and that is no gated segment. */

@@ -51,7 +51,7 @@ interface Decisions {
           return Decision.ABSENT; // of this package's writers, which acknowledge nothing here
         }
         // A coordinator of the store may have those of several of Pulsar's.
-        String nonces = MetadataTransactionCoordinator.NONCE_PREFIX + bits.tc() + "-";
+        String nonces = CoordinatorTerm.NONCE_PREFIX + bits.tc() + "-";
         Optional<Header> header =
             transactions.read(writer(txn).txn()).filter(one -> one.nonce().startsWith(nonces));
         return header.map(one -> Decision.valueOf(one.state().name())).orElse(Decision.ABSENT);

@@ -98,7 +98,7 @@ class ClientTransactionsInBufferTest {
   private void open() throws Exception {
     BrokerStore shared = new BrokerStore(segments, null, null, threads, 5, coordinators, pins);
     buffer = new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
-    topic.bufferLock = buffer;
+    topic.bufferLock = buffer.lock();
     buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
   }
 

@@ -1,0 +1,262 @@
+package pulsartxnspark.broker;
+
+import io.netty.buffer.ByteBuf;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.apache.bookkeeper.mledger.Position;
+import org.apache.pulsar.broker.service.BrokerServiceException.ServiceUnitNotReadyException;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.common.api.proto.MessageMetadata;
+import org.apache.pulsar.common.protocol.Commands;
+import pulsartxnspark.broker.BufferAppend.Refusal;
+import pulsartxnspark.broker.BufferHolds.Hold;
+import pulsartxnspark.broker.BufferHolds.State;
+import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.Fate;
+import pulsartxnspark.store.LogPosition;
+import pulsartxnspark.store.SegmentStore.Query;
+import pulsartxnspark.store.StoreUnavailableException;
+import pulsartxnspark.store.WriterId;
+import pulsartxnspark.store.WriterId.TxnBits;
+
+/** Producers write to a segment in transactions: consumers are held, then the entry is appended. */
+final class BufferAppends {
+  private final BufferParts parts;
+  private final BrokerStore store;
+  private final BufferHolds holds;
+  private final Receipts receipts; // null where no client of Pulsar's own has transactions
+
+  // Guarded by the holds' monitor.
+  private final Deque<BufferAppend> waiting = new ArrayDeque<>(); // for the end of the recovery
+  // Of Pulsar's own clients: one producer may have several transactions, and takes receipts in order.
+  private final Deque<BufferAppend> inOrder = new ArrayDeque<>();
+
+  BufferAppends(BufferParts parts) {
+    this.parts = parts;
+    this.store = parts.store();
+    this.holds = parts.holds();
+    this.receipts =
+        store.coordinators() == null
+            ? null
+            : new Receipts(parts.segment(), store.coordinators(), store.threads());
+  }
+
+  /** Appends an entry, or refuses it. */
+  CompletableFuture<Position> take(TxnID txn, ByteBuf entry) {
+    CompletableFuture<Position> done = new CompletableFuture<>();
+    // Its index is left as it is.
+    MessageMetadata metadata =
+        Commands.peekMessageMetadata(entry, MetadataTransactionBuffer.KIND, -1);
+    String refusal = refusal(txn, metadata);
+    if (refusal != null) {
+      done.completeExceptionally(Refusal.INVALID.of(txn, refusal));
+      return done;
+    }
+    // All producers of a transaction of Pulsar's own clients are one writer, named by its bits.
+    WriterId named = WriterId.ofName(metadata.getProducerName()).orElse(null);
+    int messages = metadata.hasNumMessagesInBatch() ? metadata.getNumMessagesInBatch() : 1;
+    entry.retain(); // until it was appended or refused
+    BufferAppend append = new BufferAppend(txn, entry, messages, done, named);
+    boolean closed;
+    synchronized (holds) {
+      closed = holds.state() == State.Closed;
+      if (holds.state() == State.Recovering) {
+        waiting.add(append);
+      } else if (!closed) {
+        appendInOrder(append);
+      }
+    }
+    if (closed) {
+      append.refuse(new ServiceUnitNotReadyException("the topic is being closed"));
+    }
+    return done;
+  }
+
+  /** Says why the bits of an entry are not those of its writer, null if they are. */
+  private String refusal(TxnID txn, MessageMetadata metadata) {
+    TxnBits bits = new TxnBits(txn.getMostSigBits(), txn.getLeastSigBits());
+    if (!bits.isOwn() && store.coordinators() == null) {
+      return "a transaction of Pulsar's own cannot write to a gated segment: the broker's"
+          + " transactionMetadataStoreProviderClassName is not that of pulsar_txn_spark";
+    }
+    if (metadata == null || !metadata.hasTxnidMostBits() || !metadata.hasTxnidLeastBits()) {
+      return "the entry's metadata has no transaction bits: every consumer would see it";
+    }
+    TxnBits stored = new TxnBits(metadata.getTxnidMostBits(), metadata.getTxnidLeastBits());
+    Optional<WriterId> writer = WriterId.ofName(metadata.getProducerName());
+    boolean agrees = bits.isOwn() ? writer.isPresent() && writer.get().bits().equals(bits)
+        : writer.isEmpty();
+    if (!stored.equals(bits) || !agrees) {
+      return "the transaction bits are not those of the producer " + metadata.getProducerName();
+    }
+    return null;
+  }
+
+  /** Appends what has waited for the end of the recovery; called with the monitor. */
+  void begin() {
+    List<BufferAppend> due = List.copyOf(waiting);
+    waiting.clear();
+    due.forEach(this::appendInOrder);
+  }
+
+  /** Holds consumers, then appends; called with the monitor. */
+  private void appendInOrder(BufferAppend append) {
+    Hold hold = holdOf(append);
+    if (!append.bits().isOwn()) {
+      inOrder.add(append);
+      appendClients();
+    } else if (hold.pinnedAt == null) {
+      hold.waiting.add(append);
+    } else {
+      appendNow(append);
+    }
+  }
+
+  /** Gives the hold of an entry's writer, who asks for admission with the first one. */
+  private Hold holdOf(BufferAppend append) {
+    TxnBits bits = append.bits();
+    Hold hold = holds.get(bits);
+    if (hold != null) {
+      return hold;
+    }
+    WriterId writer = bits.isOwn() ? append.named() : parts.coordinators().writer(bits);
+    Optional<CoordinatorStore.Pin> known =
+        bits.isOwn() || store.pins() == null
+            ? Optional.empty()
+            : store.pins().take(parts.segment(), writer);
+    // A store that loses the pin is noticed: no pin and no dropped writer would stand for a commit.
+    known.ifPresent(pin -> store.segments().raiseSeen(parts.segment(), pin.state()));
+    LogPosition pinnedAt = known.map(CoordinatorStore.Pin::position).orElse(null);
+    // INV-2: before the append. Between a ledger's change and the callback the LAC has moved.
+    Hold fresh = new Hold(writer, parts.topic().lastConfirmed(), pinnedAt);
+    holds.add(fresh);
+    if (pinnedAt != null) {
+      return fresh;
+    }
+    long deadlineMs = System.currentTimeMillis() + BufferParts.LONGEST_PAUSE_MS;
+    store.threads().execute(() -> admit(fresh, deadlineMs));
+    return fresh;
+  }
+
+  /** Appends what Pulsar's own clients have sent, up to the first one that is not admitted yet. */
+  private void appendClients() {
+    for (BufferAppend first = inOrder.peek(); first != null; first = inOrder.peek()) {
+      if (holdOf(first).pinnedAt == null) {
+        return;
+      }
+      appendNow(inOrder.remove());
+    }
+  }
+
+  private void appendNow(BufferAppend append) {
+    try {
+      parts
+          .topic()
+          .append(
+              append.entry(),
+              append.messages(),
+              new SegmentLog.Appended() {
+                @Override
+                public void succeeded(Position position) {
+                  parts.topic().forgetLastDispatchable();
+                  if (receipts == null || append.bits().isOwn()) {
+                    append.done().complete(position); // the driver's decision says how far it got
+                  } else {
+                    receipts.confirm(position, append.done());
+                  }
+                }
+
+                @Override
+                public void failed(Exception error) {
+                  // It may be in the log: the hold stays until the writer's fate is known.
+                  append.done().completeExceptionally(error);
+                }
+              });
+    } finally {
+      append.entry().release();
+    }
+  }
+
+  private void admit(Hold hold, long deadlineMs) {
+    Fate fate;
+    try {
+      Query query = new Query(hold.writer, null);
+      fate = store.segments().fates(parts.segment(), List.of(query)).get(0);
+    } catch (StoreUnavailableException error) {
+      if (System.currentTimeMillis() < deadlineMs) {
+        store
+            .threads()
+            .schedule(
+                () -> admit(hold, deadlineMs), BufferParts.FIRST_PAUSE_MS, TimeUnit.MILLISECONDS);
+      } else {
+        turnAway(hold, Refusal.UNAVAILABLE, error.getMessage());
+      }
+      return;
+    } catch (RuntimeException error) {
+      turnAway(hold, Refusal.UNAVAILABLE, String.valueOf(error.getMessage()));
+      return;
+    }
+    if (!(fate instanceof Fate.Pinned pinned)) {
+      turnAway(
+          hold,
+          Refusal.FENCED,
+          "writer "
+              + hold.writer.name()
+              + " has no pin in segment "
+              + parts.segment()
+              + ": its transaction is decided, or it was never admitted");
+      return;
+    }
+    synchronized (holds) {
+      if (holds.state() == State.Closed) {
+        return; // closing has refused whatever waited
+      }
+      hold.pinnedAt = pinned.bound();
+      hold.waiting.forEach(this::appendNow);
+      hold.waiting.clear();
+      appendClients();
+    }
+  }
+
+  /** Refuses a writer of which nothing was appended. */
+  private void turnAway(Hold hold, Refusal refusal, String why) {
+    List<BufferAppend> refused;
+    synchronized (holds) {
+      TxnBits bits = hold.writer.bits();
+      holds.remove(hold);
+      refused = new ArrayList<>(hold.waiting);
+      hold.waiting.clear();
+      inOrder.stream().filter(one -> one.bits().equals(bits)).forEach(refused::add);
+      inOrder.removeIf(one -> one.bits().equals(bits));
+      appendClients();
+      holds.advance();
+    }
+    holds.announce();
+    refused.forEach(one -> one.refuse(refusal.of(one.txn(), why)));
+  }
+
+  /** Closes the holds, and refuses whatever waits. */
+  void close(Exception closed) {
+    List<BufferAppend> refused = new ArrayList<>();
+    synchronized (holds) {
+      holds.close();
+      refused.addAll(waiting);
+      waiting.clear();
+      refused.addAll(inOrder);
+      inOrder.clear();
+      for (Hold hold : holds.all()) {
+        refused.addAll(hold.waiting);
+        hold.waiting.clear();
+      }
+    }
+    refused.forEach(one -> one.refuse(closed));
+    if (receipts != null) {
+      receipts.close(closed);
+    }
+  }
+}

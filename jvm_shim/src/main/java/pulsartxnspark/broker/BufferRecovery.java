@@ -1,0 +1,108 @@
+package pulsartxnspark.broker;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.apache.bookkeeper.mledger.Position;
+import org.apache.bookkeeper.mledger.PositionFactory;
+import pulsartxnspark.broker.BufferHolds.Hold;
+import pulsartxnspark.broker.BufferHolds.State;
+import pulsartxnspark.store.Gate;
+import pulsartxnspark.store.LogPosition;
+import pulsartxnspark.store.WriterId;
+
+/** A buffer learns what is open and what is dropped. Until then it shows nothing to consumers. */
+final class BufferRecovery {
+  private final BufferParts parts;
+  private final String storeUuid;
+  private final BufferAppends appends;
+  private final CompletableFuture<Void> recovered = new CompletableFuture<>();
+  private final long startMs = System.currentTimeMillis();
+  private volatile long endMs;
+
+  /**
+   * Makes one that has not begun.
+   *
+   * @param parts of the buffer
+   * @param storeUuid the metadata store that the segment's transactions are in
+   * @param appends what waits for the end of the recovery
+   */
+  BufferRecovery(BufferParts parts, String storeUuid, BufferAppends appends) {
+    this.parts = parts;
+    this.storeUuid = storeUuid;
+    this.appends = appends;
+  }
+
+  long startMs() {
+    return startMs;
+  }
+
+  long endMs() {
+    return endMs;
+  }
+
+  /** Is done when the buffer is ready, and fails when it is closed before. */
+  CompletableFuture<Void> recovered() {
+    return recovered;
+  }
+
+  /** Recovers by a thread of the store's. */
+  void begin() {
+    parts.store().threads().execute(() -> recover(BufferParts.FIRST_PAUSE_MS));
+  }
+
+  private void recover(long pauseMs) {
+    if (parts.holds().state() != State.Recovering) {
+      return;
+    }
+    BrokerStore store = parts.store();
+    try {
+      store.segments().requireIdentity(storeUuid);
+      if (store.coordinators() != null) {
+        parts.coordinators().learn(store.coordinators());
+      }
+      // INV-4: the LAC first. The ledger is this broker's alone since it was opened.
+      Position confirmed = parts.topic().lastConfirmed();
+      begin(confirmed, store.segments().gate(parts.segment()));
+    } catch (RuntimeException error) {
+      parts.complaints().complain("is recovering and shows nothing to consumers", error);
+      store
+          .threads()
+          .schedule(
+              () -> recover(Math.min(2 * pauseMs, BufferParts.LONGEST_PAUSE_MS)),
+              pauseMs,
+              TimeUnit.MILLISECONDS);
+    }
+  }
+
+  private void begin(Position confirmed, Gate gate) {
+    List<Hold> found = new ArrayList<>();
+    for (Gate.Pin pin : gate.pins()) {
+      WriterId writer =
+          WriterId.ofName(pin.writer())
+              .orElseThrow(
+                  () -> new IllegalStateException("a pin of " + pin.writer() + ", not of a writer"));
+      found.add(new Hold(writer, position(pin.bound()), pin.bound()));
+    }
+    BufferHolds holds = parts.holds();
+    synchronized (holds) {
+      if (holds.state() != State.Recovering) {
+        return;
+      }
+      parts.filter().load(gate);
+      found.forEach(holds::add);
+      parts.complaints().clear();
+      endMs = System.currentTimeMillis();
+      holds.becomeReady(confirmed);
+      appends.begin();
+      holds.advance(); // what was appended meanwhile
+    }
+    holds.announce();
+    recovered.complete(null);
+  }
+
+  private static Position position(LogPosition bound) {
+    return PositionFactory.create(bound.ledger(), bound.entry());
+  }
+}

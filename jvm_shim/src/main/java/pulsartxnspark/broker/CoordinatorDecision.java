@@ -1,0 +1,111 @@
+package pulsartxnspark.broker;
+
+import static pulsartxnspark.broker.CoordinatorSteps.patiently;
+
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.TransactionNotFoundException;
+import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.CoordinatorStore.Answer;
+import pulsartxnspark.store.CoordinatorStore.Ending;
+import pulsartxnspark.store.CoordinatorStore.Owned;
+import pulsartxnspark.store.CoordinatorStore.Progress;
+import pulsartxnspark.store.Header;
+
+/** A transaction is decided by the header's compare-and-set, and the segments learn of it. */
+final class CoordinatorDecision {
+  private static final Logger log = LoggerFactory.getLogger(MetadataTransactionCoordinator.class);
+
+  private final CoordinatorParts parts;
+  private final CoordinatorStore store;
+
+  CoordinatorDecision(CoordinatorParts parts) {
+    this.parts = parts;
+    this.store = parts.store();
+  }
+
+  /** Decides an OPEN transaction; done when it is decided. */
+  CompletableFuture<Void> decide(ClientTransaction one, boolean commit, boolean isTimeout)
+      throws Exception {
+    if (one.status() != TxnStatus.OPEN) {
+      throw new InvalidTxnStatusException(one.id(), TxnStatus.OPEN, one.status());
+    }
+    if (!one.beginEnding()) {
+      // Asked again soon.
+      throw parts.term().notReady("end a transaction while participants are registered");
+    }
+    List<String> segments = one.segments();
+    // Before the decision: nothing is admitted by them after it.
+    parts.pins().forget(segments, one.writer());
+    parts.counts().steps.increment();
+    Ending ending =
+        new Ending(one.txn(), one.nonce(), one.writer(), commit ? segments : null, isTimeout);
+    return parts
+        .steps()
+        .take(
+            store.endTogether(ending, one.intents(), !one.hasPulsars()),
+            () -> decideAlone(one, ending))
+        .thenAccept(reached -> decided(one, commit, isTimeout, reached));
+  }
+
+  private Progress decideAlone(ClientTransaction one, Ending ending) throws Exception {
+    boolean commit = ending.segments() != null;
+    Answer wanted = commit ? Answer.COMMITTED : Answer.ABORTED;
+    // A lost reply may have decided: asked again, the store says what.
+    Answer answer = patiently(() -> store.end(ending));
+    if (answer == Answer.FENCED) {
+      throw parts.term().fence();
+    }
+    if (answer == Answer.ABSENT) {
+      parts.live().remove(one);
+      throw new TransactionNotFoundException(one.id());
+    }
+    if (answer != Answer.OK && answer != wanted) {
+      throw new InvalidTxnStatusException(
+          one.id(),
+          commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING,
+          ClientTransaction.over(answer));
+    }
+    return Progress.DECIDED;
+  }
+
+  private void decided(
+      ClientTransaction one, boolean commit, boolean isTimeout, Progress reached) {
+    one.note(reached);
+    one.noteDecided(commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING);
+    if (isTimeout) {
+      parts.counts().timedOut.increment();
+    }
+    if (!one.reached(Progress.MATERIALIZED)) {
+      parts
+          .steps()
+          .inBackground(() -> materialize(one))
+          .exceptionally(
+              later -> {
+                log.info(
+                    "transaction {} is decided, and materialized later: {}",
+                    one.txn(),
+                    later.getMessage());
+                return false;
+              });
+    }
+  }
+
+  /** Materializes a decision in every segment; waits for the store. */
+  boolean materialize(ClientTransaction one) {
+    Optional<Owned> decided = patiently(() -> store.read(one.txn()));
+    decided.ifPresent(found -> patiently(() -> materialized(found.header())));
+    one.note(Progress.MATERIALIZED);
+    return true;
+  }
+
+  private boolean materialized(Header header) {
+    store.materialize(header);
+    return true;
+  }
+}

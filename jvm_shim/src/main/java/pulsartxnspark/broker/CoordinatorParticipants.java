@@ -1,0 +1,178 @@
+package pulsartxnspark.broker;
+
+import static pulsartxnspark.broker.CoordinatorSteps.patiently;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.transaction.coordinator.TransactionSubscription;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.TransactionNotFoundException;
+import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
+import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.CoordinatorStore.Answer;
+
+/** Clients name what takes part in their transactions: topics, gated segments, subscriptions. */
+final class CoordinatorParticipants {
+  private final CoordinatorParts parts;
+  private final CoordinatorStore store;
+  private final GatedSegments gated;
+
+  /**
+   * Makes one that has registered nothing.
+   *
+   * @param parts of the coordinator
+   * @param gated tells gated segments from other topics
+   */
+  CoordinatorParticipants(CoordinatorParts parts, GatedSegments gated) {
+    this.parts = parts;
+    this.store = parts.store();
+    this.gated = gated;
+  }
+
+  /** Registers topics that a transaction produces to. */
+  CompletableFuture<Void> addProduced(TxnID txnId, List<String> partitions) {
+    return registering(
+        txnId,
+        one ->
+            found(partitions)
+                .thenCompose(
+                    segments -> {
+                      List<String> intents = new ArrayList<>();
+                      for (String partition : partitions) {
+                        GatedSegments.Segment segment = segments.get(partition);
+                        // An ordinary topic ends it by Pulsar's own markers; so the header waits
+                        // for that.
+                        intents.add(
+                            segment == null
+                                ? ClientTransaction.intent(partition)
+                                : one.segmentIntent(segment.id()));
+                      }
+                      List<String> ids =
+                          segments.values().stream().map(GatedSegments.Segment::id).toList();
+                      return admitted(one, intents, ids)
+                          .thenRun(() -> one.note(partitions, ids));
+                    }));
+  }
+
+  /** Registers subscriptions that a transaction acknowledges in. */
+  CompletableFuture<Void> addAcked(TxnID txnId, List<TransactionSubscription> subscriptions) {
+    return registering(
+        txnId,
+        one ->
+            admitted(
+                    one,
+                    subscriptions.stream().map(ClientTransaction::intent).toList(),
+                    List.of())
+                .thenRun(() -> one.note(subscriptions)));
+  }
+
+  /** Registers participants of a transaction. */
+  private interface Registration {
+    CompletableFuture<Void> of(ClientTransaction one);
+  }
+
+  private CompletableFuture<Void> registering(TxnID txnId, Registration registration) {
+    ClientTransaction one;
+    try {
+      parts.term().requireReady("add participants");
+      one = parts.live().require(txnId);
+      one.beginRegistering();
+    } catch (Exception error) {
+      return CompletableFuture.failedFuture(error);
+    }
+    CompletableFuture<Void> registered;
+    try {
+      registered = registration.of(one);
+    } catch (RuntimeException malformed) { // such as a topic's name
+      registered = CompletableFuture.failedFuture(malformed);
+    }
+    return registered.whenComplete((done, error) -> one.endRegistering());
+  }
+
+  /** Finds the gated segments among some topics; fails if one is of another store. */
+  private CompletableFuture<Map<String, GatedSegments.Segment>> found(List<String> partitions) {
+    Map<String, CompletableFuture<Optional<GatedSegments.Segment>>> asked = new LinkedHashMap<>();
+    partitions.forEach(partition -> asked.put(partition, gated.find(partition)));
+    return CompletableFuture.allOf(asked.values().toArray(CompletableFuture<?>[]::new))
+        .thenCompose(
+            done -> {
+              Map<String, GatedSegments.Segment> segments = new LinkedHashMap<>();
+              asked.forEach(
+                  (partition, one) -> one.join().ifPresent(seg -> segments.put(partition, seg)));
+              try {
+                requireThisStore(segments);
+              } catch (NotAllowedException error) {
+                return CompletableFuture.failedFuture(error);
+              }
+              return CompletableFuture.completedFuture(segments);
+            });
+  }
+
+  private void requireThisStore(Map<String, GatedSegments.Segment> segments)
+      throws NotAllowedException {
+    for (Map.Entry<String, GatedSegments.Segment> one : segments.entrySet()) {
+      if (!one.getValue().storeUuid().equals(store.uuid())) {
+        throw new NotAllowedException(
+            one.getKey()
+                + " is a segment of metadata store "
+                + one.getValue().storeUuid()
+                + ", but pulsarTxnSparkStoreUrl names store "
+                + store.uuid()
+                + ": the transaction cannot write there");
+      }
+    }
+  }
+
+  /** Records intents, then pins (INV-6, INV-2). */
+  private CompletableFuture<Void> admitted(
+      ClientTransaction one, List<String> intents, List<String> segments) {
+    parts.counts().steps.increment();
+    return parts
+        .steps()
+        .take(
+            store.admitTogether(
+                one.txn(),
+                one.nonce(),
+                one.leftMs(parts.nowMs()),
+                intents,
+                segments,
+                one.writer()),
+            () -> {
+              intend(one, intents);
+              for (String segment : segments) {
+                if (patiently(() -> store.pin(segment, one.writer())) != Answer.OK) {
+                  throw new InvalidTxnStatusException(
+                      "segment " + segment + " takes nothing more of transaction " + one.id());
+                }
+              }
+              return List.<CoordinatorStore.Pin>of();
+            })
+        .thenAccept(
+            made -> {
+              one.noteIntended(intents);
+              for (int i = 0; i < made.size(); i++) {
+                parts.pins().note(segments.get(i), one.writer(), made.get(i));
+              }
+            });
+  }
+
+  private void intend(ClientTransaction one, List<String> intents) throws Exception {
+    Answer answer =
+        patiently(
+            () -> store.intend(one.txn(), one.nonce(), one.leftMs(parts.nowMs()), intents));
+    switch (answer) {
+      case OK -> { }
+      case FENCED -> throw parts.term().fence();
+      case ABSENT -> throw new TransactionNotFoundException(one.id());
+      default ->
+          throw new InvalidTxnStatusException(
+              one.id(), TxnStatus.OPEN, ClientTransaction.over(answer));
+    }
+  }
+}

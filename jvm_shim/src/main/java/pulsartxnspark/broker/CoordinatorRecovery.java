@@ -1,0 +1,113 @@
+package pulsartxnspark.broker;
+
+import static pulsartxnspark.broker.CoordinatorSteps.patiently;
+
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.apache.pulsar.transaction.coordinator.TransactionRecoverTracker;
+import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
+import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.CoordinatorStore.Answer;
+import pulsartxnspark.store.CoordinatorStore.Owned;
+import pulsartxnspark.store.Header;
+import pulsartxnspark.store.TransactionId;
+
+/** A broker opens a coordinator: it takes over what the one before has left. */
+final class CoordinatorRecovery {
+  private final CoordinatorParts parts;
+  private final CoordinatorStore store;
+  private volatile long startMs;
+  private volatile long endMs;
+
+  CoordinatorRecovery(CoordinatorParts parts) {
+    this.parts = parts;
+    this.store = parts.store();
+  }
+
+  long startMs() {
+    return startMs;
+  }
+
+  long endMs() {
+    return endMs;
+  }
+
+  /**
+   * Fences whoever has served this coordinator before, and takes over what is not ended everywhere.
+   *
+   * @param tracker ends what is decided, and watches what is OPEN
+   * @return done when the coordinator is ready
+   */
+  CompletableFuture<Void> recover(TransactionRecoverTracker tracker) {
+    CoordinatorTerm term = parts.term();
+    if (!term.begin()) {
+      return CompletableFuture.failedFuture(term.notReady("recover"));
+    }
+    return parts
+        .steps()
+        .inBackground(
+            () -> {
+              startMs = parts.nowMs();
+              // From here on nothing is created by others, so that the list is complete.
+              term.setEpoch(patiently(() -> store.open(term.pulsarTc())));
+              parts.live().raiseLast(patiently(() -> store.raiseCounter(term.pulsarTc(), 0)));
+              for (TransactionId txn : patiently(() -> store.unended(term.pulsarTc()))) {
+                takeOver(txn, tracker);
+              }
+              tracker.appendOpenTransactionToTimeoutTracker();
+              if (!term.becomeReady()) {
+                throw term.notReady("recover");
+              }
+              endMs = parts.nowMs();
+              return null;
+            });
+  }
+
+  private void takeOver(TransactionId txn, TransactionRecoverTracker tracker) throws Exception {
+    Optional<Owned> found = patiently(() -> store.read(txn));
+    if (found.isEmpty() || !parts.term().isOfThis(found.get().header().nonce())) {
+      return; // of another of Pulsar's coordinators
+    }
+    Owned owned = found.get();
+    Header header = owned.header();
+    String nonce = parts.term().newNonce();
+    if (header.state() == Header.State.OPEN) {
+      Answer answer = patiently(() -> store.adopt(txn, header.nonce(), nonce));
+      if (answer == Answer.FENCED) {
+        throw parts.term().fenced();
+      }
+      if (answer != Answer.OK) {
+        takeOver(txn, tracker); // decided in between: by whoever served it, or as expired
+        return;
+      }
+    }
+    // The intents after the decision, or after nobody else could add one.
+    Header now = patiently(() -> store.read(txn)).map(Owned::header).orElse(header);
+    ClientTransaction one = remembered(owned, now, nonce);
+    parts.live().add(one);
+    if (now.state() == Header.State.OPEN) {
+      tracker.handleOpenStatusTransaction(
+          txn.counter(), parts.nowMs() + Math.max(0, now.deadlineMs() - now.nowMs()));
+    } else {
+      // Its timeout must not find it OPEN.
+      TxnStatus ending = ClientTransaction.ending(now.state());
+      one.updateTxnStatus(ending, TxnStatus.OPEN);
+      tracker.updateTransactionStatus(txn.counter(), ending);
+    }
+  }
+
+  private ClientTransaction remembered(Owned owned, Header header, String nonce) {
+    long openedMs = parts.nowMs() - (header.nowMs() - owned.createdMs());
+    ClientTransaction one =
+        new ClientTransaction(
+            new TxnID(parts.term().pulsarTc(), header.txn().counter()),
+            parts.writer(header.txn().counter()),
+            nonce,
+            owned.owner().isEmpty() ? null : owned.owner(),
+            openedMs,
+            header.deadlineMs() - owned.createdMs());
+    one.noteIntents(header.intents());
+    return one;
+  }
+}

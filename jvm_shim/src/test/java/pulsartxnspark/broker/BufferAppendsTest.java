@@ -1,0 +1,86 @@
+package pulsartxnspark.broker;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static pulsartxnspark.broker.Await.await;
+
+import io.netty.buffer.ByteBuf;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.apache.bookkeeper.mledger.Position;
+import org.apache.pulsar.client.api.transaction.TxnID;
+import org.junit.jupiter.api.Test;
+import pulsartxnspark.store.WriterId;
+
+/** Who may append, and what becomes of an entry. */
+class BufferAppendsTest extends TransactionBufferTest {
+  @Test
+  void aWriterWithoutAPinIsRefusedAndHoldsNobody() throws Exception {
+    MetadataTransactionBuffer buffer = ready();
+    assertRefused("FENCED", append(buffer, WRITER));
+    assertEquals(0, topic.appends());
+    buffer.syncMaxReadPositionForNormalPublish(topic.store(), false);
+    assertEquals(at(0), buffer.getMaxReadPosition());
+  }
+
+  @Test
+  void aLateWriteOfADecidedTransactionIsRefused() throws Exception {
+    MetadataTransactionBuffer buffer = ready();
+    store.pin("s", WRITER);
+    append(buffer, WRITER);
+    await(() -> topic.appends() == 1);
+    topic.acknowledge(0);
+    store.abort("s", WRITER);
+    await(() -> buffer.getOngoingTxnCount() == 0);
+    assertRefused("FENCED", append(buffer, WRITER));
+    assertEquals(1, topic.appends());
+  }
+
+  @Test
+  void bitsThatAreNotThoseOfTheWriterAreRefused() throws Exception {
+    MetadataTransactionBuffer buffer = ready();
+    store.pin("s", WRITER);
+    assertRefused("INVALID", buffer.appendBufferToTxn(txn(WRITER), 0, entry(WRITER, null)));
+    assertRefused("INVALID", buffer.appendBufferToTxn(txn(OTHER), 0, entry(WRITER, txn(OTHER))));
+    assertRefused("INVALID", buffer.appendBufferToTxn(txn(WRITER), 0, entry(WRITER, txn(OTHER))));
+    TxnID pulsars = new TxnID(0, 1);
+    assertRefused("INVALID", buffer.appendBufferToTxn(pulsars, 0, entry(WRITER, pulsars)));
+    assertEquals(0, topic.appends());
+  }
+
+  @Test
+  void entriesAreReleasedWhateverComesOfThem() throws Exception {
+    MetadataTransactionBuffer buffer = ready();
+    store.pin("s", WRITER);
+    List<ByteBuf> entries = new ArrayList<>();
+    for (WriterId writer : List.of(WRITER, OTHER, WRITER)) {
+      ByteBuf entry = entry(writer, txn(writer));
+      entries.add(entry);
+      buffer.appendBufferToTxn(txn(writer), 0, entry);
+      await(() -> entry.refCnt() == 1);
+    }
+    assertEquals(2, topic.appends());
+    entries.forEach(ByteBuf::release);
+  }
+
+  @Test
+  void closingRefusesWhatWaits() throws Exception {
+    PausedStore paused = new PausedStore(store.segments, false);
+    MetadataTransactionBuffer buffer = open(paused, null, NEVER_MS);
+    buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+    store.pin("s", WRITER);
+    CompletableFuture<Position> waiting = append(buffer, WRITER);
+    assertTrue(paused.asked.await(PATIENCE_MS, TimeUnit.MILLISECONDS));
+    buffer.closeAsync().get();
+    assertThrows(ExecutionException.class, waiting::get);
+    assertThrows(ExecutionException.class, () -> append(buffer, OTHER).get());
+    paused.goOn.countDown();
+    threads.shutdown();
+    assertTrue(threads.awaitTermination(PATIENCE_MS, TimeUnit.MILLISECONDS));
+    assertEquals(0, topic.appends());
+  }
+}

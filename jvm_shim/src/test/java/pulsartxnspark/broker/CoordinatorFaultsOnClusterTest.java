@@ -1,0 +1,6 @@
+package pulsartxnspark.broker;
+
+import pulsartxnspark.store.OnCluster;
+
+@OnCluster
+class CoordinatorFaultsOnClusterTest extends CoordinatorFaultsTest {}
