@@ -230,6 +230,26 @@ def test_a_task_that_published_and_failed_is_retried_and_only_the_retry_counts(l
     assert len(stored.aborted_writers) == 1
 
 
+def test_a_failed_batch_blocks_nobody_although_no_task_came_to_its_end(lab: Lab) -> None:
+    source, out = lab.topic(), lab.topic()
+    lab.produce(source, "poison")
+    assert lab.open_txns() == []
+    with Meeting() as meeting:
+        meet = meeting.point()
+
+        def burst() -> None:
+            meet()
+            raise ValueError("this row is poison")
+
+        df = on_value(lab.source(source), "poison", burst)
+        query = lab.sink(df, out, lab.checkpoint()).trigger(availableNow=True).start()
+        meeting.wait()
+        until(lambda: len(lab.open_txns()) == 1)
+        meeting.release()
+        assert "this row is poison" in failure(lambda: ended(query))
+    assert lab.open_txns() == []
+
+
 def test_a_poisoned_row_makes_its_batch_invisible_until_it_is_fixed(lab: Lab) -> None:
     source, out, later = lab.topic(), lab.topic(2), lab.topic()
     lab.produce(source, "a", "b")

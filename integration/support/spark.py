@@ -282,20 +282,26 @@ class Lab:
 
     def wait_for_lease(self, query: str, beats: int) -> None:
         """Wait until the lease of a query's open transaction was extended some times."""
-        store = self.run.store
         deadlines: set[int] = set()
 
         def extended() -> bool:
-            for tc in range(store.identity.coordinators):
-                for txn, deadline_ms in store.transactions.list_open(
-                    tc, deadline_ms=None, limit=100
-                ):
-                    header = store.transactions.read(txn)
-                    if header is not None and header.query == query:
-                        deadlines.add(deadline_ms)
+            for txn, deadline_ms in self.open_txns():
+                header = self.run.store.transactions.read(txn)
+                if header is not None and header.query == query:
+                    deadlines.add(deadline_ms)
             return len(deadlines) > beats
 
         until(extended)
+
+    def open_txns(self) -> list[tuple[TxnId, int]]:
+        """Return the transactions that are open, with the ends of their leases in ms."""
+        store = self.run.store
+        shards = range(store.identity.coordinators)
+        return [
+            found
+            for tc in shards
+            for found in store.transactions.list_open(tc, deadline_ms=None, limit=100)
+        ]
 
     def physical(self, topic: str) -> Audit:
         """Count what lies in the topic's log, the invisible too."""

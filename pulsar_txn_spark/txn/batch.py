@@ -357,6 +357,24 @@ class BatchTransactions:
         txn = self._coordinator.new_txn(nonce, timeout_ms=self._timeout_ms)
         self._coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause=cause)
 
+    def abort_begun(self, key: BatchKey, process: str, cause: str) -> None:
+        """Abort the attempt that a process has begun for a batch, if the sink's pointer names it.
+
+        Parameters
+        ----------
+        key : BatchKey
+        process : str
+            The part of the owner in front of ``|``. Attempts of other processes are left alone.
+        cause : str
+        """
+        read = self._store.sinks.read_pointer(key.sink, key.query)
+        pointer = Pointer.FromString(read.own)
+        begun_by, _, _ = pointer.owner.partition("|")
+        is_undecided = bool(read.own) and pointer.decision == Pointer.UNDECIDED
+        if is_undecided and (pointer.batch_id, begun_by) == (key.batch, process):
+            txn = TxnId.parse(pointer.txn_id)
+            self._coordinator.abort(txn, EndedBy.OWNER, nonce=pointer.nonce, cause=cause)
+
     # -- what a sink must know, as Spark's checkpoint says so ------------------------------------
 
     def _refuse_gap(

@@ -211,6 +211,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a failed micro-batch without a task's message stays open",
+        "INV-8",
+        f"{BATCH}::test_what_this_driver_has_begun_is_aborted_by_the_pointer",
+        Edit(
+            "pulsar_txn_spark/txn/batch.py",
+            "        if is_undecided and (pointer",
+            "        if not is_undecided and (pointer",
+        ),
+    ),
+    mutation(
+        "a failed micro-batch aborts what another driver has begun",
+        "INV-8",
+        f"{BATCH}::test_what_another_driver_or_batch_has_begun_stays_open",
+        Edit(
+            "pulsar_txn_spark/txn/batch.py",
+            "(pointer.batch_id, begun_by) == (key.batch, process)",
+            "pointer.batch_id == key.batch",
+        ),
+    ),
+    mutation(
         "tasks are planned by a look that began elsewhere",
         "INV-4",
         f"{PLANNER}::test_a_plan_that_begins_before_the_look_is_asked_for_anew",

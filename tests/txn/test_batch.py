@@ -18,7 +18,7 @@ from pulsar_txn_spark.errors import (
     TransactionConflictError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.store.metadata_pb2 import Pointer, TaskWrite
+from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
 from pulsar_txn_spark.store.records import Code, SinkEntry, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules, new_nonce
 from pulsar_txn_spark.txn.participants import pointer_intent
@@ -516,6 +516,36 @@ def test_a_cursor_of_a_sink_that_is_written_sometimes_is_moved(world: World) -> 
     assert cursor is not None
     ReadProgress(world.coordinator, 60_000).catch_up("sub", 1, {SEGMENT: (cursor, P2)})
     assert cursor_position(world) == P2
+
+
+# --- an attempt of which no task has told anything ------------------------------------------------
+
+
+def test_what_this_driver_has_begun_is_aborted_by_the_pointer(world: World) -> None:
+    attempt = world.batches.begin(KEY, "n1", "driver|run")
+    world.batches.abort_begun(KEY, "driver", "its job failed")
+    header = world.header(attempt.txn)
+    assert header.state is TxnState.ABORTED
+    assert Outcome.FromString(header.outcome).cause == "its job failed"
+    assert open_ones(world) == []
+
+
+@pytest.mark.parametrize("key, process", [(KEY, "driv"), (KEY, "another"), (NEXT, "driver")])
+def test_what_another_driver_or_batch_has_begun_stays_open(
+    world: World, key: BatchKey, process: str
+) -> None:
+    attempt = world.batches.begin(KEY, "n1", "driver|run")
+    world.batches.abort_begun(key, process, "its job failed")
+    assert open_ones(world) == [attempt.txn]
+
+
+def test_a_committed_or_unknown_batch_is_not_aborted_by_the_pointer(world: World) -> None:
+    world.batches.abort_begun(KEY, "", "its job failed")
+    world.run_batch(KEY, "n1", "a")
+    for _ in range(2):
+        Sweeper(world.coordinator, lambda _: None, retention_ms=0).sweep()
+        world.batches.abort_begun(KEY, "", "its job failed")
+    assert world.visible() == ["a"]
 
 
 # --- an attempt that was aborted before it began ------------------------------------------------

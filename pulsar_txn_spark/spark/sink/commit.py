@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -15,6 +16,7 @@ from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
 from pulsar_txn_spark.txn.batch import Attempt
 
 _LOG = logging.getLogger(__name__)
+_CAUSE = "its Spark job failed"
 
 Messages = Sequence[WriterCommitMessage | None]
 """What Spark hands over: the message of each task that came to an end, None for the others."""
@@ -80,21 +82,37 @@ def commit(job: WriteJob, messages: Messages, *, acknowledge: bool) -> None:
 def abort(job: WriteJob, messages: Messages) -> None:
     """Abort each transaction that a message names."""
     for attempt in {message.attempt for message in _sent(messages)}:
-        if attempt is None:
-            continue
-        try:
-            job.transactions().abort(attempt, cause="its Spark job failed")
-        except PulsarTxnError as error:
-            # Spark reports the error that made it abort, which must not be hidden by this one.
-            _LOG.warning("transaction %s was not aborted now: %s", attempt.txn, error)
+        if attempt is not None:
+            with _logged():
+                job.transactions().abort(attempt, cause=_CAUSE)
 
 
 def abort_by_nonce(job: WriteJob) -> None:
     """Abort the transaction of a job, also where no task has sent a message."""
     if not job.options.get("transactions"):
         return
+    with _logged():
+        job.transactions().abort_nonce(job.nonce, cause=_CAUSE)
+
+
+def abort_by_pointer(job: WriteJob, batch_id: int) -> None:
+    """Abort the transaction of a micro-batch, also where no task has sent a message.
+
+    The sink's pointer names it. Its owner must be this very driver, which runs one attempt at a
+    batch at a time. Nothing is done where the driver or the query is not known here.
+    """
+    query = job.checkpoint_query_id
+    if not job.options.get("transactions") or not query or not job.driver:
+        return
+    with _logged():
+        job.transactions().abort_begun(job.key_of(query, batch_id), job.driver, cause=_CAUSE)
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Log what keeps a transaction from its abort: Spark reports the error that led to it."""
     try:
-        job.transactions().abort_nonce(job.nonce, cause="its Spark job failed")
+        yield
     except PulsarTxnError as error:
         _LOG.warning("the transaction of a failed write was not aborted now: %s", error)
 

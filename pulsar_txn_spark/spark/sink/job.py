@@ -81,6 +81,10 @@ class WriteJob:
         """
         query_id = facts.query or self.query_id or ""
         batch_id = self.batch_id if self.batch_id is not None else facts.batch
+        return self.key_of(query_id, batch_id)
+
+    def key_of(self, query_id: str, batch_id: int) -> BatchKey:
+        """Return the key of a query's batch, -1 where there is none; raises as :meth:`key`."""
         if query_id and batch_id < 0:
             raise OptionError(
                 "the write runs in a thread in which Spark has lost the id of the micro-batch (a "

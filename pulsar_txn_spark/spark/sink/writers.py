@@ -27,6 +27,7 @@ from pulsar_txn_spark.spark.sink.commit import (
     Messages,
     abort,
     abort_by_nonce,
+    abort_by_pointer,
     all_messages,
     commit,
     one_attempt,
@@ -116,11 +117,13 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        """Abort the attempt's transaction, if any message names it.
+        """Abort the attempt's transaction, which a message or the sink's pointer names.
 
-        Otherwise the next attempt aborts it, or the end of its lease does.
+        The pointer is not found where the checkpoint cannot be read here. Then, without a message,
+        the next attempt aborts it, or the end of its lease does.
         """
         abort(self._job, messages)
+        abort_by_pointer(self._job, batchId)
 
 
 @plain_errors
