@@ -250,8 +250,11 @@ class Model:
             assert attempt is not None
             world.batches.commit(attempt, [tasks], run_id, acknowledge=acknowledge)
         except TransactionError:
-            if attempt is not None and self.random.random() < 0.7:
-                world.batches.abort(attempt, "its job failed")
+            if self.random.random() < 0.7:
+                if attempt is None or self.random.random() < 0.5:
+                    world.batches.abort_begun(key, run_id, "its job failed")
+                else:
+                    world.batches.abort(attempt, "its job failed")
             raise
 
     def write_plainly(self, process: Process, key: BatchKey, run_id: str) -> None:
