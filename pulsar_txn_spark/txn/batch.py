@@ -364,7 +364,7 @@ class BatchTransactions:
         ----------
         key : BatchKey
         process : str
-            The part of the owner in front of ``|``. Attempts of other processes are left alone.
+            The part of the owner in front of ``|``. Attempts of other processes stay open.
         cause : str
         """
         read = self._store.sinks.read_pointer(key.sink, key.query)
