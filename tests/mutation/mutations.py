@@ -4717,9 +4717,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_primary_that_became_a_replica_answers_nothing_on_an_open_connection",
         Edit(
             f"{LUA}/_prelude.lua",
-            "if type(replication) == 'string' and string.find("
-            "replication, 'role:slave', 1, true) then",
-            "if false then",
+            "refused = string.find(replication, 'role:slave', 1, true)",
+            "refused = false",
+        ),
+    ),
+    mutation(
+        "who may not ask for the role gets old data from a former primary",
+        "INV-4",
+        "tests/store/redis/test_connection.py"
+        "::test_a_former_primary_answers_nothing_to_a_user_who_may_not_ask_for_the_role",
+        Edit(f"{LUA}/_prelude.lua", "redis.pcall('HDEL', KEYS[1], '')", "0"),
+    ),
+    mutation(
+        "events of a former primary are waited for",
+        "lost wake-up",
+        "tests/store/redis/test_event_feed.py"
+        "::test_a_server_that_became_a_replica_between_two_reads_is_left_after_a_silence",
+        Edit(
+            f"{REDIS}/event_feed.py",
+            "if not streams and not is_primary(connection):",
+            "if False:",
         ),
     ),
     mutation(

@@ -16,6 +16,7 @@ from typing import Any
 import redis
 
 from pulsar_txn_spark import watchdog
+from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.store.redis import connection, server
 
 SAFE = {
@@ -72,6 +73,23 @@ def redis_servers(tmp_path: Path) -> Iterator[StartRedis]:
         for pid in started:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
+
+
+def url_of(port: int) -> StoreConfig:
+    """Return how a server is found."""
+    return StoreConfig(url=f"redis://127.0.0.1:{port}")
+
+
+def demote(port: int) -> None:
+    """Make a replica of a server, of one that is not there."""
+    with redis.Redis(port=port) as plain:
+        plain.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
+
+
+def promote(port: int) -> None:
+    """Make it a primary again."""
+    with redis.Redis(port=port) as plain:
+        plain.execute_command("REPLICAOF", "NO", "ONE")
 
 
 def start_cluster(start_redis: StartRedis, nodes: int = 1, **settings: str) -> int:

@@ -169,6 +169,11 @@ def exchange(connection: redis.Connection, commands: Sequence[tuple[str, ...]]) 
     return replies
 
 
+def is_primary(connection: redis.Connection) -> bool:
+    """Ask an open connection for its server's role; it counts as one if that may not be asked."""
+    return Info.parse(exchange(connection, QUESTIONS)).role in (None, "master")
+
+
 def _refused(endpoint: Endpoint, address: str, error: Exception) -> str:
     user = "the default user"
     if endpoint.username:

@@ -4,6 +4,9 @@ On one Redis all streams are in one ``XREAD BLOCK``. On a Redis Cluster a comman
 slots, so each slot has a connection and a read of its own. A read that was sent stays there over
 many calls of :meth:`RedisEventFeed.wait`; its last ids are explicit, so that whatever was added
 between a reply and the next read comes with the next reply.
+
+A primary that becomes a replica breaks the reads that stand there. A read that comes later would
+stand there for good. So a server that has no events for a while is asked for its role.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import redis
 from redis.exceptions import RedisClusterException, RedisError
 
 from pulsar_txn_spark.errors import StoreUnavailableError
+from pulsar_txn_spark.store.redis.connection import is_primary
 
 _BLOCK_MS = 5_000  # the server answers at least so often: silence means a dead connection
 _SILENCE_S = 10.0  # so long after sending, a read without any answer is given up
@@ -115,6 +119,8 @@ class RedisEventFeed:
         ------
         StoreUnavailableError
             If the store cannot be reached.
+        StoreUnsafeError
+            If its server is no primary any more, or may lose data.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -180,6 +186,8 @@ class RedisEventFeed:
             # A server that refuses the read (no permission, a cluster's slot that has moved)
             # refuses it again: that is met when the read is sent anew, on a new connection.
             streams = connection.read_response() or []
+            if not streams and not is_primary(connection):
+                return self._lost(read)  # the next one is verified
             changed = set()
             for key, events in streams:
                 name = key.decode()

@@ -48,14 +48,17 @@ from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.health import tc_states
 from pulsar_txn_spark.txn.watcher import SegmentWatcher
 from tests.support.connections import in_use
-from tests.support.redis_servers import StartRedis, free_port, start_cluster
+from tests.support.redis_servers import (
+    StartRedis,
+    demote,
+    free_port,
+    promote,
+    start_cluster,
+    url_of,
+)
 from tests.support.round_trips import round_trips
 
 PASSWORD = "correct horse"
-
-
-def url_of(port: int) -> StoreConfig:
-    return StoreConfig(url=f"redis://127.0.0.1:{port}")
 
 
 # --- addresses --------------------------------------------------------------------------------
@@ -201,11 +204,6 @@ def test_a_replica_is_refused_even_where_data_loss_is_accepted(start_redis: Star
             connect(config)
 
 
-def demote(port: int) -> None:
-    with redis.Redis(port=port) as plain:
-        plain.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
-
-
 def test_a_primary_that_became_a_replica_answers_nothing_on_an_open_connection(
     start_redis: StartRedis,
 ) -> None:
@@ -216,12 +214,27 @@ def test_a_primary_that_became_a_replica_answers_nothing_on_an_open_connection(
     demote(port)
     with pytest.raises(StoreUnsafeError, match="is a replica"):
         store.segments.gates(["s"])
-    with redis.Redis(port=port) as plain:
-        plain.execute_command("REPLICAOF", "NO", "ONE")
+    promote(port)
     assert store.segments.gates(["s", "t"]) == [Gate(), Gate()]
     demote(port)
     with pytest.raises(StoreUnsafeError, match="is a replica"):
         store.segments.gates(["s", "t"])  # together
+
+
+def test_a_former_primary_answers_nothing_to_a_user_who_may_not_ask_for_the_role(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts, "_LOST_REPLY_PAUSE_S", 0.0)
+    port = start_redis(user='me" "on" ">pw" "~*" "+@all" "-@admin" "-@dangerous')
+    config = replace(url_of(port), username="me", password="pw", assume_durable=True)
+    store = RedisStore(connect(config))
+    store.segments.prepare(["s"])
+    assert store.segments.gates(["s"]) == [Gate()]
+    demote(port)
+    with pytest.raises(StoreUnavailableError, match="READONLY"):
+        store.segments.gates(["s"])
+    promote(port)
+    assert store.segments.gates(["s"]) == [Gate()]
 
 
 def test_all_idle_connections_to_a_former_primary_are_closed_at_once(

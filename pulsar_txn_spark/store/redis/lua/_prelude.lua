@@ -14,10 +14,17 @@
 --   {seq, 'UNREGISTERED'}             {meta} may not know that the tag was initialized: it could be lost
 --                                     and initialized again. Register it, and ask again with '+'
 -- This primary may have become a replica while the caller's connection was open: it would still answer
--- reads, with old data (INV-4, INV-11). It refuses writes by itself, but a write that changes nothing is
--- no way to ask: 6.2 notes one in its log. (Nobody can tell where the user may not call INFO.)
+-- reads, with old data (INV-4, INV-11). Where the user may not call INFO, a write that changes nothing
+-- asks. For everybody else it would be too dear: 6.2 syncs its log for it.
 local replication = redis.pcall('INFO', 'replication')
-if type(replication) == 'string' and string.find(replication, 'role:slave', 1, true) then
+local refused
+if type(replication) == 'string' then
+  refused = string.find(replication, 'role:slave', 1, true)
+else
+  local write = redis.pcall('HDEL', KEYS[1], '')
+  refused = type(write) == 'table' and string.find(write.err, 'READONLY', 1, true)
+end
+if refused then
   return redis.error_reply('READONLY this server is a replica now: what it has may be old')
 end
 local tag = redis.call('HMGET', KEYS[1], 'uuid', 'epoch', 'seq', 'retired', 'registered', 'server',

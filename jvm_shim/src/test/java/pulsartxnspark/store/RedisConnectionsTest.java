@@ -145,6 +145,29 @@ class RedisConnectionsTest extends StoreTest {
   }
 
   @Test
+  void aFormerPrimaryAnswersNothingToAUserWhoMayNotAskForTheRole() throws IOException {
+    makeUser("-info", "-role");
+    StoreSettings settings = plain(USER, PASSWORD).accepting(true, true);
+    try (RedisConnections connections = new RedisConnections(settings);
+        Jedis jedis = server.client()) {
+      RedisSegmentStore segments =
+          new RedisSegmentStore(new Scripts(connections), new StoreMetrics());
+      assertEquals(Gate.PLAIN, segments.gate("s"));
+      jedis.replicaof("127.0.0.1", 1);
+      try {
+        for (int n = 0; n < 2; n++) { // on the open connection, and on a new one
+          Exception refused =
+              assertThrows(StoreUnavailableException.class, () -> segments.gate("s"));
+          assertTrue(refused.getMessage().contains("no primary any more"), refused.getMessage());
+        }
+      } finally {
+        jedis.replicaofNoOne();
+      }
+      assertEquals(Gate.PLAIN, segments.gate("s"));
+    }
+  }
+
+  @Test
   void tlsWorksWithTheServersCertificateAndNotWithout() {
     String file = certificate.file().toString();
     assertEquals(Gate.PLAIN, gate(encrypted("localhost", file)));

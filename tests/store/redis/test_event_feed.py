@@ -1,0 +1,88 @@
+"""Events of a server that is no primary any more."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from pulsar_txn_spark.errors import StoreUnsafeError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.store.redis import event_feed
+from pulsar_txn_spark.store.redis.connection import connect
+from pulsar_txn_spark.store.redis.event_feed import RedisEventFeed
+from pulsar_txn_spark.store.redis.store import RedisStore
+from tests.support.redis_servers import StartRedis, demote, promote, url_of
+
+SEGMENT = "s"
+TAG = f"seg:{SEGMENT}"
+PATIENCE_S = 20
+
+
+@pytest.fixture
+def port(start_redis: StartRedis) -> int:
+    return start_redis()
+
+
+@pytest.fixture
+def store(port: int) -> RedisStore:
+    store = RedisStore(connect(url_of(port)))
+    store.segments.prepare([SEGMENT])
+    return store
+
+
+@pytest.fixture
+def feed(store: RedisStore) -> Iterator[RedisEventFeed]:
+    with closing(store.event_feed()) as feed:
+        feed.follow([TAG])
+        yield feed
+
+
+def await_reply(feed: RedisEventFeed) -> None:
+    """Wait until the server has answered the read that stands there; leave the answer unread."""
+    (read,) = feed._reads
+    readable, _, _ = select.select([event_feed._socket_of(read.connection)], [], [], PATIENCE_S)
+    assert readable
+
+
+def goes_on(port: int, store: RedisStore, feed: RedisEventFeed) -> bool:
+    """Tell whether a loss is an event, a replica refused, and a primary followed again."""
+    assert feed.wait(PATIENCE_S) == {TAG}
+    with pytest.raises(StoreUnsafeError, match="is a replica"):
+        feed.wait(PATIENCE_S)
+    promote(port)
+    assert feed.wait(0) == set()
+    store.segments.raise_high(SEGMENT, Position(1, 1))
+    return feed.wait(PATIENCE_S) == {TAG}
+
+
+def test_a_read_that_stands_at_a_primary_breaks_when_it_becomes_a_replica(
+    port: int, store: RedisStore, feed: RedisEventFeed
+) -> None:
+    assert feed.wait(0) == set()
+    demote(port)
+    assert goes_on(port, store, feed)
+
+
+def test_a_server_that_became_a_replica_between_two_reads_is_left_after_a_silence(
+    port: int, store: RedisStore, feed: RedisEventFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed, "_BLOCK_MS", 10)
+    assert feed.wait(0) == set()
+    await_reply(feed)
+    demote(port)  # no read stands: Redis closes nothing
+    assert goes_on(port, store, feed)
+
+
+def test_a_primary_without_events_is_followed_on(
+    store: RedisStore, feed: RedisEventFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed, "_BLOCK_MS", 10)
+    assert feed.wait(0) == set()
+    for _ in range(3):
+        await_reply(feed)
+        assert feed.wait(0) == set()
+    store.segments.raise_high(SEGMENT, Position(1, 1))
+    assert feed.wait(PATIENCE_S) == {TAG}
