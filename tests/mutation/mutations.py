@@ -4643,9 +4643,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
         Edit(
             f"{STORE_CODE}/RedisConnections.java",
-            "new DefaultJedisSocketFactory(server, config(settings))",
+            "new DefaultJedisSocketFactory(server, config(settings, withinMs))",
             "new DefaultJedisSocketFactory(server,"
-            " first = first == null ? config(settings) : first)",
+            " first = first == null ? config(settings, withinMs) : first)",
         ),
     ),
     mutation(
@@ -4681,13 +4681,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a broker sends a step again whose reply was late",
+        "a broker sends a step again whose reply was lost",
         "INV-1",
         JAR,
         Edit(
             f"{STORE_CODE}/RedisConnections.java",
-            "        noteLost(error, view, owner);\n        throw unavailable(error);\n",
-            "        noteLost(error, view, owner);\n",
+            "        throw limit.isOver() ? late() : unavailable(error);\n",
+            "",
         ),
     ),
     mutation(
@@ -4836,7 +4836,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a store that stands still holds a broker's connection for good",
         "",
         JAR,
-        Edit(f"{STORE_CODE}/RedisConnections.java", "        socket.close();\n", ""),
+        Edit(f"{STORE_CODE}/TimeLimit.java", "      socket.close();\n", ""),
     ),
     mutation(
         "a connection that a broker has cut off is opened again, and checked by nobody",
@@ -5024,6 +5024,28 @@ MUTATIONS: tuple[Mutation, ...] = (
             "one.intents(), !one.hasPulsars()",
             "one.intents(), true",
         ),
+    ),
+    mutation(
+        "a silent server of a cluster uses up the time of the others",
+        "",
+        JAR,
+        Edit(f"{STORE_CODE}/ClusterSlots.java", "deadline.share(left--)", "deadline"),
+    ),
+    mutation(
+        "a server that answers slowly without an end is waited for",
+        "",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/RedisConnections.java",
+            "made.set(limit.limit(socket(server, deadline)));",
+            "made.set(socket(server, deadline));",
+        ),
+    ),
+    mutation(
+        "each command of a request has the time of the request",
+        "",
+        JAR,
+        Edit(f"{STORE_CODE}/RedisConnections.java", "        limit.limit(own.socket());\n", ""),
     ),
     mutation(
         "a broker's coordinator does not ask again after a lost reply",

@@ -7,7 +7,9 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Objects;
 import java.util.Set;
-import java.util.function.Function;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Lock;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -19,7 +21,8 @@ final class ClusterSlots {
   private static final int SLOTS = 16_384;
 
   private final List<HostAndPort> startServers;
-  private final Function<HostAndPort, List<Object>> ask;
+  private final Ask ask;
+  private final Lock asking = new ReentrantLock();
   private volatile View view = new View(0, new HostAndPort[SLOTS], Set.of(), null);
 
   /**
@@ -42,13 +45,19 @@ final class ClusterSlots {
     }
   }
 
+  /** Sends CLUSTER SLOTS to a server. */
+  interface Ask {
+    /** Gives the reply; fails if there is none until a deadline. */
+    List<Object> slots(HostAndPort server, Deadline deadline);
+  }
+
   /**
    * Knows no server yet but those to begin with.
    *
    * @param startServers whom to ask first
-   * @param ask sends CLUSTER SLOTS to a server
+   * @param ask asks a server
    */
-  ClusterSlots(List<HostAndPort> startServers, Function<HostAndPort, List<Object>> ask) {
+  ClusterSlots(List<HostAndPort> startServers, Ask ask) {
     this.startServers = startServers;
     this.ask = ask;
   }
@@ -62,12 +71,26 @@ final class ClusterSlots {
    *
    * @param seen the view that has proved wrong
    * @param suspect who has not answered, or does not know better: asked last; null for nobody
+   * @param deadline of all servers together; each has an equal part of what those before it have left
    * @return what is known now; no more than before if nobody answers
    */
-  synchronized View refresh(View seen, HostAndPort suspect) {
-    if (view.number != seen.number) {
+  View refresh(View seen, HostAndPort suspect, Deadline deadline) {
+    try {
+      if (!asking.tryLock(deadline.leftMs(), TimeUnit.MILLISECONDS)) {
+        return view; // somebody else still asks
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
       return view;
     }
+    try {
+      return view.number == seen.number ? asked(suspect, deadline) : view;
+    } finally {
+      asking.unlock();
+    }
+  }
+
+  private View asked(HostAndPort suspect, Deadline deadline) {
     Set<HostAndPort> others = new LinkedHashSet<>(view.servers);
     others.addAll(startServers);
     List<HostAndPort> inTurn = new ArrayList<>(others);
@@ -77,16 +100,22 @@ final class ClusterSlots {
       inTurn.add(suspect);
     }
     RuntimeException failure = null;
+    int left = inTurn.size();
     for (HostAndPort server : inTurn) {
       try {
-        view = parse(view.number + 1, ask.apply(server), server);
-        return view;
+        Told told = parse(ask.slots(server, deadline.share(left--)), server);
+        return replace(told.owners, told.servers, null);
       } catch (RuntimeException error) { // no answer, or one that makes no sense
         log.debug("{} does not tell the slots of the cluster", server, error);
         failure = error;
       }
     }
-    view = new View(view.number + 1, view.owners, view.servers, failure);
+    return replace(view.owners, view.servers, failure);
+  }
+
+  private synchronized View replace(
+      HostAndPort[] owners, Set<HostAndPort> servers, RuntimeException failure) {
+    view = new View(view.number + 1, owners, servers, failure);
     return view;
   }
 
@@ -102,10 +131,13 @@ final class ClusterSlots {
     owners[slot] = named(target.getHost(), target.getPort(), told);
     Set<HostAndPort> servers = new LinkedHashSet<>(view.servers);
     servers.add(owners[slot]);
-    view = new View(view.number + 1, owners, servers, null);
+    replace(owners, servers, null);
   }
 
-  private static View parse(long number, List<Object> ranges, HostAndPort told) {
+  /** What a server has told. */
+  private record Told(HostAndPort[] owners, Set<HostAndPort> servers) {}
+
+  private static Told parse(List<Object> ranges, HostAndPort told) {
     HostAndPort[] owners = new HostAndPort[SLOTS];
     Set<HostAndPort> servers = new LinkedHashSet<>();
     for (Object one : ranges) {
@@ -117,7 +149,7 @@ final class ClusterSlots {
       Arrays.fill(owners, from, to + 1, named.get(0));
       servers.addAll(named);
     }
-    return new View(number, owners, servers, null);
+    return new Told(owners, servers);
   }
 
   private static HostAndPort named(List<?> server, HostAndPort told) {

@@ -1,14 +1,13 @@
 package pulsartxnspark.store;
 
-import java.io.IOException;
 import java.net.Socket;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
@@ -17,9 +16,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 import javax.net.ssl.SSLParameters;
-import org.apache.commons.pool2.PooledObject;
-import org.apache.commons.pool2.impl.DefaultPooledObject;
-import org.apache.commons.pool2.impl.GenericObjectPoolConfig;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import redis.clients.jedis.DefaultJedisClientConfig;
@@ -27,8 +23,6 @@ import redis.clients.jedis.DefaultJedisSocketFactory;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.JedisClientConfig;
-import redis.clients.jedis.JedisFactory;
-import redis.clients.jedis.JedisPool;
 import redis.clients.jedis.JedisSocketFactory;
 import redis.clients.jedis.Protocol;
 import redis.clients.jedis.exceptions.JedisAskDataException;
@@ -53,7 +47,6 @@ import redis.clients.jedis.util.JedisClusterCRC16;
  */
 public final class RedisConnections implements AutoCloseable {
   private static final Logger log = LoggerFactory.getLogger(RedisConnections.class);
-  private static final int MOST_CONNECTIONS = 8; // to each server
   /** So often one request is redirected: once, or a few times while slots are moving. */
   static final int MOST_REDIRECTIONS = 5;
 
@@ -61,10 +54,11 @@ public final class RedisConnections implements AutoCloseable {
   private final ClusterSlots slots; // null: one server has everything
   private final Map<HostAndPort, Server> servers = new ConcurrentHashMap<>();
   private final ScheduledExecutorService alarms;
+  private final ExecutorService background; // asks a cluster anew for whoever does not wait for it
   private volatile boolean closed;
 
   /** What there is for each server. */
-  private record Server(JedisPool pool, Exchange exchange) {}
+  private record Server(LentConnections lent, Exchange exchange) {}
 
   /**
    * Connects to nothing yet.
@@ -73,24 +67,25 @@ public final class RedisConnections implements AutoCloseable {
    * @throws IllegalArgumentException if a file of TLS does not hold what it should
    */
   public RedisConnections(StoreSettings settings) {
-    this(settings, oneThread());
+    this(settings, oneThread("alarms"));
   }
 
   /** Connects to nothing yet; {@code alarms} tell when a time is over. */
   RedisConnections(StoreSettings settings, ScheduledExecutorService alarms) {
     this.settings = settings;
     this.alarms = alarms;
+    this.background = settings.cluster() ? oneThread("slots") : null;
     this.slots =
         settings.cluster() ? new ClusterSlots(settings.servers(), this::slotsAsToldBy) : null;
-    config(settings); // reads the files
+    config(settings, settings.timeoutMs()); // reads the files
   }
 
-  private static ScheduledExecutorService oneThread() {
+  private static ScheduledExecutorService oneThread(String name) {
     ScheduledThreadPoolExecutor executor =
         new ScheduledThreadPoolExecutor(
             1,
             task -> {
-              Thread thread = new Thread(task, "pulsar-txn-spark-store-alarms");
+              Thread thread = new Thread(task, "pulsar-txn-spark-store-" + name);
               thread.setDaemon(true);
               return thread;
             },
@@ -104,9 +99,21 @@ public final class RedisConnections implements AutoCloseable {
     return alarms.schedule(run, settings.timeoutMs(), TimeUnit.MILLISECONDS);
   }
 
+  /** Begins the time of a request. */
+  private Deadline deadline() {
+    return Deadline.in(settings.timeoutMs(), Deadline.CLOCK_MS);
+  }
+
+  /** In a cluster, half of the time is for whoever has the keys if this server does not answer. */
+  private Deadline untilAnotherIsAsked(Deadline deadline) {
+    return slots == null ? deadline : deadline.share(2);
+  }
+
   @SuppressWarnings("unchecked")
-  private List<Object> slotsAsToldBy(HostAndPort server) {
-    try (Jedis jedis = new Jedis(() -> socket(server), login(settings).build())) {
+  private List<Object> slotsAsToldBy(HostAndPort server, Deadline deadline) {
+    try (TimeLimit limit = new TimeLimit(alarms, deadline);
+        Jedis jedis =
+            new Jedis(() -> limit.limit(socket(server, deadline)), login(settings).build())) {
       return (List<Object>) jedis.sendCommand(Protocol.Command.CLUSTER, "SLOTS");
     }
   }
@@ -117,15 +124,9 @@ public final class RedisConnections implements AutoCloseable {
     }
     return servers.computeIfAbsent(
         address,
-        of -> {
-          GenericObjectPoolConfig<Jedis> config = new GenericObjectPoolConfig<>();
-          config.setMaxTotal(MOST_CONNECTIONS);
-          config.setMaxIdle(MOST_CONNECTIONS);
-          config.setMaxWait(Duration.ofMillis(settings.timeoutMs()));
-          config.setJmxEnabled(false);
-          return new Server(
-              new JedisPool(config, new CheckedFactory(address)), new Exchange(this, address));
-        });
+        of ->
+            new Server(
+                new LentConnections(until -> opened(address, until)), new Exchange(this, address)));
   }
 
   /** Tells whether one server has all keys, so that one script may touch any of them. */
@@ -140,29 +141,40 @@ public final class RedisConnections implements AutoCloseable {
    * @param use what to do with it; done again at another server if the first command was redirected
    * @param <T> of the result
    * @return the result of {@code use}
-   * @throws StoreUnavailableException if the store does not answer; what was sent may have been run
+   * @throws StoreUnavailableException if the store does not answer within its timeout, however many
+   *     servers are asked; what was sent may have been run
    */
   public <T> T with(byte[] key, Function<Jedis, T> use) {
+    Deadline deadline = deadline();
     for (int redirected = 0; redirected <= MOST_REDIRECTIONS; redirected++) {
+      if (deadline.isOver()) {
+        throw late();
+      }
       ClusterSlots.View view = slots == null ? null : slots.view();
-      HostAndPort owner = owner(key);
-      Jedis jedis;
+      HostAndPort owner = owner(key, deadline);
+      LentConnections lent = server(owner).lent;
+      Own own;
       try {
-        jedis = server(owner).pool.getResource();
-      } catch (JedisException error) {
+        own = lent.take(untilAnotherIsAsked(deadline));
+      } catch (JedisException | StoreUnavailableException error) {
         // Nothing was sent: whoever has the slot now may be asked.
-        if (slots == null || owner.equals(refresh(view, owner).owner(slot(key)))) {
+        if (slots == null || owner.equals(refresh(view, owner, deadline).owner(slot(key)))) {
           throw unavailable(error);
         }
         continue;
       }
-      try (jedis) {
-        return asPrimary(jedis, use);
+      TimeLimit limit = new TimeLimit(alarms, deadline);
+      try (limit) {
+        limit.limit(own.socket());
+        return asPrimary(own.jedis(), use);
       } catch (JedisMovedDataException moved) {
         noteMoved(moved, owner);
       } catch (JedisException error) {
-        noteLost(error, view, owner);
-        throw unavailable(error);
+        forgetIdle(error, owner);
+        refreshInBackground(error, view, owner); // the answer is known
+        throw limit.isOver() ? late() : unavailable(error);
+      } finally {
+        lent.giveBack(own, !limit.isOver() && !own.jedis().isBroken());
       }
     }
     throw redirectedTooOften();
@@ -253,14 +265,28 @@ public final class RedisConnections implements AutoCloseable {
 
   /** Asks a cluster anew for its slots, if an error may mean that they have moved. */
   void noteLost(JedisException error, ClusterSlots.View seen, HostAndPort server) {
+    forgetIdle(error, server);
+    if (mayHaveMoved(error)) {
+      refresh(seen, server, deadline());
+    }
+  }
+
+  private void forgetIdle(JedisException error, HostAndPort server) {
     Server known = servers.get(server);
     if (error instanceof JedisConnectionException && known != null) {
-      known.pool.clear(); // what is idle was lost with it
+      known.lent.clear(); // what is idle was lost with it
     }
-    boolean down =
-        error instanceof JedisConnectionException || error instanceof JedisClusterException;
-    if (slots != null && down) {
-      refresh(seen, server);
+  }
+
+  private boolean mayHaveMoved(JedisException error) {
+    return slots != null
+        && (error instanceof JedisConnectionException || error instanceof JedisClusterException);
+  }
+
+  private void refreshInBackground(
+      JedisException error, ClusterSlots.View seen, HostAndPort server) {
+    if (mayHaveMoved(error)) {
+      background.execute(() -> refresh(seen, server, deadline()));
     }
   }
 
@@ -269,27 +295,28 @@ public final class RedisConnections implements AutoCloseable {
     return slots == null ? null : slots.view();
   }
 
-  private ClusterSlots.View refresh(ClusterSlots.View seen, HostAndPort suspect) {
-    ClusterSlots.View now = slots.refresh(seen, suspect);
+  private ClusterSlots.View refresh(
+      ClusterSlots.View seen, HostAndPort suspect, Deadline deadline) {
+    ClusterSlots.View now = slots.refresh(seen, suspect, untilAnotherIsAsked(deadline));
     Set<HostAndPort> left = now.allOwners();
     for (HostAndPort one : List.copyOf(servers.keySet())) {
       Server gone = left.contains(one) ? null : servers.remove(one);
       if (gone != null) {
-        gone.pool.close();
+        gone.lent.close();
         gone.exchange.end().forEach(this::route);
       }
     }
     return now;
   }
 
-  private HostAndPort owner(byte[] key) {
+  private HostAndPort owner(byte[] key, Deadline deadline) {
     if (slots == null) {
       return settings.servers().get(0);
     }
     ClusterSlots.View seen = slots.view();
     HostAndPort owner = seen.owner(slot(key));
     if (owner == null) {
-      owner = refresh(seen, null).owner(slot(key));
+      owner = refresh(seen, null, deadline).owner(slot(key));
     }
     if (owner == null) {
       throw noOwner(slot(key));
@@ -329,13 +356,14 @@ public final class RedisConnections implements AutoCloseable {
    * @throws StoreUnavailableException if the store does not answer
    */
   Jedis open(byte[] key) {
+    Deadline deadline = deadline();
     ClusterSlots.View seen = view();
-    HostAndPort owner = owner(key);
+    HostAndPort owner = owner(key, deadline);
     try {
-      return open(owner).jedis();
+      return open(owner, untilAnotherIsAsked(deadline)).jedis();
     } catch (StoreUnavailableException error) {
       if (slots != null) {
-        refresh(seen, owner);
+        refresh(seen, owner, deadline);
       }
       throw error;
     }
@@ -345,12 +373,7 @@ public final class RedisConnections implements AutoCloseable {
   record Own(Jedis jedis, Socket socket) implements AutoCloseable {
     /** Lets whatever reads from it or writes to it fail; does not wait. */
     void cut() {
-      try {
-        socket.setSoLinger(true, 0); // else TLS would wait for a write that stands
-        socket.close();
-      } catch (IOException error) {
-        log.debug("A connection to the metadata store is not cut off", error);
-      }
+      TimeLimit.cut(socket);
     }
 
     @Override
@@ -365,38 +388,45 @@ public final class RedisConnections implements AutoCloseable {
 
   /** Opens a connection to a server, as the other one does. */
   Own open(HostAndPort server) {
+    return open(server, deadline());
+  }
+
+  private Own open(HostAndPort server, Deadline deadline) {
     try {
-      return opened(server);
+      return opened(server, deadline);
     } catch (JedisException error) {
       throw unavailable(error);
     }
   }
 
   /** Opens a connection, and checks the server. Jedis would open a closed one again, and check nothing. */
-  private Own opened(HostAndPort server) {
+  private Own opened(HostAndPort server, Deadline deadline) {
     AtomicReference<Socket> made = new AtomicReference<>();
+    TimeLimit limit = new TimeLimit(alarms, deadline);
     JedisSocketFactory once =
         () -> {
           if (made.get() != null) {
             throw new JedisConnectionException("the connection was cut off");
           }
-          made.set(socket(server));
+          made.set(limit.limit(socket(server, deadline)));
           return made.get();
         };
-    Jedis jedis = new Jedis(once, login(settings).build());
-    try {
-      ServerCheck.check(jedis, settings, server.toString());
-    } catch (JedisException | StoreException error) {
-      jedis.close();
-      throw error;
+    try (limit) {
+      Own own = new Own(new Jedis(once, login(settings).build()), made.get());
+      try {
+        ServerCheck.check(own.jedis(), settings, server.toString());
+      } catch (JedisException | StoreException error) {
+        own.close();
+        throw error;
+      }
+      return own;
     }
-    return new Own(jedis, made.get());
   }
 
   /** Has a cluster's slots asked for anew, after a read of the caller's own connection has failed. */
   void suspect(ClusterSlots.View seen) {
     if (slots != null) {
-      refresh(seen, null);
+      refresh(seen, null, deadline());
     }
   }
 
@@ -418,13 +448,12 @@ public final class RedisConnections implements AutoCloseable {
         "the servers of the metadata store at " + settings + " name each other for a slot", null);
   }
 
-  StoreUnavailableException unavailable(JedisException error) {
-    // The pool wraps what a new connection met.
+  StoreUnavailableException unavailable(RuntimeException error) {
+    if (error instanceof StoreUnavailableException own) {
+      return own;
+    }
     Throwable cause = error;
     while (cause.getCause() != null && cause.getCause() != cause) {
-      if (cause.getCause() instanceof StoreUnavailableException own) {
-        return own;
-      }
       cause = cause.getCause();
     }
     if (cause instanceof JedisDataException refused && isDemoted(refused)) {
@@ -461,31 +490,20 @@ public final class RedisConnections implements AutoCloseable {
   public void close() {
     closed = true;
     alarms.shutdownNow();
+    if (background != null) {
+      background.shutdownNow();
+    }
     for (Server server : new ArrayList<>(servers.values())) {
       server.exchange.close();
-      server.pool.close();
-    }
-  }
-
-  /** Makes connections to a server, each of which is checked. */
-  private final class CheckedFactory extends JedisFactory {
-    private final HostAndPort server;
-
-    CheckedFactory(HostAndPort server) {
-      super(server, login(settings).build());
-      this.server = server;
-    }
-
-    @Override
-    public PooledObject<Jedis> makeObject() {
-      return new DefaultPooledObject<>(opened(server).jedis());
+      server.lent.close();
     }
   }
 
   /** Reads the files of TLS anew: certificates are renewed while a broker runs. */
-  private Socket socket(HostAndPort server) {
+  private Socket socket(HostAndPort server, Deadline deadline) {
     try {
-      return new DefaultJedisSocketFactory(server, config(settings)).createSocket();
+      int withinMs = Math.toIntExact(Math.max(1, deadline.leftMs())); // 0 would be for ever
+      return new DefaultJedisSocketFactory(server, config(settings, withinMs)).createSocket();
     } catch (IllegalArgumentException error) {
       throw new JedisConnectionException(error.getMessage(), error);
     }
@@ -501,8 +519,11 @@ public final class RedisConnections implements AutoCloseable {
         .password(settings.password());
   }
 
-  private static JedisClientConfig config(StoreSettings settings) {
-    DefaultJedisClientConfig.Builder builder = login(settings).ssl(settings.tls() != null);
+  private static JedisClientConfig config(StoreSettings settings, int connectWithinMs) {
+    DefaultJedisClientConfig.Builder builder =
+        login(settings)
+            .connectionTimeoutMillis(connectWithinMs)
+            .ssl(settings.tls() != null);
     if (settings.tls() != null) {
       SSLParameters parameters = new SSLParameters();
       if (settings.tls().verifyHost()) {

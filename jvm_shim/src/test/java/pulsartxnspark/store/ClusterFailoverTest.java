@@ -93,6 +93,18 @@ class ClusterFailoverTest {
   }
 
   @Test
+  void aReplicaTakesThePlaceOfAServerThatStandsStill() {
+    cluster.addReplica(of);
+    store.pin("s", WRITER);
+    gate();
+    cluster.awaitReplica(of, "{seg:s}:test");
+    of.freeze(); // it lets everybody in, and says nothing: that takes all the time there is
+    assertThrows(StoreUnavailableException.class, this::gate);
+    cluster.await(this::answers);
+    assertEquals(1, gate().pins().size());
+  }
+
+  @Test
   void aReplicaThatLacksWhatWasSeenIsRefused() {
     RedisServer replica = cluster.addReplica(of);
     replica.stop();

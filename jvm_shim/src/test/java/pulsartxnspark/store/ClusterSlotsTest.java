@@ -8,6 +8,9 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.exceptions.JedisConnectionException;
@@ -17,14 +20,23 @@ class ClusterSlotsTest {
   private static final HostAndPort B = new HostAndPort("b", 2);
   private static final HostAndPort C = new HostAndPort("c", 3);
   private static final int LAST = 16_383;
+  private static final long WITHIN_MS = 600;
 
   private final List<HostAndPort> asked = new ArrayList<>();
   private List<Object> told;
   private HostAndPort odd; // who talks nonsense
+  private final AtomicLong nowMs = new AtomicLong();
+  private long answersAfterMs;
+  private final List<Long> given = new ArrayList<>(); // milliseconds to answer
   private final ClusterSlots slots = new ClusterSlots(List.of(A), this::ask);
 
-  private List<Object> ask(HostAndPort server) {
+  private List<Object> ask(HostAndPort server, Deadline deadline) {
     asked.add(server);
+    given.add(deadline.leftMs());
+    nowMs.addAndGet(Math.min(deadline.leftMs(), answersAfterMs));
+    if (answersAfterMs > WITHIN_MS) {
+      throw new JedisConnectionException("late");
+    }
     if (server.equals(odd)) {
       return List.of(List.of(0L, 1L), "no range");
     }
@@ -43,7 +55,11 @@ class ClusterSlotsTest {
   }
 
   private ClusterSlots.View refresh(HostAndPort suspect) {
-    return slots.refresh(slots.view(), suspect);
+    return refresh(slots.view(), suspect);
+  }
+
+  private ClusterSlots.View refresh(ClusterSlots.View seen, HostAndPort suspect) {
+    return slots.refresh(seen, suspect, Deadline.in(WITHIN_MS, nowMs::get));
   }
 
   @Test
@@ -59,7 +75,7 @@ class ClusterSlotsTest {
   void whoeverHasAskedSinceIsNotRepeated() {
     told = List.of(range(0, LAST, A));
     ClusterSlots.View first = slots.view();
-    assertSame(slots.refresh(first, null), slots.refresh(first, null));
+    assertSame(refresh(first, null), refresh(first, null));
     assertEquals(1, asked.size());
   }
 
@@ -77,6 +93,44 @@ class ClusterSlotsTest {
     }
     assertEquals(A, slots.view().owner(0), "what was known before");
     assertNotNull(slots.view().failure());
+  }
+
+  @Test
+  void allServersTogetherAreAskedWithinTheTime() {
+    told = List.of(range(0, LAST, A, B, C));
+    refresh(null);
+    given.clear();
+    answersAfterMs = Long.MAX_VALUE;
+    assertNotNull(refresh(null).failure());
+    assertEquals(List.of(200L, 200L, 200L), given); // none uses up the time of the others
+    assertEquals(WITHIN_MS, nowMs.get());
+  }
+
+  @Test
+  void whoeverFindsThatSomebodyAsksWaitsNoLongerThanItsTime() throws Exception {
+    CountDownLatch asking = new CountDownLatch(1);
+    CountDownLatch answers = new CountDownLatch(1);
+    ClusterSlots slow =
+        new ClusterSlots(
+            List.of(A),
+            (server, deadline) -> {
+              asking.countDown();
+              try {
+                answers.await();
+              } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+              }
+              return List.of(range(0, LAST, B));
+            });
+    ClusterSlots.View seen = slow.view();
+    Deadline patient = Deadline.in(WITHIN_MS, nowMs::get);
+    CompletableFuture<ClusterSlots.View> found =
+        CompletableFuture.supplyAsync(() -> slow.refresh(seen, null, patient));
+    asking.await();
+    assertSame(seen, slow.refresh(seen, null, Deadline.in(1, nowMs::get)));
+    slow.moved(7, C, A); // nor does a redirection wait
+    answers.countDown();
+    assertEquals(B, found.get().owner(0));
   }
 
   @Test

@@ -3,15 +3,23 @@ package pulsartxnspark.store;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
@@ -19,6 +27,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import pulsartxnspark.store.SegmentStore.Query;
 import redis.clients.jedis.Jedis;
+import redis.clients.jedis.exceptions.JedisConnectionException;
 
 /** TLS, a user with the rights of conf/redis-acl.conf and no others, and a change of roles. */
 class RedisConnectionsTest extends StoreTest {
@@ -164,6 +173,107 @@ class RedisConnectionsTest extends StoreTest {
         jedis.replicaofNoOne();
       }
       assertEquals(Gate.PLAIN, segments.gate("s"));
+    }
+  }
+
+  /** Asks servers that let everybody in; returns after how many milliseconds it gave up. */
+  private static long givesUpAfterMs(String scheme, List<ServerSocket> silent, int timeoutMs) {
+    String servers =
+        silent.stream()
+            .map(one -> "127.0.0.1:" + one.getLocalPort())
+            .collect(Collectors.joining(","));
+    StoreSettings settings = StoreSettings.of(scheme + "://" + servers, "", "", "", timeoutMs);
+    try (RedisConnections connections = new RedisConnections(settings)) {
+      long beganMs = Deadline.CLOCK_MS.getAsLong();
+      assertThrows(
+          StoreUnavailableException.class,
+          () -> connections.with(Scripts.bytes("key"), jedis -> jedis.exists("key")));
+      return Deadline.CLOCK_MS.getAsLong() - beganMs;
+    }
+  }
+
+  private static ServerSocket listening() throws IOException {
+    return new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+  }
+
+  @Test
+  void allServersOfAClusterTogetherHaveTheTimeOfOneRequest() throws IOException {
+    List<ServerSocket> silent = new ArrayList<>();
+    try {
+      for (int n = 0; n < 8; n++) {
+        silent.add(listening());
+      }
+      long tookMs = givesUpAfterMs("redis+cluster", silent, 500);
+      assertTrue(tookMs < 2_000, "one after the other they would take 4 s, not " + tookMs + " ms");
+    } finally {
+      for (ServerSocket one : silent) {
+        one.close();
+      }
+    }
+  }
+
+  @Test
+  void aServerWhoseAnswerNeverEndsIsCutOff() throws IOException {
+    try (ServerSocket endless = listening()) {
+      Thread answers =
+          new Thread(
+              () -> {
+                try (Socket client = endless.accept()) {
+                  client.setTcpNoDelay(true);
+                  for (byte next = '+'; ; next = 'x') { // each read gets something in time
+                    client.getOutputStream().write(next);
+                  }
+                } catch (IOException cutOff) {
+                  // The end of it.
+                }
+              });
+      answers.setDaemon(true);
+      answers.start();
+      assertTimeoutPreemptively(
+          Duration.ofSeconds(20), () -> givesUpAfterMs("redis", List.of(endless), 300));
+    }
+  }
+
+  @Test
+  void aRequestWhoseReplyIsLostIsSentOnceOnly() {
+    byte[] key = Scripts.bytes("count");
+    assertThrows(
+        StoreUnavailableException.class,
+        () ->
+            store.connections.with(
+                key,
+                jedis -> {
+                  jedis.incr(key);
+                  throw new JedisConnectionException("the reply is lost");
+                }));
+    try (Jedis jedis = server.client()) {
+      assertEquals("1", jedis.get("count"));
+    }
+  }
+
+  @Test
+  void aConnectionThatIsUsedForTooLongIsCutOffAndNobodyGetsIt() {
+    byte[] key = Scripts.bytes("key");
+    StoreSettings settings =
+        StoreSettings.of("redis://127.0.0.1:" + server.port(), "", "", "", 300)
+            .accepting(true, false);
+    try (RedisConnections connections = new RedisConnections(settings)) {
+      Function<Jedis, Boolean> endless =
+          jedis -> {
+            while (!Thread.interrupted()) {
+              jedis.exists(key);
+            }
+            return true;
+          };
+      Exception late =
+          assertTimeoutPreemptively(
+              Duration.ofSeconds(20),
+              () ->
+                  assertThrows(
+                      StoreUnavailableException.class, () -> connections.with(key, endless)));
+      assertTrue(late.getMessage().contains("within 300 ms"), late.getMessage());
+      boolean exists = connections.with(key, jedis -> jedis.exists(key));
+      assertFalse(exists);
     }
   }
 
