@@ -161,6 +161,13 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{ISO8601} %-5p [%t] %c{1} %m%n
 logger.standalone.name = org.apache.pulsar.PulsarStandalone
 logger.standalone.level = info
+# Whether there is a bookie to write to, and since when there was none.
+logger.bookie.name = org.apache.bookkeeper.bookie.BookieStateManager
+logger.bookie.level = info
+logger.registration.name = org.apache.pulsar.metadata.bookkeeper.PulsarRegistrationClient
+logger.registration.level = info
+logger.lock.name = org.apache.pulsar.metadata.coordination.impl.ResourceLockImpl
+logger.lock.level = info
 """
 
 SETTINGS: Mapping[str, str] = {
