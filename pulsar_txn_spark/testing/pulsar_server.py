@@ -161,11 +161,9 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{ISO8601} %-5p [%t] %c{1} %m%n
 logger.standalone.name = org.apache.pulsar.PulsarStandalone
 logger.standalone.level = info
-# Whether there is a bookie to write to, and since when there was none.
 logger.bookie.name = org.apache.bookkeeper.bookie.BookieStateManager
 logger.bookie.level = info
-logger.registration.name = org.apache.pulsar.metadata.bookkeeper.PulsarRegistrationClient
-logger.registration.level = info
+# See _REGISTRATION_LOST.
 logger.lock.name = org.apache.pulsar.metadata.coordination.impl.ResourceLockImpl
 logger.lock.level = info
 """
@@ -205,6 +203,15 @@ SETTINGS: Mapping[str, str] = {
     "diskUsageThreshold": "0.99",
     "diskUsageWarnThreshold": "0.99",
 }
+
+_REGISTRATION_LOST = re.compile(rb"Lock on resource /ledgers/available/\S+ was invalidated")
+"""What a standalone broker logs thousands of times a second, after some kills.
+
+It registers its bookie anew, and hears late that the registration of before is gone. It takes that
+for the new one, and renews it, which it hears of in turn, for ever (until BookKeeper 4.17.3). A
+ledger that is created between two of these finds no bookie: "Not enough non-faulty bookies".
+"""
+_FIRST_OF_LOG_BYTES = 65_536  # the bookie is registered before much else is logged
 
 _METADATA_DRIVERS = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
 JVM_ARGUMENTS = (
@@ -402,6 +409,7 @@ class PulsarServer:
         self._folder: Path | None = None
         self._ports: list[int] = []
         self._command: list[str] = []
+        self._log_begins = 0  # where the log of this start does
 
     @property
     def service_url(self) -> str:
@@ -507,6 +515,7 @@ class PulsarServer:
     def _launch(self) -> None:
         if self._folder is None or self._server is not None:
             raise PulsarServerError("the server is not in a state in which it can be started")
+        self._log_begins = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._server = OwnedServer(self._command, self._folder, self.log_path)
 
     def _end(self, ending: Ending) -> None:
@@ -527,6 +536,9 @@ class PulsarServer:
                     f"the Pulsar broker ended while it was starting (exit code {code})"
                     + self._log_tail()
                 )
+            if self._has_lost_registration():  # nobody can have connected yet
+                self.pause(crash=True)
+                self._launch()
             try:
                 prepare(self.admin_url, self._token)
             except (OSError, ValueError) as not_yet:
@@ -539,6 +551,11 @@ class PulsarServer:
             "it longer (--startup-timeout, or startup_timeout_s) if the machine is busy"
             + self._log_tail()
         )
+
+    def _has_lost_registration(self) -> bool:
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_begins)
+            return _REGISTRATION_LOST.search(log.read(_FIRST_OF_LOG_BYTES)) is not None
 
     def _log_tail(self) -> str:
         lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
