@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -20,7 +21,10 @@ import (
 	pulsarlog "github.com/apache/pulsar-client-go/pulsar/log"
 )
 
-const shortestLong = 100 // longer values are shown by length and checksum
+const (
+	shortestLong = 100 // longer values are shown by length and checksum
+	soonEnough   = 30 * time.Second
+)
 
 // seen is what one observer has seen, each message once: acknowledgements may be lost in a crash.
 type seen struct {
@@ -37,6 +41,12 @@ func (s *seen) add(message pulsar.Message) {
 		s.ids[id] = true
 		s.rows = append(s.rows, row(message.Key(), message.Payload()))
 	}
+}
+
+func (s *seen) complain(what string) {
+	s.Lock()
+	defer s.Unlock()
+	s.rows = append(s.rows, "ERROR="+what)
 }
 
 func (s *seen) shown() string {
@@ -136,10 +146,15 @@ func open(client pulsar.Client, topic string) *observers {
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}
-			message, err := reader.Next(ctx)
+			patient, done := context.WithTimeout(ctx, soonEnough)
+			message, err := reader.Next(patient)
+			done()
 			if err != nil {
 				if ended(ctx, err) {
 					return
+				}
+				if errors.Is(err, context.DeadlineExceeded) {
+					rows.complain("HasNext has announced what does not come")
 				}
 				continue
 			}

@@ -7,6 +7,8 @@ look on. test_shim.py runs the cheap ones of it.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import random
 import secrets
 import shutil
@@ -21,6 +23,7 @@ import pytest
 from integration.support.admin_rest import AdminRest, path_of
 from integration.support.cutting_proxy import CuttingProxy, at
 from integration.support.gated import QUIET, Gated, await_
+from integration.support.killed import killed
 from integration.support.observers import (
     AllObservers,
     ByKey,
@@ -37,13 +40,15 @@ from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
 from pulsar_txn_spark.client import Transaction
 from pulsar_txn_spark.client.message import Row, as_batch
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, winners_of
-from pulsar_txn_spark.errors import FencedError
+from pulsar_txn_spark.errors import FencedError, PulsarTxnError, TransactionConflictError
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router, Topology
+from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
 from pulsar_txn_spark.testing.redis_server import RedisServer
+from pulsar_txn_spark.txn.coordinator import TxnStatus
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 pytestmark = pytest.mark.skipif(
@@ -56,6 +61,10 @@ SMALL_LEDGERS = {
     "maxMessageSize": "131072",
 }
 CHUNKED = random.Random(1).randbytes(300_000)
+SEED = int(os.environ.get("OBSERVED_SEED", secrets.randbelow(1 << 16)))
+ROUNDS = 4  # with two kills each; a broker takes ten seconds to start
+WRITING = (Step.BEGIN, Step.INTENT, Step.PIN, Step.APPEND)
+ENDING = (Step.OP_RECORD, Step.DECIDE, Step.MATERIALIZE)
 
 
 class ObservedTopic:
@@ -144,7 +153,13 @@ class ObservedTopic:
 
     def see(self, expected: dict[str, ByKey], *, source: bool = True) -> None:
         self._expected |= expected
-        agree(self._observers, self._source if source else None, self._expected)
+        try:
+            agree(self._observers, self._source if source else None, self._expected)
+        except AssertionError as error:
+            for segment in self._watched:
+                error.add_note(f"{segment}: {self.gated.buffer_of(segment)}")
+                error.add_note(json.dumps(self.rest("GET", f"{path_of(segment)}/internalStats")))
+            raise
 
     def unload(self) -> None:
         self.gated.admin.unload(self.segment)
@@ -272,6 +287,49 @@ def redis_killed(topic: ObservedTopic) -> None:
     lost.abort()
     kept.commit()
     topic.sees("1", "2")
+
+
+def killed_at_any_moment(topic: ObservedTopic) -> None:
+    """Servers die at steps that are drawn, while transactions write and while they end."""
+    drawn = random.Random(SEED)
+    try:
+        in_rounds(topic, drawn)
+    except BaseException as error:
+        error.add_note(f"OBSERVED_SEED={SEED}")
+        raise
+
+
+def in_rounds(topic: ObservedTopic, drawn: random.Random) -> None:
+    committed: list[str] = []
+    for number in range(ROUNDS):
+        txns = [topic.begin() for _ in range(2)]
+        sent: list[tuple[Transaction, str]] = []
+        failed: set[Transaction] = set()
+        with killed(topic.gated, drawn, WRITING):
+            for value in range(4):
+                txn = drawn.choice(txns)
+                sent.append((txn, f"{number}.{value}"))
+                try:
+                    topic.send(*sent[-1])
+                except PulsarTxnError:
+                    failed.add(txn)  # parts of it may lie in the log
+        topic.sees(*committed)
+        with killed(topic.gated, drawn, ENDING):
+            for txn in txns:
+                ends = txn.abort if txn in failed or drawn.random() < 0.3 else txn.commit
+                with contextlib.suppress(PulsarTxnError):  # is_committed() finds out
+                    ends()
+        committed += [value for txn, value in sent if is_committed(txn)]
+        topic.sees(*committed)
+    topic.commit("last")
+    topic.sees(*committed, "last")
+
+
+def is_committed(txn: Transaction) -> bool:
+    """Abort a transaction unless it has ended; return whether it was committed."""
+    with contextlib.suppress(TransactionConflictError):
+        txn.abort()
+    return txn.status() in (TxnStatus.COMMITTING, TxnStatus.COMMITTED)
 
 
 def ledgers_rolled_over(topic: ObservedTopic) -> None:
@@ -456,6 +514,7 @@ SCENARIOS: tuple[Callable[[ObservedTopic], None], ...] = (
     redis_killed,
     broker_killed,
     decided_while_the_broker_was_away,
+    killed_at_any_moment,
 )
 
 
