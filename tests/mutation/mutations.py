@@ -4127,6 +4127,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a broker believes a search for the last entry that began before the maximum moved",
+        "",
+        JAR,
+        Edit(f"{BROKER_CODE}/BufferHolds.java", "      last.moved();\n", ""),
+    ),
+    mutation(
+        "a broker is used although its bookie never stays registered",
+        "",
+        "tests/testing/test_bookie_registration.py"
+        "::test_a_broker_is_killed_until_its_bookie_stays_registered",
+        Edit(
+            "pulsar_txn_spark/testing/pulsar_server.py",
+            "if self._has_lost_registration():",
+            "if False:",
+        ),
+    ),
+    mutation(
         "a broker takes a loser for the winner of the same transaction",
         "INV-1",
         JAR,

@@ -41,6 +41,7 @@ final class BufferHolds {
   }
 
   private final SegmentLog topic;
+  private final BufferLastEntry last;
 
   // Read without the monitor.
   private volatile Position maxReadPosition = PositionFactory.EARLIEST;
@@ -50,8 +51,9 @@ final class BufferHolds {
   private final Map<TxnBits, Hold> holds = new LinkedHashMap<>();
   private Position announced = PositionFactory.EARLIEST; // the maximum that the topic knows of
 
-  BufferHolds(SegmentLog topic) {
+  BufferHolds(SegmentLog topic, BufferLastEntry last) {
     this.topic = topic;
+    this.last = last;
   }
 
   State state() {
@@ -129,6 +131,7 @@ final class BufferHolds {
     }
     if (before.compareTo(now) < 0) {
       topic.moved(before, now);
+      last.moved();
     }
   }
 

@@ -26,6 +26,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   public static final String KIND = "pulsar_txn_spark";
 
   private final SegmentLog topic;
+  private final BufferLastEntry last;
   private final BufferHolds holds;
   private final BufferFilter filter;
   private final BufferAppends appends;
@@ -44,7 +45,8 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   MetadataTransactionBuffer(SegmentLog topic, String segment, String storeUuid, BrokerStore store) {
     this.topic = topic;
     SharedCoordinators coordinators = new SharedCoordinators();
-    holds = new BufferHolds(topic);
+    last = new BufferLastEntry(topic, store.threads(), store.pollIntervalMs());
+    holds = new BufferHolds(topic, last);
     filter = new BufferFilter(coordinators);
     BufferComplaints complaints = new BufferComplaints(topic, segment);
     BufferParts parts =
@@ -119,6 +121,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     appends.close(closed);
     looks.close();
     pruning.close();
+    last.close();
     recovery.recovered().completeExceptionally(closed);
     return CompletableFuture.completedFuture(null);
   }

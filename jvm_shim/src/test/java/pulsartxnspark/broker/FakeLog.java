@@ -14,7 +14,7 @@ final class FakeLog implements SegmentLog {
   final List<Sent> sent = new ArrayList<>();
   volatile Object bufferLock;
   volatile boolean calledWithLock;
-  int forgotten;
+  volatile Position lastDispatchable; // which the topic notes; null while it is not known
   private Position last = PositionFactory.create(1, -1);
 
   @Override
@@ -36,22 +36,19 @@ final class FakeLog implements SegmentLog {
     return sent.size();
   }
 
-  synchronized int forgotten() {
-    return forgotten;
-  }
-
   @Override
   public void moved(Position before, Position now) {
     noteLock();
     if (now.compareTo(before) <= 0) {
       throw new AssertionError("the maximum moved back from " + before + " to " + now);
     }
+    lastDispatchable = null;
   }
 
   @Override
   public synchronized void forgetLastDispatchable() {
     noteLock();
-    forgotten++;
+    lastDispatchable = null;
   }
 
   /** Notes a call that could wait for the topic's lock while the buffer's is held. */
