@@ -31,7 +31,8 @@ if "TMPDIR" not in os.environ and in_memory(MEMORY, MEMORY_NEEDED_BYTES):
 
 
 _LONGEST_FILES = [
-    ROOT / "integration/spark" / name for name in ("test_crash_steps.py", "test_demo.py")
+    ROOT / "integration" / name
+    for name in ("spark/test_crash_steps.py", "spark/test_demo.py", "java/test_broker_jar.py")
 ]
 
 
