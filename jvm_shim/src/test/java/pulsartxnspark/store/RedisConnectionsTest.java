@@ -26,6 +26,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import pulsartxnspark.store.SegmentStore.Query;
+import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.exceptions.JedisConnectionException;
 
@@ -231,6 +232,15 @@ class RedisConnectionsTest extends StoreTest {
       answers.start();
       assertTimeoutPreemptively(
           Duration.ofSeconds(20), () -> givesUpAfterMs("redis", List.of(endless), 300));
+    }
+  }
+
+  @Test
+  void aConnectionThatWasCutOffIsNotOpenedAgain() {
+    HostAndPort address = new HostAndPort("127.0.0.1", server.port());
+    try (RedisConnections.Own own = store.connections.open(address)) {
+      own.cut();
+      assertThrows(JedisConnectionException.class, () -> own.jedis().ping());
     }
   }
 
