@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from integration.support.java_client import java_program
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
@@ -28,14 +29,13 @@ from pulsar_txn_spark.spark.rows import (
     needed_columns,
     to_spark_batches,
 )
-from pulsar_txn_spark.testing.pulsar_server import Broker, find_java, resolve_classpath
+from pulsar_txn_spark.testing.pulsar_server import Broker
 from tests.contract.segment_log import Row, as_rows, read
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None or shutil.which("openssl") is None,
     reason="there is no 'mvn' on the PATH to fetch Pulsar's client with, or no 'openssl'",
 )
-PROGRAMS = Path(__file__).parent
 TOPICS = ("batched", "keybatched", "single", "chunked", "transactions", "encrypted")
 FOREIGN = "foreign"
 SCHEMAS = ("string", "int64", "json", "avro", "keyvalue")
@@ -66,9 +66,9 @@ def decoded(text: str) -> bytes | None:
 
 
 def run_java(program: str, *arguments: str) -> str:
-    """Run a program of the tests with Pulsar's client; Java compiles a single file by itself."""
+    """Run a program of the tests with Pulsar's client; return its output."""
     done = subprocess.run(
-        [find_java(), "-cp", resolve_classpath(), str(PROGRAMS / f"{program}.java"), *arguments],
+        java_program(program, *arguments),
         capture_output=True,
         timeout=240,
         check=False,

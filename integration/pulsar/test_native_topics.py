@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import pulsar_txn_spark
 from integration.support.admin_rest import AdminRest
+from integration.support.java_client import java_program
 from integration.support.spark import NO_PANDAS_3, Lab, failure, until, until_the_clock_moves
 from pulsar_txn_spark.backends.pulsar.library.connections import close_quietly
 from pulsar_txn_spark.backends.pulsar.log import INTERNAL_SUBSCRIPTION, SEGMENT_PROPERTY
@@ -21,7 +22,7 @@ from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.options import METADATA_COLUMNS
 from pulsar_txn_spark.segments.topology import SegmentState
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
-from pulsar_txn_spark.testing.pulsar_server import Broker, find_java, resolve_classpath
+from pulsar_txn_spark.testing.pulsar_server import Broker
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
 
@@ -68,10 +69,8 @@ class NativeTransactions:
     """A producer with Pulsar's own transactions, in a JVM that ends with this object."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
-        program = Path(__file__).parents[1] / "java" / "NativeTransactions.java"
-        command = [find_java(), "-Xmx128m", "-cp", resolve_classpath(), str(program)]
         self._jvm = subprocess.Popen(
-            [*command, broker.service_url, topic],
+            java_program("NativeTransactions", broker.service_url, topic),
             stdin=subprocess.PIPE,  # closed when this process dies, which ends the JVM
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -36,10 +37,12 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.testing.pulsar_server import (
-    SHORT_LIVED_JVM,
     PulsarServer,
     PulsarServerError,
+    find_java,
     free_ports,
+    resolve_classpath,
+    short_lived_jvm,
 )
 from tests.contract.segment_log import numbered, read_values, values, write
 
@@ -71,12 +74,13 @@ def listens(url: str) -> bool:
 def test_a_broker_from_the_command_line_dies_with_its_parent_that_was_killed(
     tmp_path: Path,
 ) -> None:
+    jvm = " ".join(f'"{option}"' for option in short_lived_jvm())
     started = subprocess.Popen(
         [sys.executable, "-m", "pulsar_txn_spark.testing.pulsar_server"],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path), "JDK_JAVA_OPTIONS": " ".join(SHORT_LIVED_JVM)},
+        env=os.environ | {"TMPDIR": str(tmp_path), "JDK_JAVA_OPTIONS": jvm},
     )
     with started:
         assert started.stdout is not None
@@ -88,6 +92,18 @@ def test_a_broker_from_the_command_line_dies_with_its_parent_that_was_killed(
     while listens(urls["service.url"]) or list(tmp_path.iterdir()):
         assert time.monotonic() < deadline, list(tmp_path.iterdir())
         time.sleep(0.1)
+
+
+def test_a_short_lived_jvm_takes_pulsars_classes_from_the_archive(tmp_path: Path) -> None:
+    log, plug_in = tmp_path / "loaded", tmp_path / "plug-in.jar"
+    with zipfile.ZipFile(plug_in, "w") as jar:
+        jar.writestr("a", "")
+    main = "org.apache.pulsar.PulsarStandaloneStarter"
+    jvm = [find_java(), *short_lived_jvm(), f"-Xlog:class+load:file={log}"]
+    classpath = f"{resolve_classpath()}{os.pathsep}{plug_in}"
+    subprocess.run([*jvm, "-cp", classpath, main, "--help"], check=True, capture_output=True)
+    (loaded,) = [line for line in log.read_text().splitlines() if f" {main} " in line]
+    assert "source: shared objects file" in loaded
 
 
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:

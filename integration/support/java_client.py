@@ -7,19 +7,28 @@ from pathlib import Path
 from typing import Self
 
 from pulsar_txn_spark.store.records import TxnId
-from pulsar_txn_spark.testing.pulsar_server import find_java, resolve_classpath
+from pulsar_txn_spark.testing.pulsar_server import (
+    find_java,
+    resolve_classpath,
+    short_lived_jvm,
+)
 
 HOUR_MS = 3_600_000
-PROGRAM = Path(__file__).parents[1] / "java" / "Coordinated.java"
+PROGRAMS = Path(__file__).parents[1] / "java"
+
+
+def java_program(name: str, *arguments: str) -> list[str]:
+    """Return the command of a program with Pulsar's own client, which Java compiles by itself."""
+    jvm = [find_java(), *short_lived_jvm(), "-Xmx256m", "-cp", resolve_classpath()]
+    return [*jvm, str(PROGRAMS / f"{name}.java"), *arguments]
 
 
 class JavaClient:
     """Pulsar's own client, in a JVM that ends with this object."""
 
     def __init__(self, service_url: str) -> None:
-        command = [find_java(), "-Xmx128m", "-cp", resolve_classpath(), str(PROGRAM)]
         self._jvm = subprocess.Popen(
-            [*command, service_url],
+            java_program("Coordinated", service_url),
             stdin=subprocess.PIPE,  # closed when this process dies, which ends the JVM
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -19,9 +19,9 @@ from typing import Protocol, Self
 import pulsar as pulsar_client
 
 from integration.support.gated import NOTHING_MS, QUIET
+from integration.support.java_client import java_program
 from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
-from pulsar_txn_spark.testing.pulsar_server import SHORT_LIVED_JVM, find_java, resolve_classpath
 
 FOLDER = Path(__file__).parents[1]
 SHORTEST_LONG = 100  # bytes; the programs have the same number
@@ -140,9 +140,7 @@ class ObservingProgram:
 
 def java_observers(service_url: str) -> ObservingProgram:
     """Return observers with Pulsar's own client."""
-    program = str(FOLDER / "java" / "Observe.java")
-    jvm = [find_java(), "-Xmx256m", *SHORT_LIVED_JVM, "-cp", resolve_classpath()]
-    return ObservingProgram([*jvm, program, service_url])
+    return ObservingProgram(java_program("Observe", service_url))
 
 
 def go_observers(service_url: str) -> ObservingProgram | None:

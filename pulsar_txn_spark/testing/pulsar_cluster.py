@@ -38,6 +38,7 @@ from pulsar_txn_spark.testing.pulsar_server import (
     plugin_settings,
     prepare,
     resolve_classpath,
+    short_lived_jvm,
     write_settings,
 )
 from pulsar_txn_spark.watchdog import Ending, OwnedServer
@@ -210,7 +211,7 @@ class PulsarCluster:
         self._store_url = store_url
         plugin = {} if store_url is None else plugin_settings(store_url)
         self._settings = {**SETTINGS, **_BALANCE, **plugin, **(settings or {})}
-        self._jvm = (*JVM_ARGUMENTS, *_SMALL_JVM, *(SHORT_LIVED_JVM if short_lived else ()))
+        self._short_lived = short_lived
         self._folder: Path | None = None
         self._base: list[_JavaServer] = []
         self.brokers: list[ClusterBroker] = []
@@ -349,8 +350,13 @@ class PulsarCluster:
                 failure = error
         raise failure
 
+    def _jvm(self) -> tuple[str, ...]:
+        short_lived = short_lived_jvm(self._version) if self._short_lived else ()
+        return (*JVM_ARGUMENTS, *_SMALL_JVM, *short_lived)
+
     def _start(self, folder: Path) -> None:
         classpath, java = resolve_classpath(self._version), find_java()
+        jvm = self._jvm()
         zookeeper_port, bookie_port, *ports = free_ports(2 + 2 * self._count)
         self._base = [_JavaServer(name, folder) for name in ("ZooKeeper", "bookie")]
         zookeeper, bookie = self._base
@@ -373,7 +379,7 @@ class PulsarCluster:
             },
         )
         program = ["org.apache.zookeeper.server.ZooKeeperServerMain", str(zookeeper_settings)]
-        zookeeper.prepare(java, self._jvm, classpath, program)
+        zookeeper.prepare(java, jvm, classpath, program)
         zookeeper.launch()
         zookeeper.await_(lambda: _connect(zookeeper_port), STARTUP_SECONDS)
 
@@ -390,11 +396,12 @@ class PulsarCluster:
         ]
         if Release(self._version).takes_bookkeeper_port:
             program += ["--bookkeeper-port", str(bookie_port)]
-        bookie.prepare(java, self._jvm, classpath, program)
+        bookie.prepare(java, jvm, classpath, program)
         bookie.launch()
 
         if self._store_url is not None:
-            classpath = os.pathsep.join((str(broker_jar()), classpath))
+            # At the end, by which an archive of the other classes still fits.
+            classpath = os.pathsep.join((classpath, str(broker_jar())))
         for broker in self.brokers:
             own = settings | {
                 "brokerServicePort": str(broker.ports[0]),
@@ -402,7 +409,7 @@ class PulsarCluster:
             }
             config = write_settings(broker.folder / "broker.conf", own)
             program = ["org.apache.pulsar.PulsarBrokerStarter", "-c", str(config)]
-            broker.prepare(java, self._jvm, classpath, program)
+            broker.prepare(java, jvm, classpath, program)
             broker.needs = self._base
             broker.launch()
         for broker in self.brokers:
@@ -420,7 +427,7 @@ class PulsarCluster:
             *("--initial-num-transaction-coordinators", str(self._coordinators)),
             *("--default-namespace-bundle-number", "4"),
         ]
-        setup.prepare(java, (*self._jvm, *SHORT_LIVED_JVM), classpath, program)
+        setup.prepare(java, (*self._jvm(), *SHORT_LIVED_JVM), classpath, program)
         setup.launch()
         try:
             setup.finish(_SETUP_SECONDS)

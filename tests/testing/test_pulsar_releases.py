@@ -88,7 +88,7 @@ def test_a_bookies_frame_holds_the_largest_message_of_the_broker(
     for version in (DEFAULT_VERSION, "5.0.0-M1"):
         server: Any = PulsarServer(version=version, settings=settings)
         server._folder, server._ports = tmp_path, [1, 2, 3]
-        server._write_files("java", "a.jar")
+        server._write_files("java", (), "a.jar", ["Main"])
         config = (tmp_path / "broker.conf").read_text().splitlines()
         assert f"nettyMaxFrameSizeBytes={frame}" in config
         arguments = (tmp_path / "java.args").read_text()
@@ -129,4 +129,4 @@ def test_a_broker_that_gates_has_the_plug_in_and_its_settings(
     assert "pulsarTxnSparkStoreUrl=redis://127.0.0.1:1\n" in written["broker.conf"]
     assert "transactionBufferProviderClassName=pulsartxnspark." in written["broker.conf"]
     assert "clusterName=c\n" in written["broker.conf"]
-    assert f'"{jar}:broker.jar"' in written["java.args"]
+    assert f'"broker.jar:{jar}"' in written["java.args"]
