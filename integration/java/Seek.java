@@ -8,7 +8,11 @@ import org.apache.pulsar.client.api.*;
  */
 public class Seek {
   public static void main(String[] arguments) throws Exception {
-    try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).build();
+    try (PulsarClient client =
+            PulsarClient.builder()
+                .serviceUrl(arguments[0])
+                .startingBackoffInterval(1, TimeUnit.MILLISECONDS) // each seek connects anew
+                .build();
         Reader<byte[]> reader =
             client
                 .newReader()
@@ -22,6 +26,8 @@ public class Seek {
         System.out.println(
             "value\t" + (found == null ? "-" : Base64.getEncoder().encodeToString(found.getData())));
       }
+      System.out.flush();
+      Runtime.getRuntime().halt(0); // closing the client takes two seconds
     }
   }
 }

@@ -10,7 +10,14 @@ import pytest
 from integration.support.gated import QUIET, Gated
 from integration.support.holding_proxy import HoldingProxy
 from integration.support.java_client import JavaClient
+from pulsar_txn_spark.backends.pulsar.library import reader
 from pulsar_txn_spark.testing.redis_server import RedisServer
+
+
+@pytest.fixture(autouse=True)
+def look_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a reader of pulsar-client that gets nothing ask the broker sooner: it is near."""
+    monkeypatch.setattr(reader, "_POLL_MS", 100)
 
 
 @pytest.fixture(scope="module")
