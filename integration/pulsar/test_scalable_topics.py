@@ -272,8 +272,8 @@ def test_whoever_asks_once_waits_for_what_a_broker_has_still_to_show(
         # A process that knows nothing yet, and for which no broker is quick enough.
         fresh = ScalableTopicLog(five.config, patience_s=0.001, topology_s=0.0)
         try:
-            [look] = fresh.look_at_each([ref], patient=True)
-            return look.last_confirmed
+            [snapshot] = fresh.snapshot_each([ref], patient=True)
+            return snapshot.last_confirmed
         finally:
             fresh.close()
 

@@ -135,7 +135,7 @@ class Consumer(Closing):
                 if left_s <= 0 and not thorough:
                     # An event may be on its way: what is there before this is called must come.
                     thorough = True
-                    self._reader.look_everywhere()
+                    self._reader.poll_everywhere()
                     continue
                 if left_s <= 0:
                     raise ReceiveTimeoutError(
@@ -382,7 +382,7 @@ class Consumer(Closing):
         self._go_back()
 
     def doubtful(self, txn: TxnId) -> None:
-        """Hear that nobody follows a transaction any more: the next look finds out how it ends."""
+        """Hear that nobody follows a transaction any more: the next poll finds out how it ends."""
         with self._state:
             self._txns.pop(txn, None)
             self._doubtful.add(txn)

@@ -306,8 +306,8 @@ class SubscriptionReader:
         """Wait until something happens to a segment, or :meth:`wake` is called."""
         self._due.update(self._watcher.wait(timeout_s))
 
-    def look_everywhere(self) -> None:
-        """Let the next reading look at every segment, whether an event came for it or not."""
+    def poll_everywhere(self) -> None:
+        """Let the next reading poll every segment, whether an event came for it or not."""
         self._due.update(self._followed)
 
     def wake(self) -> None:
@@ -315,7 +315,7 @@ class SubscriptionReader:
         self._watcher.wake()
 
     def read(self, redelivery_epoch: int, *, rewind: bool) -> Read:
-        """Look at the segments that are due, and read what may be read.
+        """Poll the segments that are due, and read what may be read.
 
         With `rewind`, everything comes again that is not acknowledged.
 

@@ -60,7 +60,7 @@ class _SystemClock:
 class Leases:
     """Extends leases until they are let go, or lost, or nobody has them any more.
 
-    A heartbeat that the store does not answer is tried again at the next turn: the store may be
+    A heartbeat that the store does not answer is tried again in the next period: the store may be
     back before the lease is over. The thread ends when it is to extend one, and there is none.
 
     Parameters
@@ -75,7 +75,7 @@ class Leases:
         # Weak: a transaction that nobody can end any more must not live for ever.
         self._due: weakref.WeakKeyDictionary[Leased, float] = weakref.WeakKeyDictionary()
         self._beating: Leased | None = None
-        self._looks_at = math.inf  # when the thread looks again, while it waits
+        self._wakes_at = math.inf  # when the thread wakes by itself, while it waits
         self._thread: threading.Thread | None = None
         self._forgotten: deque[Callable[[], None]] = deque()
 
@@ -88,7 +88,7 @@ class Leases:
                     target=self._run, name="pulsar-txn-leases", daemon=True
                 )
                 self._thread.start()
-            elif due < self._looks_at:
+            elif due < self._wakes_at:
                 self._changed.notify_all()
 
     def let_go(self, leased: Leased) -> None:
@@ -158,7 +158,7 @@ class Leases:
                     self._due[leased] = self._clock.now() + _period_s(leased)
                     self._beating = leased
                     return leased
-                self._looks_at = self._due[leased]
+                self._wakes_at = self._due[leased]
                 del leased  # or nobody could forget it meanwhile
                 self._clock.wait(self._changed, wait_s)
             self._thread = None

@@ -247,7 +247,7 @@ class TopologyChanges:
             return topology
         deadline = time.monotonic() + self.patience_s
         with closing(self._store.event_feed()) as feed:
-            # First the place in the stream, then the look: nothing is lost between.
+            # First the place in the stream, then the topology: nothing is lost between.
             feed.follow([f"topic:{topology.topic}"])
             what = "somebody changed its segments"
             topology = self._lifecycle.reread(topology, what)

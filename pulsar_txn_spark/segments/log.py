@@ -223,7 +223,7 @@ class SegmentWriter(Protocol):
         ...
 
 
-class SegmentLook(Protocol):
+class SegmentSnapshot(Protocol):
     """What a log said of a segment at one moment; the answers that follow from it ask no more.
 
     What came later is not in it. What was trimmed since, a read finds out.
@@ -317,13 +317,13 @@ class SegmentLog(Protocol):
         """Return the position of the last acknowledged entry (LAC), EARLIEST if there is none."""
         ...
 
-    def look_at_each(
+    def snapshot_each(
         self, segments: Sequence[SegmentRef], *, patient: bool = False
-    ) -> Sequence[SegmentLook]:
-        """Look at each segment, once for all that is asked then: many take little longer.
+    ) -> Sequence[SegmentSnapshot]:
+        """Take a snapshot of each segment: many take little longer than one.
 
         A log whose server may be slow to say how far one can read leaves what comes late to the
-        next look. With `patient` it waits: who asks only once must not miss it.
+        next snapshot. With `patient` it waits: who asks only once must not miss it.
         """
         ...
 
@@ -437,8 +437,8 @@ class SegmentLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class EndLook:
-    """A look that has found where a segment ends; how much is in it the log is asked for.
+class EndSnapshot:
+    """A snapshot of a segment's end; how much is in the segment the log is asked for.
 
     Parameters
     ----------

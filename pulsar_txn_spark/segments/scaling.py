@@ -30,7 +30,7 @@ LOAD_PROPERTY = "__load"
 """System property of a topic with what was seen of its segments' load."""
 
 LEAST_INTERVAL_MS = 1_000
-"""Two looks that are closer together measure noise: the second one is left out."""
+"""Two measurements that are closer together measure noise: the second one is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class ScalingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLoad:
-    """What was seen of one segment, over the time between the last two looks.
+    """What was seen of one segment, over the time between the last two measurements.
 
     ``hot_since_ms`` and ``cold_since_ms`` say since when it has been hot, or has taken less than
     half of what two cold neighbours may take together; None = it is not.
@@ -137,7 +137,7 @@ class TopicLoad:
     Parameters
     ----------
     at_ms : int
-        When it was looked at, by the store's clock.
+        When it was measured, by the store's clock.
     changed_ms : int
         When its segments were first seen as they are.
     segments : mapping of str to SegmentLoad
@@ -154,7 +154,7 @@ class TopicLoad:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> TopicLoad | None:
-        """Read it from a topic's properties; None = nobody has looked yet."""
+        """Read it from a topic's properties; None = nothing was measured yet."""
         text = properties.get(LOAD_PROPERTY)
         if not text:
             return None
@@ -169,7 +169,7 @@ def observe(
     now_ms: int,
     policy: ScalingPolicy,
 ) -> TopicLoad:
-    """Add a look at a topic to what was seen before.
+    """Add a measurement of a topic to those before.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def observe(
             continue
         hot = _why_hot(name, loads, policy) is not None
         cold = loads[name] < policy.merge_below / 2
-        # The rate is that of the whole time since the look before.
+        # The rate is that of the whole time since the measurement before.
         segments[name] = SegmentLoad(
             count.messages,
             count.bytes,
@@ -268,7 +268,7 @@ def decide(active: Sequence[ActiveSegment], seen: TopicLoad, policy: ScalingPoli
     active : sequence of ActiveSegment
         In the order of their hash ranges.
     seen : TopicLoad
-        The last look; its time is now.
+        The last measurement; its time is now.
     policy : ScalingPolicy
     """
     if not policy.enabled:

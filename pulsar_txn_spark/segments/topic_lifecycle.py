@@ -125,7 +125,7 @@ class TopicLifecycle:
         created_by, planned, begun = secrets.token_hex(8), plan(), False
         topic = planned.topic
         for _ in range(_TRIES):
-            # Before the look: a topic that was there since, and is gone, has changed it.
+            # Before the read: a topic that was there since, and is gone, has changed it.
             version = self._store.topics.version(str(topic))
             existing = self.read(topic)
             ours = existing is not None and existing.instance_id == planned.instance_id
@@ -308,7 +308,7 @@ class TopicLifecycle:
     def unlist(self, name: str) -> bool:
         """Take a name out of the catalogue whose topic is not there; tell whether it was listed.
 
-        The stamp is read first: who creates the topic after the look at its topology gives the
+        The stamp is read first: who creates the topic after its topology was read gives the
         name another one.
         """
         stamp = self._store.meta.topic_stamp(name)

@@ -299,7 +299,7 @@ class StageStore(Protocol):
         ...
 
     def sweep(self, tc: int, *, unused_ms: int, limit: int) -> tuple[int, int]:
-        """Delete what dead scopes have staged; return how many were looked at, and deleted."""
+        """Delete what dead scopes have staged; return how many were read, and deleted."""
         ...
 
 

@@ -301,7 +301,7 @@ class DueTxns:
     txns : tuple of TxnId
         Those whose headers may go, as far as their TC is concerned.
     seen : int
-        How many of the index were looked at.
+        How many of the index were read.
     more : bool
         Whether the index goes on behind them.
     waiting : int
@@ -332,7 +332,7 @@ class Gate:
     pins : tuple of Pin
         The lowest pins, ascending.
     dropped : mapping of str to Position
-        Writer → the last position up to which its entries count (EARLIEST = none). Of a look at a
+        Writer → the last position up to which its entries count (EARLIEST = none). Of a read of a
         range, at least those that can have entries in it.
     floor : mapping of int to int
         TC → transactions with a lower counter are not read in the range.

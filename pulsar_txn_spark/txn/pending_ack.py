@@ -212,7 +212,7 @@ class MetadataPendingAckStore:
         """
         if not acks:
             return []
-        # Step 2, intent: so that whoever decides or helps finds the cursors again.
+        # Step 2, intent: so that whoever decides or completes it finds the cursors again.
         with steps.at(Step.INTENT):
             intents = [ack_intent(ack.segment, ack.subscription) for ack in acks]
             self._coordinator.intend(txn, nonce, timeout_ms, intents)

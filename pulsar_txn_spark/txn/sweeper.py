@@ -56,7 +56,7 @@ STAGE_UNUSED_MS = 86_400_000
 in a lease (`txn.timeoutMs`, at most a day), so that a living one is never taken for dead."""
 
 _AT_A_TIME = 500  # transactions of a TC that a round of a sweep deals with: bounds its memory
-_PAGE = 5_000  # index entries that a round looks at: bounds what one script costs
+_PAGE = 5_000  # index entries that a round reads: bounds what one script costs
 # What is wrong with one transaction or segment, and no reason to leave the others alone.
 _ONE_IS_BROKEN = (StoreCorruptError, TransactionError, SegmentLogError, ValueError)
 _POINTER_TRIES = 4
@@ -281,7 +281,7 @@ class Sweeper:
         for _ in range(_COMPLETION_ROUNDS):
             if answer.code is not Code.PENDING:
                 break
-            # A pin of a transaction below F: it is decided, so helping removes it.
+            # A pin of a transaction below F: it is decided, so to complete it removes the pin.
             assert answer.holder is not None
             self._coordinator.complete_on_behalf([answer.holder], missing)
             answer = self._store.segments.close(segment, tc, below)

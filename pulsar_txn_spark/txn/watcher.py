@@ -16,10 +16,10 @@ the committer dies in between  the event that the decision itself emits on its T
 the owner dies, undecided      nothing at first; the recheck finds the lease over
 events are trimmed             the newest one, which is never trimmed
 the connection is lost         the loss itself
-rows by an external producer   a recheck that looks at the log: a Spark source does so every 10 s
+rows by an external producer   a recheck that reads the log: a Spark source does so every 10 s
 a split, a merge, a seal       the event of the step that changes the topology, on the topic's tag:
-                               all of its segments are looked at, and then the new ones
-who splits dies in between     the recheck: whoever looks finishes what was planned
+                               all of its segments are polled, and then the new ones
+who splits dies in between     the recheck: whoever reads finishes what was planned
 =============================  =================================================================
 """
 
@@ -33,11 +33,11 @@ from pulsar_txn_spark.store.protocol import EventFeed
 from pulsar_txn_spark.store.records import TxnId
 
 RECHECK_MS = 1_000
-"""So often every segment is looked at without an event: a lease that ends tells nobody."""
+"""So often every segment is polled without an event: a lease that ends tells nobody."""
 
 
 class SegmentWatcher(Closing):
-    """Tells a waiting reader which segments to look at.
+    """Tells a waiting reader which segments to poll.
 
     One thread waits; :meth:`wake` may come from any other. Every segment is due once at first, so
     that what was there before is found::
@@ -55,7 +55,7 @@ class SegmentWatcher(Closing):
     segments : collection of str
         Segment ids; empty = say it later by :meth:`follow`.
     recheck_ms : int
-        So often every segment is looked at without an event.
+        So often every segment is polled without an event.
 
     Raises
     ------
@@ -71,7 +71,7 @@ class SegmentWatcher(Closing):
         self._topics: frozenset[str] = frozenset()
         self._due: set[str] = set()
         self._had_events: set[str] = set()
-        self._looked_at = 0.0
+        self._polled_at = 0.0
         self._blocking: dict[str, frozenset[TxnId]] = {}
         self._coordinators: set[int] = set()
         if segments:
@@ -94,7 +94,7 @@ class SegmentWatcher(Closing):
         self._topics = frozenset(topics)
         wanted = dict.fromkeys(segments)
         new = wanted.keys() - self._segments.keys()
-        # First the place in the streams, then the look at the state: nothing is lost between.
+        # First the place in the streams, then the read of the state: nothing is lost between.
         self._follow(wanted, self._coordinators)
         self._segments = wanted
         self._due = (self._due | new) & wanted.keys()
@@ -127,7 +127,7 @@ class SegmentWatcher(Closing):
         )
 
     def wait(self, timeout_s: float) -> list[str]:
-        """Wait until segments should be looked at, and return them in the order given.
+        """Wait until segments should be polled, and return them in the order given.
 
         Returns at once if some are due. Empty = the time is over, or :meth:`wake` was called.
 
@@ -138,7 +138,7 @@ class SegmentWatcher(Closing):
         """
         deadline = time.monotonic() + timeout_s
         while not self._due:
-            recheck_at = self._looked_at + self._recheck_s
+            recheck_at = self._polled_at + self._recheck_s
             tags = self._feed.wait(max(0.0, min(deadline, recheck_at) - time.monotonic()))
             concerned = self._concerned(tags)
             self._due |= concerned
@@ -151,7 +151,7 @@ class SegmentWatcher(Closing):
         return self._take()
 
     def poll(self) -> list[str]:
-        """Return the segments that should be looked at now, without waiting."""
+        """Return the segments that should be polled now, without waiting."""
         return self.wait(0.0)
 
     def with_events(self) -> set[str]:
@@ -172,7 +172,7 @@ class SegmentWatcher(Closing):
     def _take(self) -> list[str]:
         due = [segment for segment in self._segments if segment in self._due]
         if len(due) == len(self._segments):
-            self._looked_at = time.monotonic()
+            self._polled_at = time.monotonic()
         self._due.clear()
         return due
 

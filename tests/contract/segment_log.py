@@ -378,23 +378,25 @@ class SegmentLogContract:
             for _ in range(number):
                 write(log, segment, "w", values(b"x"))
         expected = [log.last_confirmed(segment) for segment in segments]
-        assert [look.last_confirmed for look in log.look_at_each(segments)] == expected
-        assert [look.last_confirmed for look in log.look_at_each(segments[3:4])] == expected[3:4]
-        assert log.look_at_each([]) == []
+        assert [snapshot.last_confirmed for snapshot in log.snapshot_each(segments)] == expected
+        assert [
+            snapshot.last_confirmed for snapshot in log.snapshot_each(segments[3:4])
+        ] == expected[3:4]
+        assert log.snapshot_each([]) == []
         with pytest.raises(SegmentNotFoundError):
-            log.look_at_each([segments[0], harness.absent()])
+            log.snapshot_each([segments[0], harness.absent()])
 
-    def test_a_look_says_what_single_questions_would(self, harness: Harness) -> None:
+    def test_a_snapshot_says_what_single_questions_would(self, harness: Harness) -> None:
         segment, log = harness.segment(), harness.log
         write(log, segment, "w", *[values(b"x") for _ in range(3)])
-        [look] = log.look_at_each([segment])
-        end = look.last_confirmed
-        assert look.trimmed_to() == log.trimmed_to(segment)
-        assert look.measure(EARLIEST, end) == log.measure(segment, EARLIEST, end)
-        limited = look.limit(EARLIEST, end, 1, None)
+        [snapshot] = log.snapshot_each([segment])
+        end = snapshot.last_confirmed
+        assert snapshot.trimmed_to() == log.trimmed_to(segment)
+        assert snapshot.measure(EARLIEST, end) == log.measure(segment, EARLIEST, end)
+        limited = snapshot.limit(EARLIEST, end, 1, None)
         assert limited == log.limit(segment, EARLIEST, end, 1, None)
         write(log, segment, "later", values(b"y"))
-        assert look.last_confirmed == end < log.last_confirmed(segment)
+        assert snapshot.last_confirmed == end < log.last_confirmed(segment)
 
     def test_a_flush_without_rows_reports_nothing(self, harness: Harness) -> None:
         segment = harness.segment()
@@ -597,7 +599,7 @@ class SegmentLogContract:
         segments, log = [harness.segment(), harness.segment()], harness.log
         write(log, segments[0], "w", values(b"a"))
         ends = [log.last_confirmed(segment) for segment in segments]
-        assert [look.last_confirmed for look in log.look_at_each(segments)] == ends
+        assert [snapshot.last_confirmed for snapshot in log.snapshot_each(segments)] == ends
         assert log.trimmed_to_of_each(segments) == [EARLIEST, EARLIEST]
         with pytest.raises(SegmentNotFoundError):
             log.trimmed_to_of_each([segments[0], harness.absent()])

@@ -141,7 +141,7 @@ def mutation(name: str, invariant: str, killer: str, *edits: Edit) -> Mutation:
 MUTATIONS: tuple[Mutation, ...] = (
     # --- several steps as one --------------------------------------------------------------------
     mutation(
-        "a merged step begins before it has looked at every tag",
+        "a merged step begins before it has read every tag",
         "INV-11",
         f"{MERGED_STEPS}::test_a_tag_that_is_not_the_one_that_was_known_keeps_all_others_untouched",
         Edit(
@@ -149,9 +149,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a merged step looks at no tag without writing to it",
+        "a merged step reads no tag without writing to it",
         "INV-11",
-        f"{MERGED_STEPS}::test_a_tag_that_nobody_has_registered_is_not_registered_by_a_look",
+        f"{MERGED_STEPS}::test_a_tag_that_nobody_has_registered_is_not_registered_by_a_read",
         Edit(f"{LUA}/_without_writes.lua", "return command ~= 'HSET' and server", "return server"),
     ),
     mutation(
@@ -197,7 +197,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a pointer that is written in one step names no transaction",
         "INV-7",
-        f"{MERGED_STEPS}::test_a_micro_batch_begins_in_one_step_after_a_look_at_the_one_before",
+        f"{MERGED_STEPS}::test_a_micro_batch_begins_in_one_step_after_a_read_of_the_one_before",
         Edit(f"{LUA}/_merged.lua", " .. call.args[10] .. string.char(#txn) .. txn", ""),
     ),
     mutation(
@@ -231,9 +231,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "tasks are planned by a look that began elsewhere",
+        "tasks are planned by a snapshot that began elsewhere",
         "INV-4",
-        f"{PLANNER}::test_a_plan_that_begins_before_the_look_is_asked_for_anew",
+        f"{PLANNER}::test_a_plan_that_begins_before_the_snapshot_takes_another_one",
         Edit(
             "pulsar_txn_spark/spark/source/stream.py",
             "self._planned == (start, end)",
@@ -241,7 +241,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "tasks skip what a look names that has asked for no names",
+        "tasks skip what a snapshot names that has asked for no names",
         "INV-4",
         f"{PLANNER}::test_what_was_aborted_is_skipped",
         Edit("pulsar_txn_spark/spark/source/planner.py", "not self.names_writers or ", ""),
@@ -991,7 +991,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- what the source refuses ------------------------------------------------------------------
     mutation(
-        "offsets may attempt_number backwards",
+        "offsets may run backwards",
         "INV-11",
         f"{SOURCE}::test_offsets_that_run_backwards_are_refused",
         Edit(f"{SOURCE_CODE}/stream.py", "    if backwards:\n", "    if False:\n"),
@@ -1207,7 +1207,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "committing the attempt_number of a slot that user code saw fail",
+        "committing the attempt at a slot that user code saw fail",
         "INV-7",
         f"{SCOPES}::test_a_slot_that_ran_well_and_then_failed_does_not_commit",
         Edit(
@@ -1225,7 +1225,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "staging a attempt_number of a slot that is not the current one",
+        "staging an attempt at a slot that is not the current one",
         "INV-7",
         f"{SCOPES}::test_a_run_of_a_slot_that_ends_after_the_next_has_begun_is_refused",
         Edit(f"{LUA}/txn_stage.lua", "if current ~= ARGV[6] then", "if false then"),
@@ -1657,13 +1657,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/seg_floor.lua", "raise(ARGV[4], floor)\n", ""),
     ),
     mutation(
-        "a look returns every writer that was ever dropped",
+        "a gate returns every writer that was ever dropped",
         "cost",
         f"{DROPPED}::test_a_read_at_the_end_does_not_cost_the_writers_that_were_dropped_before",
         Edit(f"{LUA}/seg_gate.lua", "if ARGV[5] == '' then", "if true then"),
     ),
     mutation(
-        "a look leaves a group of its range out",
+        "a gate leaves a group of its range out",
         "INV-5",
         f"{DROPPED}::test_any_range_shows_exactly_what_committed",
         Edit(f"{LUA}/seg_gate.lua", "    if group >= range_end then", "    if true then"),
@@ -1952,9 +1952,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{TXN}/watcher.py", "            self._due.add(segment)\n", "            pass\n"),
     ),
     mutation(
-        "nothing is looked at without an event",
+        "nothing is polled without an event",
         "lost wake-up",
-        f"{EVENTS}::test_without_any_event_everything_is_looked_at_once_in_a_while",
+        f"{EVENTS}::test_without_any_event_everything_is_polled_once_in_a_while",
         Edit(
             f"{TXN}/watcher.py",
             "            if now >= recheck_at:\n",
@@ -1968,51 +1968,53 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/seg_raise.lua", "'MAXLEN', '~', '1024', '*'", "'*'"),
     ),
     mutation(
-        "a kept look at a log holds although its segment has a pin",
+        "a kept snapshot of a log is valid although its segment has a pin",
         "lost wake-up",
-        f"{ADMIN_CALLS}::test_a_segment_with_a_pin_is_looked_at_in_every_poll",
-        Edit(f"{SOURCE_CODE}/kept_looks.py", "kept.pinned or ", ""),
-        Edit(f"{SOURCE_CODE}/kept_looks.py", "not readable.pinned and ", ""),
+        f"{ADMIN_CALLS}::test_every_poll_takes_a_snapshot_of_a_segment_with_a_pin",
+        Edit(f"{SOURCE_CODE}/snapshot_cache.py", "kept.pinned or ", ""),
+        Edit(f"{SOURCE_CODE}/snapshot_cache.py", "not readable.pinned and ", ""),
     ),
     mutation(
-        "a kept look at a log holds whatever the gate shows",
+        "a kept snapshot of a log is valid whatever the gate shows",
         "lost wake-up",
         f"{ADMIN_CALLS}::test_rows_are_found_although_their_event_was_lost",
-        Edit(f"{SOURCE_CODE}/kept_looks.py", " and readable.gate == self._kept[segment].gate", ""),
+        Edit(
+            f"{SOURCE_CODE}/snapshot_cache.py", " and readable.gate == self._kept[segment].gate", ""
+        ),
     ),
     mutation(
-        "a look is kept although something came between it and its gate",
+        "a snapshot is kept although something came between it and its gate",
         "lost wake-up",
         f"{ADMIN_CALLS}"
-        "::test_rows_that_come_between_a_look_and_its_gate_are_found_by_the_next_poll",
-        Edit(f"{SOURCE_CODE}/kept_looks.py", " or not kept.settled:", ":"),
+        "::test_rows_that_come_between_a_snapshot_and_its_gate_are_found_by_the_next_poll",
+        Edit(f"{SOURCE_CODE}/snapshot_cache.py", " or not kept.settled:", ":"),
     ),
     mutation(
-        "a look at a log is kept for ever",
+        "a snapshot of a log is kept for ever",
         "lost wake-up",
         f"{ADMIN_CALLS}"
         "::test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_once",
-        Edit(f"{SOURCE_CODE}/kept_looks.py", " and now - kept.looked_at < KEPT_S", ""),
+        Edit(f"{SOURCE_CODE}/snapshot_cache.py", " and now - kept.taken_at < KEPT_S", ""),
     ),
     mutation(
-        "a log is not looked at more often where rows are that nobody reports",
+        "snapshots are not taken more often where rows are that nobody reports",
         "lost wake-up",
         f"{ADMIN_CALLS}"
         "::test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_once",
         Edit(
-            f"{SOURCE_CODE}/kept_looks.py",
+            f"{SOURCE_CODE}/snapshot_cache.py",
             "            self._unreported[segment] = now\n",
             "            pass\n",
         ),
     ),
     mutation(
-        "rows are read by a look of an earlier poll",
+        "rows are read by a snapshot of an earlier poll",
         "INV-4",
-        f"{ADMIN_CALLS}::test_what_was_left_for_later_is_no_reason_to_look_away",
-        Edit(f"{SOURCE_CODE}/kept_looks.py", "kept.look.last_confirmed <= start and ", ""),
+        f"{ADMIN_CALLS}::test_what_was_left_for_later_is_polled_again",
+        Edit(f"{SOURCE_CODE}/snapshot_cache.py", "kept.snapshot.last_confirmed <= start and ", ""),
     ),
     mutation(
-        "a source does not look where nobody announces",
+        "a source does not poll where nobody announces",
         "lost wake-up",
         f"{IDLE}::test_with_a_native_topic_every_question_is_a_poll",
         Edit(
@@ -3348,7 +3350,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a change of segments tells nobody who waits",
         "",
-        f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
+        f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_polled_since_the_split",
         Edit(
             f"{LUA}/topology_cas.lua",
             "redis.call('XADD', KEYS[4], 'MAXLEN', '~', '64', '*', 'type', 'topology', "
@@ -3357,9 +3359,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a look at the segments misses what happens to their topic meanwhile",
+        "a poll of the segments misses what happens to their topic meanwhile",
         "",
-        f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split",
+        f"{IDLE}::test_rows_in_a_child_are_found_although_nobody_has_polled_since_the_split",
         Edit(
             f"{SOURCE_CODE}/stream.py",
             "self._idle.watch(segments.values(), topologies)",
@@ -3631,7 +3633,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{SOURCE_CODE}/task.py", "{**dict(partition.starts), **own}", "own"),
     ),
     mutation(
-        "a trim does not look at the cursors again",
+        "a trim does not read the cursors again",
         "INV-13",
         f"{STARTS}::test_of_a_trim_and_a_query_s_start_one_sees_the_other",
         Edit(f"{LUA}/seg_trim.lua", "  if released and released < ARGV[4] then", "  if false then"),
@@ -3791,7 +3793,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a client at the end skips the children of children that it has not looked at",
+        "a client at the end skips the children of children that it has not polled",
         "INV-10",
         f"{CLIENT}::test_a_subscription_at_the_end_misses_nothing_of_children_s_children",
         Edit(

@@ -205,7 +205,7 @@ def test_a_connection_that_went_silent_is_given_up(
     assert watcher.wait(LONG_S) == [SEGMENT, OTHER_SEGMENT]
 
 
-def test_without_any_event_everything_is_looked_at_once_in_a_while(world: World) -> None:
+def test_without_any_event_everything_is_polled_once_in_a_while(world: World) -> None:
     with SegmentWatcher(
         world.store.event_feed(), [SEGMENT, OTHER_SEGMENT], recheck_ms=50
     ) as watcher:

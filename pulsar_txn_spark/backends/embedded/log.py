@@ -50,7 +50,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import (
     Appended,
-    EndLook,
+    EndSnapshot,
     LogRange,
     RangeSize,
     Receipt,
@@ -70,7 +70,7 @@ _COALESCE_BYTES = 512 * 1024  # row batches are gathered up to this before they 
 _FETCH_BYTES = 4 * 1024 * 1024  # payloads per round trip: bounds memory, and how long Redis is busy
 _SCAN_ENTRIES = 512  # index records per round trip, about 60 KiB
 _INLINE_BYTES = 256 * 1024  # payloads up to this come with the index records of their entries
-_RANGES_AT_ONCE = 64  # ranges of a task that are looked at in one round trip
+_RANGES_AT_ONCE = 64  # ranges of a task that one round trip scans
 _TRIM_ENTRIES = 256  # entries removed in one step, so that others get their turn
 _FEW_ROWS = 1024  # entries of fewer rows are joined: a batch costs Spark some 100 us
 
@@ -184,8 +184,8 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What a look at a range has shown, as of one moment.
+class _Scan:
+    """What a scan of a range has shown, as of one moment.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class _Look:
     payloads: dict[int, bytes]
 
     @classmethod
-    def of(cls, reply: Sequence[Any]) -> _Look:
+    def of(cls, reply: Sequence[Any]) -> _Scan:
         if not reply:
             return cls(0, None, [], {})
         count, trimmed, records, payloads = reply
@@ -366,15 +366,15 @@ class EmbeddedSegmentLog:
         """
         return _position(self._state(segment, "next") - 1)
 
-    def look_at_each(
+    def snapshot_each(
         self,
         segments: Sequence[SegmentRef],
         *,
         patient: bool = False,  # noqa: ARG002 - what the server says is what there is
-    ) -> list[EndLook]:
-        """Look at each segment; see the Protocol."""
+    ) -> list[EndSnapshot]:
+        """Take a snapshot of each segment; see the Protocol."""
         return [
-            EndLook(self, segment, _position(after - 1), _position(trimmed))
+            EndSnapshot(self, segment, _position(after - 1), _position(trimmed))
             for segment, (after, trimmed) in zip(
                 segments, self._state_of_each(segments, "next", "trimmed"), strict=True
             )
@@ -427,16 +427,16 @@ class EmbeddedSegmentLog:
             read_to = min(boundary, max(earlier, boundary - SCANNED_ENTRIES))
             while read_to <= boundary:
                 keys, args = _scan_of(segment, read_to + 1, boundary + 1, 0)
-                look = _Look.of(self._run("scan", segment, keys, *args))
-                if look.trimmed is None:
+                scan = _Scan.of(self._run("scan", segment, keys, *args))
+                if scan.trimmed is None:
                     raise _not_found(segment)
-                for entry in look.entries:
+                for entry in scan.entries:
                     if entry.publish_time_ms >= time_ms:
                         return _position(entry.number - 1)
                     read_to = entry.number
-                if not look.entries:
+                if not scan.entries:
                     break
-            if look.trimmed is not None and look.trimmed <= boundary:
+            if scan.trimmed is not None and scan.trimmed <= boundary:
                 return None
 
     def appended(self, segment: SegmentRef) -> Appended:
@@ -524,14 +524,14 @@ class EmbeddedSegmentLog:
         """Read ranges, short ones in one round trip together; see the Protocol."""
         for at in range(0, len(ranges), _RANGES_AT_ONCE):
             chunk = ranges[at : at + _RANGES_AT_ONCE]
-            for wanted, look in zip(chunk, self._first_looks(chunk), strict=True):
-                yield self._read(wanted, look, columns, max_rows)
+            for wanted, scan in zip(chunk, self._first_scans(chunk), strict=True):
+                yield self._read(wanted, scan, columns, max_rows)
 
-    def _first_looks(self, ranges: Sequence[LogRange]) -> list[_Look | None]:
-        """Look at the beginnings of ranges in one round trip; None where it has to be asked."""
-        looks: list[_Look | None] = [None] * len(ranges)
+    def _first_scans(self, ranges: Sequence[LogRange]) -> list[_Scan | None]:
+        """Scan the beginnings of ranges in one round trip; None where it has to be asked."""
+        scans: list[_Scan | None] = [None] * len(ranges)
         if len(ranges) == 1 or isinstance(self._client, redis.RedisCluster):
-            return looks  # the tags of a cluster's segments are on several servers
+            return scans  # the tags of a cluster's segments are on several servers
         digest = _script("scan")[1]
         pipe = self._client.pipeline(transaction=False)
         sent = []
@@ -545,19 +545,19 @@ class EmbeddedSegmentLog:
             replies = pipe.execute(raise_on_error=False)
         for at, reply in zip(sent, replies, strict=True):
             if isinstance(reply, list):  # else the read asks for itself, and reports the error
-                looks[at] = _Look.of(reply)
-        return looks
+                scans[at] = _Scan.of(reply)
+        return scans
 
     def _read(
         self,
         wanted: LogRange,
-        first_look: _Look | None,
+        first_scan: _Scan | None,
         columns: frozenset[str],
         max_rows: int,
     ) -> Iterator[pa.RecordBatch]:
         gathered: list[pa.RecordBatch] = []
         count = 0
-        for entry, payload in self._payloads(wanted, first_look):
+        for entry, payload in self._payloads(wanted, first_scan):
             rows = entry_codec.present(
                 entry_codec.decode(payload, entry.messages),
                 columns,
@@ -580,13 +580,13 @@ class EmbeddedSegmentLog:
             yield _joined(gathered)
 
     def _payloads(
-        self, wanted: LogRange, first_look: _Look | None
+        self, wanted: LogRange, first_scan: _Scan | None
     ) -> Iterator[tuple[_Entry, bytes]]:
         """Yield the visible entries of a range, after checking that all of it is there."""
         segment = wanted.segment
         neighbours: list[_Entry] = []  # visible neighbours, fetched in one round trip
         size = 0
-        for entry, payload in self._entries(wanted, first_look):
+        for entry, payload in self._entries(wanted, first_scan):
             seen = wanted.visible(entry.writer, _position(entry.number))
             is_here = payload is not None
             if neighbours and (is_here or not seen or size + entry.bytes > _FETCH_BYTES):
@@ -601,37 +601,37 @@ class EmbeddedSegmentLog:
             yield from self._fetch(segment, neighbours)
 
     def _entries(
-        self, wanted: LogRange, look: _Look | None
+        self, wanted: LogRange, scan: _Scan | None
     ) -> Iterator[tuple[_Entry, bytes | None]]:
         """Yield the index records of a range, none of which may be missing.
 
-        With each comes its payload, where the look at it has brought that along.
+        With each comes its payload, where the scan has brought that along.
         """
         segment = wanted.segment
         expected, end = _number(wanted.start) + 1, _number(wanted.end)
         while expected <= end:
-            if look is None:
+            if scan is None:
                 keys, args = _scan_of(segment, expected, end, _INLINE_BYTES)
-                look = _Look.of(self._run("scan", segment, keys, *args))
-            if look.trimmed is None:
+                scan = _Scan.of(self._run("scan", segment, keys, *args))
+            if scan.trimmed is None:
                 raise _not_found(segment)
-            if expected <= look.trimmed:
-                raise _trimmed(segment, expected, look.trimmed)
-            if end >= look.count:
+            if expected <= scan.trimmed:
+                raise _trimmed(segment, expected, scan.trimmed)
+            if end >= scan.count:
                 raise DataLossError(
                     f"Segment {segment.id} of {segment.topic} was to be read up to "
                     f"{_position(end)}, which was acknowledged once, but ends at "
-                    f"{_position(look.count - 1)}: the server has lost data, or is not the same "
+                    f"{_position(scan.count - 1)}: the server has lost data, or is not the same "
                     "one."
                 )
-            if not look.entries:
+            if not scan.entries:
                 raise _missing(segment, expected)
-            for entry in look.entries:
+            for entry in scan.entries:
                 if entry.number != expected:
                     raise _missing(segment, expected)
-                yield entry, look.payloads.get(entry.number)
+                yield entry, scan.payloads.get(entry.number)
                 expected += 1
-            look = None
+            scan = None
 
     def _fetch(
         self, segment: SegmentRef, neighbours: Sequence[_Entry]

@@ -96,7 +96,7 @@ _RECEIVER_ROWS = 20_000
 _LATE_SECONDS = 30.0  # a broker that restarts, or takes a topic over, shows its entries by then
 _LOOKED_AT_ALWAYS = 100  # entries at a range's end, 2 ms each, however late it is
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
-_COUNTED_SEGMENTS = 8  # but not in a look at more segments: each entry is a request
+_COUNTED_SEGMENTS = 8  # but not in a snapshot of more segments: each entry is a request
 _GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
 
@@ -133,7 +133,7 @@ def _position_and_ledger(text: str) -> tuple[Position, int]:
 
 
 class _Holes:
-    """Looks at entries that ``pulsar-client`` did not show.
+    """Checks entries that ``pulsar-client`` did not show.
 
     A message may lie in several entries (chunks), and the client drops one whose first chunk lies
     before the range, or is gone. Only producers of others make such messages.
@@ -144,8 +144,8 @@ class _Holes:
         self._segment = segment
         self._begun: set[str] = set()
 
-    def look(self, previous: Position, position: Position) -> None:
-        """Look at the entries between two that were shown.
+    def check(self, previous: Position, position: Position) -> None:
+        """Check the entries between two that were shown.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class _Holes:
 
 
 @dataclass(frozen=True, slots=True)
-class PulsarLook:
+class PulsarSnapshot:
     """What the broker said of a topic's ledgers at one moment; see the Protocol."""
 
     log: PulsarSegmentLog
@@ -402,22 +402,22 @@ class PulsarSegmentLog:
         """Return the LAC; see the Protocol. One admin call of about 2 ms."""
         return self._admin.managed_ledger(segment.log_name).last
 
-    def look_at_each(
+    def snapshot_each(
         self,
         segments: Sequence[SegmentRef],
         *,
         patient: bool = False,  # noqa: ARG002 - what the admin API says is what there is
-    ) -> list[PulsarLook]:
-        """Look at each; see the Protocol. One admin call each, a few are under way at a time."""
+    ) -> list[PulsarSnapshot]:
+        """Take a snapshot of each; see the Protocol. An admin call each, a few at a time."""
         if len(segments) == 1:
-            return [self._look(segments[0])]
-        look = partial(self._look, estimates=len(segments) > _COUNTED_SEGMENTS)
-        with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-look") as pool:
-            return list(pool.map(look, segments))
+            return [self._snapshot(segments[0])]
+        take = partial(self._snapshot, estimates=len(segments) > _COUNTED_SEGMENTS)
+        with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-snapshot") as pool:
+            return list(pool.map(take, segments))
 
-    def _look(self, segment: SegmentRef, *, estimates: bool = False) -> PulsarLook:
+    def _snapshot(self, segment: SegmentRef, *, estimates: bool = False) -> PulsarSnapshot:
         managed_ledger = self._admin.managed_ledger(segment.log_name)
-        return PulsarLook(self, segment, managed_ledger, managed_ledger.last, estimates)
+        return PulsarSnapshot(self, segment, managed_ledger, managed_ledger.last, estimates)
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return up to where data is gone; see the Protocol."""
@@ -632,7 +632,7 @@ class PulsarSegmentLog:
                 if position != (previous.ledger, previous.entry + 1):
                     whole = False
                     if holes is not None:
-                        holes.look(previous, position)
+                        holes.check(previous, position)
                 if position > end:
                     break
                 previous = position

@@ -22,8 +22,8 @@ from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
     SEGMENT_PROPERTY,
     Origin,
-    PulsarLook,
     PulsarSegmentLog,
+    PulsarSnapshot,
 )
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
@@ -173,15 +173,15 @@ class PulsarTopicLog(PulsarSegmentLog):
         ------
         SegmentNotFoundError, SegmentLogUnavailableError
         """
-        return self._look(segment).last_confirmed
+        return self._snapshot(segment).last_confirmed
 
-    def _look(self, segment: SegmentRef, *, estimates: bool = False) -> PulsarLook:
+    def _snapshot(self, segment: SegmentRef, *, estimates: bool = False) -> PulsarSnapshot:
         # What may be read first, then where that is: what comes in between is left for later.
         horizon = self._horizon(segment)
         managed_ledger = self._admin.managed_ledger(segment.log_name)
         end = managed_ledger.last if horizon is None else min(managed_ledger.last, horizon)
         end = managed_ledger.settled(self._before_begun_message(segment, end))
-        return PulsarLook(self, segment, managed_ledger, end, estimates)
+        return PulsarSnapshot(self, segment, managed_ledger, end, estimates)
 
     def _before_begun_message(self, segment: SegmentRef, end: Position) -> Position:
         """Step back from within a message of several chunks: a reader has to get it whole."""
@@ -263,15 +263,15 @@ class PulsarTopicLog(PulsarSegmentLog):
         A transaction ends with a marker, for which a reader would wait until it asks the broker.
         """
         pieces = self._admin.managed_ledger(segment.log_name).pieces(start, end)
-        looked_at = 0
+        checked = 0
         for piece in reversed(pieces):
             for entry in range(piece.last, piece.first - 1, -1):
                 at = Position(piece.ledger, entry)
-                if looked_at == _HIDDEN_TAIL:
+                if checked == _HIDDEN_TAIL:
                     return at
                 if not self._headers.entry_header(segment.log_name, at).hidden:
                     return at
-                looked_at += 1
+                checked += 1
         return start
 
     def _check_whole(self, segment: SegmentRef, start: Position, end: Position) -> None:

@@ -45,7 +45,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import (
     Appended,
-    EndLook,
+    EndSnapshot,
     LogRange,
     RangeSize,
     SegmentRef,
@@ -261,12 +261,12 @@ class ScalableTopicLog:
         readable = self._readable[segment.id] = self._asked(segment, ask)
         return readable
 
-    def look_at_each(
+    def snapshot_each(
         self, segments: Sequence[SegmentRef], *, patient: bool = False
-    ) -> list[EndLook]:
-        """Look at each; see the Protocol."""
+    ) -> list[EndSnapshot]:
+        """Take a snapshot of each; see the Protocol."""
         ends = self._of_each(partial(self._last_confirmed, patient=patient), segments)
-        return [EndLook(self, *pair) for pair in zip(segments, ends, strict=True)]
+        return [EndSnapshot(self, *pair) for pair in zip(segments, ends, strict=True)]
 
     def trimmed_to(self, segment: SegmentRef) -> Position:
         """Return the end of what is gone for certain: what precedes the first ledger there is."""

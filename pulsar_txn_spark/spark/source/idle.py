@@ -5,7 +5,7 @@ nothing beyond its start is not repeated until an event concerns one of its segm
 that does run reads every gate (INV-4). A superfluous event therefore costs one poll. Some
 changes send no event and are noticed a second later. These are the end of a lease, the end of a
 trigger's delay, and a new topic that matches a pattern. Rows that another producer wrote to a
-segment's topic are noticed later still (:mod:`.kept_looks`).
+segment's topic are noticed later still (:mod:`.snapshot_cache`).
 """
 
 from __future__ import annotations

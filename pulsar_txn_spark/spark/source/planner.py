@@ -13,7 +13,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments.log import RangeSize, SegmentLog, SegmentLook, SegmentRef
+from pulsar_txn_spark.segments.log import RangeSize, SegmentLog, SegmentRef, SegmentSnapshot
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.cores import tasks_at_once
@@ -25,7 +25,6 @@ from pulsar_txn_spark.spark.source.data_loss import (
     pruned_segment,
     trimmed_range,
 )
-from pulsar_txn_spark.spark.source.kept_looks import KeptLooks
 from pulsar_txn_spark.spark.source.offsets import (
     SegmentKey,
     SegmentOffset,
@@ -33,6 +32,7 @@ from pulsar_txn_spark.spark.source.offsets import (
     TopicOffset,
 )
 from pulsar_txn_spark.spark.source.partition import SegmentRange, SourcePartition, shared_out
+from pulsar_txn_spark.spark.source.snapshot_cache import SnapshotCache
 from pulsar_txn_spark.spark.source.topics import SourceTopics, require_sequence_ids
 from pulsar_txn_spark.store.records import Cursor, Seen
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
@@ -48,15 +48,15 @@ Positions = Mapping[SegmentKey, Position]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What one look at the segments has found, for all that a micro-batch needs of it.
+class Snapshot:
+    """The segments at one moment, for all that a micro-batch needs of it.
 
     Parameters
     ----------
     topologies : mapping of str to Topology
-        As they were when the look began.
+        As they were read before it.
     readable : mapping of SegmentKey to ReadableRange
-    of_log : mapping of SegmentKey to SegmentLook
+    of_log : mapping of SegmentKey to SegmentSnapshot
         What the logs said.
     names_writers : bool
         Whether the ranges name the dropped writers that a reader has to skip.
@@ -64,7 +64,7 @@ class Look:
 
     topologies: Mapping[str, Topology]
     readable: Mapping[SegmentKey, ReadableRange]
-    of_log: Mapping[SegmentKey, SegmentLook]
+    of_log: Mapping[SegmentKey, SegmentSnapshot]
     names_writers: bool
 
     def skipped(self, key: SegmentKey, end: Position) -> Visibility | None:
@@ -75,7 +75,7 @@ class Look:
         return range_.visibility
 
 
-NO_LOOK = Look({}, {}, {}, names_writers=False)
+NO_SNAPSHOT = Snapshot({}, {}, {}, names_writers=False)
 
 
 class SourcePlanner:
@@ -263,18 +263,18 @@ class SourcePlanner:
 
     def readable(self, segments: Segments) -> Mapping[SegmentKey, ReadableRange]:
         """Tell how far each segment may be read, for those who do not ask again."""
-        return self.look({}, segments, {}, patient=True).readable
+        return self.snapshot({}, segments, {}, patient=True).readable
 
-    def look(
+    def snapshot(
         self,
         topologies: Mapping[str, Topology],
         segments: Segments,
         starts: Positions,
         *,
         names_writers: bool = False,
-        kept: KeptLooks | None = None,
+        kept: SnapshotCache | None = None,
         patient: bool = False,
-    ) -> Look:
+    ) -> Snapshot:
         """Tell how far each segment may be read; no end lies before its start.
 
         Parameters
@@ -285,50 +285,50 @@ class SourcePlanner:
         starts : mapping of SegmentKey to Position
         names_writers : bool
             Whether all that is found is going to be read, so that the writers to skip are wanted.
-        kept : KeptLooks, optional
-            Looks of earlier polls, which spare the log what has not changed.
+        kept : SnapshotCache, optional
+            Snapshots of earlier polls, which spare the log what has not changed.
         patient : bool
             Whether slow brokers of native topics are waited for.
         """
         gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
         native = {key: ref for key, ref in segments.items() if ref.in_pulsar_domain}
-        of_log: dict[SegmentKey, SegmentLook] = {}
+        of_log: dict[SegmentKey, SegmentSnapshot] = {}
         ranges = self._gated_ranges(
-            gated, starts, of_log, kept or KeptLooks(), names_writers=names_writers
+            gated, starts, of_log, kept or SnapshotCache(), names_writers=names_writers
         )
         ranges |= self._native_ranges(native, starts, of_log, patient=patient)
         readable = {key: ranges[key] for key in segments}
-        return Look(topologies, readable, of_log, names_writers)
+        return Snapshot(topologies, readable, of_log, names_writers)
 
     def _gated_ranges(
         self,
         segments: Segments,
         starts: Positions,
-        of_log: dict[SegmentKey, SegmentLook],
-        kept: KeptLooks,
+        of_log: dict[SegmentKey, SegmentSnapshot],
+        kept: SnapshotCache,
         *,
         names_writers: bool,
     ) -> dict[SegmentKey, ReadableRange]:
         spared = kept.of(segments, starts)
         ranges = self._ranges(segments, starts, of_log, spared, names_writers=names_writers)
         changed = {
-            key: segments[key] for key in spared if not kept.holds(segments[key].id, ranges[key])
+            key: segments[key] for key in spared if not kept.is_valid(segments[key].id, ranges[key])
         }
         ranges |= self._ranges(changed, starts, of_log, {}, names_writers=names_writers)
         for key in segments.keys() - (spared.keys() - changed.keys()):
-            kept.looked(segments[key].id, of_log[key], ranges[key])
+            kept.keep(segments[key].id, of_log[key], ranges[key])
         return ranges
 
     def _ranges(
         self,
         segments: Segments,
         starts: Positions,
-        of_log: dict[SegmentKey, SegmentLook],
-        spared: Mapping[SegmentKey, SegmentLook],
+        of_log: dict[SegmentKey, SegmentSnapshot],
+        spared: Mapping[SegmentKey, SegmentSnapshot],
         *,
         names_writers: bool,
     ) -> dict[SegmentKey, ReadableRange]:
-        """Tell how far segments may be read, by new looks at the log but for those given."""
+        """Tell how far segments may be read, by new snapshots of the log but for those given."""
         if not segments:
             return {}
         of_log.update(spared)
@@ -342,8 +342,8 @@ class SourcePlanner:
             key = keys[segment_id]
             if key in wanted:
                 if key not in answered:
-                    looks = self.components.log.look_at_each(list(wanted.values()))
-                    of_log.update(zip(wanted, looks, strict=True))
+                    snapshots = self.components.log.snapshot_each(list(wanted.values()))
+                    of_log.update(zip(wanted, snapshots, strict=True))
                     answered.update(wanted)
                 answered.remove(key)
             return of_log[key].last_confirmed
@@ -360,7 +360,7 @@ class SourcePlanner:
         self,
         segments: Segments,
         starts: Positions,
-        of_log: dict[SegmentKey, SegmentLook],
+        of_log: dict[SegmentKey, SegmentSnapshot],
         *,
         patient: bool,
     ) -> dict[SegmentKey, ReadableRange]:
@@ -370,26 +370,26 @@ class SourcePlanner:
         ranges = {}
         for own in _by_domain(segments):
             refs = list(own.values())
-            looks = self.log_of(refs[0]).look_at_each(refs, patient=patient)
-            for key, look in zip(own, looks, strict=True):
-                of_log[key] = look
-                end = max(starts.get(key, EARLIEST), look.last_confirmed)
+            snapshots = self.log_of(refs[0]).snapshot_each(refs, patient=patient)
+            for key, snapshot in zip(own, snapshots, strict=True):
+                of_log[key] = snapshot
+                end = max(starts.get(key, EARLIEST), snapshot.last_confirmed)
                 ranges[key] = ReadableRange(end, Visibility())
         return ranges
 
     def backlogs(
-        self, look: Look, starts: Positions, ends: Positions
+        self, snapshot: Snapshot, starts: Positions, ends: Positions
     ) -> dict[SegmentKey, RangeSize]:
         """Measure what lies between two positions of each segment, where anything does."""
         return {
-            key: look.of_log[key].measure(starts.get(key, EARLIEST), end)
+            key: snapshot.of_log[key].measure(starts.get(key, EARLIEST), end)
             for key, end in ends.items()
-            if key in look.of_log and starts.get(key, EARLIEST) < end
+            if key in snapshot.of_log and starts.get(key, EARLIEST) < end
         }
 
     def limited(
         self,
-        look: Look,
+        snapshot: Snapshot,
         starts: Positions,
         ends: Positions,
         backlogs: Mapping[SegmentKey, RangeSize],
@@ -403,7 +403,7 @@ class SourcePlanner:
             return dict(ends)
         limited = dict(ends)
         for key, backlog in backlogs.items():
-            limited[key] = look.of_log[key].limit(
+            limited[key] = snapshot.of_log[key].limit(
                 starts[key],
                 ends[key],
                 None if max_rows is None else max(1, max_rows * backlog.messages // max(rows, 1)),
@@ -420,7 +420,7 @@ class SourcePlanner:
         read_plan: Callable[[tuple[PlannedRange, ...]], ReadPlan | None],
         starts: Positions | None = None,
         deleted: Mapping[SegmentKey, str] | None = None,
-        look: Look = NO_LOOK,
+        snapshot: Snapshot = NO_SNAPSHOT,
     ) -> list[SourcePartition]:
         """Plan partitions that read ``(start, end]`` of each segment.
 
@@ -437,7 +437,7 @@ class SourcePlanner:
             Where the subscription gets its cursors.
         deleted : mapping of SegmentKey to str, optional
             Segments that are gone, and what is lost with them.
-        look : Look
+        snapshot : Snapshot
             In which the ends were found; what it says is not asked again.
 
         Raises
@@ -450,12 +450,12 @@ class SourcePlanner:
         deleted = deleted or {}
         losses = dict(deleted)
         there = {key: range_ for key, range_ in ranges.items() if key not in deleted}
-        losses.update(self._trimmed(segments, there, look))
+        losses.update(self._trimmed(segments, there, snapshot))
         plan = read_plan(
             tuple(PlannedRange(segments[k].id, start, end) for k, (start, end) in ranges.items())
         )
         self._require_no_loss(losses, left_to_tasks=plan is not None)
-        visibilities = self._visibilities(segments, there, look)
+        visibilities = self._visibilities(segments, there, snapshot)
         split_ends = self._split_ends(segments, there)
         cursors = tuple((segments[k].id, at) for k, at in (starts or {}).items() if k in segments)
         parts: list[SegmentRange] = []
@@ -499,7 +499,7 @@ class SourcePlanner:
             _LOG.warning(SKIPPED, loss)
 
     def _trimmed(
-        self, segments: Segments, ranges: Mapping[SegmentKey, Range], look: Look
+        self, segments: Segments, ranges: Mapping[SegmentKey, Range], snapshot: Snapshot
     ) -> dict[SegmentKey, str]:
         """Say what is gone of the ranges of which not all is there."""
         losses = {}
@@ -509,8 +509,8 @@ class SourcePlanner:
             if not (segments[key].in_pulsar_domain and start == EARLIEST):
                 wanted[key] = segments[key]
         trims: dict[SegmentKey, Position] = {}
-        for key in wanted.keys() & look.of_log.keys():
-            trimmed = look.of_log[key].trimmed_to()
+        for key in wanted.keys() & snapshot.of_log.keys():
+            trimmed = snapshot.of_log[key].trimmed_to()
             if trimmed is not None:
                 trims[key] = trimmed
         for own in _by_domain({key: ref for key, ref in wanted.items() if key not in trims}):
@@ -526,13 +526,13 @@ class SourcePlanner:
         self,
         segments: Segments,
         ranges: Mapping[SegmentKey, Range],
-        look: Look,
+        snapshot: Snapshot,
     ) -> dict[SegmentKey, Visibility]:
         visibilities = dict.fromkeys(ranges, Visibility())  # where there is no gate, all is visible
         gated = []
         # Every transaction up to these ends is decided: a writer that was dropped stays dropped.
         for key, (_, end) in ranges.items():
-            skipped = look.skipped(key, end)
+            skipped = snapshot.skipped(key, end)
             if skipped is not None:
                 visibilities[key] = skipped
             elif not segments[key].in_pulsar_domain:

@@ -24,11 +24,11 @@ from pulsar_txn_spark.spark.error_boundary import plain_errors
 from pulsar_txn_spark.spark.source.data_loss import deleted_segment, pruned_segment
 from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.initial_offset import initial_offset
-from pulsar_txn_spark.spark.source.kept_looks import KeptLooks
 from pulsar_txn_spark.spark.source.lag import Lag
 from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
 from pulsar_txn_spark.spark.source.partition import SourcePartition
-from pulsar_txn_spark.spark.source.planner import NO_LOOK, Range, SourcePlanner
+from pulsar_txn_spark.spark.source.planner import NO_SNAPSHOT, Range, SourcePlanner
+from pulsar_txn_spark.spark.source.snapshot_cache import SnapshotCache
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
 from pulsar_txn_spark.spark.source.trigger_delay import TriggerDelay
@@ -69,13 +69,13 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial: dict[str, Any] | None = None
         self._blocked_by: dict[str, tuple[TxnId, ...]] = {}  # segment id -> open transactions
         self._idle: IdleWatch
-        self._kept = KeptLooks()
+        self._kept = SnapshotCache()
         self._delay = TriggerDelay(
             self._options.get("minMessagesPerTrigger"), self._options.get("maxTriggerDelay")
         )
         # Of the latest poll, for the lag: what is read, how far, and what was said of it.
-        self._looked = NO_LOOK
-        self._planned: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None  # by that look
+        self._snapshot = NO_SNAPSHOT
+        self._planned: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None  # by that snapshot
         self._read_to: Mapping[SegmentKey, Position] = {}
         self._reported: dict[str, Any] | None = None
         self._measured: dict[tuple[SegmentKey, Position, Position], RangeSize] = {}
@@ -169,15 +169,15 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._idle.watch(segments.values(), topologies)
         # With a limit most of what is there is left for later.
         self._kept.note_events(self._idle.with_events())
-        look = planner.look(
+        snapshot = planner.snapshot(
             topologies, segments, positions, names_writers=not self._limits, kept=self._kept
         )
         self._blocked_by = {
-            segments[key].id: item.blocked_by for key, item in look.readable.items()
+            segments[key].id: item.blocked_by for key, item in snapshot.readable.items()
         }
-        latest = {key: item.end for key, item in look.readable.items()}
+        latest = {key: item.end for key, item in snapshot.readable.items()}
         self._latest = planner.offset(topologies, {**positions, **latest}, drained=drained)
-        self._looked, self._read_to, self._reported = look, positions, None
+        self._snapshot, self._read_to, self._reported = snapshot, positions, None
         self._measured = {}
         # A child waits until its parents have been read in an earlier micro-batch (INV-10).
         ends = {key: end for key, end in latest.items() if key[1] in orders[key[0]].released}
@@ -201,7 +201,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             max_bytes = self._options.get("maxBytesPerTrigger")
             if max_rows is not None or max_bytes is not None:
                 backlogs = self._backlogs(starts, ends)
-                ends = planner.limited(look, starts, ends, backlogs, max_rows, max_bytes)
+                ends = planner.limited(snapshot, starts, ends, backlogs, max_rows, max_bytes)
         self._read_to = {**positions, **ends}
         return planner.offset(topologies, self._read_to, drained=drained).to_json()
 
@@ -225,10 +225,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         wanted = {
             key: (key, starts.get(key, EARLIEST), end)
             for key, end in ends.items()
-            if key in self._looked.of_log and starts.get(key, EARLIEST) < end
+            if key in self._snapshot.of_log and starts.get(key, EARLIEST) < end
         }
         new = {key: ends[key] for key, range_ in wanted.items() if range_ not in self._measured}
-        for key, size in self._planner.backlogs(self._looked, starts, new).items():
+        for key, size in self._planner.backlogs(self._snapshot, starts, new).items():
             self._measured[wanted[key]] = size
         return {key: self._measured[range_] for key, range_ in wanted.items()}
 
@@ -259,7 +259,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             except PulsarTxnError as error:
                 _LOG.warning("the lag of this micro-batch is not known: %s", error)
             else:
-                lag = Lag.of(backlogs.values(), len(self._looked.of_log))
+                lag = Lag.of(backlogs.values(), len(self._snapshot.of_log))
                 self._reported["lag"] = lag.to_json()
         return self._reported
 
@@ -269,8 +269,8 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Plan the tasks of a micro-batch."""
         planner = self._planner
         # What was found when this end was, a moment ago; a query that starts again asks anew.
-        look = self._looked if self._planned == (start, end) else NO_LOOK
-        topologies = look.topologies or planner.topologies()
+        snapshot = self._snapshot if self._planned == (start, end) else NO_SNAPSHOT
+        topologies = snapshot.topologies or planner.topologies()
         segments = readable_segments(topologies)
         starts = planner.stored_offset(start, topologies).positions()
         ending = planner.stored_offset(end, topologies)
@@ -293,7 +293,9 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 deleted[key] = deleted_segment(segment, read_to)
                 segments[key] = segment.ref
         cursors = starts if planner.subscription else {}
-        return list(planner.partitions(segments, ranges, self._read_plan, cursors, deleted, look))
+        return list(
+            planner.partitions(segments, ranges, self._read_plan, cursors, deleted, snapshot)
+        )
 
     def _read_plan(self, ranges: tuple[PlannedRange, ...]) -> ReadPlan:
         subscription = self._options.get("subscription") or ""

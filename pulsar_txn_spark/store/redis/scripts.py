@@ -468,7 +468,7 @@ class Scripts:
     def _again_or_lost(self, call: Call) -> list[Any]:
         """Read again a tag that is known to have been there by now, and fail if it is not.
 
-        Another task may have initialized it since the first look.
+        Another task may have initialized it since the first request.
         """
         reply = self._ask(call)
         if text(reply[1]) == _TagFault.NO_TAG_RECORD:

@@ -31,10 +31,10 @@ from pulsar_txn_spark.store.redis.scripts import (
     text,
 )
 
-_PINS_READ = 64  # lowest pins that a gate returns: whoever helps, helps these and reads again
+_PINS_READ = 64  # lowest pins that a gate returns: whoever completes these reads again
 _MARKS_REMOVED = 512  # the same, of a segment's resolved marks
-_DROPPED_IN_A_GROUP = 64  # a look reads these and about as many more: some 10 kB
-_DROPPED_AT_ONCE = 1_024  # looked at in one step: a step must not hold the server up for long
+_DROPPED_IN_A_GROUP = 64  # a gate reads these and about as many more: some 10 kB
+_DROPPED_AT_ONCE = 1_024  # read in one step: a step must not block the server for long
 _OF_A_SEGMENT = (
     "pins",
     "pin-order",

@@ -40,7 +40,7 @@ from pulsar_txn_spark.store.redis.scripts import (
     text,
 )
 
-_OPS_FORGOTTEN = 512  # records deleted in one step: a step must not hold the server up for long
+_OPS_FORGOTTEN = 512  # records deleted in one step: a step must not block the server for long
 _CAUSES = {
     EndedBy.OWNER: "owner",
     EndedBy.FENCE: "newer-attempt",
@@ -273,7 +273,7 @@ class RedisStageStore:
         return self._scripts.answer(Call("stage_touch", f"tc{tc}", keys, args))
 
     def sweep(self, tc: int, *, unused_ms: int, limit: int) -> tuple[int, int]:
-        """Delete what dead scopes have staged; return how many were looked at, and deleted."""
+        """Delete what dead scopes have staged; return how many were read, and deleted."""
         tag = f"tc{tc}"
         args: list[Arg] = [f"{{{tag}}}:stage:", unused_ms, limit]
         reply = self._scripts.run(Call("stage_sweep", tag, ["idx:stages", "nonces"], args))

@@ -260,9 +260,9 @@ def test_a_limit_takes_a_message_whole_or_not_at_all(
 
 def test_a_message_that_begins_before_the_range_is_not_dropped(admin: Admin) -> None:
     admin.chunked("m", 3, 4, 5)
-    _Holes(admin, REF).look(Position(6, 2), Position(6, 5))  # type: ignore[arg-type]
+    _Holes(admin, REF).check(Position(6, 2), Position(6, 5))  # type: ignore[arg-type]
     with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 6:4.*Nothing was skipped"):
-        _Holes(admin, REF).look(Position(6, 3), Position(6, 6))  # type: ignore[arg-type]
+        _Holes(admin, REF).check(Position(6, 3), Position(6, 6))  # type: ignore[arg-type]
 
 
 def test_a_message_that_begins_before_the_range_is_found_behind_many_others(admin: Admin) -> None:
@@ -270,7 +270,7 @@ def test_a_message_that_begins_before_the_range_is_found_behind_many_others(admi
         admin.chunked(f"m{entry}", entry, of=9)
     admin.chunked("m", 3, 40, 41)
     with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 6:40.*Nothing was skipped"):
-        _Holes(admin, REF).look(Position(6, 3), Position(6, 42))  # type: ignore[arg-type]
+        _Holes(admin, REF).check(Position(6, 3), Position(6, 42))  # type: ignore[arg-type]
 
 
 # -- which topics ----------------------------------------------------------------------------------

@@ -332,11 +332,11 @@ def test_a_forked_worker_gives_back_no_client_of_its_parents(
 
 
 def patient_end(world: World) -> Position:
-    """Return how far a fresh process may read that does not look again."""
+    """Return how far a fresh process may read that does not ask again."""
     log = ScalableTopicLog(world.config, patience_s=2 * PATIENCE_S, topology_s=0.0)
     try:
-        [look] = log.look_at_each([world.ref()], patient=True)
-        return look.last_confirmed
+        [snapshot] = log.snapshot_each([world.ref()], patient=True)
+        return snapshot.last_confirmed
     finally:
         log.close()
 
@@ -353,7 +353,7 @@ def test_whoever_asks_once_waits_for_a_slow_broker(patient: World) -> None:
     assert patient_end(patient) == EARLIEST
     patient.write(ref, "a", "b", "c")
     patient.broker.delivers_after_s = 1e6
-    assert patient.log.last_confirmed(ref) == EARLIEST, "the next look may find more"
+    assert patient.log.last_confirmed(ref) == EARLIEST, "the next snapshot may find more"
     patient.broker.delivers_after_s = 5 * PATIENCE_S
     assert patient_end(patient) == Position(LEDGER, 2)
 
@@ -405,7 +405,7 @@ def test_a_broker_that_shows_nothing_of_what_it_showed_gives_no_end(world: World
     world.write(ref, "b")
     world.broker.delivers_after_s = 1e6
     with pytest.raises(SegmentLogUnavailableError, match=r"rows up to 7:0 .* nothing behind 7:-1"):
-        world.log.look_at_each([ref], patient=True)
+        world.log.snapshot_each([ref], patient=True)
 
 
 def test_a_segment_that_begins_with_an_open_transaction_has_no_row_for_whoever_asks_once(

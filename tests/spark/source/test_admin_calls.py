@@ -1,4 +1,4 @@
-"""What a look at many segments asks Pulsar's admin API. These bounds only ever go down."""
+"""What a snapshot of many segments asks Pulsar's admin API. These bounds only ever go down."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.idle import IdleWatch
-from pulsar_txn_spark.spark.source.kept_looks import KEPT_S, UNREPORTED_S, KeptLooks
+from pulsar_txn_spark.spark.source.snapshot_cache import KEPT_S, UNREPORTED_S, SnapshotCache
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
@@ -76,7 +76,7 @@ def poll(
 
 
 @pytest.mark.parametrize("entries", [1, 50])
-def test_a_look_with_a_limit_asks_each_segment_once(source: Source, entries: int) -> None:
+def test_a_snapshot_with_a_limit_asks_each_segment_once(source: Source, entries: int) -> None:
     rows = SEGMENTS * entries * MESSAGES // 2
     reader = source.reader(maxMessagesPerTrigger=str(rows))
     end = reader.initialOffset()
@@ -98,7 +98,7 @@ class Idle:
         self.now = 0.0
         self.source = source
         self.reader = source.reader()
-        self.reader._kept = KeptLooks(lambda: self.now)
+        self.reader._kept = SnapshotCache(lambda: self.now)
         monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
         source.append(*source.segments)
         self.end = self.reader.initialOffset()
@@ -141,7 +141,7 @@ def test_what_happens_in_a_segment_costs_calls_for_no_other(idle: Idle) -> None:
     assert polls <= 2
 
 
-def test_an_event_spares_a_second_look_at_the_gates(
+def test_an_event_spares_a_second_read_of_the_gates(
     idle: Idle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -165,25 +165,25 @@ def test_rows_are_found_although_their_event_was_lost(
     assert idle.news()
 
 
-def test_rows_that_come_between_a_look_and_its_gate_are_found_by_the_next_poll(
+def test_rows_that_come_between_a_snapshot_and_its_gate_are_found_by_the_next_poll(
     idle: Idle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(IdleWatch, "with_events", lambda _: set())
-    look_at_each = PulsarSegmentLog.look_at_each
+    snapshot_each = PulsarSegmentLog.snapshot_each
 
     def interrupted(self: PulsarSegmentLog, segments: Any) -> Any:
-        looks = look_at_each(self, segments)
+        snapshots = snapshot_each(self, segments)
         idle.source.append(*segments)
-        return looks
+        return snapshots
 
     idle.now += KEPT_S
     with monkeypatch.context() as patched:
-        patched.setattr(PulsarSegmentLog, "look_at_each", interrupted)
+        patched.setattr(PulsarSegmentLog, "snapshot_each", interrupted)
         assert not idle.news()
     assert idle.news()
 
 
-def test_a_segment_with_a_pin_is_looked_at_in_every_poll(idle: Idle) -> None:
+def test_every_poll_takes_a_snapshot_of_a_segment_with_a_pin(idle: Idle) -> None:
     run, segment = idle.source.run, idle.source.segments[3]
     txn = run.coordinator.new_txn("nonce")
     name = writer_name(txn, 0, "random")
@@ -216,7 +216,7 @@ def test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_o
     assert idle.settled()
 
 
-def test_what_was_left_for_later_is_no_reason_to_look_away(idle: Idle) -> None:
+def test_what_was_left_for_later_is_polled_again(idle: Idle) -> None:
     # A limit leaves rows in the segment, of which no further event tells.
     start = idle.end
     idle.source.append(idle.source.segments[3], entries=50)

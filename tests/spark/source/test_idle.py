@@ -52,8 +52,8 @@ class Source:
             pass
         self.ask()
 
-    def look(self) -> None:
-        """Look at everything, as it does once in a while."""
+    def poll(self) -> None:
+        """Poll everything, as it does once in a while."""
         watcher = self.reader._idle._watcher
         assert watcher is not None
         watcher._due.update(watcher._segments)
@@ -107,13 +107,13 @@ def test_what_was_committed_is_found_the_next_time_that_spark_asks(source: Sourc
 
 def test_a_decision_that_nobody_materialized_is_found_as_well(source: Source) -> None:
     txn, winner = source.open("nonce")
-    source.look()  # it sees who holds it
+    source.poll()  # it sees who blocks it
     record = Outcome(winners=[winner]).SerializeToString(deterministic=True)
     source.run.store.transactions.end(txn, TxnState.COMMITTED, record, EndedBy.OWNER, "nonce")
     assert source.ask()
 
 
-def test_rows_in_a_child_are_found_although_nobody_has_looked_since_the_split(
+def test_rows_in_a_child_are_found_although_nobody_has_polled_since_the_split(
     source: Source,
 ) -> None:
     source.run.topics.changes.split(TopicName.parse(TOPIC), "0")
@@ -132,7 +132,7 @@ def test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once(
     source.settle()
     assert source.run.topics.require(name).unfinished, "its operator may be alive"
     monkeypatch.setattr("pulsar_txn_spark.spark.source.topics.CHANGE_GRACE_PERIOD_S", 0.0)
-    source.look()
+    source.poll()
     assert not source.run.topics.require(name).unfinished
 
 
@@ -164,7 +164,7 @@ def test_a_source_that_spark_stops_gives_its_connection_back(
     source.reader.stop()
     assert len(before - in_use(pool)) == 1
     source.reader.stop()
-    assert source.round_trips(1) > 0, "it goes on by looks, where somebody asks all the same"
+    assert source.round_trips(1) > 0, "it goes on by polls, where somebody asks all the same"
 
 
 def test_a_lost_connection_leads_to_a_poll(source: Source) -> None:

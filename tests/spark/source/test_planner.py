@@ -1,4 +1,4 @@
-"""One look at the segments serves a whole micro-batch: how far, in which tasks, what is skipped."""
+"""One snapshot of the segments serves a micro-batch: how far, in which tasks, what is skipped."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def latest(reader: PulsarTxnStreamReader, start: dict[str, Any]) -> dict[str, An
     return reader.latestOffset(start, ReadAllAvailable())
 
 
-def test_tasks_are_planned_by_what_the_look_at_the_end_has_found(
+def test_tasks_are_planned_by_the_snapshot_that_found_the_end(
     source: Source, redis_client: redis.Redis
 ) -> None:
     source.write("a")
@@ -107,12 +107,12 @@ def test_what_was_aborted_is_skipped(source: Source, options: dict[str, str]) ->
 
 
 @pytest.mark.parametrize("options", LIMITS, ids=["all", "limit"])
-def test_a_plan_that_begins_before_the_look_is_asked_for_anew(
+def test_a_plan_that_begins_before_the_snapshot_takes_another_one(
     source: Source, options: dict[str, str]
 ) -> None:
     reader = source.reader(**options)
     earliest = reader.initialOffset()
-    # Where a later look begins, the floor hides all that is older.
+    # Where a later snapshot begins, the floor hides all that is older.
     source.write("a")
     source.write("aborted", commit=False)
     source.write("b")
@@ -125,7 +125,7 @@ def test_a_plan_that_begins_before_the_look_is_asked_for_anew(
     reader.stop()
 
 
-def test_data_that_goes_between_the_look_and_the_read_is_reported(source: Source) -> None:
+def test_data_that_goes_between_the_snapshot_and_the_read_is_reported(source: Source) -> None:
     source.write("a")
     source.write("b")
     reader = source.reader()

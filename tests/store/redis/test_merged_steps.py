@@ -169,7 +169,7 @@ def pointer_of(world: World) -> Pointer:
 
 
 @pytest.mark.parametrize("single", [False, True], ids=["merged", "single"])
-def test_a_micro_batch_begins_in_one_step_after_a_look_at_the_one_before(
+def test_a_micro_batch_begins_in_one_step_after_a_read_of_the_one_before(
     running: World, *, single: bool
 ) -> None:
     running.store.scripts._single_steps = single
@@ -492,7 +492,7 @@ def test_a_tag_that_is_not_the_one_that_was_known_keeps_all_others_untouched(kno
         known.buffer.admit(txn.id, txn.nonce, TIMEOUT_MS, writer, BOTH)
 
 
-def test_a_tag_that_nobody_has_registered_is_not_registered_by_a_look(known: World) -> None:
+def test_a_tag_that_nobody_has_registered_is_not_registered_by_a_read(known: World) -> None:
     # Its creator died in between; the other tag is of another store, so nothing may be written.
     txn = known.open()
     known.client.hdel(known.key("birth"), "registered")
