@@ -4095,17 +4095,17 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- the plug-in of brokers: its own tests run when the jar is built --------------------------
     mutation(
-        "a broker's buffer appends before it holds consumers",
+        "a broker's buffer appends before it blocks consumers",
         "INV-2",
         JAR,
-        Edit(f"{BROKER_CODE}/BufferAppends.java", "    holds.add(fresh);\n", ""),
+        Edit(f"{BROKER_CODE}/BufferAppends.java", "    writers.add(fresh);\n", ""),
     ),
     mutation(
         "a broker's buffer shows entries before it has recovered",
         "INV-4",
         JAR,
         Edit(
-            f"{BROKER_CODE}/BufferHolds.java",
+            f"{BROKER_CODE}/BufferWriters.java",
             "maxReadPosition = PositionFactory.EARLIEST;",
             "maxReadPosition = PositionFactory.LATEST;",
         ),
@@ -4114,25 +4114,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a broker's buffer forgets pins when it recovers",
         "INV-4",
         JAR,
-        Edit(f"{BROKER_CODE}/BufferRecovery.java", "      found.forEach(holds::add);\n", ""),
+        Edit(f"{BROKER_CODE}/BufferRecovery.java", "      ongoing.forEach(writers::add);\n", ""),
     ),
     mutation(
         "a broker's buffer shows what is undecided when the store is away",
         "INV-11",
         JAR,
         Edit(
-            f"{BROKER_CODE}/BufferLooks.java",
-            "      stopLooking();\n    }\n",
-            "      stopLooking();\n      synchronized (holds) {\n"
-            "        List.copyOf(holds.all()).forEach(holds::remove);\n"
-            "        holds.advance();\n      }\n    }\n",
+            f"{BROKER_CODE}/BufferPoller.java",
+            "      stopPolling();\n    }\n",
+            "      stopPolling();\n      synchronized (writers) {\n"
+            "        List.copyOf(writers.all()).forEach(writers::remove);\n"
+            "        writers.advance();\n      }\n    }\n",
         ),
     ),
     mutation(
         "a broker believes a search for the last entry that began before the maximum moved",
         "",
         JAR,
-        Edit(f"{BROKER_CODE}/BufferHolds.java", "      last.moved();\n", ""),
+        Edit(f"{BROKER_CODE}/BufferWriters.java", "      last.moved();\n", ""),
     ),
     mutation(
         "a broker is used although its bookie never stays registered",
@@ -4197,7 +4197,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         JAR,
         Edit(
-            f"{BROKER_CODE}/BufferLooks.java",
+            f"{BROKER_CODE}/BufferPoller.java",
             "      store.helper().inTheWay(pinned);\n",
             "",
         ),
@@ -4359,7 +4359,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/AckReplay.java",
-            "    hold();\n",
+            "    lock();\n",
             "",
         ),
     ),
@@ -4418,7 +4418,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/AckLooks.java",
+            f"{BROKER_CODE}/AckPoller.java",
             "record.last().compareTo(persistent) <= 0",
             "record.last() != null",
         ),
@@ -4434,7 +4434,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a message that could not be written is taken from who holds it",
+        "a message that could not be written is taken from who has locked it",
         "INV-9",
         JAR,
         Edit(
@@ -4449,18 +4449,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/AckEnd.java",
-            "    if (commit && type == AckType.Cumulative && !holdsUpTo()) {\n",
+            "    if (commit && type == AckType.Cumulative && !hasLockedUpTo()) {\n",
             "    if (false) {\n",
         ),
     ),
     mutation(
-        "a late acknowledgement is held for good",
+        "a late acknowledgement is locked for good",
         "INV-1",
         JAR,
         Edit(
             f"{BROKER_CODE}/AckAppend.java",
-            "      parts.subscription().restoreUpTo(held);\n",
-            "      held = null;\n",
+            "      parts.subscription().restoreUpTo(locked);\n",
+            "      locked = null;\n",
         ),
     ),
     mutation(
@@ -4534,12 +4534,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a transaction behind many others is never looked at",
+        "a transaction behind many others is never polled",
         "INV-9",
         JAR,
         Edit(
-            f"{BROKER_CODE}/AckLooks.java",
-            ".sorted(Comparator.comparingLong(one -> one.lookedMs))",
+            f"{BROKER_CODE}/AckPoller.java",
+            ".sorted(Comparator.comparingLong(one -> one.polledMs))",
             "",
         ),
     ),
@@ -4548,7 +4548,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         JAR,
         Edit(
-            f"{BROKER_CODE}/AckLooks.java",
+            f"{BROKER_CODE}/AckPoller.java",
             '    parts.steps().refuseOverdue("the metadata store has not answered in time");\n',
             "",
         ),
@@ -4559,7 +4559,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/HandledSubscription.java",
-            "        && (!held.txn().equals(txn)\n",
+            "        && (!locked.txn().equals(txn)\n",
             "        && (false\n",
         ),
     ),
@@ -5221,7 +5221,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-8",
         JAR,
         Edit(
-            f"{BROKER_CODE}/CoordinatorLooks.java",
+            f"{BROKER_CODE}/CoordinatorLookups.java",
             'term.notReady("look for a transaction")',
             "new TransactionNotFoundException(txnId)",
         ),

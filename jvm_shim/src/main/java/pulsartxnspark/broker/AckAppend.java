@@ -23,7 +23,7 @@ final class AckAppend extends AckRequest {
    * @param parts of the subscription
    * @param txn of whom
    * @param record what it acknowledges
-   * @param positions as Pulsar has them, which holds what is left of them; null if it is cumulative
+   * @param positions as Pulsar has them, which locks what is left of them; null if it is cumulative
    */
   AckAppend(
       AckParts parts, TxnID txn, AckRecord record, List<MutablePair<Position, Integer>> positions) {
@@ -119,22 +119,22 @@ final class AckAppend extends AckRequest {
     }
   }
 
-  /** The handle holds what is refused, for it does not know why. So nothing is left to hold. */
+  /** The handle locks what is refused, for it does not know why. So nothing is left to lock. */
   private void refuse() {
     if (done.isDone()) {
       return;
     }
-    PendingAckHandles.UpTo held = parts.subscription().heldUpTo();
-    holdNothing();
+    PendingAckHandles.UpTo locked = parts.subscription().lockedUpTo();
+    lockNothing();
     answer(refusal);
     if (record.cumulative()) {
-      parts.subscription().restoreUpTo(held);
+      parts.subscription().restoreUpTo(locked);
     } else if (why == Refusal.LATE) {
       parts.subscription().redeliver(record);
     }
   }
 
-  private void holdNothing() {
+  private void lockNothing() {
     if (positions != null) {
       positions.clear();
     }
@@ -147,7 +147,7 @@ final class AckAppend extends AckRequest {
       return;
     }
     if (!isWritten && parts.subscription().conflicts(record)) {
-      holdNothing(); // it would be taken away from who holds it
+      lockNothing(); // it would be taken away from who has locked it
     }
     answer(error);
   }

@@ -20,7 +20,7 @@ final class AckBatch {
   final Map<String, String> written = new LinkedHashMap<>();
   final Set<String> removed = new LinkedHashSet<>();
   final Set<TxnID> appending = new HashSet<>();
-  boolean ends; // the handle releases messages: what follows is looked at afterwards
+  boolean ends; // the handle releases messages: what follows is taken up afterwards
   private final Set<Position> touched = new HashSet<>();
   private boolean touchesCumulative;
   private Step step;

@@ -35,20 +35,20 @@ final class AckEnd extends AckRequest {
     return commit ? Decision.COMMITTED : Decision.ABORTED;
   }
 
-  private boolean holdsUpTo() {
-    return parts.subscription().holdsUpTo(txn);
+  private boolean hasLockedUpTo() {
+    return parts.subscription().hasLockedUpTo(txn);
   }
 
   /**
    * Tells whether the handle does its part for all that a transaction has. It leaves out what is
-   * individual while it holds anything up to a position.
+   * individual while it has locked anything up to a position.
    */
   private boolean completes(Txn known) {
     if (type == AckType.Individual) {
-      return !holdsUpTo();
+      return !hasLockedUpTo();
     }
     return type != null
-        && holdsUpTo()
+        && hasLockedUpTo()
         && known.records.values().stream().allMatch(AckRecord::cumulative);
   }
 
@@ -66,7 +66,7 @@ final class AckEnd extends AckRequest {
       return true;
     }
     if (batch.appending.contains(txn)) {
-      return false; // the handle is to hold that first
+      return false; // the handle is to lock that first
     }
     boolean isKnown = type == null || known.decision != Decision.OPEN;
     if (!isKnown && !parts.steps().knowsDecision(this)) {
@@ -120,8 +120,8 @@ final class AckEnd extends AckRequest {
         parts.txns().remove(txn);
       }
     }
-    if (commit && type == AckType.Cumulative && !holdsUpTo()) {
-      // Pulsar would acknowledge what another transaction holds by now.
+    if (commit && type == AckType.Cumulative && !hasLockedUpTo()) {
+      // Pulsar would acknowledge what another transaction has locked by now.
       why = Refusal.CONTRADICTION;
       answer(new ServiceUnitNotReadyException("transaction " + txn + " was committed meanwhile"));
     }
@@ -136,7 +136,7 @@ final class AckEnd extends AckRequest {
     if (type == null || refusal != null) {
       return null;
     }
-    if (type == AckType.Cumulative && !holdsUpTo()) {
+    if (type == AckType.Cumulative && !hasLockedUpTo()) {
       return null; // Pulsar's replay would end the cumulative one of another
     }
     return parts.pulsars().tellEnd(txn, commit, type);

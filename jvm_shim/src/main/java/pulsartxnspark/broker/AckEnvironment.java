@@ -13,10 +13,10 @@ import pulsartxnspark.store.TransactionId;
  *
  * @param acks where the records are
  * @param decisions what headers say
- * @param inTheWay is told of the transactions that hold messages, and completes expired ones
+ * @param inTheWay is told of the transactions that lock messages, and completes expired ones
  * @param threads for whatever waits for the store
  * @param timer whose tasks wait for nothing, so that they begin in time whatever the store does
- * @param pollIntervalMs how often headers are looked at without an event
+ * @param pollIntervalMs how often headers are polled without an event
  * @param patienceMs how long a request waits for the store
  * @param clockMs a clock that never goes back
  * @param takesNew whether transactions of the metadata store have their pending acks there

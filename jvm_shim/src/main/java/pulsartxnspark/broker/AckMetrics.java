@@ -18,7 +18,7 @@ final class AckMetrics {
 
   /** Why a request of a client or of a coordinator was refused. */
   enum Refusal {
-    /** Another transaction holds the message, or it is acknowledged. */
+    /** Another transaction has locked the message, or it is acknowledged. */
     CONFLICT,
     /** An end is not what the header says, or came twice. */
     CONTRADICTION,

@@ -30,20 +30,20 @@ final class AckReplay {
     this.found = found;
   }
 
-  /** Acknowledges what committed transactions have, and holds what undecided ones have. */
+  /** Acknowledges what committed transactions have, and locks what undecided ones have. */
   void replay() {
     parts.txns().load(found.opened().records());
     parts.txns().all().forEach(this::decide);
     parts.txns().all().stream()
         .filter(one -> one.decision == Decision.COMMITTED)
         .forEach(this::apply);
-    hold();
+    lock();
   }
 
   private void decide(Txn one) {
     Decision header = one.isNoted ? one.decision : found.decisions().get(one.id);
     if (header == Decision.ABSENT) {
-      parts.subscription().complain(AckLooks.headless(one));
+      parts.subscription().complain(AckPoller.headless(one));
     } else if (!one.isNoted && header != Decision.OPEN) {
       // The header may go as soon as Pulsar was told that the subscription knows.
       parts.txns().decide(one, header);
@@ -70,14 +70,14 @@ final class AckReplay {
   }
 
   /**
-   * Lets the handle hold what undecided transactions have. The newest first: what it refused, it did
-   * not hold any more when a newer one came.
+   * Lets the handle lock what undecided transactions have. The newest first: what it refused, it had
+   * not locked any more when a newer one came.
    */
-  private void hold() {
+  private void lock() {
     Map<Long, Txn> all = new TreeMap<>(Comparator.reverseOrder());
     parts.txns().all().stream()
         .filter(one -> one.decision == Decision.OPEN)
         .forEach(one -> one.records.keySet().forEach(number -> all.put(number, one)));
-    all.forEach((number, one) -> parts.subscription().hold(one.id, one.records.get(number)));
+    all.forEach((number, one) -> parts.subscription().lock(one.id, one.records.get(number)));
   }
 }

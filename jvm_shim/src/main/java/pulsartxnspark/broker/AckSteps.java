@@ -13,7 +13,7 @@ import pulsartxnspark.store.AckStore.Answer;
 
 /**
  * Takes requests in the order in which they come, and writes what they change in numbered steps. What
- * follows a request is looked at when the handle has done its part of it.
+ * follows a request is taken up when the handle has done its part of it.
  */
 final class AckSteps {
   private static final int MOST_AT_ONCE = 200; // requests in one step: it must not block the server

@@ -23,11 +23,11 @@ final class AckTransactions {
     boolean isApplied; // the handle knows it
     boolean isForgotten; // its records are being removed
     boolean isAsked;
-    long lookedMs;
+    long polledMs;
 
     Txn(TxnID id, long nowMs) {
       this.id = id;
-      this.lookedMs = nowMs;
+      this.polledMs = nowMs;
     }
 
     String name() {
@@ -63,7 +63,7 @@ final class AckTransactions {
   private final Map<TxnID, Txn> all = new LinkedHashMap<>();
   private final AtomicLong open = new AtomicLong(); // records; read by those who ask for metrics
   private final AtomicLong decided = new AtomicLong();
-  private long lastNumber; // the newest of two that hold one message is right
+  private long lastNumber; // the newest of two that lock one message is right
 
   AckTransactions(LongSupplier clockMs) {
     this.clockMs = clockMs;

@@ -12,7 +12,7 @@ import pulsartxnspark.store.SegmentStore;
  * @param events who follows its events; null where nobody does
  * @param helper completes what dead drivers have left; null where nobody does
  * @param threads for whatever waits for the store
- * @param pollIntervalMs how often transactions in the way are looked at without an event
+ * @param pollIntervalMs how often transactions in the way are polled without an event
  * @param coordinators the store of transactions that clients of Pulsar's own open; null where Pulsar
  *     has them
  * @param pins that this broker's coordinators have just made; null as with the coordinators

@@ -14,8 +14,8 @@ import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.common.api.proto.MessageMetadata;
 import org.apache.pulsar.common.protocol.Commands;
 import pulsartxnspark.broker.BufferAppend.Refusal;
-import pulsartxnspark.broker.BufferHolds.Hold;
-import pulsartxnspark.broker.BufferHolds.State;
+import pulsartxnspark.broker.BufferWriters.OngoingWriter;
+import pulsartxnspark.broker.BufferWriters.State;
 import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.Fate;
 import pulsartxnspark.store.LogPosition;
@@ -24,14 +24,14 @@ import pulsartxnspark.store.StoreUnavailableException;
 import pulsartxnspark.store.WriterId;
 import pulsartxnspark.store.WriterId.TxnBits;
 
-/** Producers write to a segment in transactions: consumers are held, then the entry is appended. */
+/** Producers write to a segment in transactions: consumers are blocked, then the entry is appended. */
 final class BufferAppends {
   private final BufferParts parts;
   private final BrokerStore store;
-  private final BufferHolds holds;
+  private final BufferWriters writers;
   private final Receipts receipts; // null where no client of Pulsar's own has transactions
 
-  // Guarded by the holds' monitor.
+  // Guarded by the monitor of the writers.
   private final Deque<BufferAppend> waiting = new ArrayDeque<>(); // for the end of the recovery
   // Of Pulsar's own clients: one producer may have several transactions, and takes receipts in order.
   private final Deque<BufferAppend> inOrder = new ArrayDeque<>();
@@ -39,7 +39,7 @@ final class BufferAppends {
   BufferAppends(BufferParts parts) {
     this.parts = parts;
     this.store = parts.store();
-    this.holds = parts.holds();
+    this.writers = parts.writers();
     this.receipts =
         store.coordinators() == null
             ? null
@@ -63,9 +63,9 @@ final class BufferAppends {
     entry.retain(); // until it was appended or refused
     BufferAppend append = new BufferAppend(txn, entry, messages, done, named);
     boolean closed;
-    synchronized (holds) {
-      closed = holds.state() == State.Closed;
-      if (holds.state() == State.Recovering) {
+    synchronized (writers) {
+      closed = writers.state() == State.Closed;
+      if (writers.state() == State.Recovering) {
         waiting.add(append);
       } else if (!closed) {
         appendInOrder(append);
@@ -104,37 +104,37 @@ final class BufferAppends {
     due.forEach(this::appendInOrder);
   }
 
-  /** Holds consumers, then appends; called with the monitor. */
+  /** Blocks consumers, then appends; called with the monitor. */
   private void appendInOrder(BufferAppend append) {
-    Hold hold = holdOf(append);
+    OngoingWriter writer = writerOf(append);
     if (!append.bits().isOwn()) {
       inOrder.add(append);
       appendClients();
-    } else if (hold.pinnedAt == null) {
-      hold.waiting.add(append);
+    } else if (writer.pinnedAt == null) {
+      writer.waiting.add(append);
     } else {
       appendNow(append);
     }
   }
 
-  /** Gives the hold of an entry's writer, who asks for admission with the first one. */
-  private Hold holdOf(BufferAppend append) {
+  /** Gives an entry's writer, who asks for admission with the first one. */
+  private OngoingWriter writerOf(BufferAppend append) {
     TxnBits bits = append.bits();
-    Hold hold = holds.get(bits);
-    if (hold != null) {
-      return hold;
+    OngoingWriter ongoing = writers.get(bits);
+    if (ongoing != null) {
+      return ongoing;
     }
-    WriterId writer = bits.isOwn() ? append.named() : parts.coordinators().writer(bits);
+    WriterId id = bits.isOwn() ? append.named() : parts.coordinators().writer(bits);
     Optional<CoordinatorStore.Pin> known =
         bits.isOwn() || store.pins() == null
             ? Optional.empty()
-            : store.pins().take(parts.segment(), writer);
+            : store.pins().take(parts.segment(), id);
     // A store that loses the pin is noticed: no pin and no dropped writer would stand for a commit.
     known.ifPresent(pin -> store.segments().raiseSeen(parts.segment(), pin.state()));
     LogPosition pinnedAt = known.map(CoordinatorStore.Pin::position).orElse(null);
     // INV-2: before the append. Between a ledger's change and the callback the LAC has moved.
-    Hold fresh = new Hold(writer, parts.topic().lastConfirmed(), pinnedAt);
-    holds.add(fresh);
+    OngoingWriter fresh = new OngoingWriter(id, parts.topic().lastConfirmed(), pinnedAt);
+    writers.add(fresh);
     if (pinnedAt != null) {
       return fresh;
     }
@@ -146,7 +146,7 @@ final class BufferAppends {
   /** Appends what Pulsar's own clients have sent, up to the first one that is not admitted yet. */
   private void appendClients() {
     for (BufferAppend first = inOrder.peek(); first != null; first = inOrder.peek()) {
-      if (holdOf(first).pinnedAt == null) {
+      if (writerOf(first).pinnedAt == null) {
         return;
       }
       appendNow(inOrder.remove());
@@ -173,7 +173,7 @@ final class BufferAppends {
 
                 @Override
                 public void failed(Exception error) {
-                  // It may be in the log: the hold stays until the writer's fate is known.
+                  // It may be in the log: consumers stay blocked until the writer's fate is known.
                   append.done().completeExceptionally(error);
                 }
               });
@@ -182,76 +182,76 @@ final class BufferAppends {
     }
   }
 
-  private void admit(Hold hold, long deadlineMs) {
+  private void admit(OngoingWriter writer, long deadlineMs) {
     Fate fate;
     try {
-      Query query = new Query(hold.writer, null);
+      Query query = new Query(writer.id, null);
       fate = store.segments().fates(parts.segment(), List.of(query)).get(0);
     } catch (StoreUnavailableException error) {
       if (System.currentTimeMillis() < deadlineMs) {
         store
             .threads()
             .schedule(
-                () -> admit(hold, deadlineMs), BufferParts.FIRST_PAUSE_MS, TimeUnit.MILLISECONDS);
+                () -> admit(writer, deadlineMs), BufferParts.FIRST_PAUSE_MS, TimeUnit.MILLISECONDS);
       } else {
-        turnAway(hold, Refusal.UNAVAILABLE, error.getMessage());
+        turnAway(writer, Refusal.UNAVAILABLE, error.getMessage());
       }
       return;
     } catch (RuntimeException error) {
-      turnAway(hold, Refusal.UNAVAILABLE, String.valueOf(error.getMessage()));
+      turnAway(writer, Refusal.UNAVAILABLE, String.valueOf(error.getMessage()));
       return;
     }
     if (!(fate instanceof Fate.Pinned pinned)) {
       turnAway(
-          hold,
+          writer,
           Refusal.FENCED,
           "writer "
-              + hold.writer.name()
+              + writer.id.name()
               + " has no pin in segment "
               + parts.segment()
               + ": its transaction is decided, or it was never admitted");
       return;
     }
-    synchronized (holds) {
-      if (holds.state() == State.Closed) {
+    synchronized (writers) {
+      if (writers.state() == State.Closed) {
         return; // closing has refused whatever waited
       }
-      hold.pinnedAt = pinned.bound();
-      hold.waiting.forEach(this::appendNow);
-      hold.waiting.clear();
+      writer.pinnedAt = pinned.bound();
+      writer.waiting.forEach(this::appendNow);
+      writer.waiting.clear();
       appendClients();
     }
   }
 
   /** Refuses a writer of which nothing was appended. */
-  private void turnAway(Hold hold, Refusal refusal, String why) {
+  private void turnAway(OngoingWriter writer, Refusal refusal, String why) {
     List<BufferAppend> refused;
-    synchronized (holds) {
-      TxnBits bits = hold.writer.bits();
-      holds.remove(hold);
-      refused = new ArrayList<>(hold.waiting);
-      hold.waiting.clear();
+    synchronized (writers) {
+      TxnBits bits = writer.id.bits();
+      writers.remove(writer);
+      refused = new ArrayList<>(writer.waiting);
+      writer.waiting.clear();
       inOrder.stream().filter(one -> one.bits().equals(bits)).forEach(refused::add);
       inOrder.removeIf(one -> one.bits().equals(bits));
       appendClients();
-      holds.advance();
+      writers.advance();
     }
-    holds.announce();
+    writers.announce();
     refused.forEach(one -> one.refuse(refusal.of(one.txn(), why)));
   }
 
-  /** Closes the holds, and refuses whatever waits. */
+  /** Closes the writers, and refuses whatever waits. */
   void close(Exception closed) {
     List<BufferAppend> refused = new ArrayList<>();
-    synchronized (holds) {
-      holds.close();
+    synchronized (writers) {
+      writers.close();
       refused.addAll(waiting);
       waiting.clear();
       refused.addAll(inOrder);
       inOrder.clear();
-      for (Hold hold : holds.all()) {
-        refused.addAll(hold.waiting);
-        hold.waiting.clear();
+      for (OngoingWriter writer : writers.all()) {
+        refused.addAll(writer.waiting);
+        writer.waiting.clear();
       }
     }
     refused.forEach(one -> one.refuse(closed));

@@ -31,7 +31,7 @@ final class BufferLastEntry {
     this.pollIntervalMs = pollIntervalMs;
   }
 
-  /** Begins anew; called without the monitor of the holds. */
+  /** Begins anew; called without the monitor of the writers. */
   synchronized void moved() {
     if (closed || (due != null && times == 0)) {
       return; // one that is due soon is enough for many moves

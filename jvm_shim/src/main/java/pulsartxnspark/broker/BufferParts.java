@@ -7,7 +7,7 @@ package pulsartxnspark.broker;
  * @param segment its id
  * @param store what it asks
  * @param coordinators of the store
- * @param holds who keeps consumers back; its monitor guards what the other parts have, too
+ * @param writers who block consumers; its monitor guards what the other parts have, too
  * @param filter what consumers never get
  * @param complaints what the broker's log says
  */
@@ -16,7 +16,7 @@ record BufferParts(
     String segment,
     BrokerStore store,
     SharedCoordinators coordinators,
-    BufferHolds holds,
+    BufferWriters writers,
     BufferFilter filter,
     BufferComplaints complaints) {
   static final long FIRST_PAUSE_MS = 100; // before the store is asked again; doubled

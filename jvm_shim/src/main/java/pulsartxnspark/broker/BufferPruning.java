@@ -37,7 +37,7 @@ final class BufferPruning {
 
   /** Asks the store what is gone, and forgets it. */
   void prune() {
-    if (parts.holds().state() != BufferHolds.State.Ready) {
+    if (parts.writers().state() != BufferWriters.State.Ready) {
       return;
     }
     Gate gate;

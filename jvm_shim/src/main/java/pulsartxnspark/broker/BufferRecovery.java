@@ -6,8 +6,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
-import pulsartxnspark.broker.BufferHolds.Hold;
-import pulsartxnspark.broker.BufferHolds.State;
+import pulsartxnspark.broker.BufferWriters.OngoingWriter;
+import pulsartxnspark.broker.BufferWriters.State;
 import pulsartxnspark.store.Gate;
 import pulsartxnspark.store.LogPosition;
 import pulsartxnspark.store.WriterId;
@@ -53,7 +53,7 @@ final class BufferRecovery {
   }
 
   private void recover(long pauseMs) {
-    if (parts.holds().state() != State.Recovering) {
+    if (parts.writers().state() != State.Recovering) {
       return;
     }
     BrokerStore store = parts.store();
@@ -77,28 +77,28 @@ final class BufferRecovery {
   }
 
   private void begin(Position confirmed, Gate gate) {
-    List<Hold> found = new ArrayList<>();
+    List<OngoingWriter> ongoing = new ArrayList<>();
     for (Gate.Pin pin : gate.pins()) {
-      WriterId writer =
+      WriterId id =
           WriterId.ofName(pin.writer())
               .orElseThrow(
                   () -> new IllegalStateException("a pin of " + pin.writer() + ", not of a writer"));
-      found.add(new Hold(writer, position(pin.bound()), pin.bound()));
+      ongoing.add(new OngoingWriter(id, position(pin.bound()), pin.bound()));
     }
-    BufferHolds holds = parts.holds();
-    synchronized (holds) {
-      if (holds.state() != State.Recovering) {
+    BufferWriters writers = parts.writers();
+    synchronized (writers) {
+      if (writers.state() != State.Recovering) {
         return;
       }
       parts.filter().load(gate);
-      found.forEach(holds::add);
+      ongoing.forEach(writers::add);
       parts.complaints().clear();
       endMs = System.currentTimeMillis();
-      holds.becomeReady(confirmed);
+      writers.becomeReady(confirmed);
       appends.begin();
-      holds.advance(); // what was appended meanwhile
+      writers.advance(); // what was appended meanwhile
     }
-    holds.announce();
+    writers.announce();
     recovered.complete(null);
   }
 

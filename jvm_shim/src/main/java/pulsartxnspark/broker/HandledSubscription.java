@@ -126,18 +126,18 @@ final class HandledSubscription {
     handle.exceptionHandleFuture(new ManagedLedgerException(error));
   }
 
-  /** Holds what nobody else holds, as the handle does it in a replay. */
-  void hold(TxnID txn, AckRecord record) {
+  /** Locks what nobody else has locked, as the handle does it in a replay. */
+  void lock(TxnID txn, AckRecord record) {
     for (AckRecord.Entry entry : record.entries()) {
       if (record.cumulative()) {
-        PendingAckHandles.holdCumulative(handle, txn, entry.position());
+        PendingAckHandles.lockCumulative(handle, txn, entry.position());
       } else if (!conflicts(entry)) {
-        PendingAckHandles.holdIndividual(handle, txn, entry);
+        PendingAckHandles.lockIndividual(handle, txn, entry);
       }
     }
   }
 
-  // --- what is held, and acknowledged ---------------------------------------------------------------
+  // --- what is locked, and acknowledged -------------------------------------------------------------
 
   boolean isCursorClosed() {
     return subscription.getCursor().isClosed();
@@ -153,17 +153,17 @@ final class HandledSubscription {
     return subscription.getCursor().getPersistentMarkDeletedPosition();
   }
 
-  /** Gives what is held up to a position; null if nothing is. */
-  PendingAckHandles.UpTo heldUpTo() {
+  /** Gives what is locked up to a position; null if nothing is. */
+  PendingAckHandles.UpTo lockedUpTo() {
     return PendingAckHandles.cumulative(handle);
   }
 
-  boolean holdsUpTo(TxnID txn) {
-    PendingAckHandles.UpTo held = heldUpTo();
-    return held != null && held.txn().equals(txn);
+  boolean hasLockedUpTo(TxnID txn) {
+    PendingAckHandles.UpTo locked = lockedUpTo();
+    return locked != null && locked.txn().equals(txn);
   }
 
-  /** Lets the handle hold up to a position what it held before; null for nothing. */
+  /** Lets the handle lock up to a position what it had locked before; null for nothing. */
   void restoreUpTo(PendingAckHandles.UpTo before) {
     PendingAckHandles.restoreCumulative(handle, before);
   }
@@ -173,32 +173,32 @@ final class HandledSubscription {
     if (!record.cumulative()) {
       return conflicts(record);
     }
-    PendingAckHandles.UpTo held = heldUpTo();
+    PendingAckHandles.UpTo locked = lockedUpTo();
     Position position = record.entries().get(0).position();
-    return held != null
-        && (!held.txn().equals(txn)
-            || PositionAckSetUtil.compareToWithAckSet(position, held.position()) <= 0);
+    return locked != null
+        && (!locked.txn().equals(txn)
+            || PositionAckSetUtil.compareToWithAckSet(position, locked.position()) <= 0);
   }
 
   boolean conflicts(AckRecord record) {
     return record.entries().stream().anyMatch(this::conflicts);
   }
 
-  /** Tells whether a message is acknowledged, or held by a transaction. */
+  /** Tells whether a message is acknowledged, or locked by a transaction. */
   private boolean conflicts(AckRecord.Entry entry) {
     Position key = entry.key();
     if (subscription.getCursor().isMessageDeleted(key)) {
       return true;
     }
-    Position held = handle.getPositionInPendingAck(key);
+    Position locked = handle.getPositionInPendingAck(key);
     if (entry.left() == null) {
-      return held != null;
+      return locked != null;
     }
-    if (held != null && !AckSetStateUtil.hasAckSet(held)) {
+    if (locked != null && !AckSetStateUtil.hasAckSet(locked)) {
       return true;
     }
     return overlap(entry, subscription.getCursor().getBatchPositionAckSet(key))
-        || held != null && overlap(entry, AckSetStateUtil.getAckSetArrayOrNull(held));
+        || locked != null && overlap(entry, AckSetStateUtil.getAckSetArrayOrNull(locked));
   }
 
   private static boolean overlap(AckRecord.Entry entry, long[] left) {
@@ -223,7 +223,7 @@ final class HandledSubscription {
     subscription.acknowledgeMessage(positions, type, Map.of());
   }
 
-  /** Delivers messages again that nobody holds, to whom Pulsar does so after an abort. */
+  /** Delivers messages again that nobody has locked, to whom Pulsar does so after an abort. */
   void redeliver(AckRecord record) {
     List<Position> free =
         record.entries().stream()

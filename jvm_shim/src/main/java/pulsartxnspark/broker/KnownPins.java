@@ -14,7 +14,7 @@ import pulsartxnspark.store.WriterId;
  * the store.
  *
  * <p>A pin is forgotten before the decision is asked for, so that no entry is admitted by it
- * afterwards. What others decide meanwhile filters the entry as it does that of any zombie: it is held
+ * afterwards. What others decide meanwhile filters the entry as it does that of any zombie: it is hidden
  * until its writer's fate is known.
  */
 final class KnownPins {

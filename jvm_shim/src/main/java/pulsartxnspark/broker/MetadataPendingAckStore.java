@@ -27,7 +27,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
 
   private final AckParts parts;
   private final AckReplay replay;
-  private final AckLooks looks;
+  private final AckPoller poller;
 
   /**
    * Makes a store; it is to be replayed first.
@@ -55,7 +55,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
             new PulsarsPendingAcks(pulsars, opensPulsars),
             environment);
     replay = new AckReplay(parts, found);
-    looks = new AckLooks(parts);
+    poller = new AckPoller(parts);
   }
 
   @Override
@@ -79,7 +79,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
     AckMetrics metrics = parts.environment().metrics();
     try {
       replay.replay();
-      looks.begin();
+      poller.begin();
       parts.steps().pump();
       metrics.count(AckMetrics.Replay.OK);
       metrics.load(parts.txns());
@@ -120,7 +120,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
 
   @Override
   public CompletableFuture<Void> closeAsync() {
-    looks.close();
+    poller.close();
     parts.steps().close();
     parts.environment().metrics().unload(parts.txns());
     return parts.pulsars().close();

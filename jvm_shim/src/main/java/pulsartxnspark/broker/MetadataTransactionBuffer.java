@@ -27,11 +27,11 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
 
   private final SegmentLog topic;
   private final BufferLastEntry last;
-  private final BufferHolds holds;
+  private final BufferWriters writers;
   private final BufferFilter filter;
   private final BufferAppends appends;
   private final BufferRecovery recovery;
-  private final BufferLooks looks;
+  private final BufferPoller poller;
   private final BufferPruning pruning;
 
   /**
@@ -46,23 +46,23 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     this.topic = topic;
     SharedCoordinators coordinators = new SharedCoordinators();
     last = new BufferLastEntry(topic, store.threads(), store.pollIntervalMs());
-    holds = new BufferHolds(topic, last);
+    writers = new BufferWriters(topic, last);
     filter = new BufferFilter(coordinators);
     BufferComplaints complaints = new BufferComplaints(topic, segment);
     BufferParts parts =
-        new BufferParts(topic, segment, store, coordinators, holds, filter, complaints);
+        new BufferParts(topic, segment, store, coordinators, writers, filter, complaints);
     appends = new BufferAppends(parts);
     recovery = new BufferRecovery(parts, storeUuid, appends);
-    looks = new BufferLooks(parts);
+    poller = new BufferPoller(parts);
     pruning = new BufferPruning(parts);
-    looks.begin(); // before the gate is read: what comes between the two is looked at again
+    poller.begin(); // before the gate is read: what comes between the two is polled again
     recovery.begin();
     pruning.begin();
   }
 
   /** Gives whose monitor nobody may hold who waits for the topic's own lock. */
   Object lock() {
-    return holds;
+    return writers;
   }
 
   @Override
@@ -77,13 +77,13 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
 
   @Override
   public void syncMaxReadPositionForNormalPublish(Position position, boolean isMarkerMessage) {
-    holds.published();
+    writers.published();
     topic.forgetLastDispatchable();
   }
 
   @Override
   public Position getMaxReadPosition() {
-    return holds.maxReadPosition();
+    return writers.maxReadPosition();
   }
 
   private static TxnBits bits(TxnID txn) {
@@ -100,17 +100,17 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     pruning.prune();
   }
 
-  /** The store has the decision of its coordinator already: here it is only looked at. */
+  /** The store has the decision of its coordinator already: here it is only polled. */
   @Override
   public CompletableFuture<Void> commitTxn(TxnID txn, long lowWaterMark) {
-    looks.look();
+    poller.poll();
     return CompletableFuture.completedFuture(null);
   }
 
-  /** The store has the decision of its coordinator already: here it is only looked at. */
+  /** The store has the decision of its coordinator already: here it is only polled. */
   @Override
   public CompletableFuture<Void> abortTxn(TxnID txn, long lowWaterMark) {
-    looks.look();
+    poller.poll();
     return CompletableFuture.completedFuture(null);
   }
 
@@ -119,7 +119,7 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
     ServiceUnitNotReadyException closed =
         new ServiceUnitNotReadyException("the topic is being closed");
     appends.close(closed);
-    looks.close();
+    poller.close();
     pruning.close();
     last.close();
     recovery.recovered().completeExceptionally(closed);
@@ -140,8 +140,8 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   public TransactionBufferStats getStats(boolean lowWaterMarks, boolean segmentStats) {
     TransactionBufferStats stats = new TransactionBufferStats();
     stats.snapshotType = KIND;
-    stats.state = holds.state().name();
-    stats.maxReadPosition = holds.maxReadPosition().toString();
+    stats.state = writers.state().name();
+    stats.maxReadPosition = writers.maxReadPosition().toString();
     stats.ongoingTxnSize = getOngoingTxnCount();
     stats.totalAbortedTransactions = filter.size();
     stats.recoverStartTime = recovery.startMs();
@@ -161,24 +161,24 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
   public TransactionInBufferStats getTransactionInBufferStats(TxnID txn) {
     TransactionInBufferStats stats = new TransactionInBufferStats();
     stats.aborted = isTxnAborted(txn, null);
-    Position bound = holds.bound(bits(txn));
+    Position bound = writers.bound(bits(txn));
     stats.startPosition = bound == null ? null : bound.toString();
     return stats;
   }
 
   @Override
   public long getOngoingTxnCount() {
-    return holds.transactions();
+    return writers.transactions();
   }
 
   @Override
   public long getAbortedTxnCount() {
-    return looks.aborted();
+    return poller.aborted();
   }
 
   @Override
   public long getCommittedTxnCount() {
-    return looks.committed();
+    return poller.committed();
   }
 
   /** There are no snapshots: the decisions stand in the metadata store. */

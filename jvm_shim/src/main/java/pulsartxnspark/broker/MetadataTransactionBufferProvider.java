@@ -157,7 +157,7 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
   }
 
   /**
-   * Reads how often to look without an event.
+   * Reads how often to poll without an event.
    *
    * @param settings as they are in broker.conf
    * @return milliseconds

@@ -33,7 +33,7 @@ final class MetadataTransactionCoordinator implements TransactionMetadataStore {
   private final CoordinatorParticipants participants;
   private final CoordinatorDecision decision;
   private final CoordinatorEnd end;
-  private final CoordinatorLooks looks;
+  private final CoordinatorLookups lookups;
 
   /**
    * Makes a coordinator that has asked nothing yet.
@@ -76,7 +76,7 @@ final class MetadataTransactionCoordinator implements TransactionMetadataStore {
     participants = new CoordinatorParticipants(parts, gated);
     decision = new CoordinatorDecision(parts);
     end = new CoordinatorEnd(parts, decision);
-    looks = new CoordinatorLooks(parts);
+    lookups = new CoordinatorLookups(parts);
   }
 
   /**
@@ -167,12 +167,12 @@ final class MetadataTransactionCoordinator implements TransactionMetadataStore {
    * @throws StoreException if the store does not answer, or is not to be relied on
    */
   List<TxnID> decidedByOthers() {
-    return looks.decidedByOthers();
+    return lookups.decidedByOthers();
   }
 
   @Override
   public CompletableFuture<TxnMeta> getTxnMeta(TxnID txnId) {
-    return looks.find(txnId);
+    return lookups.find(txnId);
   }
 
   /** Tells whether a transaction is active here, and not decided. */

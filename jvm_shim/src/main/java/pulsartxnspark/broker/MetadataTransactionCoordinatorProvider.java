@@ -111,7 +111,7 @@ public final class MetadataTransactionCoordinatorProvider
           .thenApply(
               ready -> {
                 long pollIntervalMs = MetadataTransactionBufferProvider.pollIntervalMs(settings);
-                new Looks(coordinator, broker.service(), threads, pollIntervalMs, opensOwn).begin();
+                new Poller(coordinator, broker.service(), threads, pollIntervalMs, opensOwn).begin();
                 return ready;
               });
     } catch (RuntimeException error) {
@@ -177,17 +177,17 @@ public final class MetadataTransactionCoordinatorProvider
     }
   }
 
-  /** Looks for what others have decided, as long as a coordinator is open. */
-  private static final class Looks implements Runnable {
+  /** Polls for what others have decided, as long as a coordinator is open. */
+  private static final class Poller implements Runnable {
     private final MetadataTransactionCoordinator coordinator;
     private final TransactionMetadataStoreService service;
     private final ScheduledExecutorService threads;
     private final long intervalMs;
     private boolean tells; // once, when nothing is left
-    private Future<?> looking;
+    private Future<?> polling;
     private String complaint;
 
-    Looks(
+    Poller(
         MetadataTransactionCoordinator coordinator,
         TransactionMetadataStoreService service,
         ScheduledExecutorService threads,
@@ -201,14 +201,14 @@ public final class MetadataTransactionCoordinatorProvider
     }
 
     synchronized void begin() {
-      looking =
+      polling =
           threads.scheduleWithFixedDelay(this, intervalMs, intervalMs, TimeUnit.MILLISECONDS);
     }
 
     @Override
     public synchronized void run() {
       if (coordinator.getState() != State.Ready) {
-        looking.cancel(false);
+        polling.cancel(false);
         return;
       }
       try {
@@ -226,7 +226,7 @@ public final class MetadataTransactionCoordinatorProvider
               coordinator.getTransactionCoordinatorID());
         }
         complaint = null;
-      } catch (RuntimeException error) { // any: who looks no more lets others wait for ever
+      } catch (RuntimeException error) { // any: who polls no more lets others wait for ever
         if (!String.valueOf(error.getMessage()).equals(complaint)) {
           complaint = String.valueOf(error.getMessage());
           log.warn("The coordinator does not learn what others have decided", error);

@@ -18,10 +18,10 @@ import org.apache.pulsar.client.api.transaction.TxnID;
 final class PendingAckHandles {
   private static final String INDIVIDUAL = "handleIndividualAckRecover";
   private static final String CUMULATIVE = "handleCumulativeAckRecover";
-  private static final String HELD = "cumulativeAckOfTransaction";
+  private static final String LOCKED = "cumulativeAckOfTransaction";
 
   /**
-   * What a transaction holds by a cumulative acknowledgement.
+   * What a transaction has locked by a cumulative acknowledgement.
    *
    * @param txn which one
    * @param position the last one
@@ -36,13 +36,13 @@ final class PendingAckHandles {
    * @throws IllegalStateException if a method or a field is missing
    */
   static void require() {
-    held();
+    locked();
     method(INDIVIDUAL, List.class);
     method(CUMULATIVE, Position.class);
   }
 
-  /** Holds messages for a transaction, unless another one holds them, or they are acknowledged. */
-  static void holdIndividual(PendingAckHandleImpl handle, TxnID txn, AckRecord.Entry entry) {
+  /** Locks messages for a transaction, unless another one has, or they are acknowledged. */
+  static void lockIndividual(PendingAckHandleImpl handle, TxnID txn, AckRecord.Entry entry) {
     call(
         method(INDIVIDUAL, List.class),
         handle,
@@ -50,40 +50,40 @@ final class PendingAckHandles {
         List.of(new MutablePair<>(entry.position(), entry.batchSize())));
   }
 
-  /** Holds what lies up to a position for a transaction, unless another one holds such. */
-  static void holdCumulative(PendingAckHandleImpl handle, TxnID txn, Position position) {
+  /** Locks what lies up to a position for a transaction, unless another one has locked such. */
+  static void lockCumulative(PendingAckHandleImpl handle, TxnID txn, Position position) {
     call(method(CUMULATIVE, Position.class), handle, txn, position);
   }
 
-  /** Gives what is held up to a position; null if nothing is. */
+  /** Gives what is locked up to a position; null if nothing is. */
   static UpTo cumulative(PendingAckHandleImpl handle) {
     try {
-      Pair<?, ?> found = (Pair<?, ?>) held().get(handle);
+      Pair<?, ?> found = (Pair<?, ?>) locked().get(handle);
       return found == null ? null : new UpTo((TxnID) found.getLeft(), (Position) found.getRight());
     } catch (IllegalAccessException error) {
       throw new IllegalStateException(error);
     }
   }
 
-  /** Lets a handle hold up to a position what it held before; null for nothing. */
+  /** Lets a handle lock up to a position what it had locked before; null for nothing. */
   static void restoreCumulative(PendingAckHandleImpl handle, UpTo before) {
     try {
-      held().set(handle, before == null ? null : MutablePair.of(before.txn(), before.position()));
+      locked().set(handle, before == null ? null : MutablePair.of(before.txn(), before.position()));
     } catch (IllegalAccessException error) {
       throw new IllegalStateException(error);
     }
   }
 
-  private static Field held() {
+  private static Field locked() {
     try {
-      Field found = PendingAckHandleImpl.class.getDeclaredField(HELD);
+      Field found = PendingAckHandleImpl.class.getDeclaredField(LOCKED);
       if (!found.getType().isAssignableFrom(MutablePair.class)) {
-        throw new NoSuchFieldException(HELD + " of type " + found.getType());
+        throw new NoSuchFieldException(LOCKED + " of type " + found.getType());
       }
       found.setAccessible(true);
       return found;
     } catch (NoSuchFieldException | RuntimeException error) {
-      throw missing("field " + HELD, error);
+      throw missing("field " + LOCKED, error);
     }
   }
 

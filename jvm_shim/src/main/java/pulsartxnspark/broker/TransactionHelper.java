@@ -17,16 +17,16 @@ import pulsartxnspark.store.TransactionId;
 import pulsartxnspark.store.TransactionStore;
 
 /**
- * Completes transactions on behalf of drivers that died, where they hold the consumers of this
+ * Completes transactions on behalf of drivers that died, where they block the consumers of this
  * broker: aborts what is expired, and materializes what is decided. So do sweeps and readers, with
  * the same scripts; whoever comes first wins. Nothing depends on it but how long consumers wait.
  *
- * <p>It deals with one transaction at a time, and looks at each at most once in a poll interval.
+ * <p>It deals with one transaction at a time, and reads each at most once in a poll interval.
  */
 final class TransactionHelper {
   private static final Logger log = LoggerFactory.getLogger(TransactionHelper.class);
-  private static final int MOST_WAITING = 1_000; // others are named again by the next look
-  // An OPEN one is looked at before its lease is over too: it may be decided, and its driver dead.
+  private static final int MOST_WAITING = 1_000; // others are named again by the next poll
+  // An OPEN one is read before its lease is over too: it may be decided, and its driver dead.
   private static final int MOST_INTERVALS = 10;
 
   private final TransactionStore transactions;
@@ -53,7 +53,7 @@ final class TransactionHelper {
    *
    * @param transactions what it asks and changes
    * @param threads for whatever waits for the store
-   * @param pollIntervalMs least time between two looks at a transaction, in milliseconds
+   * @param pollIntervalMs least time between two reads of a transaction, in milliseconds
    * @param clockMs a clock that never goes back; leases are measured by the store's
    */
   TransactionHelper(
@@ -65,7 +65,7 @@ final class TransactionHelper {
   }
 
   /**
-   * Notes which transactions hold a segment's consumers now; returns at once.
+   * Notes which transactions block a segment's consumers now; returns at once.
    *
    * @param txns as the store has just shown them
    */
@@ -108,7 +108,7 @@ final class TransactionHelper {
         if (header.isPresent()) {
           settle(txn, complete(header.get()), false, null);
         } else {
-          // A header goes after its pins: the next look tells whether the pin is still there.
+          // A header goes after its pins: the next poll tells whether the pin is still there.
           settle(txn, pollIntervalMs, true, wasMissing(txn) ? "it has a pin, but no header" : null);
         }
       } catch (StoreUnavailableException error) {
@@ -120,7 +120,7 @@ final class TransactionHelper {
     }
   }
 
-  /** Does what is due, and returns after how long to look again, in milliseconds. */
+  /** Does what is due, and returns after how long to do so again, in milliseconds. */
   private long complete(Header header) {
     if (header.state() == Header.State.OPEN) {
       if (!header.expired()) {
@@ -164,7 +164,7 @@ final class TransactionHelper {
       known.put(txn, new Known(clockMs.getAsLong() + pauseMs, missing, complaint));
     }
     if (isNew) {
-      log.warn("transaction {} is not completed, and holds consumers: {}", txn, complaint);
+      log.warn("transaction {} is not completed, and blocks consumers: {}", txn, complaint);
     }
   }
 

@@ -17,7 +17,7 @@ import redis.clients.jedis.resps.StreamEntry;
  * Follows the {@code events} streams of segments with blocking reads, by threads of its own: one for
  * one server; in a cluster one for each segment, as no command may touch two slots.
  *
- * <p>An event says "look again", and no more. Whoever begins to be followed is told once, so that
+ * <p>An event says "poll again", and no more. Whoever begins to be followed is told once, so that
  * nothing is missed that came before; so is everybody after a lost connection. A thread ends when
  * nobody is followed by it.
  */
@@ -27,7 +27,7 @@ public final class EventFollower {
   private static final int BLOCK_MS = 200;
   private static final int EVENTS_AT_ONCE = 64;
   private static final long PAUSE_MS = 500; // before a lost connection is opened again
-  /** Each has a thread and a connection; all other segments are looked at by polling. */
+  /** Each has a thread and a connection; all other segments are polled. */
   static final int MOST_READERS = 256;
   private static final int STACK_BYTES = 256 * 1024;
 
@@ -47,16 +47,16 @@ public final class EventFollower {
    * Follows a segment from now on.
    *
    * @param segment its id
-   * @param look what to run on events, quickly, by the follower's thread
+   * @param poll what to run on events, quickly, by the follower's thread
    */
-  public synchronized void follow(String segment, Runnable look) {
+  public synchronized void follow(String segment, Runnable poll) {
     int group = connections.group(key(segment));
     Reader reader = readers.get(group);
     if (reader != null) {
-      reader.followed.put(key(segment), look);
+      reader.followed.put(key(segment), poll);
     } else if (readers.size() < MOST_READERS) {
       reader = new Reader(group);
-      reader.followed.put(key(segment), look);
+      reader.followed.put(key(segment), poll);
       readers.put(group, reader);
       Thread thread = new Thread(null, reader, "pulsar-txn-spark-events-" + group, STACK_BYTES);
       thread.setDaemon(true);
@@ -73,12 +73,12 @@ public final class EventFollower {
    * Follows a segment no longer.
    *
    * @param segment its id
-   * @param look as it was given: a successor is left as it is
+   * @param poll as it was given: a successor is left as it is
    */
-  public void leave(String segment, Runnable look) {
+  public void leave(String segment, Runnable poll) {
     Reader reader = readers.get(connections.group(key(segment)));
     if (reader != null) {
-      reader.followed.remove(key(segment), look);
+      reader.followed.remove(key(segment), poll);
     }
   }
 
@@ -123,7 +123,7 @@ public final class EventFollower {
             connections.suspect(view); // the slot may have moved
           }
           pause();
-        } catch (RuntimeException | Error error) { // a look's: it must not end the thread
+        } catch (RuntimeException | Error error) { // a poll's: it must not end the thread
           log.error("The metadata store's events are not followed; polling goes on", error);
           pause();
         }
@@ -156,9 +156,9 @@ public final class EventFollower {
         for (Map.Entry<String, List<StreamEntry>> stream : streams) {
           List<StreamEntry> events = stream.getValue();
           last.put(stream.getKey(), events.get(events.size() - 1).getID());
-          Runnable look = followed.get(stream.getKey());
-          if (look != null) {
-            look.run();
+          Runnable poll = followed.get(stream.getKey());
+          if (poll != null) {
+            poll.run();
           }
         }
       }

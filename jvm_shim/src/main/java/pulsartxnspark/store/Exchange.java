@@ -26,7 +26,7 @@ import redis.clients.jedis.exceptions.JedisNoScriptException;
  *
  * <p>A request without an answer may have taken effect, or may yet: its caller asks again. One that has
  * its answer already, as its time was over while it waited, is not sent. A round trip that takes longer
- * than the store's timeout loses its connection: a server that stands still would hold it for good.
+ * than the store's timeout loses its connection: a server that stands still would keep it for good.
  */
 final class Exchange implements AutoCloseable {
   private static final Logger log = LoggerFactory.getLogger(Exchange.class);

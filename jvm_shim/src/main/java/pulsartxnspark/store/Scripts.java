@@ -269,7 +269,7 @@ public final class Scripts {
         if (compared.isEmpty() && !BORN.equals(tagState(call.tag(), ""))) {
           return null;
         }
-        // It may have been initialized between the two looks.
+        // It may have been initialized between the two requests.
         reply = ask(call, own, seenOf(call.tag()), registered);
         if ("NO_TAG_RECORD".equals(reply.get(1))) {
           throw new StoreRolledBackException(

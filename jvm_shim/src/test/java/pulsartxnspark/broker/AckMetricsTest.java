@@ -26,7 +26,7 @@ class AckMetricsTest extends PendingAckTest {
 
   @Test
   void recordsAreCountedWhileTheirSubscriptionIsLoaded() {
-    AckedSubscription one = loadLooking();
+    AckedSubscription one = loadPolling();
     TxnID kept = acknowledged(one, at(0), at(1)); // one record
     get(one.acknowledge(kept, at(2)));
     TxnID lost = acknowledged(one, at(4));
@@ -38,7 +38,7 @@ class AckMetricsTest extends PendingAckTest {
     assertRecords(1, 2); // until the cursor is written
     crash(one);
     metrics = new AckMetrics(); // of another broker
-    AckedSubscription next = loadLooking();
+    AckedSubscription next = loadPolling();
     assertRecords(1, 2);
     cursor.flush();
     await(() -> metrics.decided() == 0);

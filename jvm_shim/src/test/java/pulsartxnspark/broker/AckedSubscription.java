@@ -314,7 +314,7 @@ final class AckedSubscription implements AutoCloseable {
     return handle.abortTxn(txn, null, 0);
   }
 
-  boolean isHeld(long entry) {
+  boolean isLocked(long entry) {
     return handle.getPositionInPendingAck(at(entry)) != null;
   }
 

@@ -19,7 +19,7 @@ import pulsartxnspark.store.WriterId;
 /** Who may append, and what becomes of an entry. */
 class BufferAppendsTest extends TransactionBufferTest {
   @Test
-  void aWriterWithoutAPinIsRefusedAndHoldsNobody() throws Exception {
+  void aWriterWithoutAPinIsRefusedAndBlocksNobody() throws Exception {
     MetadataTransactionBuffer buffer = ready();
     assertRefused("FENCED", append(buffer, WRITER));
     assertEquals(0, topic.appends());

@@ -24,10 +24,10 @@ class BufferLastEntryTest {
 
   @Test
   void aSearchThatBeganBeforeAMoveIsNotBelieved() {
-    BufferHolds holds = new BufferHolds(topic, last);
+    BufferWriters writers = new BufferWriters(topic, last);
     topic.store();
-    holds.becomeReady(topic.store());
-    holds.announce();
+    writers.becomeReady(topic.store());
+    writers.announce();
     for (int times = 0; times < BufferLastEntry.TIMES; times++) {
       assertNull(afterASearch());
     }

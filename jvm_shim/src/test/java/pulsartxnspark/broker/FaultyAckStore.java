@@ -55,10 +55,10 @@ final class FaultyAckStore implements AckStore {
   }
 
   private void awaitOpening() {
-    CompletableFuture<Void> held = opening;
+    CompletableFuture<Void> delayed = opening;
     opening = CompletableFuture.completedFuture(null);
     opens.incrementAndGet();
-    if (held.handle((done, error) -> error != null).join()) {
+    if (delayed.handle((done, error) -> error != null).join()) {
       throw new StoreUnavailableException("the store was away", null);
     }
   }

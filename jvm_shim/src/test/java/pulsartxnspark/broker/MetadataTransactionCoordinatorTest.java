@@ -123,19 +123,19 @@ class MetadataTransactionCoordinatorTest extends TransactionCoordinatorTest {
   }
 
   @Test
-  void itLooksForWhatOthersHaveDecidedWhileTheLastTransactionEnds() throws Exception {
+  void itPollsForWhatOthersHaveDecidedWhileTheLastTransactionEnds() throws Exception {
     MetadataTransactionCoordinator one = opened();
-    CompletableFuture<Void> looks =
+    CompletableFuture<Void> polls =
         CompletableFuture.runAsync(
             () -> {
               for (int i = 0; i < 20_000 && !Thread.interrupted(); i++) {
                 one.decidedByOthers();
               }
             });
-    while (!looks.isDone()) {
+    while (!polls.isDone()) {
       end(one, get(one.newTransaction(HOUR_MS, null)), false);
     }
-    looks.get(); // raises what it met
+    polls.get(); // raises what it met
   }
 
   @Test

@@ -75,14 +75,14 @@ class PendingAckFaultsTest extends PendingAckTest {
     assertFalse(waiting.isDone());
     refusedInTheEnd(waiting);
     refusedInTheEnd(conflicting);
-    assertTrue(one.isHeld(2)); // nobody knows whether it is written
+    assertTrue(one.isLocked(2)); // nobody knows whether it is written
     decide(txn, false);
     refusedInTheEnd(one.abort(txn));
     assertEquals(List.of(), one.redelivered());
     faults.isAway = false;
     get(one.abort(txn)); // Pulsar asks again
     assertEquals(List.of(1L, 2L), one.redelivered());
-    assertTrue(one.isHeld(0)); // it is the holder's, whatever another one wanted
+    assertTrue(one.isLocked(0)); // it is the holder's, whatever another one wanted
     assertEquals(1, records().size());
   }
 

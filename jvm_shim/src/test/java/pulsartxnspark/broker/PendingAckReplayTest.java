@@ -25,11 +25,11 @@ class PendingAckReplayTest extends PendingAckTest {
   private static final AckStore.Subscription SERVICE = new AckStore.Subscription("s", "service");
 
   @Test
-  void theNextBrokerHoldsWhatIsUndecided() {
+  void theNextBrokerLocksWhatIsUndecided() {
     AckedSubscription one = load();
     TxnID txn = acknowledged(one, at(0), at(1));
     AckedSubscription next = afterCrash(one);
-    assertTrue(next.isHeld(0) && next.isHeld(1));
+    assertTrue(next.isLocked(0) && next.isLocked(1));
     failure(TransactionConflictException.class, next.acknowledge(newTransaction(), at(1)));
     get(next.acknowledge(txn, at(2)));
     commit(next, txn);
@@ -45,7 +45,7 @@ class PendingAckReplayTest extends PendingAckTest {
     decide(lost, false);
     AckedSubscription next = afterCrash(one);
     assertEquals(at(0), cursor.markDeleted());
-    assertFalse(next.isHeld(1));
+    assertFalse(next.isLocked(1));
     get(next.commit(kept)); // its coordinator tells it later
     get(next.abort(lost));
     assertEquals("COMMITTED", records().get(name(kept)));
@@ -97,10 +97,10 @@ class PendingAckReplayTest extends PendingAckTest {
     TxnID txn = acknowledged(one, at(0));
     removeHeader(txn);
     AckedSubscription next = afterCrash(one);
-    assertTrue(next.isHeld(0));
+    assertTrue(next.isLocked(0));
     failure(ServiceUnitNotReadyException.class, next.commit(txn));
     failure(ServiceUnitNotReadyException.class, next.abort(txn));
-    assertTrue(next.isHeld(0));
+    assertTrue(next.isLocked(0));
     assertFalse(cursor.isDeleted(at(0)));
   }
 
@@ -113,12 +113,12 @@ class PendingAckReplayTest extends PendingAckTest {
     acknowledged(next, at(1));
     assertFalse(cursor.isDeleted(at(0)));
     assertEquals(1, records().size());
-    assertFalse(afterCrash(next).isHeld(0));
+    assertFalse(afterCrash(next).isLocked(0));
   }
 
   // --- opening while something is the matter ------------------------------------------------------
 
-  /** A broker dies and something goes wrong: the next one holds the message when it is repaired. */
+  /** A broker dies and something goes wrong: the next one locks the message when it is repaired. */
   private void opensOnceItIsRepaired(AckedSubscription one, Runnable breaks, Runnable repairs) {
     crash(one);
     breaks.run();
@@ -127,7 +127,7 @@ class PendingAckReplayTest extends PendingAckTest {
     await(() -> faults.opens.get() > 1);
     assertFalse(next.handle.pendingAckHandleFuture().isDone());
     repairs.run();
-    assertTrue(ready(next).isHeld(0));
+    assertTrue(ready(next).isLocked(0));
   }
 
   @Test
@@ -140,7 +140,7 @@ class PendingAckReplayTest extends PendingAckTest {
     CompletableFuture<Void> early = next.acknowledge(txn, at(1));
     assertFalse(next.handle.pendingAckHandleFuture().isDone());
     faults.isAway = false;
-    assertTrue(ready(next).isHeld(0));
+    assertTrue(ready(next).isLocked(0));
     get(early);
   }
 
@@ -207,7 +207,7 @@ class PendingAckReplayTest extends PendingAckTest {
     assertEquals(2, records().size());
     assertEquals(0, owner.closes.get());
     AckedSubscription next = afterCrash(owner);
-    assertTrue(next.isHeld(0) && next.isHeld(1));
+    assertTrue(next.isLocked(0) && next.isLocked(1));
   }
 
   @Test
@@ -251,7 +251,7 @@ class PendingAckReplayTest extends PendingAckTest {
     close(one);
     AckedSubscription next = load();
     get(next.acknowledge(txn, at(0)));
-    assertTrue(afterCrash(next).isHeld(0));
+    assertTrue(afterCrash(next).isLocked(0));
   }
 
   @Test

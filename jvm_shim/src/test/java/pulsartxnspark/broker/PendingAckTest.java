@@ -73,7 +73,7 @@ abstract class PendingAckTest extends StoreTest {
 
   // --- a subscription -----------------------------------------------------------------------------
 
-  /** Begins to load the subscription; it looks at headers as often as is said. */
+  /** Begins to load the subscription; it polls headers as often as is said. */
   AckedSubscription loading(long pollIntervalMs) {
     AckEnvironment environment =
         new AckEnvironment(
@@ -106,8 +106,8 @@ abstract class PendingAckTest extends StoreTest {
     return ready(loading());
   }
 
-  /** The same, by a broker that looks at headers often. */
-  AckedSubscription loadLooking() {
+  /** The same, by a broker that polls headers often. */
+  AckedSubscription loadPolling() {
     return ready(loading(POLL_MS));
   }
 

@@ -31,7 +31,7 @@ class PendingAcksTest extends PendingAckTest {
     AckedSubscription one = load();
     TxnID txn = acknowledged(one, at(0), at(1));
     get(one.acknowledge(txn, at(2)));
-    assertTrue(one.isHeld(0));
+    assertTrue(one.isLocked(0));
     assertFalse(cursor.isDeleted(at(0)));
     assertEquals(2, records().size());
     commit(one, txn);
@@ -45,7 +45,7 @@ class PendingAcksTest extends PendingAckTest {
     TxnID txn = acknowledged(one, at(0), at(1));
     abort(one, txn);
     assertEquals(List.of(0L, 1L), one.redelivered());
-    assertFalse(one.isHeld(0));
+    assertFalse(one.isLocked(0));
     assertEquals(Map.of(), records());
     get(one.abort(txn));
     acknowledged(one, at(0));
@@ -120,7 +120,7 @@ class PendingAcksTest extends PendingAckTest {
     failure(ServiceUnitNotReadyException.class, one.commit(txn)); // it is OPEN
     decide(txn, true);
     failure(ServiceUnitNotReadyException.class, one.abort(txn));
-    assertTrue(one.isHeld(0));
+    assertTrue(one.isLocked(0));
     get(one.commit(txn));
     assertTrue(cursor.isDeleted(at(0)));
   }
@@ -172,7 +172,7 @@ class PendingAcksTest extends PendingAckTest {
     failure(InvalidTxnStatusException.class, one.acknowledge(committed, at(3)));
     await(() -> one.redelivered().size() == 3);
     assertEquals(List.of(1L, 2L, 3L), one.redelivered());
-    assertFalse(one.isHeld(1) || one.isHeld(2) || one.isHeld(3));
+    assertFalse(one.isLocked(1) || one.isLocked(2) || one.isLocked(3));
     assertEquals(at(0), cursor.markDeleted());
     acknowledged(one, at(1), at(2), at(3));
     failure(InvalidTxnStatusException.class, one.acknowledgeUpTo(committed, at(7)));
@@ -184,7 +184,7 @@ class PendingAcksTest extends PendingAckTest {
   }
 
   @Test
-  void aLateAcknowledgementTakesNothingFromWhoHoldsTheMessage() {
+  void aLateAcknowledgementTakesNothingFromWhoHasLockedTheMessage() {
     AckedSubscription one = load();
     TxnID holder = acknowledged(one, at(0));
     TxnID aborted = newTransaction();

@@ -61,7 +61,7 @@ abstract class TransactionBufferTest extends StoreTest {
     return buffer;
   }
 
-  /** A buffer that is ready, and looks at the store often. */
+  /** A buffer that is ready, and polls the store often. */
   MetadataTransactionBuffer ready() throws Exception {
     MetadataTransactionBuffer buffer = open(store.segments, null, 5);
     buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);

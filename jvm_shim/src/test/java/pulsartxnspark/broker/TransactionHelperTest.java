@@ -15,7 +15,7 @@ import pulsartxnspark.store.StoreUnavailableException;
 import pulsartxnspark.store.TransactionId;
 import pulsartxnspark.store.TransactionStore;
 
-/** When it looks, and what it does then; on what it does, see RedisTransactionStoreTest. */
+/** When it reads, and what it does then; on what it does, see RedisTransactionStoreTest. */
 class TransactionHelperTest {
   private static final long POLL_MS = 100;
   private static final TransactionId TXN = new TransactionId(0, 1);

@@ -11,8 +11,8 @@ import org.junit.jupiter.api.Test;
 class EventFollowerTest extends StoreTest {
   private static final long PATIENCE_S = 20;
 
-  private static boolean isTold(Semaphore looks) throws InterruptedException {
-    return looks.tryAcquire(PATIENCE_S, TimeUnit.SECONDS);
+  private static boolean isTold(Semaphore polls) throws InterruptedException {
+    return polls.tryAcquire(PATIENCE_S, TimeUnit.SECONDS);
   }
 
   @Test
@@ -21,12 +21,12 @@ class EventFollowerTest extends StoreTest {
     Semaphore first = new Semaphore(0);
     Semaphore second = new Semaphore(0);
     Runnable lookFirst = first::release;
-    Runnable lookSecond = second::release;
+    Runnable pollSecond = second::release;
     follower.follow("s", lookFirst);
     assertTrue(isTold(first));
-    follower.follow("s", lookSecond);
+    follower.follow("s", pollSecond);
     assertTrue(isTold(second));
-    follower.leave("s", lookSecond);
+    follower.leave("s", pollSecond);
   }
 
   @Test
@@ -34,15 +34,15 @@ class EventFollowerTest extends StoreTest {
     EventFollower follower = new EventFollower(store.connections);
     AtomicBoolean fails = new AtomicBoolean(true);
     Semaphore told = new Semaphore(0);
-    Runnable look =
+    Runnable poll =
         () -> {
           if (fails.getAndSet(false)) {
             throw new AssertionError("a test's");
           }
           told.release();
         };
-    follower.follow("s", look);
+    follower.follow("s", poll);
     assertTrue(isTold(told));
-    follower.leave("s", look);
+    follower.leave("s", poll);
   }
 }

@@ -237,12 +237,12 @@ class RedisClusterTest {
     EventFollower follower = new EventFollower(store.connections);
     Semaphore ofS = new Semaphore(0);
     Semaphore ofT = new Semaphore(0);
-    Runnable lookS = ofS::release;
-    Runnable lookT = ofT::release;
-    follower.follow(segment, lookS);
-    follower.follow("t", lookT);
-    assertTrue(ofS.tryAcquire(PATIENCE_S, TimeUnit.SECONDS), "the first look");
-    assertTrue(ofT.tryAcquire(PATIENCE_S, TimeUnit.SECONDS), "the first look");
+    Runnable pollS = ofS::release;
+    Runnable pollT = ofT::release;
+    follower.follow(segment, pollS);
+    follower.follow("t", pollT);
+    assertTrue(ofS.tryAcquire(PATIENCE_S, TimeUnit.SECONDS), "the first poll");
+    assertTrue(ofT.tryAcquire(PATIENCE_S, TimeUnit.SECONDS), "the first poll");
     store.pin("t", WRITER);
     store.commit("t", WRITER, FURTHER);
     assertTrue(ofT.tryAcquire(PATIENCE_S, TimeUnit.SECONDS), "the event");
@@ -251,12 +251,12 @@ class RedisClusterTest {
     assertTrue(ofS.tryAcquire(PATIENCE_S, TimeUnit.SECONDS), "the event");
     ofS.drainPermits();
     move();
-    assertTrue(ofS.tryAcquire(PATIENCE_S, TimeUnit.SECONDS), "a look at the new server");
+    assertTrue(ofS.tryAcquire(PATIENCE_S, TimeUnit.SECONDS), "a poll of the new server");
     store.pin(segment, OTHER);
     store.commit(segment, OTHER, FURTHER);
     assertTrue(ofS.tryAcquire(PATIENCE_S, TimeUnit.SECONDS), "the event there");
-    follower.leave(segment, lookS);
-    follower.leave("t", lookT);
+    follower.leave(segment, pollS);
+    follower.leave("t", pollT);
   }
 
   @Test

@@ -16,11 +16,11 @@ import pulsartxnspark.store.Header;
 import pulsartxnspark.store.WriterId;
 
 /** Looks in the store for what the coordinator does not know of transactions. */
-final class CoordinatorLooks {
+final class CoordinatorLookups {
   private final CoordinatorParts parts;
   private final CoordinatorStore store;
 
-  CoordinatorLooks(CoordinatorParts parts) {
+  CoordinatorLookups(CoordinatorParts parts) {
     this.parts = parts;
     this.store = parts.store();
   }

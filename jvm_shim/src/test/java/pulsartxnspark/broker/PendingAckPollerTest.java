@@ -19,10 +19,10 @@ import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.TransactionId;
 
 /** What a broker finds by itself while it has a subscription. */
-class PendingAckLooksTest extends PendingAckTest {
+class PendingAckPollerTest extends PendingAckTest {
   @Test
   void whatOthersDecideIsFoundWithoutBeingTold() {
-    AckedSubscription one = loadLooking();
+    AckedSubscription one = loadPolling();
     TxnID kept = acknowledged(one, at(0));
     TxnID lost = acknowledged(one, at(1));
     clockMs.addAndGet(2 * POLL_MS);
@@ -45,18 +45,18 @@ class PendingAckLooksTest extends PendingAckTest {
     for (int entry = 0; entry < 101; entry++) {
       all.add(writer(acknowledged(one, at(entry))).txn());
     }
-    for (int look = 1; look <= 2; look++) { // 100 of them at once
+    for (int poll = 1; poll <= 2; poll++) { // 100 of them at once
       clockMs.addAndGet(POLL_MS);
       clock.tick();
       one.settle();
-      assertEquals(100 * look, inTheWay.size());
+      assertEquals(100 * poll, inTheWay.size());
     }
     assertEquals(all, new HashSet<>(inTheWay));
   }
 
-  /** Waits until the broker has looked at what is pending, and has written what it found. */
-  private void awaitLooks() {
-    for (int look = 0; look < 3; look++) {
+  /** Waits until the broker has polled what is pending, and has written what it found. */
+  private void awaitPolls() {
+    for (int poll = 0; poll < 3; poll++) {
       inTheWay.clear();
       awaitOverTime(() -> !inTheWay.isEmpty());
     }
@@ -64,20 +64,20 @@ class PendingAckLooksTest extends PendingAckTest {
 
   @Test
   void aCommitIsRepeatedUntilTheCursorIsWritten() {
-    AckedSubscription one = loadLooking();
+    AckedSubscription one = loadPolling();
     TxnID txn = acknowledged(one, at(0));
     get(one.acknowledge(txn, at(2)));
     acknowledged(one, at(9));
     commit(one, txn);
     removeHeader(txn);
-    awaitLooks();
+    awaitPolls();
     cursor.flush(); // as far as the first of the two
     crash(one);
     assertFalse(cursor.isDeleted(at(2)));
-    AckedSubscription next = loadLooking();
+    AckedSubscription next = loadPolling();
     assertTrue(cursor.isDeleted(at(2)));
     next.acknowledgePlainly(at(1));
-    awaitLooks();
+    awaitPolls();
     assertEquals(4, records().size()); // two, a decision, and the other one's
     cursor.flush();
     await(() -> records().size() == 1);
@@ -85,7 +85,7 @@ class PendingAckLooksTest extends PendingAckTest {
 
   @Test
   void manyRecordsOfATransactionGoInSeveralSteps() {
-    AckedSubscription one = loadLooking();
+    AckedSubscription one = loadPolling();
     TxnID txn = newTransaction();
     List<CompletableFuture<Void>> all = new ArrayList<>();
     for (int entry = 0; entry < 1_200; entry++) {
@@ -102,7 +102,7 @@ class PendingAckLooksTest extends PendingAckTest {
 
   @Test
   void bothKindsOfAcknowledgementsOfATransactionAreEndedInTheEnd() {
-    AckedSubscription one = loadLooking();
+    AckedSubscription one = loadPolling();
     TxnID txn = acknowledged(one, at(7));
     get(one.acknowledgeUpTo(txn, at(1)));
     acknowledged(one, at(9));
@@ -113,7 +113,7 @@ class PendingAckLooksTest extends PendingAckTest {
     get(one.acknowledgeUpTo(lost, at(3)));
     abort(one, lost);
     await(() -> List.of(6L).equals(one.redelivered()));
-    assertFalse(one.isHeld(6));
+    assertFalse(one.isLocked(6));
     assertEquals(at(1), cursor.markDeleted());
   }
 
@@ -124,7 +124,7 @@ class PendingAckLooksTest extends PendingAckTest {
 
   @Test
   void anEndThatPulsarsHandleLeavesOutIsMadeUpForLater() {
-    AckedSubscription one = loadLooking();
+    AckedSubscription one = loadPolling();
     TxnID cumulative = acknowledgedUpTo(one, at(0));
     TxnID individual = acknowledged(one, at(5));
     commit(one, individual); // Pulsar does nothing: another one has a cumulative one
@@ -139,7 +139,7 @@ class PendingAckLooksTest extends PendingAckTest {
 
   @Test
   void aLateAcknowledgementIsNotAppliedWithWhatItsTransactionHasFromBefore() {
-    AckedSubscription one = loadLooking();
+    AckedSubscription one = loadPolling();
     TxnID cumulative = acknowledgedUpTo(one, at(0));
     TxnID committed = acknowledged(one, at(5));
     decide(committed, true);
@@ -147,7 +147,7 @@ class PendingAckLooksTest extends PendingAckTest {
     failure(InvalidTxnStatusException.class, one.acknowledge(committed, at(6)));
     abort(one, cumulative);
     await(() -> cursor.isDeleted(at(5)));
-    assertFalse(cursor.isDeleted(at(6)) || one.isHeld(6));
+    assertFalse(cursor.isDeleted(at(6)) || one.isLocked(6));
     await(() -> List.of(6L).equals(one.redelivered()));
   }
 }

@@ -15,7 +15,7 @@ import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.LogPosition;
 
 /** How far consumers may read. */
-class BufferHoldsTest extends TransactionBufferTest {
+class BufferWritersTest extends TransactionBufferTest {
   @Test
   void rowsOutsideOfTransactionsAreVisibleAtOnce() throws Exception {
     MetadataTransactionBuffer buffer = ready();
@@ -25,7 +25,7 @@ class BufferHoldsTest extends TransactionBufferTest {
   }
 
   @Test
-  void anOpenTransactionHoldsConsumersBeforeItsFirstEntry() throws Exception {
+  void anOpenTransactionBlocksConsumersBeforeItsFirstEntry() throws Exception {
     MetadataTransactionBuffer buffer = ready();
     buffer.syncMaxReadPositionForNormalPublish(topic.store(), false);
     store.pin("s", WRITER);
@@ -45,7 +45,7 @@ class BufferHoldsTest extends TransactionBufferTest {
   }
 
   @Test
-  void theHoldIsThereBeforeTheEntryIs() throws Exception {
+  void consumersAreBlockedBeforeTheEntryIsThere() throws Exception {
     MetadataTransactionBuffer buffer = ready();
     store.pin("s", WRITER);
     append(buffer, WRITER);
@@ -73,7 +73,7 @@ class BufferHoldsTest extends TransactionBufferTest {
   }
 
   @Test
-  void anAppendThatFailsKeepsItsHold() throws Exception {
+  void anAppendThatFailsKeepsConsumersBlocked() throws Exception {
     MetadataTransactionBuffer buffer = ready();
     store.pin("s", WRITER);
     CompletableFuture<Position> done = append(buffer, WRITER);

@@ -18,7 +18,7 @@ import pulsartxnspark.store.WriterId.TxnBits;
  * <p>Whatever may take the topic's own lock runs without this one's monitor: a topic that closes holds
  * its lock, and asks for the monitor.
  */
-final class BufferHolds {
+final class BufferWriters {
   /** How far the buffer is. */
   enum State {
     Recovering,
@@ -26,15 +26,15 @@ final class BufferHolds {
     Closed
   }
 
-  /** Keeps consumers behind a position until one writer's fate is known. */
-  static final class Hold {
-    final WriterId writer;
+  /** A writer that blocks consumers at its bound until its fate is known. */
+  static final class OngoingWriter {
+    final WriterId id;
     final Position bound;
     final Deque<BufferAppend> waiting = new ArrayDeque<>();
     LogPosition pinnedAt; // null until the store has shown the pin: nothing is appended before
 
-    Hold(WriterId writer, Position bound, LogPosition pinnedAt) {
-      this.writer = writer;
+    OngoingWriter(WriterId id, Position bound, LogPosition pinnedAt) {
+      this.id = id;
       this.bound = bound;
       this.pinnedAt = pinnedAt;
     }
@@ -48,10 +48,10 @@ final class BufferHolds {
   private volatile State state = State.Recovering;
 
   // Guarded by this.
-  private final Map<TxnBits, Hold> holds = new LinkedHashMap<>();
+  private final Map<TxnBits, OngoingWriter> writers = new LinkedHashMap<>();
   private Position announced = PositionFactory.EARLIEST; // the maximum that the topic knows of
 
-  BufferHolds(SegmentLog topic, BufferLastEntry last) {
+  BufferWriters(SegmentLog topic, BufferLastEntry last) {
     this.topic = topic;
     this.last = last;
   }
@@ -64,24 +64,24 @@ final class BufferHolds {
     return maxReadPosition;
   }
 
-  /** Gives the hold of a writer; null if it has none. Called with the monitor, as those below. */
-  Hold get(TxnBits bits) {
-    return holds.get(bits);
+  /** Gives a writer by its bits; null if it is not ongoing. Called with the monitor, as those below. */
+  OngoingWriter get(TxnBits bits) {
+    return writers.get(bits);
   }
 
-  Collection<Hold> all() {
-    return holds.values();
+  Collection<OngoingWriter> all() {
+    return writers.values();
   }
 
-  void add(Hold hold) {
-    holds.put(hold.writer.bits(), hold);
+  void add(OngoingWriter writer) {
+    writers.put(writer.id.bits(), writer);
   }
 
-  void remove(Hold hold) {
-    holds.remove(hold.writer.bits(), hold);
+  void remove(OngoingWriter writer) {
+    writers.remove(writer.id.bits(), writer);
   }
 
-  /** Ends the recovery: consumers may read what was there, up to the lowest hold. */
+  /** Ends the recovery: consumers may read what was there, up to the lowest bound. */
   void becomeReady(Position confirmed) {
     Position lowest = lowest().orElse(confirmed);
     state = State.Ready;
@@ -93,10 +93,10 @@ final class BufferHolds {
   }
 
   private Optional<Position> lowest() {
-    return holds.values().stream().map(one -> one.bound).min(Position::compareTo);
+    return writers.values().stream().map(writer -> writer.bound).min(Position::compareTo);
   }
 
-  /** Moves the maximum as far as the holds allow. */
+  /** Moves the maximum as far as the writers allow. */
   void advance() {
     if (state == State.Ready) {
       moveTo(lowest().orElseGet(topic::lastConfirmed));
@@ -112,8 +112,8 @@ final class BufferHolds {
   /** Moves the maximum behind an entry that is in no transaction; called without the monitor. */
   void published() {
     synchronized (this) {
-      if (holds.isEmpty()) {
-        // Whoever had a transactional entry before this one in the log would have a hold.
+      if (writers.isEmpty()) {
+        // Whoever had a transactional entry before this one in the log would be ongoing.
         advance();
       }
     }
@@ -135,14 +135,14 @@ final class BufferHolds {
     }
   }
 
-  /** Gives where a writer's hold is, for statistics; null if it has none. */
+  /** Gives where a writer blocks consumers, for statistics; null if it does not. */
   synchronized Position bound(TxnBits bits) {
-    Hold hold = holds.get(bits);
-    return hold == null ? null : hold.bound;
+    OngoingWriter writer = writers.get(bits);
+    return writer == null ? null : writer.bound;
   }
 
-  /** Gives how many transactions hold consumers, for statistics. */
+  /** Gives how many transactions block consumers, for statistics. */
   synchronized long transactions() {
-    return holds.values().stream().map(one -> one.writer.txn()).distinct().count();
+    return writers.values().stream().map(writer -> writer.id.txn()).distinct().count();
   }
 }

@@ -14,44 +14,44 @@ import pulsartxnspark.broker.AckTransactions.Txn;
 import pulsartxnspark.broker.Decisions.Decision;
 import pulsartxnspark.store.TransactionId;
 
-/** Looks for decisions that nobody has told, for records that nobody needs, and for late answers. */
-final class AckLooks {
-  private static final Logger log = LoggerFactory.getLogger(AckLooks.class);
-  private static final int MOST_ASKED = 100; // headers in one look
+/** Polls for decisions that nobody has told, for records that nobody needs, and for late answers. */
+final class AckPoller {
+  private static final Logger log = LoggerFactory.getLogger(AckPoller.class);
+  private static final int MOST_ASKED = 100; // headers in one poll
 
   private final AckParts parts;
-  private volatile Future<?> looking; // null until it begins
+  private volatile Future<?> polling; // null until it begins
 
-  AckLooks(AckParts parts) {
+  AckPoller(AckParts parts) {
     this.parts = parts;
   }
 
-  /** Looks from now on. */
+  /** Polls from now on. */
   void begin() {
     AckEnvironment environment = parts.environment();
-    looking =
+    polling =
         environment
             .timer()
             .scheduleWithFixedDelay(
-                () -> parts.subscription().run(this::look),
+                () -> parts.subscription().run(this::poll),
                 environment.pollIntervalMs(),
                 environment.pollIntervalMs(),
                 TimeUnit.MILLISECONDS);
   }
 
-  /** Looks no more; called by Pulsar. */
+  /** Polls no more; called by Pulsar. */
   void close() {
-    Future<?> known = looking;
+    Future<?> known = polling;
     if (known != null) {
       known.cancel(false);
     }
   }
 
   static String headless(Txn one) {
-    return "transaction " + one.id + " has pending acks, but no header: they are held";
+    return "transaction " + one.id + " has pending acks, but no header: they stay pending";
   }
 
-  private void look() {
+  private void poll() {
     if (parts.steps().isOver() || parts.subscription().isCursorClosed()) {
       close();
       return;
@@ -62,7 +62,7 @@ final class AckLooks {
     List<Txn> due = new ArrayList<>();
     for (Txn one : parts.txns().all()) {
       if (one.decision == Decision.OPEN) {
-        if (!one.isAsked && now - one.lookedMs >= parts.environment().pollIntervalMs()) {
+        if (!one.isAsked && now - one.polledMs >= parts.environment().pollIntervalMs()) {
           due.add(one);
         }
       } else if (one.isNoted && !one.isApplied) {
@@ -73,12 +73,12 @@ final class AckLooks {
     }
     List<Txn> next =
         due.stream()
-            .sorted(Comparator.comparingLong(one -> one.lookedMs)) // so that each has its turn
+            .sorted(Comparator.comparingLong(one -> one.polledMs)) // so that each is polled
             .limit(MOST_ASKED)
             .toList();
     for (Txn one : next) {
       one.isAsked = true;
-      one.lookedMs = now;
+      one.polledMs = now;
     }
     if (!next.isEmpty()) {
       parts.environment().threads().execute(() -> ask(next));
@@ -94,12 +94,12 @@ final class AckLooks {
                 .allMatch(record -> record.last().compareTo(persistent) <= 0);
   }
 
-  private void ask(List<Txn> asked) {
+  private void ask(List<Txn> polled) {
     Map<Txn, Decision> answers = new LinkedHashMap<>();
     Decisions decisions = parts.environment().decisions();
     try {
       List<TransactionId> open = new ArrayList<>();
-      for (Txn one : asked) {
+      for (Txn one : polled) {
         Decision header = decisions.of(one.id);
         answers.put(one, header);
         if (header == Decision.OPEN) {
@@ -114,7 +114,7 @@ final class AckLooks {
         .subscription()
         .run(
             () -> {
-              asked.forEach(one -> one.isAsked = false);
+              polled.forEach(one -> one.isAsked = false);
               answers.forEach(this::learn);
               parts.steps().pump();
             });

@@ -18,7 +18,7 @@ import pulsartxnspark.store.WriterId;
 import redis.clients.jedis.Jedis;
 
 /** How a buffer learns of decisions. */
-class BufferLooksTest extends TransactionBufferTest {
+class BufferPollerTest extends TransactionBufferTest {
   @Test
   void aDecisionIsSeenByItsEventWithoutAPoll() throws Exception {
     EventFollower events = new EventFollower(store.connections);
@@ -57,7 +57,7 @@ class BufferLooksTest extends TransactionBufferTest {
   }
 
   @Test
-  void aDeadDriversTransactionHoldsConsumersNoLongerThanItsLease() throws Exception {
+  void aDeadDriversTransactionBlocksConsumersNoLongerThanItsLease() throws Exception {
     helper = new TransactionHelper(store.transactions, threads, 5, System::currentTimeMillis);
     MetadataTransactionBuffer buffer = ready();
     WriterId dead = store.begin("dead", 1, "s");
