@@ -37,7 +37,7 @@ PROTO := pulsar_txn_spark/store/metadata.proto pulsar_txn_spark/backends/pulsar/
 help:  ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The set-up is carried out again when the dependencies have changed; it takes no time otherwise.
+# The set-up is repeated when the dependencies have changed; it takes no time otherwise.
 $(VENV)/%.stamp: pyproject.toml setup.cfg tools/setup-venv tools/dependency_group.py
 	@PYTHON="$(PYTHON)" tools/setup-venv $(VENV) $*
 	@touch $@

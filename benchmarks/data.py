@@ -51,5 +51,5 @@ def write_input(folder: Path, rows: int) -> list[Path]:
 
 @cache
 def load(path: str) -> pa.Table:
-    """Read one process's part into memory; again = the same table."""
+    """Read one process's part into memory; idempotent."""
     return parquet.read_table(path).rename_columns(["value", "key"]).combine_chunks()

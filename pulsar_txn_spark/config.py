@@ -1,4 +1,4 @@
-"""What the lower layers are configured with: plain values, made from options by ``options.py``."""
+"""What the lower layers are configured with: plain values, made by ``options/parsed.py``."""
 
 from __future__ import annotations
 

@@ -382,8 +382,8 @@ METRICS: tuple[Metric, ...] = tuple(
 
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 
-DELIVERED_AT_LEAST_EVERY_S = 30.0
-"""A process that works delivers what it has counted at least so often: one request in 30 s."""
+FLUSHED_AT_LEAST_EVERY_S = 30.0
+"""A process that works flushes what it has counted at least so often: one request in 30 s."""
 
 SUM = "sum"
 INFINITY = "+Inf"
@@ -445,7 +445,7 @@ _TRIGGERS: Mapping[str, Metric] = {
 
 
 class Counters:
-    """What a process has counted and not delivered yet. Safe to use from several threads.
+    """What a process has counted and not flushed yet. Safe to use from several threads.
 
     A count has a field: ``<metric>|<label value>...``; of a histogram ``...|<upper bound>`` for
     each bucket by itself (they are summed up when they are exported), and ``...|sum``.
@@ -454,7 +454,7 @@ class Counters:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._taken_at = time.monotonic()
+        self._drained_at = time.monotonic()
 
     def count(self, metric: Metric, *labels: str, amount: int = 1) -> None:
         """Add to a counter."""
@@ -467,22 +467,22 @@ class Counters:
             self._counts.update(observation(metric, value, *labels))
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Add what another process has counted, or what could not be delivered."""
+        """Add what another process has counted, or what could not be flushed."""
         with self._lock:
             self._counts.update(counts)
 
     def drain(self) -> dict[str, int]:
         """Return everything, and forget it."""
         with self._lock:
-            taken = {field: amount for field, amount in self._counts.items() if amount}
+            counts = {field: amount for field, amount in self._counts.items() if amount}
             self._counts.clear()
-            self._taken_at = time.monotonic()
-        return taken
+            self._drained_at = time.monotonic()
+        return counts
 
     @property
     def overdue(self) -> bool:
-        """Whether it was not delivered for so long that it is worth a request of its own."""
-        return time.monotonic() - self._taken_at > DELIVERED_AT_LEAST_EVERY_S
+        """Whether it was not flushed for so long that it is worth a request of its own."""
+        return time.monotonic() - self._drained_at > FLUSHED_AT_LEAST_EVERY_S
 
 
 def observation(metric: Metric, value: float, *labels: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ in any process that reaches the store shows the same: in the user's driver (:fun
 or the option ``metrics.port`` of a source or a foreachBatch sink), or beside the sweeps
 (``pulsar-txn sweep --every 30 --metrics-port 9464``).
 
-A scrape costs one request for each coordinator, one that delivers this process's counts, one for
+A scrape costs one request for each coordinator, one that flushes this process's counts, one for
 the catalogue of topics, one for each topic, one for the gates of all segments (on a cluster one
 each), and more only where readers are blocked or something is wrong. Nothing scans keys. Answers
 are kept for a few seconds, so that several scrapers cost as much as one.

@@ -43,19 +43,19 @@ source, without limits.
 
 - **In the counted step itself** ("script", "with the decision"): decisions, aborts by cause, operation records. These
   counts are exact for any process, and outlive it. Of `header_cas_total` that holds for `ok`. `conflict` and `reject` change
-  nothing, and are delivered later.
-- **By processes, delivered with the decision**: counts of the tasks and of the commit. They go to the driver's side in Spark's
+  nothing, and are flushed later.
+- **By processes, flushed with the decision**: counts of the tasks and of the commit. They go to the driver's side in Spark's
   commit messages, and into the store in the same step as the decision. So the figures of micro-batches are those of
   committed ones, each once.
-- **By processes, delivered in other ways**: with the next decision, sweep or scrape of the process, and at least every 30 s
-  while it works. Counts that a killed process had not delivered are missing. So are those of a failed or speculative task
-  whose Python worker ended with it. A delivery whose reply is lost is not repeated. Counts may be lost that way; none is
+- **By processes, flushed in other ways**: with the next decision, sweep or scrape of the process, and at least every 30 s
+  while it works. Counts that a killed process had not flushed are missing. So are those of a failed or speculative task
+  whose Python worker ended with it. A flush whose reply is lost is not repeated. Counts may be lost that way; none is
   counted twice.
 - **Gauges** show what is in the store at the scrape.
 
 A scrape scans no keys. It makes these requests:
 
-- one for each coordinator, and one that delivers the process's own counts;
+- one for each coordinator, and one that flushes the process's own counts;
 - one for the list of topics, and one for each topic;
 - one for the gates of all segments (on a Redis Cluster: one each);
 - one or two to the log for each segment that blocks readers.

@@ -1,4 +1,4 @@
-// Observes topics with Pulsar's client for Go. Run with a service URL; carries out the commands of
+// Observes topics with Pulsar's client for Go. Run with a service URL; executes the commands of
 // its standard input line by line, as Observe.java does, and ends with it.
 package main
 

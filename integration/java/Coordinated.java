@@ -17,7 +17,7 @@ import org.apache.pulsar.client.api.transaction.Transaction;
 
 /**
  * Several transactions of Pulsar's own client, over any topics and subscriptions. Run with a service
- * URL; carries out the commands of its standard input line by line, and ends with it.
+ * URL; executes the commands of its standard input line by line, and ends with it.
  */
 public class Coordinated {
   private static final int PATIENCE_S = 60;

@@ -7,7 +7,7 @@ import org.apache.pulsar.client.api.transaction.Transaction;
 
 /**
  * Pulsar's own transactions, which only a client for the JVM has. Run with a service URL and a
- * topic; carries out the commands of its standard input line by line, and ends with it.
+ * topic; executes the commands of its standard input line by line, and ends with it.
  */
 public class NativeTransactions {
   public static void main(String[] arguments) throws Exception {

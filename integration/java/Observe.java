@@ -15,7 +15,7 @@ import org.apache.pulsar.client.api.*;
 
 /**
  * Observes topics with every kind of consumer that Pulsar's own client has. Run with a service URL;
- * carries out the commands of its standard input line by line, and ends with it: "open TAB topic",
+ * executes the commands of its standard input line by line, and ends with it: "open TAB topic",
  * "rows TAB topic", "close TAB topic". An answer is a line per observer, "> kind TAB row TAB ...",
  * and a line "> ." behind them; a row is "key=value".
  */

@@ -106,7 +106,7 @@ def test_reads_and_writes_of_an_attempt_have_one_name_that_no_other_driver_has(
     [sink] = lab.run.store.queries.read_sinks(metadata["id"])
     pointer = Pointer.FromString(lab.run.store.sinks.read_pointer(sink, metadata["id"]).own)
     driver, _, attempt = pointer.owner.partition("|")
-    assert attempt == plan.run_id
+    assert attempt == plan.execution_id
     # On Linux, where processes can be named.
     assert driver
     assert attempt.endswith(f"@{driver}")

@@ -45,7 +45,7 @@ def produce(run: Components, topic: str, start: int, stop: int) -> None:
     values = [f"{n}".encode() for n in range(start, stop)]
     keys = [f"key-{n % KEYS}".encode() for n in range(start, stop)]
     name = new_nonce()
-    writers = TopicWriters(run, lambda turn: f"produce-{name}r{turn}", None, 0)
+    writers = TopicWriters(run, lambda generation: f"produce-{name}r{generation}", None, 0)
     rows = pa.RecordBatch.from_arrays([pa.array(values), pa.array(keys)], names=["value", "key"])
     writers.append(TopicName.parse(topic), rows)
     for written in writers.finish():

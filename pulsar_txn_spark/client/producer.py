@@ -94,7 +94,7 @@ class Producer(Closing):
             random = secrets.token_hex(6)
             self._writers = TopicWriters(
                 self._components,
-                lambda generation: f"ptxs-0-{random}r{generation}",
+                lambda topology_generation: f"ptxs-0-{random}r{topology_generation}",
                 None,
                 secrets.randbelow(1 << 16),
             )

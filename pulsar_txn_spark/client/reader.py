@@ -388,7 +388,7 @@ class SubscriptionReader:
         return segment_now is not None and segment_now.state is SegmentState.DELETED
 
     def _released(self, topology: Topology) -> list[Segment]:
-        """Return the segments whose turn it is (INV-10)."""
+        """Return the segments that may be read next (INV-10)."""
         at = {}
         for segment in topology.segments:
             reading = self._readings.get(segment.ref.id)
@@ -403,9 +403,9 @@ class SubscriptionReader:
         for segment in topology.segments:
             if segment.descriptor in order.passed and segment.ref.id in self._readings:
                 self._close_tail(self._readings[segment.ref.id])
-        turns = [s for s in topology.segments if s.descriptor in order.released]
+        released = [s for s in topology.segments if s.descriptor in order.released]
         # What went since the topology was read is nobody's to read.
-        return [segment for segment in turns if segment.ref.id in self._readings]
+        return [segment for segment in released if segment.ref.id in self._readings]
 
     def _close_tail(self, reading: Reading) -> None:
         """Acknowledge what lies behind the last visible message of a segment that is read through.
@@ -421,7 +421,7 @@ class SubscriptionReader:
         reading.closed_tail = True
 
     def _round_robin(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Let each segment be the first one in turn."""
+        """Let each segment be the first one in rounds."""
         self._round += 1
         at = self._round % len(segments) if segments else 0
         return [*segments[at:], *segments[:at]]

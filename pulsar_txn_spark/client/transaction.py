@@ -95,12 +95,12 @@ class _Header:
         self.opened()
 
     def writer(self, topology_generation: int, txn: TxnId | None) -> str:
-        """Return the name of the writer of a generation."""
+        """Return the name of the writer of a topology generation."""
         suffix = f"r{topology_generation}" if topology_generation else ""
         return writer_name(txn, 0, f"{self._random}{suffix}")
 
     def admit(self, topology_generation: int, segments: Sequence[str]) -> None:
-        """Let the writer of a generation append; the first one opens the transaction with it."""
+        """Let a writer append; the first one opens the transaction with it."""
         buffer = self._components.buffer
         name = partial(self.writer, topology_generation)
         if self.id is None:
@@ -131,7 +131,7 @@ def _writers(components: Components, header: _Header) -> TopicWriters:
     # Rows without a key begin at any segment: else short transactions would all use the first.
     return TopicWriters(
         components,
-        lambda generation: header.writer(generation, header.id),
+        lambda topology_generation: header.writer(topology_generation, header.id),
         header.admit,
         secrets.randbelow(1 << 16),
         expect=header.expect,

@@ -68,8 +68,8 @@ _ENDED = (
 segment has ended is for the topology to say: a deleted one was sealed before."""
 
 Admit = Callable[[int, Sequence[str]], None]
-"""``admit(generation, segments)``: lets the writer of that generation append to segments, intents
-and pins first. It may be what gives the writer its name."""
+"""``admit(topology_generation, segments)``: lets the writer of that generation append to segments,
+intents and pins first. It may be what gives the writer its name."""
 
 Expect = Callable[[TopologyVersion], bool]
 """``expect(version)``: whether the next `Admit` checks that a topology is still of that version. It
@@ -137,7 +137,7 @@ class TopicWriters(Closing):
     ----------
     components : Components
     name : callable
-        Returns the task's writer name of a generation: 0, and a higher one after each change.
+        Returns the task's writer name of a topology generation: 0, and one more after each change.
     admit : callable or None
         None without transactions.
     round_start : int

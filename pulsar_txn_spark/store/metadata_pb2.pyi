@@ -243,18 +243,18 @@ class Topology(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., instance_id: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., next_segment: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[_Union[Topology.State, str]] = ..., created_by: _Optional[str] = ..., gate_store: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("source", "subscription", "run_id", "ranges", "source_epoch")
+    __slots__ = ("source", "subscription", "execution_id", "ranges", "source_epoch")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     SOURCE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     source: str
     subscription: str
-    run_id: str
+    execution_id: str
     ranges: _containers.RepeatedCompositeFieldContainer[Range]
     source_epoch: int
-    def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., run_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., source_epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., execution_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., source_epoch: _Optional[int] = ...) -> None: ...
 
 class TaskWrite(_message.Message):
     __slots__ = ("partition", "txn_id", "winners", "messages", "bytes", "counters", "round_trips", "rows", "fingerprint", "before")
@@ -288,15 +288,15 @@ class TaskWrite(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., round_trips: _Optional[int] = ..., rows: _Optional[int] = ..., fingerprint: _Optional[int] = ..., before: _Optional[_Union[EarlierBatch, _Mapping]] = ...) -> None: ...
 
 class StagedWrite(_message.Message):
-    __slots__ = ("tasks", "txn_id", "replay", "query", "run_id")
+    __slots__ = ("tasks", "txn_id", "replay", "query", "execution_id")
     TASKS_FIELD_NUMBER: _ClassVar[int]
     TXN_ID_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     tasks: _containers.RepeatedCompositeFieldContainer[TaskWrite]
     txn_id: str
     replay: bool
     query: str
-    run_id: str
-    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskWrite, _Mapping]]] = ..., txn_id: _Optional[str] = ..., replay: bool = ..., query: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
+    execution_id: str
+    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskWrite, _Mapping]]] = ..., txn_id: _Optional[str] = ..., replay: bool = ..., query: _Optional[str] = ..., execution_id: _Optional[str] = ...) -> None: ...

@@ -170,7 +170,7 @@ class TransactionStore(Protocol):
         timeout_ms: int,
         intents: Sequence[str],
     ) -> tuple[TxnId, TxnState]:
-        """Create the header of a nonce's transaction, OPEN; again = the same one, as it is now.
+        """Create the header of a nonce's transaction, OPEN; idempotent: it returns it as it is now.
 
         Intents that it lacks are added while it is OPEN.
         """
@@ -636,7 +636,7 @@ class MetadataStore(Protocol):
 
     @property
     def counters(self) -> Counters:
-        """What this process has counted and not delivered to the store yet."""
+        """What this process has counted and not flushed to the store yet."""
         ...
 
     def seen(self, tag: str) -> Seen:

@@ -14,7 +14,7 @@ materialized, not in Spark's   the replay finds COMMITTED, writes nothing and co
 commit log                     read with what the header says was read (INV-7)
 =============================  =================================================================
 
-Spark's checkpoint is evidence, too: a run that begins batch N + 1 says that batch N is done. So a
+Spark's checkpoint is evidence, too: a query that begins batch N + 1 says that batch N is done. So a
 sink that records every batch must know batch N as COMMITTED. If it does not, the store lost it, or
 the sink has another name than before, or it is new: that is asked, not guessed (INV-11).
 """
@@ -123,7 +123,7 @@ class SinkRules:
     Parameters
     ----------
     once : bool
-        Whether one run may write a batch to the sink only once. Where a user's function writes,
+        Whether one attempt may write a batch to the sink only once. Where a user's function writes,
         the same sink id twice in a batch would look like a replay and lose rows.
     every_batch : bool
         Whether the sink records every batch of its query, so that a batch that it does not know
@@ -189,8 +189,8 @@ class BatchTransactions:
         BatchNotRecordedError
             If the sink does not know the batch before as COMMITTED, and should.
         TransactionConflictError
-            If this very run has committed the batch before and may not; or if the sink is new and
-            another one of the query has committed this batch in an earlier attempt.
+            If this very attempt has committed the batch before and may not. Also if the sink is new
+            and another one of the query has committed this batch in an earlier attempt.
         TransactionAbortedError
             If the attempt was aborted before its transaction began.
         """
@@ -306,7 +306,7 @@ class BatchTransactions:
         self._refuse_unknown(key, owner, rules)
         if not read.current:
             return True
-        # A new query on this sink id (another checkpoint): the old one's run is over.
+        # A new query on this sink id (another checkpoint): the old one is over.
         last = self._find(key, read, Pointer.FromString(read.current))
         return None if last is None else self._finish(last) or True
 
@@ -559,7 +559,7 @@ class BatchTransactions:
         if recorded.header is None:
             return recorded.state is TxnState.COMMITTED
         if recorded.state is TxnState.OPEN:
-            # The transaction of a dead or fenced run ends at once (INV-8), unless it committed.
+            # The transaction of a dead or fenced attempt ends at once (INV-8), unless it committed.
             state = self._coordinator.abort(
                 recorded.txn, EndedBy.FENCE, cause="a newer attempt took the batch over"
             )
@@ -573,7 +573,7 @@ class BatchTransactions:
         self,
         attempt: Attempt,
         slots: Sequence[Sequence[TaskWrite]],
-        run_id: str,
+        execution_id: str,
         *,
         acknowledge: bool,
         rule: EvidenceRule = DEFAULT_RULE,
@@ -586,7 +586,7 @@ class BatchTransactions:
             As its tasks began it.
         slots : sequence of sequence of TaskWrite
             For each write of the transaction, one for each task whose success the driver saw.
-        run_id : str
+        execution_id : str
             Names the attempt at the micro-batch that the tasks ran in; empty if unknown.
         acknowledge : bool
             Whether this transaction acknowledges what the batch read.
@@ -609,7 +609,7 @@ class BatchTransactions:
         tasks = [task for slot in slots for task in slot]
         for task in tasks:
             self._store.counters.add(task.counters)
-        plans = self._plans(attempt.key, run_id)
+        plans = self._plans(attempt.key, execution_id)
         evidence = None
         if attempt.key.streaming:
             evidence = evidence_of(rule, attempt.key.batch, plans, tasks)
@@ -645,11 +645,13 @@ class BatchTransactions:
             intents.add(pointer_intent(attempt.key.query, attempt.key.sink))
         self._coordinator.commit(attempt.txn, attempt.nonce, outcome, counts, intents=intents)
 
-    def _plans(self, key: BatchKey, run_id: str) -> list[ReadPlan]:
+    def _plans(self, key: BatchKey, execution_id: str) -> list[ReadPlan]:
         if not key.streaming:
             return []
         records = self._store.queries.read_plans(key.query, str(key.batch))
-        return plans_of_attempt([ReadPlan.parse(record) for record in records.values()], run_id)
+        return plans_of_attempt(
+            [ReadPlan.parse(record) for record in records.values()], execution_id
+        )
 
     def _compare(
         self, attempt: Attempt, rule: EvidenceRule, digest: bytes, evidence: Evidence

@@ -111,7 +111,7 @@ class TransactionCoordinator:
         batch: str = "",
         intents: Sequence[str] = (),
     ) -> TxnId:
-        """Open the transaction of an attempt nonce; again = the same one."""
+        """Open the transaction of an attempt nonce; idempotent."""
         txn, _ = self.open_txn(
             nonce,
             timeout_ms=timeout_ms,

@@ -69,7 +69,7 @@ class ReadPlan:
         Rises with every start of any source; of several on one subscription the highest is alive.
     subscription : str
         Empty if the source acknowledges nothing.
-    run_id : str
+    execution_id : str
         Names the attempt at the micro-batch in which a task registered the plan; empty if unknown.
     ranges : tuple of PlannedRange
     """
@@ -77,7 +77,7 @@ class ReadPlan:
     source: str
     source_epoch: int
     subscription: str
-    run_id: str
+    execution_id: str
     ranges: tuple[PlannedRange, ...]
 
     def serialize(self) -> bytes:
@@ -85,7 +85,7 @@ class ReadPlan:
         plan = Plan(
             source=self.source,
             subscription=self.subscription,
-            run_id=self.run_id,
+            execution_id=self.execution_id,
             source_epoch=self.source_epoch,
         )
         for item in self.ranges:
@@ -102,7 +102,7 @@ class ReadPlan:
             PlannedRange(item.segment, as_position(item.start), as_position(item.end))
             for item in plan.ranges
         )
-        return cls(plan.source, plan.source_epoch, plan.subscription, plan.run_id, ranges)
+        return cls(plan.source, plan.source_epoch, plan.subscription, plan.execution_id, ranges)
 
     @property
     def content(self) -> str:
@@ -111,12 +111,12 @@ class ReadPlan:
         return "\n".join([self.subscription, *ranges])
 
 
-def plans_of_attempt(plans: Iterable[ReadPlan], run_id: str) -> list[ReadPlan]:
+def plans_of_attempt(plans: Iterable[ReadPlan], execution_id: str) -> list[ReadPlan]:
     """Choose, of all plans that were registered for a batch, those that this attempt has read.
 
-    Plans of other runs (a driver that died, a second one on the same checkpoint) do not count where
-    the run can be told. Where it cannot, all count: a replay reads the same ranges again, so that
-    they do not differ.
+    Plans of other attempts (a driver that died, a second one on the same checkpoint) do not count
+    where the attempt can be told. Where it cannot, all count: a replay reads the same ranges again,
+    so that they do not differ.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def plans_of_attempt(plans: Iterable[ReadPlan], run_id: str) -> list[ReadPlan]:
         If a segment was read by two sources, or over different ranges, for one subscription.
     """
     everything = list(plans)
-    own = [plan for plan in everything if run_id and plan.run_id == run_id]
+    own = [plan for plan in everything if execution_id and plan.execution_id == execution_id]
     source_counts = bool(own)
     own = own or everything
     seen: dict[tuple[str, str], tuple[PlannedRange, str]] = {}

@@ -187,7 +187,7 @@ def _only_own_sources(committed: Evidence, now: Evidence) -> bool:
 
 
 def _one_includes_the_other(some: Iterable[bytes], others: Iterable[bytes]) -> bool:
-    """Tell whether two runs read alike but for sources of which no task ran in one of them.
+    """Tell whether two attempts read alike but for sources of which no task ran in one of them.
 
     Adaptive execution cancels the reading of one side of a join if the other side is empty, in one
     run earlier than in the next.

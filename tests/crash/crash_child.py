@@ -58,7 +58,7 @@ class Driver:
         self.buffer = MetadataTransactionBuffer(self.coordinator)
         self.batches = BatchTransactions(self.coordinator, TIMEOUT_MS)
         self.checkpoint = checkpoint
-        self.run_id = secrets.token_hex(4)
+        self.execution_id = secrets.token_hex(4)
 
     # -- the input: one entry for each batch ---------------------------------------------------
 
@@ -115,7 +115,9 @@ class Driver:
             self.source.ref.id, SUBSCRIPTION, QUERY, source_epoch, start
         )
         ranges = (PlannedRange(self.source.ref.id, start, end),)
-        plan = ReadPlan(f"source-{source_epoch}", source_epoch, SUBSCRIPTION, self.run_id, ranges)
+        plan = ReadPlan(
+            f"source-{source_epoch}", source_epoch, SUBSCRIPTION, self.execution_id, ranges
+        )
         self.store.queries.register_plan(QUERY, str(batch), plan.source, plan.serialize())
         rows = [value.upper() for value in self.read_input(batch)]
         attempt: Attempt | None = None
@@ -125,7 +127,7 @@ class Driver:
                 attempt = self.batches.begin(key, nonce)
                 tasks.append(self.write(attempt, partition, rows[partition::TASKS]))
             assert attempt is not None
-            self.batches.commit(attempt, [tasks], self.run_id, acknowledge=True)
+            self.batches.commit(attempt, [tasks], self.execution_id, acknowledge=True)
         except PulsarTxnError:
             if attempt is not None:
                 self.batches.abort(attempt, "its job failed")

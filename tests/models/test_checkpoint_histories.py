@@ -119,7 +119,7 @@ class History:
     def driver(self, checkpoint: Checkpoint) -> Iterator[None]:
         """Run a driver, batch after batch; it may be stopped at every ``yield``."""
         self.runs += 1
-        run_id = f"run-{self.runs}"
+        execution_id = f"run-{self.runs}"
         while True:
             batch = checkpoint.done + 1
             if batch not in checkpoint.ends and not self.plan(checkpoint, batch):
@@ -128,15 +128,15 @@ class History:
             rows = [name for name in checkpoint.inputs(batch) if makes_row(name)]
             writes = bool(rows) or not self.sometimes
             if writes:
-                yield from self.write(checkpoint, batch, run_id, rows)
+                yield from self.write(checkpoint, batch, execution_id, rows)
             checkpoint.done = batch
             if writes:  # else it was compared with nothing; it is when it writes again
                 self.check(checkpoint)
 
     def write(
-        self, checkpoint: Checkpoint, batch: int, run_id: str, rows: list[str]
+        self, checkpoint: Checkpoint, batch: int, execution_id: str, rows: list[str]
     ) -> Iterator[None]:
-        self.register(checkpoint, batch, run_id)
+        self.register(checkpoint, batch, execution_id)
         key = BatchKey("sink", QUERY, batch)
         nonce = f"{self.random.getrandbits(64):x}"
         rules = SinkRules(every_batch=not self.sometimes)
@@ -145,32 +145,32 @@ class History:
             self.random.choice(shares).append(row)
         tasks = []
         for number, share in enumerate(shares):
-            attempt = self.world.batches.begin(key, nonce, f"driver|{run_id}", rules)
+            attempt = self.world.batches.begin(key, nonce, f"driver|{execution_id}", rules)
             tasks.append(self.task(attempt, number, share))
             yield
         rule = EvidenceRule(self.compared)
         if self.readable:
             rule = EvidenceRule(self.compared, checkpoint.planned, promised=True)
-        self.world.batches.commit(attempt, [tasks], run_id, acknowledge=True, rule=rule)
+        self.world.batches.commit(attempt, [tasks], execution_id, acknowledge=True, rule=rule)
         if not attempt.replay:
             assert batch not in self.committed, f"INV-7: batch {batch} was committed twice"
             self.committed[batch] = rows
         yield
 
-    def register(self, checkpoint: Checkpoint, batch: int, run_id: str) -> None:
+    def register(self, checkpoint: Checkpoint, batch: int, execution_id: str) -> None:
         low, high = (checkpoint.ends.get(n, (0, 0))[1] for n in (batch - 1, batch))
         if low == high:
             return
         start = Position(1, low - 1) if low else EARLIEST
         ranges = (PlannedRange(INPUT, start, Position(1, high - 1)),)
         subscription = "sub" if self.subscribed else ""
-        number = int(run_id.partition("-")[2])
+        number = int(execution_id.partition("-")[2])
         if subscription:
             claim = self.world.store.subscriptions.claim_cursor(
                 INPUT, subscription, QUERY, number, start
             )
             require_claimed(subscription, QUERY, claim)
-        plan = ReadPlan(f"source of {run_id}", number, subscription, run_id, ranges)
+        plan = ReadPlan(f"source of {execution_id}", number, subscription, execution_id, ranges)
         self.world.store.queries.register_plan(QUERY, str(batch), plan.source, plan.serialize())
 
     def task(self, attempt: Attempt, partition: int, rows: list[str]) -> TaskWrite:

@@ -194,7 +194,7 @@ class Model:
 
     def driver(self, process: Process) -> None:
         self.runs += 1
-        world, run_id = process.world, f"run-{self.runs}"
+        world, execution_id = process.world, f"run-{self.runs}"
         source_epoch = world.store.meta.next_source_epoch()
         batch = self.commit_log + 1
         replays = 0.2 if self.code == self.names else 0.6  # after a crash, code is changed in haste
@@ -204,12 +204,14 @@ class Model:
             # (docs/operations.md), and a replay that dies between two sinks is no such repair.
             batch -= 1
         while batch < BATCHES:
-            self.micro_batch(process, batch, run_id, source_epoch)
+            self.micro_batch(process, batch, execution_id, source_epoch)
             process.wait("writes its commit log")
             self.commit_log = max(self.commit_log, batch)
             batch += 1
 
-    def micro_batch(self, process: Process, batch: int, run_id: str, source_epoch: int) -> None:
+    def micro_batch(
+        self, process: Process, batch: int, execution_id: str, source_epoch: int
+    ) -> None:
         world = process.world
         start, end = Position(1, batch - 1) if batch else EARLIEST, Position(1, batch)
         if self.subscribed:
@@ -220,13 +222,13 @@ class Model:
             require_claimed(SUBSCRIPTION, QUERY, claim)
         ranges = (PlannedRange(INPUT, start, end),)
         subscription = SUBSCRIPTION if self.subscribed else ""
-        plan = ReadPlan(run_id, source_epoch, subscription, run_id, ranges)
-        world.store.queries.register_plan(QUERY, str(batch), run_id, plan.serialize())
+        plan = ReadPlan(execution_id, source_epoch, subscription, execution_id, ranges)
+        world.store.queries.register_plan(QUERY, str(batch), execution_id, plan.serialize())
         for sink in self.siblings:
             key = BatchKey(self.code[sink], QUERY, batch)
-            self.write_batch(process, key, run_id, SinkRules(), acknowledge=True)
+            self.write_batch(process, key, execution_id, SinkRules(), acknowledge=True)
         if batch in self.plain:
-            self.write_plainly(process, BatchKey(self.code[PLAIN], QUERY, batch), run_id)
+            self.write_plainly(process, BatchKey(self.code[PLAIN], QUERY, batch), execution_id)
 
     def note_progress(self, world: World, source_epoch: int, start: Position) -> None:
         """Do what Spark does before a batch: tell the source that the one before is done."""
@@ -236,7 +238,13 @@ class Model:
             progress.catch_up(SUBSCRIPTION, source_epoch, {INPUT: (cursor, start)})
 
     def write_batch(
-        self, process: Process, key: BatchKey, run_id: str, rules: SinkRules, *, acknowledge: bool
+        self,
+        process: Process,
+        key: BatchKey,
+        execution_id: str,
+        rules: SinkRules,
+        *,
+        acknowledge: bool,
     ) -> None:
         world, nonce = process.world, f"{self.random.getrandbits(64):x}"
         attempt: Attempt | None = None
@@ -244,33 +252,33 @@ class Model:
             tasks = []
             for partition in range(PARTITIONS):
                 if self.random.random() < 0.4:
-                    self.loser(key, nonce, partition, run_id, rules)
-                attempt = world.batches.begin(key, nonce, run_id, rules)
+                    self.loser(key, nonce, partition, execution_id, rules)
+                attempt = world.batches.begin(key, nonce, execution_id, rules)
                 tasks.append(self.task(process, attempt, partition))
             assert attempt is not None
-            world.batches.commit(attempt, [tasks], run_id, acknowledge=acknowledge)
+            world.batches.commit(attempt, [tasks], execution_id, acknowledge=acknowledge)
         except TransactionError:
             if self.random.random() < 0.7:
                 if attempt is None or self.random.random() < 0.5:
-                    world.batches.abort_begun(key, run_id, "its job failed")
+                    world.batches.abort_begun(key, execution_id, "its job failed")
                 else:
                     world.batches.abort(attempt, "its job failed")
             raise
 
-    def write_plainly(self, process: Process, key: BatchKey, run_id: str) -> None:
+    def write_plainly(self, process: Process, key: BatchKey, execution_id: str) -> None:
         """Write as a function does outside of a scope: what fails is aborted by its nonce."""
         world, nonce = process.world, f"{self.random.getrandbits(64):x}"
         rules = SinkRules(every_batch=False)
         try:
             if self.random.random() < 0.3:
-                self.loser(key, nonce, 0, run_id, rules)
+                self.loser(key, nonce, 0, execution_id, rules)
             if self.scheduler.chaos and self.random.random() < 0.3:
                 raise TransactionConflictError("its job failed before a task of it succeeded")
             tasks = []
             for partition in range(PARTITIONS):
-                attempt = world.batches.begin(key, nonce, run_id, rules)
+                attempt = world.batches.begin(key, nonce, execution_id, rules)
                 tasks.append(self.task(process, attempt, partition))
-            world.batches.commit(attempt, [tasks], run_id, acknowledge=False)
+            world.batches.commit(attempt, [tasks], execution_id, acknowledge=False)
         except CommitStateUnknownError:
             raise  # Spark aborts nothing then
         except TransactionError:
@@ -278,12 +286,12 @@ class Model:
             raise
 
     def loser(
-        self, key: BatchKey, nonce: str, partition: int, run_id: str, rules: SinkRules
+        self, key: BatchKey, nonce: str, partition: int, execution_id: str, rules: SinkRules
     ) -> None:
         """Start a task attempt that writes the same rows, never reports, and may be very late."""
 
         def zombie(process: Process) -> None:
-            attempt = process.world.batches.begin(key, nonce, run_id, rules)
+            attempt = process.world.batches.begin(key, nonce, execution_id, rules)
             self.task(process, attempt, partition)
 
         self.start(f"zombie of batch {key.batch} of {key.sink}", zombie)

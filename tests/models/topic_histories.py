@@ -357,7 +357,7 @@ class TopicHistory:
         """Write outside of transactions: what is acknowledged is there as long as its topic."""
         run: Components = process.world
         name = f"ptxs-0-{self.random.random()}"
-        writers = TopicWriters(run, lambda turn: f"{name}r{turn}", None, 0)
+        writers = TopicWriters(run, lambda generation: f"{name}r{generation}", None, 0)
         topic = self._there(run)
         try:
             for _ in range(3):

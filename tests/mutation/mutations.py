@@ -3020,8 +3020,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_children_come_after_all_of_their_parent_also_when_it_comes_again",
         Edit(
             f"{CLIENT_CODE}/reader.py",
-            "        turns = [s for s in topology.segments if s.descriptor in order.released]\n",
-            "        turns = list(reversed(topology.readable))\n",
+            "        released = [s for s in topology.segments if s.descriptor in order.released]\n",
+            "        released = list(reversed(topology.readable))\n",
         ),
     ),
     mutation(

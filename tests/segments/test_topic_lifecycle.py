@@ -567,7 +567,7 @@ def test_rows_without_a_transaction_do_not_go_on_in_another_topic_of_the_same_na
     run: Components,
 ) -> None:
     run.topics.create(TOPIC, 1)
-    writers = TopicWriters(run, lambda turn: f"ptxs-0-abcr{turn}", None, 0)
+    writers = TopicWriters(run, lambda generation: f"ptxs-0-abcr{generation}", None, 0)
     writers.append(TOPIC, record_batch([("a", 1)]))
     writers.finish()
     run.topics.delete(TOPIC)

@@ -87,11 +87,11 @@ class StreamingQuery:
             start = self.offsets[batch - 1] if batch else self.reader.initialOffset()
             planned = self.reader.partitions(start, self.offsets[batch])
         partitions = [p for p in planned if isinstance(p, SourcePartition)]
-        run_id = f"app-{next(_attempts)}"
+        execution_id = f"app-{next(_attempts)}"
         self.found = None
-        found = [row for at, p in enumerate(partitions) for row in self._task(p, run_id, at)]
+        found = [row for at, p in enumerate(partitions) for row in self._task(p, execution_id, at)]
         self._die(dies, "read")
-        self._sink(batch, found, run_id)
+        self._sink(batch, found, execution_id)
         self._die(dies, "decided")
         self.committed += 1
         return True
@@ -112,8 +112,8 @@ class StreamingQuery:
             self.reader.commit(start)
         return True
 
-    def _task(self, partition: SourcePartition, run_id: str, number: int) -> list[Row]:
-        facts = TaskFacts(self.id, self.committed, run_id, number, next(_attempts))
+    def _task(self, partition: SourcePartition, execution_id: str, number: int) -> list[Row]:
+        facts = TaskFacts(self.id, self.committed, execution_id, number, next(_attempts))
         with (
             mock.patch.object(TaskFacts, "of_task", return_value=facts),
             mock.patch.object(task_module, "freeze_loaded_modules"),
@@ -123,11 +123,11 @@ class StreamingQuery:
             (row["__key"].decode(), int(row["value"])) for one in batches for row in one.to_pylist()
         ]
 
-    def _sink(self, batch: int, found: list[Row], run_id: str) -> None:
+    def _sink(self, batch: int, found: list[Row], execution_id: str) -> None:
         attempt = self.batches.begin(BatchKey(f"sink-{self.id}", self.id, batch), new_nonce())
         self.found = None if attempt.replay else found
         task = TaskWrite(partition=0, txn_id=attempt.txn.key)
-        self.batches.commit(attempt, [[task]], run_id, acknowledge=True)
+        self.batches.commit(attempt, [[task]], execution_id, acknowledge=True)
         if attempt.replay:
             assert found in (self.output[batch], []), "a replay reads the same, or what is left"
         else:

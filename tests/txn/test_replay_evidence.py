@@ -304,19 +304,19 @@ def batch(
     key: BatchKey = KEY,
 ) -> None:
     """Run a batch that reads by plans (`name` is the segment's), in a run of its own."""
-    run_id = f"run-{world.store.meta.next_source_epoch()}"
+    execution_id = f"run-{world.store.meta.next_source_epoch()}"
     for name in plans:
         ranges = (PlannedRange(f"{SEGMENT}/{name}", EARLIEST, Position(1, end)),)
-        plan = ReadPlan(f"{name} {run_id}", 1, "", run_id, ranges)
+        plan = ReadPlan(f"{name} {execution_id}", 1, "", execution_id, ranges)
         world.store.queries.register_plan(key.query, str(key.batch), plan.source, plan.serialize())
-    attempt = world.batches.begin(key, f"nonce {run_id}")
+    attempt = world.batches.begin(key, f"nonce {execution_id}")
     task = TaskWrite(partition=0, txn_id=attempt.txn.key)
     if not attempt.replay:
         task = world.write_batch(attempt, "row")
     task.rows = rows
     if fingerprint is not None:
         task.fingerprint = fingerprint
-    world.batches.commit(attempt, [[task]], run_id, acknowledge=True, rule=rule)
+    world.batches.commit(attempt, [[task]], execution_id, acknowledge=True, rule=rule)
 
 
 def test_a_batch_of_our_sources_that_was_planned_anew_with_the_same_ranges_is_a_replay(

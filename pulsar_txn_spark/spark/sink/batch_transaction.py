@@ -237,7 +237,7 @@ class BatchTransaction:
         attempt = Attempt(
             self._key(first.query), self._nonce, TxnId.parse(first.txn_id), first.replay
         )
-        self._finish(attempt, [list(write.tasks) for write in writes], first.run_id)
+        self._finish(attempt, [list(write.tasks) for write in writes], first.execution_id)
         self._has_committed_staged = not first.replay
 
     def _commit_nothing(self, query_id: str) -> None:

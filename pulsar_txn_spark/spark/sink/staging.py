@@ -92,7 +92,7 @@ def stage(
         txn_id=attempt.txn.key,
         replay=attempt.replay,
         query=attempt.key.query,
-        run_id=messages[0].execution_id,
+        execution_id=messages[0].execution_id,
     )
     answer = components.store.stages.stage(
         components.coordinator.shard(slot.nonce),
@@ -103,8 +103,8 @@ def stage(
     )
     if answer.code is not Code.OK:
         raise TransactionConflictError(
-            f"write {slot.slot!r} of the transaction was run again (run {answer.attempt_number}), "
-            f"this was run {slot.number}: its rows are dropped"
+            f"write {slot.slot!r} of the transaction was run again (attempt "
+            f"{answer.attempt_number}), this was attempt {slot.number}: its rows are dropped"
         )
 
 
@@ -131,7 +131,7 @@ def staged_writes(
         record = records.get(f"{slot}/{number}")
         if record is None:
             raise TransactionConflictError(
-                f"write {slot!r} (run {number}) succeeded, but its result is not in the store: "
+                f"write {slot!r} (attempt {number}) succeeded, but its result is not in the store: "
                 "nothing was committed"
             )
         writes.append(StagedWrite.FromString(record))

@@ -105,8 +105,8 @@ class _WriteTask:
             suffix = f"r{topology_generation}" if topology_generation else ""
             return writer_name(txn, self._facts.attempt, f"{self._random}{suffix}")
 
-        def admit(generation: int, segments: Sequence[str]) -> None:
-            writer = name(generation)
+        def admit(topology_generation: int, segments: Sequence[str]) -> None:
+            writer = name(topology_generation)
             self._components.buffer.admit(txn, nonce, self._timeout_ms, writer, segments)
 
         heartbeat = partial(coordinator.heartbeat, txn, nonce, self._timeout_ms)

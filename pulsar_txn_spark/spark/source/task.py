@@ -115,7 +115,9 @@ def _register(
         return  # a thread of the user's: the source's commit(end) acknowledges what was read
     if plan.subscription:
         _claim(components, options, partition, plan, facts.query)
-    registered = replace(plan, run_id=unique_execution_id(facts.execution_id, plan.run_id))
+    registered = replace(
+        plan, execution_id=unique_execution_id(facts.execution_id, plan.execution_id)
+    )
     components.store.queries.register_plan(
         facts.query, str(facts.batch), plan.source, registered.serialize()
     )

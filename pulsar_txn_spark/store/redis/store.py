@@ -25,7 +25,7 @@ from pulsar_txn_spark.store.redis.transactions import (
     RedisTransactionStore,
 )
 
-_DELIVERED_TO = 0  # the coordinator that keeps counts which belong to none
+_FLUSHED_TO = 0  # the coordinator that keeps counts which belong to none
 
 
 class RedisStore:
@@ -73,7 +73,7 @@ class RedisStore:
 
     @property
     def counters(self) -> metrics.Counters:
-        """What this process has counted and not delivered to the store yet."""
+        """What this process has counted and not flushed to the store yet."""
         return self.scripts.counters
 
     def seen(self, tag: str) -> Seen:
@@ -95,10 +95,10 @@ class RedisStore:
 
     def flush_counters(self) -> None:
         """Add the counters to the counts in the store; without a reply what is in it is dropped."""
-        taken = self.scripts.counters.drain()
-        if not taken:
+        counts = self.scripts.counters.drain()
+        if not counts:
             return
-        call = Call("metrics_add", f"tc{_DELIVERED_TO}", ["metrics"], flat(taken))
+        call = Call("metrics_add", f"tc{_FLUSHED_TO}", ["metrics"], flat(counts))
         try:
             reply = self.scripts.ask_once(call)
         except (*NO_REPLY, StoreUnavailableError):

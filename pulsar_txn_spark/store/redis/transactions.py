@@ -67,7 +67,7 @@ class RedisTransactionStore:
         timeout_ms: int,
         intents: Sequence[str],
     ) -> tuple[TxnId, TxnState]:
-        """Create the header of a nonce's transaction, OPEN; again = the same one, as it is now."""
+        """Create the header of a nonce's transaction, OPEN; idempotent: it returns it as it is."""
         call = create_call(tc, nonce, [owner, sink, query, batch], timeout_ms, intents)
         return as_created(self._scripts.run(call))
 

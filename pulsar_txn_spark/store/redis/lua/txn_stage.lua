@@ -1,8 +1,8 @@
--- Stage the result of one run of a write slot; or declare the run that is current.
--- KEYS[2]  {tc<N>}:stage:<nonce>  hash '<slot>' -> current run, '<slot>/<run>' -> staged write
+-- Stage the result of one attempt at a write slot; or declare the attempt that is current.
+-- KEYS[2]  {tc<N>}:stage:<nonce>  hash '<slot>' -> current attempt, '<slot>/<attempt>' -> staged write
 -- KEYS[3]  {tc<N>}:idx:stages     zset nonce by the time when it was last in use
--- ARGV[4]  'declare' | 'stage', ARGV[5] slot, ARGV[6] run, ARGV[7] staged write, ARGV[8] nonce
--- -> {seq, 'OK'} | {seq, 'STALE', current run}
+-- ARGV[4]  'declare' | 'stage', ARGV[5] slot, ARGV[6] attempt, ARGV[7] staged write, ARGV[8] nonce
+-- -> {seq, 'OK'} | {seq, 'STALE', current attempt}
 local current = redis.call('HGET', KEYS[2], ARGV[5])
 if ARGV[4] == 'declare' then
   if current and tonumber(current) > tonumber(ARGV[6]) then
