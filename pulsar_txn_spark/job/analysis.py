@@ -26,7 +26,6 @@ from pulsar_txn_spark.job.views import (
     problem_of,
     without_rows,
 )
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.spark.rows import schema_of
 from pulsar_txn_spark.spark.source.topics import check_source
 
@@ -69,9 +68,7 @@ def _empty(folder: Path) -> Callable[[SparkSession, Source], DataFrame | None]:
 
     def read(spark: SparkSession, source: Source) -> DataFrame | None:
         if source.is_own:
-            use = Use.READ | (Use.STREAM if source.stream else Use.BATCH)
-            chosen = Options(source.options, use).get("metadata.columns")
-            schema: StructType = schema_of(chosen)
+            schema: StructType = schema_of(source.parsed().get("metadata.columns"))
         elif not source.stream and "path" in source.options:
             return _files(spark, source)
         elif source.schema is not None:
@@ -157,7 +154,7 @@ def unreachable(job: Job) -> list[Problem]:
 
 
 def _check_sink(job: Job, topic: str | None) -> None:
-    options = Options(job.transaction, Use.WRITE | Use.BATCH | Use.SCOPE)
+    options = job.parsed_transaction()
     components = open_components(options)
     if topic is not None:
         name = options.domains.segmented(topic)

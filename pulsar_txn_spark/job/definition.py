@@ -9,8 +9,7 @@ from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.job.keys import AVAILABLE_NOW, BATCH
 from pulsar_txn_spark.job.problems import Place
 from pulsar_txn_spark.job.secrets import Secrets
-
-Options = Mapping[str, str]
+from pulsar_txn_spark.options import SCOPE_WRITE, Options, Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Source:
     place: Place
     format: str
     stream: bool
-    options: Options
+    options: Mapping[str, str]
     decode: str = "bytes"
     schema: str | None = None
     keep_malformed: bool = False
@@ -60,6 +59,10 @@ class Source:
     def is_own(self) -> bool:
         """Whether it is of this package."""
         return self.format == FORMAT
+
+    def parsed(self) -> Options:
+        """Return the options of a source of this package, which the file's reader has checked."""
+        return Options(self.options, Use.READ | (Use.STREAM if self.stream else Use.BATCH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Sink:
     key: str | None
     format: str
     mode: str
-    options: Options
+    options: Mapping[str, str]
 
     @property
     def is_own(self) -> bool:
@@ -169,8 +172,8 @@ class Job:
     stop_timeout_s: float
     py_files: tuple[str, ...]
     spark: Mapping[str, str]
-    options: Options
-    transaction: Options
+    options: Mapping[str, str]
+    transaction: Mapping[str, str]
     sources: tuple[Source, ...]
     steps: tuple[Step, ...]
     sinks: tuple[Sink, ...]
@@ -180,6 +183,10 @@ class Job:
     def is_batch(self) -> bool:
         """Whether it is no stream."""
         return self.trigger == BATCH
+
+    def parsed_transaction(self) -> Options:
+        """Return the options of the transaction, which the file's reader has checked."""
+        return Options(self.transaction, SCOPE_WRITE)
 
     @property
     def is_available_now(self) -> bool:

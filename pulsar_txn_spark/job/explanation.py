@@ -11,7 +11,6 @@ from pulsar_txn_spark.job.definition import Job, Sink, Source
 from pulsar_txn_spark.job.guarantees import as_row, guarantees_of
 from pulsar_txn_spark.job.lineage import physical_plan
 from pulsar_txn_spark.job.views import Views
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.spark.rows import TOPIC
 
 _READING = ("topic", "topics", "topicsPattern")
@@ -66,8 +65,7 @@ def _source(source: Source) -> dict[str, str]:
             "from": _files(source.format, source.options),
             "how": "stream" if source.stream else "static",
         }
-    use = Use.READ | (Use.STREAM if source.stream else Use.BATCH)
-    options = Options(source.options, use)
+    options = source.parsed()
     values = [options.get(key) for key in _READING]
     topic, topics, pattern = values
     names = ", ".join(map(str, topics or ([topic] if topic else [pattern])))
@@ -82,7 +80,7 @@ def _sink(job: Job, sink: Sink, rows: Mapping[str, DataFrame], number: int) -> d
     if not sink.is_own:
         to = _files(sink.format, sink.options)
         return {"sink": sink.name, "to": to, "how": f"{sink.mode}, no part of the transaction"}
-    domains = Options(job.transaction, Use.WRITE | Use.BATCH | Use.SCOPE).domains
+    domains = job.parsed_transaction().domains
     frame = rows.get(f"{number}:{sink.name}")
     to = f"the column {TOPIC}" if sink.topic is None else str(domains.segmented(sink.topic))
     columns = "" if frame is None else ", ".join(frame.columns)

@@ -20,6 +20,7 @@ from pulsar_txn_spark.job.secrets import Secrets, holds_secret, may_be_secret
 from pulsar_txn_spark.job.substitution import Substitution, SubstitutionError, literal
 from pulsar_txn_spark.job.tables import Entry, Table, Tables, Value, read_tables
 from pulsar_txn_spark.options import (
+    SCOPE_WRITE,
     Options,
     Use,
     is_secret,
@@ -252,7 +253,7 @@ class _Reader:
             and not self._has_problem(table)
             and not self._has_problem(self.tables.one("options"))
         ):
-            self._check_together(table, lambda: Options(options, Use.WRITE | Use.BATCH | Use.SCOPE))
+            self._check_together(table, lambda: Options(options, SCOPE_WRITE))
         return options
 
     def _source(self, table: Table, shared: Mapping[str, str], trigger: str) -> Source:

@@ -12,7 +12,6 @@ from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.job import lineage
 from pulsar_txn_spark.job.definition import Job, Source
 from pulsar_txn_spark.job.views import Views
-from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.spark.rows import KEY
 
 
@@ -62,8 +61,7 @@ def guarantees_of(views: Views, rows: Mapping[str, DataFrame]) -> Iterator[Guara
 
 def _once(job: Job) -> Guarantee:
     name = "exactly once"
-    options = Options(job.transaction, Use.WRITE | Use.BATCH | Use.SCOPE)
-    if options.get("store.acceptDataLoss"):
+    if job.parsed_transaction().get("store.acceptDataLoss"):
         return Guarantee(
             name, Verdict.NO, "store.acceptDataLoss: the store may forget what it has acknowledged"
         )
@@ -81,7 +79,7 @@ def _once(job: Job) -> Guarantee:
             Verdict.UNKNOWN,
             f"it needs sources that give the same rows again: see to it of {', '.join(foreign)}",
         )
-    lossy = [s.name for s in _own(job) if _of(s, "failOnDataLoss") == "false"]
+    lossy = [source.name for source in _own(job) if not source.parsed().get("failOnDataLoss")]
     if lossy:
         return Guarantee(
             name,
@@ -112,7 +110,7 @@ def _input(job: Job) -> Guarantee:
     name = "input with output"
     if job.is_batch:
         return Guarantee(name, Verdict.NO, "a batch acknowledges nothing")
-    without = [source.name for source in _own(job) if _of(source, "subscription") is None]
+    without = [source.name for source in _own(job) if source.parsed().get("subscription") is None]
     if without:
         return Guarantee(
             name,
@@ -135,7 +133,9 @@ def _order(
     own = [sink for sink in job.sinks if sink.is_own]
     if own and not keyed:
         return Guarantee(name, Verdict.NO, f"no sink writes a column {KEY}: rows have no key")
-    split = [source.name for source in _own(job) if _of(source, "minPartitions") is not None]
+    split = [
+        source.name for source in _own(job) if source.parsed().get("minPartitions") is not None
+    ]
     if split:
         return Guarantee(
             name,
@@ -228,11 +228,6 @@ def _place(job: Job) -> Iterator[Guarantee]:
 
 def _own(job: Job) -> list[Source]:
     return [source for source in job.sources if source.is_own and source.stream]
-
-
-def _of(source: Source, key: str) -> str | None:
-    lower = {name.lower(): text for name, text in source.options.items()}
-    return lower.get(key.lower())
 
 
 def _view(views: Views) -> str:

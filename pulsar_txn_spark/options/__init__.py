@@ -13,6 +13,7 @@ from pulsar_txn_spark.options.parsed import Options, parse_option, refuse_endpoi
 from pulsar_txn_spark.options.table import (
     OPTIONS,
     SCOPE_OPTION,
+    SCOPE_WRITE,
     Depends,
     Option,
     Use,
@@ -38,6 +39,7 @@ __all__ = [
     "NO_OPTIONS",
     "OPTIONS",
     "SCOPE_OPTION",
+    "SCOPE_WRITE",
     "Depends",
     "Offsets",
     "Option",

@@ -54,6 +54,8 @@ class Use(Flag):
 READ_ANY = Use.READ | Use.STREAM | Use.BATCH
 WRITE_ANY = Use.WRITE | Use.STREAM | Use.BATCH
 ANYWHERE = READ_ANY | WRITE_ANY | Use.CONNECT
+SCOPE_WRITE = Use.WRITE | Use.BATCH | Use.SCOPE
+"""A transaction of several writes in ``foreachBatch``."""
 
 
 @dataclass(frozen=True, slots=True)

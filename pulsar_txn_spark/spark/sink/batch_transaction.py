@@ -22,7 +22,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.lease import Lease, Leases
 from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionConflictError
-from pulsar_txn_spark.options import SCOPE_OPTION, Options, Use
+from pulsar_txn_spark.options import SCOPE_OPTION, SCOPE_WRITE, Options
 from pulsar_txn_spark.spark.checkpoint import (
     Checkpoint,
     JvmCheckpoint,
@@ -52,7 +52,7 @@ def transaction_options(options: Mapping[str, str]) -> Options:
     ------
     OptionError
     """
-    parsed = Options(options, Use.WRITE | Use.BATCH | Use.SCOPE)
+    parsed = Options(options, SCOPE_WRITE)
     if not parsed.get("transactions"):
         raise OptionError(
             "transactions=false has no meaning in a transaction of several writes: use "
