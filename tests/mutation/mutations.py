@@ -402,7 +402,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a scope need not be written in every batch",
         "INV-11",
-        "tests/test_options.py"
+        "tests/options/test_parsed.py"
         "::test_a_sink_is_written_in_every_batch_but_by_a_write_of_its_own_in_foreach_batch",
         Edit(
             "pulsar_txn_spark/options/table.py",
@@ -455,7 +455,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a folder is made of whatever store.path holds",
         "no other store in silence",
-        "tests/test_options.py::test_a_folder_that_was_not_meant_as_one_is_refused",
+        "tests/options/test_parsed.py::test_a_folder_that_was_not_meant_as_one_is_refused",
         Edit(
             "pulsar_txn_spark/options/values.py",
             "    if _NO_FOLDER.fullmatch(parse_text(value)):\n",
@@ -2449,7 +2449,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a sink takes a native topic",
         "one domain",
-        "tests/test_options.py::"
+        "tests/options/test_parsed.py::"
         "test_an_option_that_would_mix_the_transactions_of_both_domains_is_refused",
         Edit(
             "pulsar_txn_spark/options/parsed.py",
