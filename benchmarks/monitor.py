@@ -1,7 +1,7 @@
 """Counts what reaches the metadata store, as its server sees it.
 
 *Commands* are those of clients: MONITOR tells them from the ones that scripts run. *Round trips*
-are the server's read events (``total_reads_processed``): a pipeline is one, however many commands
+are the server's read events (``total_reads_processed``). A pipeline is one, however many commands
 it has, and so is the login of a new connection. On the embedded backend the segment log lives on
 the same server; what it asks is left out, told by its keys.
 """

@@ -1,8 +1,8 @@
 """Measures two revisions of this repository in turn: ``python -m benchmarks.revisions --help``.
 
 The base is checked out into a temporary folder and uses this virtual environment. Each pair runs
-the same benchmarks in the base and in this folder, every second pair in the other order, so that a
-machine that drifts favours neither. What counts is the ratio within a pair.
+the same benchmarks in the base and in this folder. Every second pair is in the other order, so that
+a machine that drifts favours neither. What counts is the ratio within a pair.
 """
 
 from __future__ import annotations

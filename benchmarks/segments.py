@@ -39,10 +39,10 @@ OUTPUT, INPUT = "output-changes-in-each", "input-changes-in-each"
 def scaling(bench: Bench, place: Place) -> Iterator[list[Result]]:
     """Measure a writing job, and the log alone, with 1, 2, 4 and 8 segments.
 
-    The job has a task for each of the two cores, whatever the number of segments; then a single
-    one, which shows what one task gains from several segments. Where one segment takes all that the
-    cores can give, more cannot help. On Pulsar the broker is therefore told to take less from each:
-    so it is where a segment's disk or broker is the limit.
+    The job has a task for each of the two cores, whatever the number of segments. Then it has a
+    single one, which shows what one task gains from several segments. Where one segment takes all
+    that the cores can give, more cannot help. On Pulsar the broker is therefore told to take less
+    from each: so it is where a segment's disk or broker is the limit.
     """
     cases: dict[str, Callable[[Bench, Place, int], float]] = {
         "sink_stream_by_segments": _streamed,
@@ -103,10 +103,10 @@ class _Found:
 def split_cost(bench: Bench, place: Place) -> Iterator[list[Result]]:
     """Measure micro-batches of a job, and those during which its output or input changes.
 
-    The job gets the same number of rows again and again, each time in one transaction, and is
+    The job gets the same number of rows again and again, each time in one transaction. It is
     measured by the time of its micro-batches until all of them have passed. Where its input
-    changes, it does so in the middle of these rows, so that half of them are in the parents and
-    half in the children: as parents are read before their children, these take two micro-batches.
+    changes, it does so in the middle of these rows. So half of them are in the parents and half
+    in the children. As parents are read before their children, these take two micro-batches.
     """
     case = "micro_batch_while_segments_change"
     also: dict[str, _Found] = {}

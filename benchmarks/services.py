@@ -1,6 +1,6 @@
 """Transactions a second of a plain service, beside the same server without this package.
 
-One process, whose threads share a client, as those of a service do; topic and metadata are on one
+One process, whose threads share a client, as those of a service do. Topic and metadata are on one
 server, which syncs every write before its reply. A transaction sends one row of 100 bytes. It waits
 for the disk three times: when it is opened, for its row, and for its end. So the bare side runs
 three scripts for each transaction, one after the other. Each thread of it has a plain socket, and

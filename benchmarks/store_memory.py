@@ -1,7 +1,7 @@
 """Redis memory of a transaction: open, finished, collected, and of writers that lost.
 
 Counted is ``MEMORY USAGE`` of every key, with its share of the shared ones (indexes, nonces, pins,
-marks); left out are streams of events and counts of metrics, which do not grow. What the server's
+marks). Left out are streams of events and counts of metrics, which do not grow. What the server's
 allocator and its tables take in addition shows in the rows of ``used_memory``.
 """
 

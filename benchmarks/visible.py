@@ -1,6 +1,6 @@
 """From a producer's send on a job's input topic to a reader's sight of the row in its output.
 
-One process has the producer and the reader, both without Spark; the job copies rows from topic to
+One process has the producer and the reader, both without Spark. The job copies rows from topic to
 topic and starts a micro-batch as soon as there is something. Rows come one at a time, at moments
 that have nothing to do with those of the job.
 """

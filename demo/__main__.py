@@ -104,7 +104,7 @@ def _end(signum: int, _frame: FrameType | None) -> NoReturn:
 def _ended(error: BaseException | None) -> _Ended | None:
     """Find the wish to end behind an error.
 
-    It may strike anywhere, and what it strikes may fail on its way out: a Condition whose lock
+    It may strike anywhere, and what it strikes may fail on its way out. A Condition whose lock
     it had just let go says "release unlocked lock".
     """
     while error is not None and not isinstance(error, _Ended):

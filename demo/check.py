@@ -86,10 +86,10 @@ def find(
     Returns
     -------
     dict
-        Can be written as JSON: ``verdict`` (see :class:`~demo.proof.Verdict`),
-        ``audit`` (see :class:`~demo.audit.Audit`), and ``disordered``, the keys
-        whose rows are not in the order in which they went in. ``plain`` has ``verdict``
-        and ``disordered`` of what the plain consumers received, and is None without them.
+        Can be written as JSON. It has ``verdict`` (see :class:`~demo.proof.Verdict`) and
+        ``audit`` (see :class:`~demo.audit.Audit`). ``disordered`` are the keys whose rows are not
+        in the order in which they went in. ``plain`` has ``verdict`` and ``disordered`` of what the
+        plain consumers received, and is None without them.
     """
     outputs = {topic: read_committed(spark, settings, topic) for topic in OUTPUTS}
     verdict = compare(expected, outputs)

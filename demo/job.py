@@ -85,7 +85,7 @@ def main() -> None:
     spark = spark_session("flights", settings)
     names = spark.createDataFrame(airlines())
     emit("ready")
-    # The demo starts each driver while the one before it still runs, as a standby would be: that
+    # The demo starts each driver while the one before it still runs, as a standby would be. That
     # saves the time in which a JVM starts. Up to here it has seen neither store nor checkpoint.
     wait_to_be_told()
     query = start(spark, settings, names)

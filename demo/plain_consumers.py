@@ -1,7 +1,7 @@
 """Plain consumers of gated topics: they know nothing of transactions.
 
 They listen from before the first row on. So a row that was shown before its transaction was
-decided is found, too: the job's kills leave such rows aborted, and the batch comes again.
+decided is found, too. The job's kills leave such rows aborted, and the batch comes again.
 """
 
 from __future__ import annotations

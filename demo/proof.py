@@ -1,7 +1,7 @@
 """What the job must have produced, and how what it did produce differs from it.
 
-Nothing here uses Spark, Arrow or this package's own reading of the input: the expectation comes
-from the CSV file by plain Python, so that a mistake of the job's cannot be in the yardstick too.
+Nothing here uses Spark, Arrow or this package's own reading of the input. The expectation comes
+from the CSV file by plain Python. So a mistake of the job's cannot be in the yardstick too.
 """
 
 from __future__ import annotations

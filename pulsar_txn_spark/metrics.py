@@ -1,7 +1,7 @@
 """Every metric, once: the counting, the HTTP endpoint and docs/metrics.md come from this table.
 
-What processes count ends up in the metadata store, with the next decision or sweep of the process,
-because most of the work is done in Python workers that Spark starts and ends as it likes: nobody
+What processes count ends up in the metadata store, with the next decision or sweep of the process.
+Most of the work is done in Python workers that Spark starts and ends as it likes: nobody
 could scrape them. So an endpoint in any process shows the counts of all of them. What can be told
 by a script of the store is counted by that script, in the very step that it counts.
 

@@ -1,8 +1,8 @@
 """Positions in a segment, and the intervals that are made of them.
 
-A position names an entry of a segment's log: the ledger, the entry in that ledger, and
+A position names an entry of a segment's log. It has the ledger, the entry in that ledger, and
 (for a message inside a batch entry) the batch index. Ledger and entry order as integers.
-All ranges of this package are *left-open and right-closed*, ``(start, end]``: ``start`` is the
+All ranges of this package are *left-open and right-closed*, ``(start, end]``. ``start`` is the
 last entry that is not part of the range, ``end`` the last that is. A managed ledger can roll
 over at any entry, so "the next position" cannot be computed, "everything after this one" can.
 """
@@ -72,8 +72,8 @@ _INDEX_WIDTH = 10  # digits of 2**31-1
 class MessagePosition(NamedTuple):
     """A message of a segment: up to where an acknowledgement reaches.
 
-    The last message of a batch is named by its whole entry (:meth:`of_message`), so that a
-    position has one name, and whole entries are the positions of :class:`Position`.
+    The last message of a batch is named by its whole entry (:meth:`of_message`). So a position has
+    one name, and whole entries are the positions of :class:`Position`.
 
     Parameters
     ----------

@@ -1,14 +1,14 @@
 """Metrics for Prometheus: read from the metadata store when they are asked for.
 
-There is nothing to see in one process alone (see :mod:`pulsar_txn_spark.metrics`), so an endpoint
-in any process that reaches the store shows the same: in the user's driver (:func:`serve_metrics`,
-or the option ``metrics.port`` of a source or a foreachBatch sink), or beside the sweeps
-(``pulsar-txn sweep --every 30 --metrics-port 9464``).
+There is nothing to see in one process alone (see :mod:`pulsar_txn_spark.metrics`). So an endpoint
+in any process that reaches the store shows the same. It may be in the user's driver, by
+:func:`serve_metrics` or the option ``metrics.port`` of a source or a foreachBatch sink. It may also
+be beside the sweeps (``pulsar-txn sweep --every 30 --metrics-port 9464``).
 
-A scrape costs one request for each coordinator, one that flushes this process's counts, one for
-the catalogue of topics, one for each topic, one for the gates of all segments (on a cluster one
-each), and more only where readers are blocked or something is wrong. Nothing scans keys. Answers
-are kept for a few seconds, so that several scrapers cost as much as one.
+A scrape costs one request for each coordinator, and one that flushes this process's counts. It
+costs one for the catalogue of topics, one for each topic, and one for the gates of all segments (on
+a cluster one each). It costs more only where readers are blocked or something is wrong. Nothing
+scans keys. Answers are kept for a few seconds, so that several scrapers cost as much as one.
 """
 
 from __future__ import annotations

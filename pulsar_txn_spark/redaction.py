@@ -14,7 +14,7 @@ _HIDDEN = "***"
 def redacted(text: str) -> str:
     """Return a URL, or what may have been meant as one, without user, password and query.
 
-    Everything in front of the last ``@`` goes, except a scheme that is known: a malformed URL has
+    Everything in front of the last ``@`` goes, except a scheme that is known. A malformed URL has
     its password where a parser does not look for it.
 
     Parameters

@@ -4,9 +4,9 @@
 
 Half of what a Spark that lives for seconds takes of a processor goes into loading and verifying
 classes; the tests start dozens. So a small job is run once, and the classes that it has loaded are
-kept in FOLDER, as the JVM itself can (JEP 350, "dynamic class-data sharing"). A JVM takes nothing
-from an archive that does not fit its version or its class path. Where none can be made, the reason
-is shown once and the JVMs start as they always do.
+kept in FOLDER. The JVM itself can do so (JEP 350, "dynamic class-data sharing"). A JVM takes
+nothing from an archive that does not fit its version or its class path. Where none can be made, the
+reason is shown once and the JVMs start as they always do.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ def test_a_checkpoint_restored_from_an_older_copy_is_refused(lab: Lab) -> None:
     restored(lab.checkpoint(), lab.checkpoint("a"))
     error = failure(lambda: lab.drain(writer))
     assert "FencedError" in error
-    assert "the checkpoint is an older copy" in error
+    assert "The checkpoint is an older copy" in error
     # One batch back, and now its input has grown: the batch is not the one that was committed.
     restored(lab.checkpoint(), lab.checkpoint("b"))
     lab.produce(source, "d")

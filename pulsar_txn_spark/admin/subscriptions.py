@@ -216,7 +216,7 @@ def _refuse_single(components: Components, segment: SegmentRef, subscription: st
         raise AcknowledgementConflictError(
             f"subscription {subscription!r} of segment {segment.id}: its cursor stands at "
             f"{acks.cursor}, and clients have acknowledged single messages behind it "
-            f"({len(acks.deleted)} ranges): freed here, it would deliver them again. Let a client "
+            f"({len(acks.deleted)} ranges). Freed here, it would deliver them again. Let a client "
             "acknowledge what lies between them, to the end of an entry, or reset to 'earliest' "
             "or 'latest'. Nothing was changed"
         )

@@ -10,7 +10,7 @@
             await invoices.send("3 apples", key="alice", txn=txn)
 
 Each call runs on a thread of the client, so that the event loop waits for nothing. What is sent in
-a transaction is queued, and goes to a thread together with the commit: a transaction of a few rows
+a transaction is queued, and goes to a thread together with the commit. A transaction of a few rows
 needs a thread once.
 
 A call that was begun goes on if the task that awaits it is cancelled. So if a commit was cancelled,

@@ -10,9 +10,9 @@ from pulsar_txn_spark.store.records import TxnId
 class Claims:
     """What is claimed in one segment; a value of one consumer, guarded by its lock.
 
-    A cumulative acknowledgement must not take what another transaction has acknowledged: that one
-    may have been aborted meanwhile without anybody here knowing it, and then its messages have to
-    come again. So it asks for what lies between them only, and the store sees to it that nothing
+    A cumulative acknowledgement must not take what another transaction has acknowledged. That one
+    may have been aborted meanwhile without anybody here knowing it. Then its messages have to come
+    again. So it asks for what lies between them only, and the store sees to it that nothing
     before each piece was given back.
     """
 

@@ -44,7 +44,7 @@ class Consumer(Closing):
 
     Messages come in the order of their segments, a parent's before its children's. Whatever was
     acknowledged in a transaction that aborts comes again, and with it everything that was received
-    and not acknowledged: the consumer goes back to its cursor. Any thread may use it; one at a
+    and not acknowledged. The consumer goes back to its cursor. Any thread may use it; one at a
     time receives. What is not acknowledged when it is closed comes again to the next consumer.
     """
 
@@ -261,9 +261,9 @@ class Consumer(Closing):
         Raises
         ------
         AcknowledgementConflictError
-            If one of them is acknowledged in another open transaction, if everything up to the
-            message is acknowledged already, or if it was received before the consumer went back.
-            The transaction is aborted in the first two cases.
+            If one of them is acknowledged in another open transaction, or everything up to the
+            message already is: the transaction is then aborted. Also if the message was received
+            before the consumer went back.
         FencedError, TransactionAbortedError, TransactionConflictError
         StoreError, AlreadyClosedError
         """
@@ -357,7 +357,7 @@ class Consumer(Closing):
             raise OptionError(
                 f"message: expected the id of one of the latest {IDS_KEPT} messages that this "
                 f"consumer of {self._subscription!r} has received, found {message}: each consumer "
-                "acknowledges its own; of an older one give the message itself"
+                "acknowledges its own. Of an older one give the message itself"
             )
         raise OptionError(
             f"message: expected one that this consumer of {self._subscription!r} has "

@@ -120,7 +120,7 @@ class SubscriptionReader:
     def _attach_all(self) -> None:
         """Claim every segment, until there is none that is not claimed.
 
-        An older consumer that is still there can then acknowledge nothing, in no segment: what
+        An older consumer that is still there can then acknowledge nothing, in no segment. What
         happens to a key's messages happens in their order also across a take-over.
         """
         for topic in self._topics:
@@ -176,7 +176,7 @@ class SubscriptionReader:
         entered = _with_entered_children(topology, had)
         fresh = [s for s in claimable if cursors[s.ref.id] is None]
         starts = self._starts(claimable, {s.ref.id for s in fresh}, had, entered)
-        # If this dies halfway, what has a cursor must not make the rest look read, or new: from
+        # If this dies halfway, what has a cursor must not make the rest look read, or new. From
         # the beginning parents are claimed first, from the end children are.
         for segment in reversed(claimable) if self._latest and not known else claimable:
             where = SubscriptionRef(
@@ -249,8 +249,8 @@ class SubscriptionReader:
         raise DataLossError(
             f"segment {segment.descriptor} of {topic} was deleted with all that it had up to "
             f"{segment.sealed_at}, but subscription {self._subscription!r} has acknowledged only "
-            f"up to {position}: the rest is lost. Nothing was skipped: reset the subscription "
-            "(pulsar_txn_spark.reset_subscription) to go on with what is left"
+            f"up to {position}. The rest is lost. Nothing was skipped: reset the subscription "
+            "(pulsar_txn_spark.Admin.reset_subscription) to go on with what is left"
         )
 
     def _committed_end(self, segment: Segment) -> Position:

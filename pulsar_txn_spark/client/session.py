@@ -111,7 +111,7 @@ class Client(Closing):
     ) -> Consumer:
         """Subscribe.
 
-        One consumer at a time receives for a subscription: a new one takes over from the one
+        One consumer at a time receives for a subscription. A new one takes over from the one
         before, and aborts what that one has acknowledged in open transactions.
 
         Parameters

@@ -335,8 +335,9 @@ class Transaction:
         Raises
         ------
         TransactionAbortedError
-            If the transaction was aborted: by its lease, by a newer consumer of a subscription
-            that it acknowledges for, or because something in it had failed. Nothing is visible.
+            If the transaction was aborted. That may be by its lease, by a newer consumer of a
+            subscription that it acknowledges for, or because something in it had failed. Nothing is
+            visible.
         CommitStateUnknownError
             If the store does not answer. It may be committed: call this again, or ask
             :meth:`status`, and do its work again only once it is known to be aborted.

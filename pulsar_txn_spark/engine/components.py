@@ -71,7 +71,7 @@ _lock = threading.Lock()
 def open_components(options: Options) -> Components:
     """Return the components for these options; opened once per process.
 
-    Spark reuses its Python workers for many batches and queries, so the options are the key; a
+    Spark reuses its Python workers for many batches and queries, so the options are the key. A
     forked worker never uses a connection of its parent.
 
     Raises

@@ -6,8 +6,8 @@ to the children, in the same transaction. Per topic, that is:
 1. the topology in which the children are active is read; a change that was left half done is
    finished first;
 2. *every* segment that takes no rows any more is left, also where this task has not met the seal
-   yet: a row for a merged child must not overtake one that still waits for its parent;
-3. of each of them, what was acknowledged stays under the old name, which is bounded there; if
+   yet. A row for a merged child must not overtake one that still waits for its parent;
+3. of each of them, what was acknowledged stays under the old name, which is bounded there. If
    nothing was, the name is no winner and is dropped from the start;
 4. the rest is routed anew and goes out under a new name, intent and pin first (INV-2).
 
@@ -55,7 +55,7 @@ _MOST_CHANGES = 1024
 wild."""
 
 _MOST_LOSSES = 16
-"""How often a task goes on under a new name where receipts prove nothing: with more of them it is
+"""How often a task goes on under a new name where receipts prove nothing. With more of them it is
 better off if Spark repeats it elsewhere."""
 
 _ENDED = (
@@ -486,8 +486,8 @@ class _Output:
 
     def _successors(self, segment: SegmentRef, error: Exception) -> Topology:
         topics = self._components.topics
-        # A topic of the same name is not this one's successor: what was written before is gone, and
-        # a transaction that went on there would be torn (INV-12).
+        # A topic of the same name is not this one's successor. What was written before is gone. A
+        # transaction that went on there would be torn (INV-12).
         topology = topics.lifecycle.reread(self._topology, "this task wrote to it")
         if isinstance(error, SegmentSealedError):
             # Whoever began the change may be dead: then it is finished here.

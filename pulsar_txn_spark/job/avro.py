@@ -50,8 +50,8 @@ def from_avro(frame: DataFrame, value: str, schema: str, malformed: str | None) 
     schema : str
         Of the messages, as JSON.
     malformed : str or None
-        Name of a column that gets the messages which the schema does not fit, and is null in the
-        other rows; None to fail at one.
+        Name of a column that gets the messages which the schema does not fit. It is null in the
+        other rows. None to fail at one.
 
     Raises
     ------

@@ -128,7 +128,7 @@ def require_no_connect(environment: Mapping[str, str]) -> None:
     for variable in _CONNECT:
         if variable in environment:
             raise JobNotReadyError(
-                f"{variable} is set, so that PySpark would be a client of Spark Connect; a job is "
+                f"{variable} is set, so that PySpark would be a client of Spark Connect. A job is "
                 "a driver itself: unset the variable, and name a master in [spark], or submit the "
                 "job by spark-submit"
             )

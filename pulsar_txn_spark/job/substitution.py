@@ -104,7 +104,7 @@ def _content(path: Path, *, secret: bool) -> str:
         raise SubstitutionError(f"the file {path} is no text in UTF-8") from None
     if secret and mode & stat.S_IROTH:
         raise SubstitutionError(
-            f"the file {path} holds a secret and every user of this machine may read it: run "
+            f"the file {path} holds a secret and every user of this machine may read it. Run "
             f"chmod 600 {path} (for a mounted secret of Kubernetes: defaultMode 0440)"
         )
     return text.rstrip("\r\n")

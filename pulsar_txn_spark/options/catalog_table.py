@@ -65,7 +65,7 @@ def to_comment(options: Mapping[str, str]) -> str:
     if secrets:
         raise OptionError(
             f"option {secrets[0]!r} holds a secret, which Spark's catalog would keep in clear "
-            "text: write the option into a file that only the driver's user may read, and name "
+            "text. Write the option into a file that only the driver's user may read, and name "
             f"the file in the option {FILE_OPTION!r}"
         )
     return _PREFIX + json.dumps({"options": dict(options), "version": _VERSION})
@@ -94,7 +94,7 @@ def from_comment(comment: str) -> dict[str, str] | None:
     if version != _VERSION:
         raise OptionError(
             "the comment of a column keeps the options of the table, and is not as this release "
-            f"writes it (found version {version}, expected {_VERSION}): drop the table and create "
+            f"writes it (found version {version}, expected {_VERSION}). Drop the table and create "
             "it again, which leaves its topic as it is"
         )
     return kept

@@ -29,8 +29,8 @@ def with_file(options: Mapping[str, str]) -> dict[str, str]:
     Raises
     ------
     OptionError
-        If the file cannot be read or is malformed, holds a secret that every user may read, or an
-        option that does not say how to connect. The message contains no value.
+        If the file cannot be read or is malformed. Also if it has a secret that every user may
+        read, or an option that does not say how to connect. The message contains no value.
     """
     rest = dict(options)
     path = rest.pop(FILE_OPTION, None)
@@ -42,7 +42,7 @@ def with_file(options: Mapping[str, str]) -> dict[str, str]:
         if option is not None and (not option.use & Use.CONNECT or option.key == FILE_OPTION):
             raise OptionError(
                 f"option {FILE_OPTION!r}: {path} holds {key!r}, expected only options that say how "
-                "to connect, so that one file serves every table and query: give it beside "
+                "to connect, so that one file serves every table and query. Give it beside "
                 f"{FILE_OPTION!r}"
             )
     return merged({key.lower(): value for key, value in of_file.items()}, rest)

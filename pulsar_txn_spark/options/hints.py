@@ -10,7 +10,7 @@ from pulsar_txn_spark.redaction import redacted
 NO_OPTIONS = (
     ". (Spark hands over no option of a table. A table keeps its options if CREATE TABLE names no "
     "columns. If it names some, and for CREATE TABLE AS SELECT and toTable(), the query has to "
-    "name the options: SELECT * FROM t WITH (topic = '...'), INSERT INTO t WITH (...), .option())"
+    "name them. So: SELECT * FROM t WITH (topic = '...'), INSERT INTO t WITH (...), .option())"
 )
 """Added to an error where no option at all has come."""
 

@@ -280,5 +280,5 @@ def refuse_endpoint(options: Options, why: str) -> None:
             raise OptionError(
                 f"option {key!r} means nothing here: {why}. Give it to a stream's source or to a "
                 "foreachBatch sink, or call pulsar_txn_spark.serve_metrics(options, port) in your "
-                "driver, or run 'pulsar-txn sweep --every 30 --metrics-port PORT'"
+                "driver. Or run 'pulsar-txn sweep --every 30 --metrics-port PORT'"
             )

@@ -222,7 +222,7 @@ OPTIONS: tuple[Option, ...] = (
         "`tenant/namespace=domain`, with commas between several; domain is `topic` (segmented), "
         "`persistent` (Pulsar's own transactions) or `scalable` (Pulsar 5's scalable topics, which "
         "Pulsar names `topic://` as well). In such a namespace every topic is of that "
-        "domain, whatever its name says: so a job may go on naming `persistent://` topics that "
+        "domain, whatever its name says. So a job may go on naming `persistent://` topics that "
         "were adopted as segmented ones. Elsewhere the name says it, and one without a domain is "
         "of `topic://`.",
     ),
@@ -307,7 +307,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READ_ANY,
         "A new query starts in each segment at the first message that was published at or after "
-        "this time: milliseconds since 1970, or ISO 8601 with a zone.",
+        "this time. It is in milliseconds since 1970, or in ISO 8601 with a zone.",
         conflicts=("startingOffsets", "startingOffsetsByTimestamp"),
     ),
     Option(
@@ -339,7 +339,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         Use.READ | Use.BATCH,
         "A batch read ends in each segment before the first message that was published at or "
-        "after this time: milliseconds since 1970, or ISO 8601 with a zone.",
+        "after this time. It is in milliseconds since 1970, or in ISO 8601 with a zone.",
         conflicts=("endingOffsets", "endingOffsetsByTimestamp"),
     ),
     Option(
@@ -378,7 +378,7 @@ OPTIONS: tuple[Option, ...] = (
         15 * 60_000,
         Use.READ | Use.STREAM,
         "How long after the previous micro-batch one waits for `minMessagesPerTrigger` at most, if "
-        "there is anything to read: `30s`, `15m`, `1h`, or a number of milliseconds.",
+        "there is anything to read. It is `30s`, `15m`, `1h`, or a number of milliseconds.",
     ),
     Option(
         "minPartitions",
@@ -386,7 +386,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READ_ANY,
         "At least about this many tasks read. Up to the number of segments, each task reads whole "
-        "ones. Beyond it long ranges are split: two tasks may read (and write on) rows of one key "
+        "ones. Beyond it long ranges are split. Two tasks may read (and write on) rows of one key "
         "in the same micro-batch, so that their order is no longer kept.",
     ),
     Option(
@@ -395,8 +395,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READ_ANY,
         "At most this many tasks read, each one segment after the other. Without it they are as "
-        "many as the application can run at a time, where the driver's command line tells that, "
-        "and otherwise as many as segments.",
+        "many as the application can run at a time. Where the driver's command line does not tell "
+        "that, they are as many as segments.",
     ),
     Option(
         "metadata.columns",
@@ -440,7 +440,7 @@ OPTIONS: tuple[Option, ...] = (
         WholeNumber(0, 1 << 53),
         None,
         WRITE_ANY,
-        "The batch from which on you vouch for the sink: it is new in a query that is not, or what "
+        "The batch from which on you vouch for the sink. It is new in a query that is not, or what "
         "it misses of the batches before is known to you. Means nothing in any other batch.",
     ),
     Option(

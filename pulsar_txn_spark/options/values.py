@@ -187,7 +187,7 @@ class Offsets:
     """Where to start or end: a word, or positions or publish times by topic and segment.
 
     ``positions`` maps a topic's full name to a mapping of segment id (or its descriptor, the part
-    behind the last slash) to a position; a segment that is not named takes `word`.
+    behind the last slash) to a position. A segment that is not named takes `word`.
     """
 
     word: str

@@ -100,9 +100,9 @@ class Topics:
         OptionError
             If the brokers are to gate a topic that lies on no broker.
         TopicExistsError
-            If the topic exists (with `exist_ok`: if it was created with another number of
-            segments, or with another gate; splits and merges since then do not matter), or Pulsar
-            has a scalable topic of its own of that name.
+            If the topic exists, or Pulsar has a scalable topic of its own of that name. With
+            `exist_ok`, if it was created with another number of segments, or with another gate.
+            Splits and merges since then do not matter.
         TopologyConflictError
             If somebody else has deleted it meanwhile.
         StoreUnavailableError, SegmentLogUnavailableError
@@ -133,7 +133,7 @@ class Topics:
         if self._log.backend != "pulsar":
             raise OptionError(
                 f"topic {topic} would lie on the backend {self._log.backend!r}, and only "
-                "brokers of Pulsar can gate one: give service.url and admin.url, or leave the "
+                "brokers of Pulsar can gate one. Give service.url and admin.url, or leave the "
                 "gate to the readers"
             )
         return self._store.identity.uuid

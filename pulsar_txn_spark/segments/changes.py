@@ -12,12 +12,12 @@ of the protocol:
     the children are active.
 
 Each step may be repeated, by several at once. The topology never says "sealed" of a log that can
-still grow: a reader would leave the parent with rows to come, and read the children too early.
+still grow. A reader would leave the parent with rows to come, and read the children too early.
 
-A change belongs to one life of its topic (INV-12): whoever is slow finds out that the topic was
-deleted meanwhile, also if another one has its name, and removes the logs that it has made.
+A change belongs to one life of its topic (INV-12). Whoever is slow finds out that the topic was
+deleted meanwhile, also if another one has its name. It removes the logs that it has made.
 
-An adoption is the change that a topic begins with: its parents are logs that are there already, and
+An adoption is the change that a topic begins with. Its parents are logs that are there already, and
 become segments in step 12, seal-log, before they are sealed.
 """
 

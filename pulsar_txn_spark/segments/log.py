@@ -45,9 +45,10 @@ READ_SCHEMA = pa.schema(
 """Columns of a row batch on its way out; a reader gives those asked for, in this order.
 
 ``batch_index`` is -1 and ``batch_size`` 0 for a message that is not part of a batch entry. A
-message in several chunks stands where its last chunk does; ``first_ledger`` and ``first_entry`` say
-where its first one is, and are null for all others. ``sequence_id`` is the number that the producer
-gave the message. It is null in the embedded log, and through ``pulsar-client``, which hides it.
+message in several chunks stands where its last chunk does. ``first_ledger`` and ``first_entry`` say
+where its first one is. They are null for all others. ``sequence_id`` is the number that the
+producer gave the message. It is null in the embedded log, and through ``pulsar-client``, which
+hides it.
 """
 
 Visible = Callable[[str, Position], bool]
@@ -68,7 +69,7 @@ def checked_event_times(column: pa.Array) -> pa.Array:
     if lowest is not None and lowest < 0:
         raise SchemaError(
             "an event time is a number of milliseconds since 1970 that is not negative (Pulsar "
-            f"has no other), found {lowest}: map earlier ones to null, or put them into 'value'"
+            f"has no other), found {lowest}. Map earlier ones to null, or put them into 'value'"
         )
     return column
 
@@ -213,8 +214,8 @@ class SegmentWriter(Protocol):
     def acknowledged(self) -> Receipt:
         """Return what was acknowledged since the writer was opened, also after an error.
 
-        The rows that it counts are a prefix of those that were appended: all the others have to
-        go out again, under a new name, and only entries up to ``last`` may count of this one.
+        The rows that it counts are a prefix of those that were appended. All the others have to
+        go out again, under a new name. Only entries up to ``last`` may count of this one.
         """
         ...
 

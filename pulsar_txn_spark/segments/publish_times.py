@@ -1,6 +1,6 @@
 """Finds the first entry of a log that was published at or after a time.
 
-Publish times need not rise from entry to entry: several producers write with their own clocks, and
+Publish times need not rise from entry to entry. Several producers write with their own clocks, and
 a message that is sent again keeps its time. A binary search alone might then end behind an entry
 that it looks for. So what lies up to :data:`CLOCK_SKEW_MS` before is looked at one by one.
 """

@@ -1,9 +1,9 @@
 """In which order a reader goes through the segments of a topic (INV-10).
 
 A key's rows lie in a segment, then in one of its children, and so on. A child is read only when all
-of its parents had been read to their ends *before* the micro-batch: within one, the tasks of parent
+of its parents had been read to their ends *before* the micro-batch. Within one, the tasks of parent
 and child would run side by side. What a reader knows of the past is its offset alone, the last
-position for each segment, so everything here is a function of that and of the topology.
+position for each segment. So everything here is a function of that and of the topology.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _entered(topology: Topology, start: Mapping[str, Position]) -> set[str]:
 def _is_read(segment: Segment, start: Mapping[str, Position], entered: set[str]) -> bool:
     """Tell whether a segment has nothing that lies behind the reader's own position.
 
-    That alone does not say that the reader came by: a new one stands at the end of every segment
+    That alone does not say that the reader came by. A new one stands at the end of every segment
     that was sealed without a row, or of which retention has left nothing.
     """
     position = start.get(segment.descriptor)

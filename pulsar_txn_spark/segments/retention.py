@@ -1,8 +1,9 @@
 """Retention: what nobody needs any more, and the user does not want to keep, goes.
 
-Two things have to come together. A row is *needed* while a subscription may ask for it (once more:
-Spark replays its last batch), or while an open transaction blocks readers in front of it. And it
-is *kept* for as long as the topic's retention says. By default that is for ever.
+Two things have to come together. A row is *needed* while a subscription may ask for it. As Spark
+replays its last batch, it may ask once more. A row is also needed while an open transaction blocks
+readers in front of it. And it is *kept* for as long as the topic's retention says. By default that
+is for ever.
 
 A segment that takes rows is trimmed from its beginning. One that was sealed, that every
 subscription has read to its end, and whose retention is over, is deleted:
@@ -11,7 +12,7 @@ subscription has read to its end, and whose retention is over, is deleted:
    nobody would know any more that a subscription that has not begun with the child still needs it;
 2. *drained*: the topology says that everybody has read it;
 3. *retire*, in one step of the segment's metadata, which refuses while a pin, a pending
-   acknowledgement or a subscription needs the segment: from here on every request to register
+   acknowledgement or a subscription needs the segment. From here on every request to register
    anything there is refused, however late it comes (INV-5, INV-6). There is no way back;
 4. *deleted*: the topology says so, and readers that had not read it are told of their loss;
 5. the log goes;

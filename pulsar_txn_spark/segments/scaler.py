@@ -119,7 +119,7 @@ class Scaler:
             return Decision(
                 (),
                 f"segment {name} is hot ({decision.why}), but all of its keys have one hash, which "
-                "no split can share out: look for a key that nearly all rows have",
+                "no split can share out. Look for a key that nearly all rows have",
             )
         return decision
 

@@ -1,14 +1,16 @@
 """Automatic scaling: when to split a segment and when to merge two. Pure functions of values.
 
 The idea is PIP-483's: splits come quickly, merges are lazy, and a pure function decides by the load
-of each segment. A segment's *load* is what it takes in relation to what one segment should take:
-the larger of rows per second to ``rows_per_s`` and bytes per second to ``bytes_per_s``, so that 1
+of each segment. A segment's *load* is what it takes in relation to what one segment should take.
+It is the larger of rows per second to ``rows_per_s`` and bytes per second to ``bytes_per_s``. So 1
 is full.
 
-What keeps a topic from swinging between split and merge: a segment is *hot* from 1 on, while two
-neighbours are *cold* only if together they take less than ``merge_below`` (at most 0.5); either has
-to last for a while (``hot_for_ms``, ``cold_for_ms``); and after any change of the topic, whoever
-made it, there is a pause.
+Three rules keep a topic from swinging between split and merge:
+
+- A segment is *hot* from 1 on. Two neighbours are *cold* only if together they take less than
+  ``merge_below`` (at most 0.5).
+- Either has to last for a while (``hot_for_ms``, ``cold_for_ms``).
+- After any change of the topic, whoever made it, there is a pause.
 """
 
 from __future__ import annotations
@@ -119,7 +121,7 @@ class SegmentLoad:
     """What was seen of one segment, over the time between the last two measurements.
 
     ``hot_since_ms`` and ``cold_since_ms`` say since when it has been hot, or has taken less than
-    half of what two cold neighbours may take together; None = it is not.
+    half of what two cold neighbours may take together. None = it is not.
     """
 
     messages: int

@@ -1,6 +1,6 @@
 """Where a topic's life begins and ends, so that nothing of one life reaches into the next (INV-12).
 
-A life is named by its *instance id*, which is drawn when the topic is created; all of its segments'
+A life is named by its *instance id*, which is drawn when the topic is created. All of its segments'
 ids contain it, so no id is ever used again. Creating a topic takes these steps:
 
 1. *creating*: the topology is written, under a name that nobody can use yet;
@@ -11,7 +11,7 @@ ids contain it, so no id is ever used again. Creating a topic takes these steps:
 Deleting it takes these:
 
 1. *deleting*: the topology says so. From here on no reader, writer or change of segments finds the
-   topic, and it has no properties any more; who has found it before fails at the steps below;
+   topic, and it has no properties any more. Who has found it before fails at the steps below;
 2. *shut*, in one step for each segment: nothing is registered there any more, however late;
 3. transactions that have a pin there, and are open, are aborted: none of them commits rows that go
    with the topic. Those that were committed before lose them as all others do;
@@ -21,9 +21,9 @@ Deleting it takes these:
 7. the name leaves the catalogue.
 
 Each step may be repeated, by several at once. A creation is continued by whoever creates the topic
-next (another layout: deleted and begun anew); a deletion by whoever creates or deletes it next, and
+next (another layout: deleted and begun anew). A deletion by whoever creates or deletes it next, and
 by sweeps. The catalogue and the topology are two tags, and nothing is atomic across them. So a
-topic is listed between its steps *creating* and *live*, and a name is removed only under the stamp
+topic is listed between its steps *creating* and *live*. A name is removed only under the stamp
 that it had *before* its topology was found to be away: what is live is always listed. A name
 without a topology, left by a death before deletion step 7 or by a late request, is removed by
 whoever lists.

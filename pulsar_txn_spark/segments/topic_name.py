@@ -73,7 +73,7 @@ class TopicName(NamedTuple):
         raise TransactionDomainError(
             f"topic {self} is of the domain {self.domain}://, expected {DOMAIN}://: its "
             "transactions are Pulsar's own, those of this package are metadata-driven, and none "
-            "spans both, so nothing was written. Such a topic can be read by a source without a "
+            "spans both. Nothing was written. Such a topic can be read by a source without a "
             "subscription. To write, name a segmented topic "
             f"({DOMAIN}://tenant/namespace/name), {adopt}or write a stream with "
             "transactions=native"

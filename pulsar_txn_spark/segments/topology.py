@@ -1,6 +1,6 @@
 """The topology of a segmented topic: segments, their hash ranges, parents and children.
 
-It is a value, and a change to it is a function from one value to the next; who makes changes,
+It is a value, and a change to it is a function from one value to the next. Who makes changes,
 and in which order, is in :mod:`pulsar_txn_spark.segments.changes`.
 
 The hash space has 16 bit. A key belongs to the segment that owns its Murmur3 hash; rows without
@@ -47,7 +47,7 @@ class SegmentState(StrEnum):
     """State of a segment in the DAG.
 
     PLANNED segments are children whose parents are not all sealed yet: they take no rows. SEALED
-    ones take no more of them; when every subscription has read one to its end it is DRAINED, and
+    ones take no more of them. When every subscription has read one to its end it is DRAINED, and
     DELETED when its data has gone as well. A deleted one stays in the DAG, so that an old
     checkpoint can be told what has become of it.
     """
@@ -78,7 +78,7 @@ class Segment:
     ``erased`` says of a deleted one that nothing of it is left, neither data nor metadata.
 
     An ``adopted`` one was a partition of a native topic. Keys were spread over
-    those in another way, so each is taken to own every hash, takes no rows, and all of them are
+    those in another way. So each is taken to own every hash, and takes no rows. All of them are
     the parents of each of the first segments.
     """
 
@@ -106,7 +106,7 @@ class Segment:
     def drained_at(self, position: Position) -> bool:
         """Tell whether who has read up to `position` has read all that will ever be in it.
 
-        The end is the one that the log itself named when it was sealed, so that no state of an
+        The end is the one that the log itself named when it was sealed. So no state of an
         earlier moment can be mistaken for it (INV-10).
         """
         return self.sealed and self.sealed_at is not None and position >= self.sealed_at
@@ -194,7 +194,7 @@ class Topology:
     def readable(self) -> tuple[Segment, ...]:
         """The segments that have a log with rows, or may come to have one.
 
-        An adopted one becomes a segment only when it is sealed: until then what is open there
+        An adopted one becomes a segment only when it is sealed. Until then what is open there
         under Pulsar's own transactions could be taken for committed.
         """
         unreadable = (SegmentState.PLANNED, SegmentState.DELETED)
@@ -553,7 +553,7 @@ def hash_of(key: bytes) -> int:
 def hashes_of(keys: pa.Array) -> npt.NDArray[np.int64]:
     """Return :func:`hash_of` of each key; none of them is null.
 
-    Keys of one length are hashed together, four bytes of all of them at a time; where only a few
+    Keys of one length are hashed together, four bytes of all of them at a time. Where only a few
     have the same length, that would take longer than one by one.
     """
     plain = keys.cast(pa.binary()).cast(pa.large_binary())

@@ -78,7 +78,7 @@ class Checkpoint(ABC):
         except (OSError, Py4JError) as error:
             raise TransactionConflictError(
                 f"Spark's offsets of batch {batch} cannot be read from the checkpoint {self._root} "
-                f"({type(error).__name__}: {error}): a replay of the batch could not be told from "
+                f"({type(error).__name__}: {error}). A replay of the batch could not be told from "
                 "other data. Nothing was committed; start the query again when the checkpoint can "
                 "be read"
             ) from error

@@ -44,7 +44,7 @@ def query_of_connect(session: Any, checkpoint: Checkpoint | None) -> str:
     if len(active) != 1:
         raise OptionError(
             f"Spark Connect does not tell which query runs this function ({len(active)} queries "
-            "are active in its session), so that a replay could not be recognized: give the sink "
+            "are active in its session), so that a replay could not be recognized. Give the sink "
             "the option checkpointLocation with the path of the query's checkpoint, as the server "
             "of Spark Connect reads it"
         )

@@ -1,9 +1,9 @@
 """The state of each message of a subscription, as a table and as ranges (PIP-31).
 
-An acknowledgement is never of a message alone, but of the interval ``(previous, message]``, where
+An acknowledgement is never of a message alone, but of the interval ``(previous, message]``. There
 `previous` is the last visible message before it, or where its reader started. What is not visible
-(aborted entries) goes with the message behind it, so that intervals of consecutive messages touch
-and the cursor can tell that nothing was left out (INV-9).
+(aborted entries) goes with the message behind it. So intervals of consecutive messages touch, and
+the cursor can tell that nothing was left out (INV-9).
 """
 
 from __future__ import annotations

@@ -340,7 +340,7 @@ class SegmentStore(Protocol):
         """Read the gate of each segment. Read the LAC before.
 
         With `ranges` ``(start, end]``, one for each segment, the dropped writers and the floor are
-        those that a reader of the range needs; without it, all that there are. `to_lowest_pin` says
+        those that a reader of the range needs. Without it, all that there are. `to_lowest_pin` says
         that a range is read up to the lowest pin at most.
         """
         ...
@@ -417,7 +417,7 @@ class MergedSteps(Protocol):
 
         `pointer` is a serialized ``Pointer`` without ``txn_id``, which is added: no number is known
         before. The pointer is written if it still is what was `expected`. No header is created
-        where other sinks have begun the batch in another attempt, and no pointer is written for a
+        where other sinks have begun the batch in another attempt. No pointer is written for a
         transaction that is not OPEN.
         """
         ...

@@ -308,8 +308,8 @@ def _run_maven(folder: Path, version: str) -> str:
     maven = shutil.which("mvn")
     if maven is None:
         raise PulsarServerError(
-            "cannot fetch the Pulsar broker: expected the command 'mvn' on the PATH, found none; "
-            "install Apache Maven, or name a running broker by the environment variables "
+            "cannot fetch the Pulsar broker: expected the command 'mvn' on the PATH, found none. "
+            "Install Apache Maven, or name a running broker by the environment variables "
             f"{SERVICE_URL_VARIABLE} and {ADMIN_URL_VARIABLE}"
         )
     pom, output = folder / "pom.xml", folder / "resolved"

@@ -1,6 +1,6 @@
 """A standalone Spark cluster in processes of its own: a master and its workers.
 
-It is what ``sbin/start-all.sh`` starts, but on the loopback interface, with free ports, and it ends
+It is what ``sbin/start-all.sh`` starts, but on the loopback interface, with free ports. It ends
 with the process that asked for it, also when that process is killed.
 """
 

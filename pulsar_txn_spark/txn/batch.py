@@ -16,7 +16,7 @@ commit log                     read with what the header says was read (INV-7)
 
 Spark's checkpoint is evidence, too: a query that begins batch N + 1 says that batch N is done. So a
 sink that records every batch must know batch N as COMMITTED. If it does not, the store lost it, or
-the sink has another name than before, or it is new: that is asked, not guessed (INV-11).
+the sink has another name than before, or it is new. That is asked, not guessed (INV-11).
 """
 
 from __future__ import annotations
@@ -281,8 +281,8 @@ class BatchTransactions:
     def _end_elsewhere(self, key: BatchKey, attempt: str, others: Collection[str]) -> None:
         """End what an earlier attempt at the batch left open in other sinks.
 
-        That is a sibling's, which would end it as well; or that of the same sink under a name that
-        it had in the meantime, whose late commit would write the rows twice.
+        That is a sibling's, which would end it as well. Or it is that of the same sink under a name
+        that it had in the meantime, whose late commit would write the rows twice.
         """
         for name in others if attempt else ():
             self._committed_before(BatchKey(name, key.query, key.batch), attempt)
@@ -389,8 +389,8 @@ class BatchTransactions:
         raise BatchNotRecordedError(
             f"sink {key.sink!r} has no record that batch {key.batch - 1} of query {key.query} was "
             f"committed ({known}), though Spark's checkpoint says that it is done. Nothing of "
-            f"batch {key.batch} was written. Either the metadata store lost its last writes: "
-            f"restore its newest state, or delete the entries from {_repeat_from(pointer, state)} "
+            f"batch {key.batch} was written. Either the metadata store lost its last writes. "
+            f"Restore its newest state, or delete the entries from {_repeat_from(pointer, state)} "
             "on in the checkpoint's folder 'commits', so that Spark runs that batch again "
             "(docs/operations.md). Or the function that writes has swallowed an error. Or it "
             "writes in some batches only: then say everyBatch=false. To go on without that batch, "
@@ -408,7 +408,7 @@ class BatchTransactions:
             if entry.batch > key.batch:
                 raise FencedError(
                     f"sink {key.sink!r} is new, and query {key.query} has begun batch "
-                    f"{entry.batch} in sink {name!r}, this is batch {key.batch}: the checkpoint is "
+                    f"{entry.batch} in sink {name!r}, this is batch {key.batch}. The checkpoint is "
                     "an older copy, or another driver runs on it. Nothing was written; restore the "
                     "newest checkpoint, or start with a new one"
                 )
@@ -442,7 +442,7 @@ class BatchTransactions:
             if self._committed_before(BatchKey(name, key.query, key.batch), attempt):
                 raise TransactionConflictError(
                     f"sink {key.sink!r} is new, but batch {key.batch} of query {key.query} was "
-                    f"committed to sink {name!r} in an earlier attempt, and this one has not come "
+                    f"committed to sink {name!r} in an earlier attempt. This one has not come "
                     "by there yet. If that is the same sink under another name, these rows would "
                     f"be written twice: give sinkId={name}. If it is another sink of this query, "
                     f"write to it first, or give this one sinkFirstBatch={key.batch}. Nothing "
@@ -501,7 +501,7 @@ class BatchTransactions:
                 f"{key.query} has put it, in the transaction of sink {key.sink!r}. Spark's "
                 "checkpoint says that the query has read further, but that sink has no record of "
                 f"a later batch that was committed. The cursor was not moved. Either the metadata "
-                "store lost its last writes: restore its newest state, or delete the entries "
+                "store lost its last writes. Restore its newest state, or delete the entries "
                 f"after {key.batch} in the checkpoint's folder 'commits', so that Spark runs that "
                 "batch again (docs/operations.md). Or the query writes to another sink than "
                 "before: if it is not of this package, free the subscription "
@@ -521,7 +521,7 @@ class BatchTransactions:
         if key.batch < pointer.batch_id:
             raise FencedError(
                 f"{sink} has committed or begun batch {pointer.batch_id} of this query, this is "
-                f"batch {key.batch}: the checkpoint is an older copy, or another driver runs on "
+                f"batch {key.batch}. The checkpoint is an older copy, or another driver runs on "
                 "it. Nothing was written; restore the newest checkpoint, or start with a new one"
             )
         if nonce in pointer.retired_nonces:
@@ -597,7 +597,7 @@ class BatchTransactions:
         ------
         TransactionAbortedError, FencedError
             If a newer attempt or the lease ended the transaction, or if the checkpoint is a copy
-            that went another way than the sink: nothing is visible.
+            that went another way than the sink. Nothing is visible.
         TransactionConflictError
             If the tasks do not fit together, or a replay has read other data than the original.
         CommitStateUnknownError

@@ -13,8 +13,8 @@ def batch_is_committed(store: MetadataStore, query: str, batch: int) -> bool:
     """Tell whether every sink that a batch writes to has committed it; changes nothing.
 
     A source asks it when rows of a batch are gone: a batch that is committed needs them no more,
-    for its replay writes nothing. Where it is not certain the answer is no (INV-11): if no sink of
-    this package has the batch, or if one that wrote the batch before has not begun this one.
+    for its replay writes nothing. Where it is not certain the answer is no (INV-11). So it is if no
+    sink of this package has the batch, or one that wrote the batch before has not begun this one.
     """
     sinks = store.queries.read_sinks(query)
     concerned = {sink: entry for sink, entry in sinks.items() if entry.batch >= batch - 1}

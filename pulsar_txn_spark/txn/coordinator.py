@@ -1,7 +1,7 @@
 """The transaction coordinator: opens, extends, decides and materializes transactions.
 
 A TC is a shard of the store, not a process: any driver, reader or sweeper may execute any step
-of any transaction, and every step may be repeated. What is decided is decided by one
+of any transaction. Every step may be repeated. What is decided is decided by one
 compare-and-set on the header (INV-1); everything after it only materializes that decision.
 """
 
@@ -250,8 +250,8 @@ class TransactionCoordinator:
             If the nonce is not the owner's, whatever the state.
         TransactionConflictError
             If the transaction was decided the other way (after an abort it is a
-            TransactionAbortedError) or with other writers, or a COMMIT without an outcome would
-            drop what was written.
+            TransactionAbortedError) or with other writers. Also if a COMMIT without an outcome
+            would drop what was written.
         TransactionNotFoundError
             If there is no header.
         CommitStateUnknownError
@@ -559,7 +559,7 @@ def require_open(txn: TxnId, answer: TxnAnswer) -> None:
     if answer.state is TxnState.ABORTED:
         raise TransactionAbortedError(
             f"transaction {txn} was aborted (a newer attempt took over, or its lease ended because "
-            "its driver was silent for too long): this attempt can write nothing more"
+            "its driver was silent for too long). This attempt can write nothing more"
         )
     raise TransactionConflictError(
         f"transaction {txn} is {answer.state} already: it takes no more writes"

@@ -2,7 +2,7 @@
 
 Both are two numbers, and both are shown as ``(a,b)``: TC id and counter here, ``mostSigBits`` (the
 TC id as well) and ``leastSigBits`` there. So one can be taken for the other only where somebody
-writes it down. A program is told by the type, a text by its form; of what is left, a number that
+writes it down. A program is told by the type, a text by its form. Of what is left, a number that
 this store has never given out, the command line asks Pulsar.
 """
 
@@ -74,7 +74,7 @@ def pulsars_own(txn: TxnId) -> TransactionDomainError:
     """Return the error for an id that Pulsar's coordinators know, and this store does not."""
     return TransactionDomainError(
         f"transaction {txn} has no header in this store, but Pulsar's own coordinator {txn.tc} "
-        f"knows a transaction (mostSigBits={txn.tc}, leastSigBits={txn.counter}): it is one of "
+        f"knows a transaction (mostSigBits={txn.tc}, leastSigBits={txn.counter}). It is one of "
         "persistent:// topics, which this package cannot look into or end. Use 'pulsar-admin "
         "transactions', or the client that has opened it"
     )

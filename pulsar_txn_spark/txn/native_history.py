@@ -156,7 +156,7 @@ class Record:
         except (ValueError, KeyError, TypeError, DecodeError, binascii.Error) as error:
             raise StoreCorruptError(
                 f"expected a record of version {_VERSION} in the control topic, found "
-                f"{text[:80]!r}: somebody else writes to the topic, or a later version of this "
+                f"{text[:80]!r}. Somebody else writes to the topic, or a later version of this "
                 "package has. Nothing was written; give the sink another sinkId, or use that "
                 "version"
             ) from error
@@ -266,7 +266,7 @@ class History:
             )
             raise TransactionConflictError(
                 f"transaction {txn} has rows of attempts that did not succeed, of tasks {tasks}: "
-                "Pulsar cannot take back a part of a transaction, so it was aborted. Start the "
+                "Pulsar cannot take back a part of a transaction. It was aborted. Start the "
                 "query again, which writes the batch anew"
             )
 
@@ -301,7 +301,7 @@ def decide(
             return Decision.WRITE
         raise FencedError(
             f"sink {sink!r} was last written by another query ({last}), and batch {batch} of query "
-            f"{query} is not its first: this query was taken over, or writes to the sink for the "
+            f"{query} is not its first. This query was taken over, or writes to the sink for the "
             "first time. Nothing was written; use another sinkId, or set "
             f"sinkFirstBatch={batch} if what is missing is known to you"
         )
@@ -309,7 +309,7 @@ def decide(
         return Decision.REPLAY
     if batch < last.batch:
         raise FencedError(
-            f"sink {sink!r}: {last} is committed, and this is batch {batch} of it: the checkpoint "
+            f"sink {sink!r}: {last} is committed, and this is batch {batch} of it. The checkpoint "
             "was restored from an older state, or another driver goes on with the query. Nothing "
             "was written; go on with the checkpoint that the committed batch belongs to"
         )

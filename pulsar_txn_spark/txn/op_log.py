@@ -6,7 +6,7 @@ Gathered, records of any transactions of one TC become one entry, written in one
     reference:  magic (2 bytes) | version (2 bytes) | OpReference    in each transaction's own list
 
 Magic and version are those of Pulsar's own transaction log. No protobuf message begins with these
-bytes, so that a reader tells both forms apart, record by record, and gathering may be switched on
+bytes, so that a reader tells both forms apart, record by record. Gathering may be switched on
 and off at any time. An entry goes with the last transaction that has a record in it.
 
 A caller gets its answer when its record is stored, never before. So the crash points are few:

@@ -26,7 +26,7 @@ def pointer_intent(query: str, sink: str) -> str:
 class Participants:
     """The intents of one transaction, by segment.
 
-    Topics and subscriptions of Pulsar's own (kind ``N``) are in `pulsars`, and in nothing else: the
+    Topics and subscriptions of Pulsar's own (kind ``N``) are in `pulsars`, and in nothing else. The
     broker's coordinator ends the transaction there, and keeps the header until it has.
     """
 

@@ -134,7 +134,7 @@ def plans_of_attempt(plans: Iterable[ReadPlan], execution_id: str) -> list[ReadP
             other = seen.setdefault((plan.subscription, item.segment), (item, source))
             if other != (item, source):
                 raise FencedError(
-                    f"subscription {plan.subscription!r} was read twice in one micro-batch: it is "
+                    f"subscription {plan.subscription!r} was read twice in one micro-batch. It is "
                     "used twice in one query (a self-join or a union: give each side its own "
                     "subscription), or two drivers run on one checkpoint. Nothing was committed"
                 )
@@ -284,7 +284,7 @@ class MetadataPendingAckStore:
         """End what earlier consumers left open in a claimed subscription; return its state.
 
         Whoever holds messages acknowledged for an earlier consumer is aborted at once, as a newer
-        attempt does it with an older one (INV-8): it could not go on anyway, and else its lease
+        attempt does it with an older one (INV-8). It could not go on anyway, and else its lease
         would have to be waited for. If it commits first, its acknowledgements stand.
         """
         missing: set[TxnId] = set()
@@ -351,7 +351,7 @@ class MetadataPendingAckStore:
         """Acknowledge in a transaction everything that is left of ``(start, end]``.
 
         `start` is where the caller's reading began, or what it acknowledged cumulatively before.
-        Nothing before it may be unacknowledged: after an abort the caller has to read from the
+        Nothing before it may be unacknowledged. After an abort the caller has to read from the
         cursor again, and cannot acknowledge over what was given back. With `nothing_left` it is no
         error if all of it is acknowledged for good.
 
@@ -533,7 +533,7 @@ def require_claimed(subscription: str, query: str, answer: CursorAnswer) -> None
         raise taken_over(subscription)
     if answer.code is Code.FENCED:
         raise FencedError(
-            f"subscription {subscription!r} was taken over by a source that started later: it is "
+            f"subscription {subscription!r} was taken over by a source that started later. It is "
             "used twice in one query (give each its own subscription), or a second driver runs "
             "on this checkpoint. This one stops; nothing is lost"
         )
@@ -563,8 +563,8 @@ def _has_passed(ack: AckRequest, cursor: AckAnswer) -> bool:
 
 
 def _acknowledged_before(ack: AckRequest, cursor: AckAnswer) -> bool:
-    # The query's own source has moved it: no sink of ours was known when Spark noted this batch as
-    # done, and now it runs again (the store lost what the sink had recorded).
+    # The query's own source has moved it. No sink of ours was known when Spark noted this batch as
+    # done. Now it runs again, as the store lost what the sink had recorded.
     if cursor.txn and not cursor.sink and not cursor.batch:
         return _has_passed(ack, cursor)
     at_end = cursor.position == MessagePosition.whole(ack.end)

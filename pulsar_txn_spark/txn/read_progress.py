@@ -1,9 +1,9 @@
 """Where a subscription stands, against how far Spark's checkpoint says that its query has read.
 
-A sink of ours moves the cursors in the transaction of the batch. Where none of ours did (the sink
-is another one, or a function wrote outside of a scope), the source moves them once Spark has noted
-the batch as done. Before it does so it makes sure that it does not cover up a batch that a sink of
-ours should have recorded (INV-11).
+A sink of ours moves the cursors in the transaction of the batch. None of ours
+does where the sink is another one, or where a function writes outside of a scope. There the source
+moves them once Spark has noted the batch as done. Before it does so it makes sure that it does not
+cover up a batch that a sink of ours should have recorded (INV-11).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 def last_moved(cursor: Cursor, cursors: Iterable[Cursor | None]) -> Cursor:
     """Return a cursor as moved by the sink that moved a subscription's cursors last.
 
-    One that stands where its query began has not been moved by anybody; the others tell which sink
+    One that stands where its query began has not been moved by anybody. The others tell which sink
     moves them, and how far that has come.
     """
     moved = [

@@ -97,15 +97,15 @@ def evidence_of(
             evidence.foreign = planned.foreign
     elif rule.promised:
         raise TransactionConflictError(
-            f"Spark's offsets of batch {batch} were expected in the checkpoint and are not there: "
-            "the checkpoint was changed while the query ran, so that a replay of the batch could "
+            f"Spark's offsets of batch {batch} were expected in the checkpoint and are not there. "
+            "The checkpoint was changed while the query ran, so that a replay of the batch could "
             "not be told from other data. Nothing was committed; restore the checkpoint, or start "
             "with a new one"
         )
     elif rule.compared is Compared.OFFSETS and not plans:
         raise TransactionConflictError(
             "replayEvidence=offsets compares Spark's offsets, but the checkpoint cannot be read "
-            "from here, and no source of this package took part: a replay could not be told from "
+            "from here, and no source of this package took part. A replay could not be told from "
             "other data. Nothing was committed; use replayEvidence=rows if the query is "
             "deterministic, or give the sink the option checkpointLocation with a local path"
         )
@@ -135,11 +135,11 @@ def require_same_batch(
     cause = _difference(rule.compared, *committed, *now)
     if cause is not None:
         raise TransactionConflictError(
-            f"{where} with other input than it has now ({cause}): the checkpoint was restored from "
+            f"{where} with other input than it has now ({cause}). The checkpoint was restored from "
             "elsewhere or is a copy that went its own way, or its offsets were changed. Nothing "
             "was written; start with the checkpoint that the committed batch belongs to, or with a "
             "new one. If this is that checkpoint, and the query is not deterministic, set "
-            "replayEvidence=none until the batch is through (see the option for what else there is)"
+            "replayEvidence=none until the batch is done (the option has other values)"
         )
 
 

@@ -12,7 +12,7 @@ What goes, and when:
   sink's pointer knows its decision (INV-6). However slow a participant: no header is forced out;
 - *resolved marks* of a segment go when it is closed for them;
 - *dropped writers* go when the log has deleted everything that was there when the segment was
-  closed for them: the floor then keeps out what a zombie may append later (INV-5).
+  closed for them. The floor then keeps out what a zombie may append later (INV-5).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ DEFAULT_INTERVAL_S = 30.0
 go in time."""
 
 DEFAULT_BUSY_S = 10.0
-"""How long a sweep that has much to do goes on: a third of the interval, so that it keeps up with
-what ends meanwhile, and yet ends soon when it is told to."""
+"""How long a sweep that has much to do goes on: a third of the interval. So it keeps up with what
+ends meanwhile, and yet ends soon when it is told to."""
 
 STAGE_UNUSED_MS = 86_400_000
 """A day without a sign of life of a scope, before what it has staged goes. It gives one four times

@@ -42,7 +42,7 @@ _COMPLETION_ROUNDS = (
 def writer_name(txn: TxnId | None, task_attempt: int, random: str) -> str:
     """Return the name of a writer: one task attempt's identity within a transaction.
 
-    It is the producer name of every entry that the writer appends, so that a reader can tell from
+    It is the producer name of every entry that the writer appends. So a reader can tell from
     the log alone which transaction an entry belongs to. Of a transaction that has no id yet, it is
     what the store fills in (:meth:`MergedSteps.open`).
     """

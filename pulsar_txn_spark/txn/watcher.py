@@ -1,7 +1,7 @@
 """Waiting for something to read: following segments' events rather than asking again and again.
 
 An event says "read the state", and no more. Nothing is concluded from its content, because the
-streams are bounded and a slow watcher misses some: the state itself is in the gate, which is read
+streams are bounded and a slow watcher misses some. The state itself is in the gate, which is read
 anew every time (INV-4). So a lost, doubled or late event costs one read, or a second, and never a
 row.
 

@@ -1436,7 +1436,7 @@ def test_a_message_is_acknowledged_by_its_id_alone(service: Service) -> None:
     with service.client.consumer(topic, "s") as again:
         left = take(again, 2)
         assert [text(message) for message in left] == ["c", "f"]
-        with pytest.raises(OptionError, match="of an older one give the message itself"):
+        with pytest.raises(OptionError, match="Of an older one give the message itself"):
             again.acknowledge(ids[1])
         with service.client.new_txn() as txn:
             again.acknowledge_cumulative(left[1].message_id, txn)

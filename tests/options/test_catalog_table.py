@@ -77,7 +77,7 @@ def test_a_table_keeps_its_options() -> None:
     ],
 )
 def test_a_comment_that_this_release_has_not_written_is_refused(record: str) -> None:
-    with pytest.raises(OptionError, match="drop the table and create it again"):
+    with pytest.raises(OptionError, match="Drop the table and create it again"):
         from_comment(f"pulsar_txn {record}")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from pulsar_txn_spark import errors
 from pulsar_txn_spark.steps import Step
+from tests.support.sentences import WORDS_IN_A_SENTENCE, words
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -21,7 +22,6 @@ DOCUMENTS = [
 
 EXAMPLE_LINES = 6
 README_BYTES = 7 * 1024
-WORDS_IN_A_SENTENCE = 25
 
 
 def name_of(path: Path) -> str:
@@ -49,11 +49,6 @@ def sentences(markdown: str) -> list[str]:
     blocks = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
     found = [part for block in blocks for part in re.split(r"(?<=[.!?])[)\]*]*\s+", block)]
     return [sentence for sentence in found if sentence]
-
-
-def words(sentence: str) -> int:
-    """Return how many words a sentence has."""
-    return sum(any(letter.isalnum() for letter in word) for word in sentence.split())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)

@@ -16,14 +16,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("pulsar_txn_spark", "demo", "benchmarks", "tools", "examples")
+JAVA_FOLDER = "jvm_shim/src/main"
 TEST_FOLDERS = ("tests", "integration")
 KEPT = {
     ("pulsar_txn_spark/cli/doctor.py", "found"),
     ("pulsar_txn_spark/cli/transactions.py", "carried out"),
+    ("jvm_shim/src/main/java/pulsartxnspark/store/Scripts.java", "BORN"),
     ("demo/run.py", "run"),
     ("demo/run.py", "_run"),
 }
-"""Fields of the JSON that the command line prints; the demo has a class `Run`."""
+"""Fields of the command line's JSON, a value in Redis, and the demo's class `Run`."""
 
 WORDS = {
     "birth": "tag record",
@@ -47,6 +49,7 @@ NAMES = {
     **dict.fromkeys(("alone", "asked", "found", "given", "one", "told"), "the noun"),
     "again": "idempotent",
     "holds": "contains, retained by",
+    **dict.fromkeys(("look", "looked", "looks"), "snapshot, poll"),
     "run": "components, execution id, attempt number",
     "through": "is materialized",
     "turn": "round-robin start, topology generation, round",
@@ -129,20 +132,36 @@ def prose(file: Path) -> Iterator[tuple[int, str]]:
     elif file.suffix == ".lua":
         for number, line in enumerate(text.splitlines(), 1):
             yield number, re.sub(r"'[^']*'", "", line.partition("--")[2])
+    elif file.suffix == ".java":
+        for number, line in enumerate(text.splitlines(), 1):
+            yield number, "".join(re.findall(r"//.*|^\s*/?\*.*|\"[^\"]* [^\"]*\"", line))
     else:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
-        for node in ast.walk(ast.parse(text)):
-            # Docstrings, messages and help texts. What has no blank is a value.
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-                yield node.lineno, re.sub(r"`[^`]*`|\"[^\"]*\"", "", node.value)
+        yield from prose_of_python(text)
+
+
+def prose_of_python(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of comments, docstrings, messages and help texts of a module."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(text)):
+        # What has no blank is a value.
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, re.sub(r"`[^`]*`|\"[^\"]*\"", "", node.value)
 
 
 def lua_names(text: str) -> Iterator[tuple[int, str]]:
     """Yield line and name of all that stands in a script, outside of comments and strings."""
     for number, line in enumerate(text.splitlines(), 1):
         code = re.sub(r"'[^']*'", "", line).partition("--")[0]
+        for name in re.findall(r"[A-Za-z_]\w*", code):
+            yield number, name
+
+
+def java_names(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of all that stands in a class, outside of comments and strings."""
+    for number, line in enumerate(text.splitlines(), 1):
+        code = re.sub(r"\"[^\"]*\"|//.*|^\s*/?\*.*", "", line)
         for name in re.findall(r"[A-Za-z_]\w*", code):
             yield number, name
 
@@ -184,6 +203,18 @@ def test_names_in_scripts_are_terms_of_the_field(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "file", sources(".java", folders=(JAVA_FOLDER,)), ids=lambda file: str(file.relative_to(ROOT))
+)
+def test_names_of_classes_are_terms_of_the_field(file: Path) -> None:
+    bad = [
+        f"{line}: {name}: {better}"
+        for line, name in java_names(file.read_text(encoding="utf-8"))
+        if name not in kept_in(file) and (better := bad_name(name, variable=False)) is not None
+    ]
+    assert bad == []
+
+
+@pytest.mark.parametrize(
     "file", sources(".py", folders=TEST_FOLDERS), ids=lambda file: str(file.relative_to(ROOT))
 )
 def test_names_of_tests_are_terms_of_the_field(file: Path) -> None:
@@ -199,6 +230,7 @@ def test_names_of_tests_are_terms_of_the_field(file: Path) -> None:
     "file",
     [
         *sources(".py", ".lua"),
+        *sources(".java", folders=(JAVA_FOLDER,)),
         *(file for file in sources(".py", folders=TEST_FOLDERS) if file != Path(__file__)),
         *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "glossary.md"),
         ROOT / "README.md",
@@ -222,6 +254,11 @@ def test_a_word_of_the_list_is_noticed() -> None:
         "2: found: the noun",
     ]
     assert bad_names("class A:\n    def run(self): ...\n") == []
+    assert list(java_names('long seen = held("held"); // held\n * held\n')) == [
+        (1, "long"),
+        (1, "seen"),
+        (1, "held"),
+    ]
     assert bad_lua_names("local held = redis.call('GET', 'held')  -- held\n") == [
         "1: held: buffered, locked, blocked by, retained by"
     ]

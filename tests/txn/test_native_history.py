@@ -72,7 +72,7 @@ def test_records_are_read_as_they_were_written() -> None:
     ],
 )
 def test_what_is_no_record_is_refused(text: bytes) -> None:
-    with pytest.raises(StoreCorruptError, match="somebody else writes to the topic"):
+    with pytest.raises(StoreCorruptError, match="Somebody else writes to the topic"):
         Record.decode(text)
 
 

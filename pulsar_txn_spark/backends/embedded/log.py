@@ -136,7 +136,7 @@ def _server_errors(segment: SegmentRef, what: str) -> Iterator[None]:
 
 def _not_found(segment: SegmentRef) -> SegmentNotFoundError:
     return SegmentNotFoundError(
-        f"Segment {segment.id} of {segment.topic} has no log on this server: it was deleted, or "
+        f"Segment {segment.id} of {segment.topic} has no log on this server. It was deleted, or "
         "the options point to another server than the one that the topic was created on."
     )
 
@@ -621,7 +621,7 @@ class EmbeddedSegmentLog:
                 raise DataLossError(
                     f"Segment {segment.id} of {segment.topic} was to be read up to "
                     f"{_position(end)}, which was acknowledged once, but ends at "
-                    f"{_position(scan.count - 1)}: the server has lost data, or is not the same "
+                    f"{_position(scan.count - 1)}. The server has lost data, or is not the same "
                     "one."
                 )
             if not scan.entries:
@@ -682,7 +682,7 @@ def _trimmed(segment: SegmentRef, wanted: int, trimmed: int) -> DataLossError:
 def _missing(segment: SegmentRef, wanted: int) -> DataLossError:
     return DataLossError(
         f"Segment {segment.id} of {segment.topic} lacks the entry at {_position(wanted)} or one "
-        "soon after it, although nothing there was removed by retention: the server has lost data."
+        "soon after it, although nothing there was removed by retention. The server has lost data."
     )
 
 

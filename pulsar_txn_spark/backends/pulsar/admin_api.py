@@ -318,7 +318,7 @@ class PulsarAdmin:
             if time.monotonic() > deadline:
                 raise SegmentLogUnavailableError(
                     f"the broker does not say within {_SETTLE_SECONDS:.0f} s how far {topic} may "
-                    f"be read (its transactions are {state}): nothing was read; look into the "
+                    f"be read (its transactions are {state}): nothing was read. Look into the "
                     "broker's log and try again"
                 )
             time.sleep(_SETTLE_POLL_SECONDS)
@@ -522,8 +522,8 @@ class PulsarAdmin:
         cursor = stats["cursors"].get(name)
         if cursor is None:
             raise SegmentNotFoundError(
-                f"the subscription {name} of {topic} is not there: somebody has deleted it, and "
-                "what it retained may be gone; restore the topic from a backup, or delete it and "
+                f"the subscription {name} of {topic} is not there. Somebody has deleted it, and "
+                "what it retained may be gone. Restore the topic from a backup, or delete it and "
                 "set sinkFirstBatch if what is missing is known to you"
             )
         return Position.parse(cursor["markDeletePosition"])
@@ -621,7 +621,7 @@ class PulsarAdmin:
         if answer.status in {405, 412}:
             raise SegmentLogError(
                 f"the broker refused the topic-level policy {what} for {topic} "
-                f"({_reason(answer)}): without it the broker may drop data that was not read; set "
+                f"({_reason(answer)}): without it the broker may drop data that was not read. Set "
                 "systemTopicEnabled=true and topicLevelPoliciesEnabled=true on the brokers"
             )
 
@@ -640,7 +640,7 @@ class PulsarAdmin:
             raise SegmentLogError(
                 f"the namespace {tenant}/{namespace} expires subscriptions after {minutes} "
                 "minutes: the internal subscription, which keeps data that was not read, would "
-                f"vanish; run 'pulsar-admin namespaces set-subscription-expiration-time -t 0 "
+                f"vanish. Run 'pulsar-admin namespaces set-subscription-expiration-time -t 0 "
                 f"{tenant}/{namespace}' or use another namespace"
             )
 
@@ -660,7 +660,7 @@ class PulsarAdmin:
             if time.monotonic() > deadline:
                 raise SegmentLogError(
                     f"expected {what} within {_SETTLE_SECONDS:.0f} s, found {state!r}: writing "
-                    "would not be safe; check that systemTopicEnabled and "
+                    "would not be safe. Check that systemTopicEnabled and "
                     "topicLevelPoliciesEnabled are true on the brokers and that no other tool "
                     "sets that policy"
                 )

@@ -108,7 +108,7 @@ def require_whole(segment: SegmentRef, start: Position, end: Position, gone: Pos
     if start < gone:
         raise DataLossError(
             f"rows of ({start}, {end}] of {segment.log_name} may be gone: everything up to "
-            f"{gone} was deleted by the broker, which keeps what a subscription of Pulsar's "
+            f"{gone} was deleted by the broker. It keeps what a subscription of Pulsar's "
             "own still needs, or the retention of the topic's namespace. Give it one of them, "
             "and set failOnDataLoss=false to go on with what is left, or start with a new "
             "checkpoint"
@@ -147,8 +147,8 @@ def too_large(
     """
     return MessageTooLargeError(
         f"{messages} message(s) of {size} bytes with their metadata exceed what Pulsar takes for "
-        f"segment {segment.id}: {allowed_bytes} bytes (maxMessageSize), of which "
-        f"{ENTRY_MARGIN_BYTES} are left for what it puts around them; make the value smaller, "
-        "raise maxMessageSize on brokers and nettyMaxFrameSizeBytes on bookies, or for several "
-        "messages lower pulsar.producer.batchingMaxBytes"
+        f"segment {segment.id}. It takes {allowed_bytes} bytes (maxMessageSize), of which "
+        f"{ENTRY_MARGIN_BYTES} are left for what it puts around them. Make the value smaller, "
+        "raise maxMessageSize on brokers and nettyMaxFrameSizeBytes on bookies. For several "
+        "messages, lower pulsar.producer.batchingMaxBytes"
     )

@@ -170,7 +170,7 @@ class _Holes:
         elif header.message not in self._begun:
             raise SegmentLogError(
                 f"{self._segment.log_name}: expected a message's first chunk, found chunk "
-                f"{header.chunk} of {header.chunks} at {at}: the message begins before the range "
+                f"{header.chunk} of {header.chunks} at {at}. The message begins before the range "
                 "that is read, and pulsar-client would drop it. Nothing was skipped; read with the "
                 "transport 'wire', which goes back for its beginning, or let producers write "
                 "without chunks"
@@ -692,8 +692,8 @@ class PulsarSegmentLog:
             if time.monotonic() > deadline:
                 raise SegmentLogUnavailableError(
                     f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be "
-                    f"read, but the broker shows nothing after {previous}, although {due} is there "
-                    "or was acknowledged. Nothing was skipped: look into the broker's log, and "
+                    f"read. The broker shows nothing after {previous}, although {due} is there or "
+                    "was acknowledged. Nothing was skipped: look into the broker's log, and "
                     "start again"
                 )
 
@@ -769,7 +769,7 @@ class PulsarSegmentLog:
             actual = "none" if serving is None else repr(serving.buffer)
             raise SegmentLogUnavailableError(
                 f"segment {segment.id} ({segment.log_name}) is gated by the brokers, but the one "
-                f"that serves it has not loaded the plug-in: expected the transaction buffer "
+                f"that serves it has not loaded the plug-in. Expected the transaction buffer "
                 f"{GATING_BUFFER!r}, found {actual}. Nothing was written; put the jar into lib/ "
                 "and the settings into broker.conf (docs/broker.md)"
             )
@@ -795,7 +795,7 @@ class PulsarSegmentLog:
         if value.lower() not in ("", "false"):
             # A user's, from before: PIP-373 leaves it alone. No reader of ours goes by it.
             _logger.warning(
-                "the topic %s has a property %s=%r of a user's, which is left as it is: other "
+                "the topic %s has a property %s=%r of a user's, which is left as it is. Other "
                 "tools cannot tell from it that there are transactions",
                 segment.log_name,
                 CONTAINS_TXN,
@@ -853,7 +853,7 @@ class PulsarSegmentLog:
         if start < gone:
             raise DataLossError(
                 f"rows of ({start}, {end}] of segment {segment.id} ({segment.log_name}) are gone: "
-                f"everything up to {gone} was deleted before it was read; start from the "
+                f"everything up to {gone} was deleted before it was read. Start from the "
                 "earliest position in a new checkpoint if that is acceptable, and find out what "
                 f"deleted it (subscription {INTERNAL_SUBSCRIPTION} skipped or removed?)"
             )

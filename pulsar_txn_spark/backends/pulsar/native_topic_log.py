@@ -137,8 +137,8 @@ class PulsarTopicLog(PulsarSegmentLog):
         if self._admin.has_scalable(topic.tenant, topic.namespace, topic.name):
             raise TopicExistsError(
                 f"Pulsar has a scalable topic {topic} of its own (PIP-460). Its segments and "
-                "transactions are the brokers', and clients of Pulsar 5 that use the name would "
-                "reach it, not the one that was to be created: two topics of one name, each with "
+                "transactions are the brokers'. Clients of Pulsar 5 that use the name would "
+                "reach it, not the one that was to be created. Two topics of one name, each with "
                 "half of the rows. Nothing was created: choose another name, or delete that topic "
                 "with pulsar-admin"
             )
@@ -149,7 +149,7 @@ class PulsarTopicLog(PulsarSegmentLog):
         if properties is None:
             raise SegmentNotFoundError(
                 f"the topic {segment.log_name} is not there: it was deleted, by somebody or by the "
-                "broker because it was idle and had no subscription; check admin.url, and give the "
+                "broker because it was idle and had no subscription. Check admin.url, and give the "
                 "topic a retention or a subscription"
             )
         owner = properties.get(SEGMENT_PROPERTY)
@@ -157,7 +157,7 @@ class PulsarTopicLog(PulsarSegmentLog):
             topic = TopicName.parse(owner.rsplit("/", 2)[0])
             raise TransactionDomainError(
                 f"the topic {segment.log_name} is a segment of {topic}: its transactions are those "
-                "of this package, and read past them it would show what was never committed. "
+                "of this package. Read past them it would show what was never committed. "
                 f"Read {topic}"
             )
         with self._lock:

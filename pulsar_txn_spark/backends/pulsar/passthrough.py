@@ -373,7 +373,7 @@ def _sendable(token: str) -> str:
     if not token or not token.isascii() or not token.isprintable():
         raise OptionError(
             "the token of authParams is empty or holds other characters than letters, digits and "
-            "signs of ASCII (it is not shown): expected the text that a tool such as 'bin/pulsar "
+            "signs of ASCII (it is not shown). Expected the text that a tool such as 'bin/pulsar "
             "tokens create' prints"
         )
     return token

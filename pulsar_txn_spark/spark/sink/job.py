@@ -88,7 +88,7 @@ class WriteJob:
         if query_id and batch_id < 0:
             raise OptionError(
                 "the write runs in a thread in which Spark has lost the id of the micro-batch (a "
-                "thread pool in foreachBatch): write in foreachBatch's own thread, or with "
+                "thread pool in foreachBatch). Write in foreachBatch's own thread, or with "
                 "pulsar_txn_spark.transactional, which knows the batch"
             )
         if self.batch_id is not None and not query_id:

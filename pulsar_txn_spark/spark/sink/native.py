@@ -1,6 +1,6 @@
 """``writeStream.format("pulsar_txn")`` under Pulsar's own transactions (``transactions=native``).
 
-Spark makes a writer on the driver for each attempt at a micro-batch, pickles it for the tasks, and
+Spark makes a writer on the driver for each attempt at a micro-batch, pickles it for the tasks. It
 makes another one in the worker that commits. The transaction begins with the pickling: so there is
 one for each attempt, and none where there are no tasks. docs/native-transactions.md has the
 protocol; neither the metadata store nor a source of this package takes part.

@@ -26,8 +26,8 @@ def pruned_segment(topic: str, segment: str, read_to: Position) -> str:
     `segment` is its descriptor, or only its number if it came and went unseen.
     """
     return (
-        f"segment {segment} of {topic} was read up to {read_to}, and then deleted by the brokers, "
-        "which need no sealed segment that neither a subscription of Pulsar's own nor the "
+        f"segment {segment} of {topic} was read up to {read_to}, and then deleted by the brokers. "
+        "They need no sealed segment that neither a subscription of Pulsar's own nor the "
         "retention of the topic's namespace keeps. What came later in it may be lost for this query"
     )
 

@@ -123,7 +123,7 @@ class TopicOffset:
         -------
         dict of str to Position
             How far each segment was read. One that came and went unseen has a number instead of
-            a descriptor: numbers of segments have no gap, and a topic always has the highest.
+            a descriptor. Numbers of segments have no gap, and a topic always has the highest.
         """
         if not topology.topic.scalable or not self.segments:
             return {}

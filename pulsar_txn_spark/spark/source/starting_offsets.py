@@ -209,8 +209,8 @@ def _positions(cursors: Mapping[SegmentKey, Cursor]) -> dict[SegmentKey, Positio
 def _other_start_error(subscription: str, why: str) -> OptionError:
     return OptionError(
         f"subscription {subscription!r} exists and {why}, but startingOffsets asks for another "
-        "place: use startingOffsets='subscription' if it was reset, or the start that it was begun "
-        "with; or reset the subscription (pulsar_txn_spark.Admin.reset_subscription), or use a new "
+        "place. Use startingOffsets='subscription' if it was reset, or the start that it was begun "
+        "with. Or reset the subscription (pulsar_txn_spark.Admin.reset_subscription), or use a new "
         "one"
     )
 

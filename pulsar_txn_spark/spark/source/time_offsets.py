@@ -2,7 +2,7 @@
 
 A position at a time lies before the first entry that was published at or after it. It is by_time in
 the log alone: two batch reads whose times meet read each row once. Over a split or merge the order
-is that of the topology, not of the clocks: behind a parent whose end lies at or after the time,
+is that of the topology, not of the clocks. Behind a parent whose end lies at or after the time,
 all of a child is later, whatever its entries say.
 """
 
@@ -113,7 +113,7 @@ def ending_positions(
             txns = ", ".join(map(str, after[key].blocked_by or before[key].blocked_by))
             raise TransactionConflictError(
                 f"segment {key[1]} of {key[0]} has messages that were published before the ending "
-                f"time, but can be read only up to {after[key].end}: transactions are open there "
+                f"time, but can be read only up to {after[key].end}. Transactions are open there "
                 f"({txns or 'of Pulsar'}). Nothing was read, as a later read with the same time "
                 "would find more: repeat it when they have ended. Their leases see to that"
             )

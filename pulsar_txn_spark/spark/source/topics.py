@@ -77,8 +77,8 @@ def _require_acknowledgeable(subscription: str, topic: str) -> None:
     if domain in PULSAR_DOMAINS:
         raise TransactionDomainError(
             f"topic {topic} is of the domain {domain}://: subscription {subscription!r} "
-            "would acknowledge in a transaction of this package what is under Pulsar's own, and "
-            "none spans both. Leave the option 'subscription' out: the checkpoint keeps what was "
+            "would acknowledge in this package's transaction what is under Pulsar's own, and none "
+            "spans both. Leave the option 'subscription' out: the checkpoint keeps what was "
             "read, exactly once, and a replay reads the same"
         )
 

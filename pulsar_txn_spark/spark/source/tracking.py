@@ -57,8 +57,8 @@ class TrackingStreamReader(PulsarTxnStreamReader):
         """Plan the tasks of a micro-batch, and note how far it reads."""
         if self._answered is not None and self._answered != (start, end):
             raise DataLossError(
-                "Spark reads from another offset than the one that its end was computed for: "
-                "expected the start of the micro-batch, found another one, so that rows would be "
+                "Spark reads from another offset than the one that its end was computed for. "
+                "Expected the start of the micro-batch, found another one, so that rows would be "
                 "lost or read twice. Set spark.sql.streaming.triggerAvailableNowWrapper.enabled to "
                 f"false, or use PySpark {ADMISSION_CONTROL.since}"
             )
@@ -72,7 +72,7 @@ class TrackingStreamReader(PulsarTxnStreamReader):
         latest = self._latest.positions()
         if any(position > ends.get(key, EARLIEST) for key, position in latest.items()):
             announce(
-                f"PySpark {installed_pyspark()} has no admission control: with "
+                f"PySpark {installed_pyspark()} has no admission control. With "
                 "trigger(availableNow=True) the query ends after one micro-batch, and leaves what "
                 "is beyond its limits, and children of split segments, to the next run. PySpark "
                 f"{ADMISSION_CONTROL.since} reads all of it"

@@ -1,6 +1,6 @@
 """Verified connections to the metadata store.
 
-Every new connection is checked before its first use, in the same round trip that logs in: AUTH,
+Every new connection is checked before its first use, in the same round trip that logs in. AUTH,
 SELECT, ROLE, INFO and CONFIG GET go out in one write. So a server that was restarted with other
 settings, or a failover to another machine, is met again by the same check. A primary that became a
 replica loses its connections with the first script that it refuses. redis-py repeats commands by
@@ -211,7 +211,7 @@ def verify(client: Client, config: StoreConfig) -> ServerFacts:
     Raises
     ------
     StoreUnsafeError
-        If it may lose what it acknowledged: names the setting, the value found, the one needed,
+        If it may lose what it acknowledged. It names the setting, the value found, the one needed,
         how to change it, and the option that accepts it.
     StoreUnavailableError
         If it cannot be reached, refuses the login, or is still loading.

@@ -23,8 +23,8 @@ ASSUME_OPTION = "store.assumeDurable"
 MINIMUM_VERSION = (6, 2)
 """XTRIM MINID, LMOVE, GETDEL and scripts that are replicated by their effects."""
 
-# First fixed patch level of each series that was fixed, for CVE-2025-49844 (a use after free in
-# the Lua parser: whoever may run scripts may run code). Series above the last one are fixed.
+# First fixed patch level of each series that was fixed for CVE-2025-49844, a use after free in the
+# Lua parser. By it whoever may run scripts may run code. Series above the last one are fixed.
 _LUA_HOLE_FIXED = {
     "redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
     "valkey": {(7, 2): 11, (8, 0): 6, (8, 1): 4},
@@ -294,7 +294,7 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
             return ServerFacts((info.node(address),), ())
         raise StoreUnsafeError(
             f"The server {address} is a replica (its role is {info.role!r}, needed is 'master'): "
-            "it lags behind its primary, and a stale read would show uncommitted data. Set "
+            "it lags behind its primary. A stale read would show uncommitted data. Set "
             "'store.url' to the primary."
         )
     if info.loading:
@@ -321,7 +321,7 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
 
 
 _MAY_ASK = (
-    "Allow them (ACL SETUSER <user> +info +config|get +role), or, if you know that the server has "
+    "Allow them (ACL SETUSER <user> +info +config|get +role). Or, if you know that the server has "
     "appendonly yes, appendfsync always, no-appendfsync-on-rewrite no and maxmemory-policy "
     f"noeviction, vouch for it with the option {ASSUME_OPTION}=true."
 )

@@ -1,9 +1,9 @@
-"""Following the `events` streams: a blocking read stands at the server while nobody looks.
+"""Following the `events` streams: a blocking read stands at the server while nobody reads.
 
 On one Redis all streams are in one ``XREAD BLOCK``. On a Redis Cluster a command may not touch two
 slots, so each slot has a connection and a read of its own. A read that was sent stays there over
-many calls of :meth:`RedisEventFeed.wait`; its last ids are explicit, so that whatever was added
-between a reply and the next read comes with the next reply.
+many calls of :meth:`RedisEventFeed.wait`. Its last ids are explicit. So whatever was added between
+a reply and the next read comes with the next reply.
 
 A primary that becomes a replica breaks the reads that stand there. A read that comes later would
 stand there for good. So a server that has no events for a while is asked for its role.
@@ -184,7 +184,7 @@ class RedisEventFeed:
         assert connection is not None
         try:
             # A server that refuses the read (no permission, a cluster's slot that has moved)
-            # refuses it again: that is met when the read is sent anew, on a new connection.
+            # refuses it again. That is met when the read is sent anew, on a new connection.
             streams = connection.read_response() or []
             if not streams and not is_primary(connection):
                 return self._lost(read)  # the next one is verified

@@ -1,7 +1,7 @@
 """Commands past what redis-py does around each: write them, read the replies.
 
-Around a command redis-py takes a connection from its pool, looks whether it is connected, counts
-it, wraps the command in its retries, and gives the connection back: most of the CPU time of a
+Around a command redis-py takes a connection from its pool, tests it, and counts it. It wraps the
+command in its retries, and gives the connection back. That is most of the CPU time of a
 transaction of a service (docs/performance.md). Connecting, logging in, TLS, the verification of the
 server and the parsing of replies stay redis-py's and :mod:`.connection`'s. ``hiredis`` packs and
 parses in C; it is left out where somebody installs the packages by hand.

@@ -444,7 +444,7 @@ class Scripts:
         if code == _TagFault.BEHIND:
             raise StoreRolledBackError(
                 f"tag {{{call.tag}}} is at step {state.seq}, but step {max(call.seen).seq} of "
-                "it was seen before: the metadata store lost acknowledged writes (a restored "
+                "it was seen before. The metadata store lost acknowledged writes (a restored "
                 "backup, or a failover to a replica that lagged). Nothing was read or written; "
                 "restore the newest state of the store"
             )
@@ -552,9 +552,9 @@ def _overtaken(tag: str, state: Seen, seq: str, history: str, last: str) -> str:
     known = f"goes to step {last}" if last else "is not known"
     return (
         f"tag {{{tag}}} is at step {state.seq}, and step {seq} of its history {history} was seen "
-        f"before, but here that history {known}: the metadata store lost acknowledged writes (a "
-        "restart without the end of its append-only file, a restored backup, or a failover to a "
-        "replica that lagged), and went on from there. Nothing was read or written; restore the "
+        f"before, but here that history {known}. The metadata store lost acknowledged writes, and "
+        "went on from there. It was a restart without the end of its append-only file, a restored "
+        "backup, or a failover to a replica that lagged. Nothing was read or written; restore the "
         "newest state of the store, or start with a new checkpoint and new topics"
     )
 

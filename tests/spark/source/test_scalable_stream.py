@@ -289,7 +289,7 @@ def test_a_batch_up_to_a_time_leaves_no_rows_of_an_open_transaction_out(
     txn = world.coordinators.begin("x", 60_000)
     world.write(ref, "b", txn=txn)
     at = now_ms()
-    with pytest.raises(TransactionConflictError, match="transactions are open there"):
+    with pytest.raises(TransactionConflictError, match="Transactions are open there"):
         read_up_to(query, at)
     world.coordinators.end(txn, commit=commit)
     assert read_up_to(query, at) == ["a", "b"][: 1 + commit], "what was aborted holds nobody back"

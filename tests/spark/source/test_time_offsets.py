@@ -271,7 +271,7 @@ def test_a_batch_read_up_to_a_time_is_refused_while_a_transaction_from_before_it
     for later in ((), (3,)):  # without, and with a message after that time
         for value in later:
             write(run, A, value)
-        with pytest.raises(TransactionConflictError, match="transactions are open there"):
+        with pytest.raises(TransactionConflictError, match="Transactions are open there"):
             batch(A, endingTimestamp=at)
     assert batch(A, endingTimestamp=YEAR_2100) == [1]
     task.commit(outcome)

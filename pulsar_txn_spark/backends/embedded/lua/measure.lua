@@ -7,7 +7,7 @@
 -- ARGV[3], ARGV[4], ...  pairs of: m = messages or c = bytes; an amount of them
 --
 -- Returns {first, last, messages, bytes, reached, ...}: the range (first, last] that is there,
--- what it holds, and for each pair the last entry up to which the range holds no more than that.
+-- what it holds. For each pair, the last entry up to which the range holds no more than that.
 -- {} = no such segment.
 local state = redis.call('HMGET', KEYS[1], 'next', 'trimmed', 'trimmed_messages', 'trimmed_bytes')
 if not state[1] then

@@ -82,7 +82,7 @@ class ClientTransport:
         if bits is not None:
             raise OptionError(
                 f"segment {segment.id} ({segment.log_name}) is gated by the brokers, and the "
-                "transport 'client' cannot write to it in a transaction: every consumer would see "
+                "transport 'client' cannot write to it in a transaction. Every consumer would see "
                 "its rows at once. Nothing was written; set the option 'transport' to 'wire', and "
                 "leave out the options that only pulsar-client has"
             )

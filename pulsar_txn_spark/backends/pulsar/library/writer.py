@@ -309,7 +309,7 @@ def _text_keys(column: Any) -> list[str | None]:
     if pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
         raise SchemaError(
             "an empty key cannot be told from no key by pulsar-client: expected null or at least "
-            "one byte; map '' to null, or use the transport 'wire'"
+            "one byte. Map '' to null, or use the transport 'wire'"
         )
     try:
         text = column.cast(pa.string())

@@ -4,10 +4,10 @@ A coordinator lives on the broker that serves its partition of the assignment to
 may be sent again: a second NEW_TXN leaves an empty transaction behind, which times out, and the
 others say the same thing twice.
 
-**A transaction that a coordinator does not know** has ended, on every topic that took part: it is
+**A transaction that a coordinator does not know** has ended, on every topic that took part. It is
 forgotten only after the last of them has its marker. How it ended is not known any more. The
 coordinator gives the same error to a client that does not own the transaction, which may be open
-then; so the text of the error is looked at too.
+then. So the text of the error counts, too.
 
 **Scalable topics** have coordinators of their own (PIP-473), which the same requests reach with a
 flag. They are found by the brokers' list of assignments. A coordinator forgets a transaction when

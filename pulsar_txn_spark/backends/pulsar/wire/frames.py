@@ -84,7 +84,7 @@ def decode_entry(body: bytes) -> tuple[MessageMetadata, memoryview]:
     if checksum != expected:
         raise FrameError(
             f"expected an entry with the checksum {expected:#010x}, found {checksum:#010x}: it was "
-            "damaged on its way or in the log; nothing of it is used, try again"
+            "damaged on its way or in the log. Nothing of it is used, try again"
         )
     size = _number(body, at, "the entry's metadata")
     at += _SIZE.size
@@ -155,7 +155,7 @@ class FrameParser:
             raise FrameError(
                 f"expected a frame of {_SIZE.size + 1} to {self.max_frame_bytes} bytes, found one "
                 f"of {size}: what answers is no Pulsar broker, or speaks TLS where none is "
-                "expected; check service.url"
+                "expected. Check service.url"
             )
         return size
 

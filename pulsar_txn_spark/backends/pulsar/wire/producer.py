@@ -374,6 +374,6 @@ class WireSegmentWriter(EntryWriter):
 def _fenced(segment: SegmentRef, name: str, detail: str) -> FencedError:
     return FencedError(
         f"the broker of segment {segment.id} ({segment.log_name}) takes nothing more from writer "
-        f"{name}: its transaction was decided without it, by a newer attempt or after its lease. "
+        f"{name}. Its transaction was decided without it, by a newer attempt or after its lease. "
         f"No consumer sees what it has written ({detail})"
     )

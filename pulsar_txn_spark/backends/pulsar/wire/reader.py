@@ -83,7 +83,7 @@ class WireReaderSettings:
         Bounds on waiting: before the broker is asked whether there is anything, and altogether.
     asks_last : bool
         Whether what the broker calls its last message is believed. If not, nothing that comes in
-        `poll_s` is nothing. It is asked all the same before it may deliver anything: a broker of
+        `poll_s` is nothing. It is asked all the same before it may deliver anything. A broker of
         5.0.0-M1 answers when it has found out what is open and aborted, and delivers before.
     """
 
@@ -527,8 +527,8 @@ class EntryRows:
         if metadata.chunk_id > len(chunks.parts):
             raise SegmentLogError(
                 f"expected chunk {len(chunks.parts)} of a message in segment {self._segment.id}, "
-                f"found chunk {metadata.chunk_id} of {count} at {entry.position}: its "
-                "beginning is no longer in the log, so that the message cannot be read; start "
+                f"found chunk {metadata.chunk_id} of {count} at {entry.position}. Its "
+                "beginning is no longer in the log, so that the message cannot be read. Start "
                 "behind it"
             )
         chunks.parts.append(bytes(entry.payload))

@@ -74,9 +74,9 @@ def look_up(client: WireClient, topic: str) -> ScalableTopicDAG:
     Raises
     ------
     RefusedError
-        With the result ``TopicNotFound`` if there is no such topic, ``NotAllowedError`` if the
-        brokers have switched scalable topics off, and ``UnsupportedVersionError`` if they are older
-        than Pulsar 5.
+        With the result ``TopicNotFound`` if there is no such topic. It is ``NotAllowedError`` if
+        the brokers have switched scalable topics off, and ``UnsupportedVersionError`` if they are
+        older than Pulsar 5.
     """
     backoff = Backoff(client.settings.operation_s)
 
@@ -304,7 +304,7 @@ class SegmentProbe:
                 if known != EARLIEST:
                     raise shows_nothing(self.segment, previous, known)
                 _LOG.warning(
-                    "%s has entries up to %s, and the broker shows none of them: the read ends "
+                    "%s has entries up to %s, and the broker shows none of them. The read ends "
                     "before them, as if the first one belonged to an open transaction",
                     self.segment.log_name,
                     appended,
@@ -340,6 +340,6 @@ def shows_nothing(
     """Return the error of a broker that shows nothing of what it has behind `previous`."""
     return SegmentLogUnavailableError(
         f"rows up to {end} of {segment.log_name} are to be read, but the broker shows "
-        f"nothing behind {previous}: it has not loaded the segment, or has lost what "
+        f"nothing behind {previous}. It has not loaded the segment, or has lost what "
         "it showed before. Nothing was skipped: look into the broker's log, and start again"
     )

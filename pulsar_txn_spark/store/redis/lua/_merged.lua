@@ -27,7 +27,7 @@ for _, call in ipairs(calls) do
     return {'FAULT'}
   end
 end
--- A step may follow only where the one before it has taken effect: no pin without its intent, and
+-- A step may follow only where the one before it has taken effect. No pin is without its intent, and
 -- nothing is materialized that was not decided here and now. Nothing begins by an old topology.
 local passes = {
   topology_is = {OK = true},
@@ -53,7 +53,7 @@ local function knows_all(intents, args)
   return #intents == #args - 3
 end
 -- A transaction that begins here has its number now. Those who are pinned are named after it, and a
--- sink's pointer names it: ARGV[10] is the key of that field, which goes behind the others.
+-- sink's pointer names it. ARGV[10] is the key of that field, which goes behind the others.
 local function give_number(txn)
   local tc, counter = string.match(txn, '^(%d+):(%d+)$')
   for _, call in ipairs(calls) do

@@ -1,10 +1,10 @@
 -- Claim a subscription in a segment for one query: set its cursor if it has none. Of several
 -- sources that claim it for that query, the one that started last is alive (INV-9).
 -- KEYS[2]  {seg:<id>}:cursor:<subscription>  hash position, query, generation, source, txn, sink, batch,
---          released: up to where nobody will ask again (Spark may replay its last batch); without it
---          (clients acknowledge what they never read again) that is the position
---          planted: '<start>|<next segment>', where a query that started made it: where that start was,
---          and the number that the next segment of the topic would get then
+--          released: up to where nobody will ask again, as Spark may replay its last batch. Without
+--          it that is the position: clients acknowledge what they never read again.
+--          planted: '<start>|<next segment>', where a query that started made it. That is the start,
+--          and the number that the next segment of the topic would get then.
 --          moved: '1' from an administrator's putting it elsewhere to the next claim
 -- KEYS[3]  {seg:<id>}:subscriptions          set of names
 -- ARGV[4]  query id, ARGV[5] source epoch, ARGV[6] position to start at, ARGV[7] name

@@ -1,5 +1,5 @@
 -- Let a subscription stand at the beginning of a segment whose parents it has left behind, before
--- these are deleted: else nobody would know that it still needs this one.
+-- these are deleted. Else nobody would know that it still needs this one.
 -- KEYS[2]  {seg:<id>}:cursor:<subscription>, KEYS[3] {seg:<id>}:subscriptions
 -- ARGV[4]  query id ('' = nobody's), ARGV[5] position before all, ARGV[6] name
 -- ARGV[7]  the start that the parent's cursor stands for (see cursor_claim.lua), '' = none

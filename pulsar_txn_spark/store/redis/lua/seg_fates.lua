@@ -7,7 +7,7 @@
 --          only whether it is pinned now is told, and else 'UNPINNED')
 -- -> {seq, 'OK', for each writer 'PINNED', bound | 'DROPPED', bound from which on | 'WON', ''
 --     | 'UNPINNED', ''} | {seq, 'DELETED'}
--- A pin is removed in the step that drops what its writer lost (INV-3): who was pinned, and is now
+-- A pin is removed in the step that drops what its writer lost (INV-3). Who was pinned, and is now
 -- neither pinned nor dropped, has won.
 if retired then
   return {seq, 'DELETED'}

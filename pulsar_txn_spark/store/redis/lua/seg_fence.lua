@@ -1,6 +1,6 @@
 -- Shut a segment whose topic is being deleted, whoever needs it: from here on nothing is registered there
 -- any more, as after seg_retire.lua (INV-5, INV-6). Who has a pin here has written, or may have, what goes
--- with the topic: the caller sees to it that none of those commits without a word.
+-- with the topic. The caller sees to it that none of those commits without a word.
 -- KEYS[2]  {seg:<id>}:pins, KEYS[3] {seg:<id>}:state
 -- -> {seq, 'OK' | 'ALREADY', TxnId...}  each transaction that has a pin
 local result = {seq, retired and 'ALREADY' or 'OK'}

@@ -1,9 +1,9 @@
 -- Let dropped writers go, once nothing of theirs can be in the log any more (INV-5).
 -- A pair (F, P) is noted when everything below F is decided and closed here, P being the LAC read
--- after that. When the log has deleted everything up to P, F becomes the floor: readers skip every
+-- after that. When the log has deleted everything up to P, F becomes the floor. Readers skip every
 -- entry of older transactions, so a zombie that wakes later writes nothing visible. An unfinished
 -- pair is kept, not overwritten: the floor is never the F of a later pair.
--- P is never below the highest position that a committed transaction has here: a broker that has lost
+-- P is never below the highest position that a committed transaction has here. A broker that has lost
 -- the topic to another one may answer with an older LAC, and what committed must not be skipped.
 -- KEYS[2]  {seg:<id>}:closed, KEYS[3] {seg:<id>}:floor, KEYS[4] {seg:<id>}:floor-pair
 -- KEYS[5]  {seg:<id>}:dropped, KEYS[6] {seg:<id>}:state
@@ -16,12 +16,12 @@
 --          how many names to read in one step
 -- So that a look does not cost all dropped writers that there ever were, they are put into groups,
 -- by position. When everything below F is decided and closed here, then every entry that counts of
--- older transactions has been acknowledged: it lies at or before Q, the higher of LAC and
+-- older transactions has been acknowledged. It lies at or before Q, the higher of LAC and
 -- high-position. So behind Q a reader can skip all older ones by their counter, zombies included,
 -- and needs no names. The dropped writers below F become the group of Q, and of each earlier group
 -- behind whose predecessor they may have entries. A range (start, end] then needs the groups from
--- the first behind `start` to the first at or behind `end`, what is in no group yet, and the
--- counters of the last group at or before `start`.
+-- the first behind `start` to the first at or behind `end`. It also needs what is in no group yet,
+-- and the counters of the last group at or before `start`.
 -- -> {seq, 'OK', floor, dropped writers removed, where to go on} | {seq, 'ALREADY'}
 --    {seq, 'OPEN'} (not closed to F)
 --    {seq, 'ALREADY'} as well if the segment was deleted

@@ -7,8 +7,8 @@
 -- ARGV[8]  '1' if the range ends at the lowest pin, should that lie before its end; may be left out
 -- -> {seq, 'PLAIN'}                         no transaction has ever written here
 --    {seq, 'OK', {bound, writer, TxnId...}, {writer, bound|TxnId...}, {TC, counter...}, dropped}
--- Of the dropped writers those that can have entries in the range, and the floor that holds in it;
--- the number at the end is that of all dropped writers.
+-- The dropped writers are those that can have entries in the range, and the floor is that of the
+-- range. The number at the end is that of all dropped writers.
 -- What a deleted segment contained is known for good (PIP-373).
 if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 and retired ~= 'txn' then
   return {seq, 'PLAIN'}

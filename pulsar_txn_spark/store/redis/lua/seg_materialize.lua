@@ -1,5 +1,5 @@
--- Materialize a decision in one segment, in one step: drop what the writers lost, remove their pins,
--- apply or drop the pending acks, raise high-position (INV-3, INV-9). Idempotent.
+-- Materialize a decision in one segment, in one step; idempotent. Drop what the writers lost, remove
+-- their pins, apply or drop the pending acks, and raise high-position (INV-3, INV-9).
 -- KEYS[2]  {seg:<id>}:pins, KEYS[3] {seg:<id>}:pin-order, KEYS[4] {seg:<id>}:dropped
 -- KEYS[5]  {seg:<id>}:closed, KEYS[6] {seg:<id>}:resolved, KEYS[7] {seg:<id>}:state
 -- KEYS[8]  {seg:<id>}:events (stream)
@@ -13,9 +13,9 @@
 -- -> {seq, 'OK' | 'MORE', writers dropped, cursors moved} | {seq, 'ALREADY'} | {seq, 'CLOSED'}
 -- MORE: it has locked more ranges than one step gives up; call again. Its record in the pending acks goes
 -- with the last of them, so that neither a reset nor `closed` comes in between.
---    {seq, 'CLOSED'} as well if the segment was deleted and has nothing of the transaction. (Where its
---    topic is being deleted, see seg_fence.lua, pins are there until then: whoever meets one still needs
---    the header, which may go once this was done.)
+--    {seq, 'CLOSED'} as well if the segment was deleted and has nothing of the transaction. Where its
+--    topic is being deleted, see seg_fence.lua, pins are there until then. Whoever meets one still needs
+--    the header, which may go once this was done.
 local closed = redis.call('HGET', KEYS[5], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then
   return {seq, 'CLOSED'}

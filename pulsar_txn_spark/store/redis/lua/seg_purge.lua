@@ -1,4 +1,4 @@
--- Remove all that is left of a deleted segment, once its log is gone: readers of what is left of a log
+-- Remove all that is left of a deleted segment, once its log is gone. Readers of what is left of a log
 -- need the dropped writers (INV-5). The tag record stays, and with it what shuts the door.
 -- KEYS[2]  {seg:<id>}:subscriptions, KEYS[3...] every other key that does not have a subscription's name
 -- ARGV[4]  key prefix of cursors, ARGV[5] of pending acks, ARGV[6] of acknowledged ranges

@@ -1,5 +1,5 @@
--- Note that the log may let go what lies up to a position, unless a subscription needs it: in one step,
--- so that a cursor that is made later begins behind it, and one that was made before is seen (INV-13).
+-- Note that the log may delete what lies up to a position, unless a subscription needs it. In one step:
+-- so a cursor that is made later begins behind it, and one that was made before is seen (INV-13).
 -- KEYS[2]  {seg:<id>}:subscriptions, KEYS[3] {seg:<id>}:state (field trim-to)
 -- ARGV[4]  position, ARGV[5] key prefix of cursors
 -- -> {seq, 'OK'} | {seq, 'ALREADY'}        it may be trimmed

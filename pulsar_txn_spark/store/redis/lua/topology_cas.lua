@@ -1,7 +1,7 @@
 -- Replace a topic's topology if its version is the expected one. No version comes twice, also when the
--- topic is deleted and created again (INV-12): the absence of a topic has a version as well, which the
--- tag record keeps. So a version that was read of one instance of a topic never matches in another,
--- and a creation that was delayed in the network until its topic was deleted does not bring it back.
+-- topic is deleted and created again (INV-12). The absence of a topic has a version as well, which the
+-- tag record keeps. So a version that was read of one instance of a topic never matches in another.
+-- A creation that was delayed in the network until its topic was deleted does not bring it back.
 -- KEYS[2]  {topic:<name>}:topology  hash {version, record, 'incarnation', deleting}
 -- KEYS[3]  {topic:<name>}:properties, to delete with it
 -- KEYS[4]  {topic:<name>}:events (stream)

@@ -15,7 +15,7 @@ import pulsartxnspark.store.TransactionStore;
 
 /**
  * PIP-471's metrics on the broker's own endpoint, and those of pending acks. Most of them are this
- * broker's; the two of operation records are read from the metadata store, in the background, so that
+ * broker's. The two of operation records are read from the metadata store, in the background, so that
  * no scrape waits for it.
  */
 final class BrokerMetrics implements PrometheusRawMetricsProvider {

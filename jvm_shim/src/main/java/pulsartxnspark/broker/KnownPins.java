@@ -10,12 +10,12 @@ import pulsartxnspark.store.WriterId;
 
 /**
  * Pins that the coordinators of this broker have just made, for the segments that the same broker
- * serves: with its first entry, a writer need not be asked for again. A segment of another broker asks
- * the store.
+ * serves. With its first entry, a writer need not be asked for again. A segment of another broker
+ * asks the store.
  *
  * <p>A pin is forgotten before the decision is asked for, so that no entry is admitted by it
- * afterwards. What others decide meanwhile filters the entry as it does that of any zombie: it is hidden
- * until its writer's fate is known.
+ * afterwards. What others decide meanwhile filters the entry as it does that of any zombie. It is
+ * hidden until its writer's fate is known.
  */
 final class KnownPins {
   private static final int MOST = 10_000;

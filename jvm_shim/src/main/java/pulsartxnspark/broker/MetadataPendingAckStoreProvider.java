@@ -212,7 +212,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
 
   /**
    * Gives the id that the cursor has. A new one is noted first, then the cursor gets it by its own
-   * compare-and-set, and nothing that the store has of the subscription is touched before.
+   * compare-and-set. Nothing that the store has of the subscription is touched before.
    */
   private CompletableFuture<String> named(
       PersistentSubscription subscription,

@@ -20,8 +20,8 @@ import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.StoreException;
 
 /**
- * One transaction coordinator of Pulsar's, on the metadata store (PIP-471's): what a client opens is a
- * header there, what it produces to is an intent and a pin, and its commit is the header's
+ * One transaction coordinator of Pulsar's, on the metadata store (PIP-471's). What a client opens is
+ * a header there. What it produces to is an intent and a pin, and its commit is the header's
  * compare-and-set. {@code docs/broker-transactions.md} has the states and the table of failures.
  */
 final class MetadataTransactionCoordinator implements TransactionMetadataStore {

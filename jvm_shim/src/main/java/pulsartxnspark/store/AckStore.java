@@ -7,8 +7,8 @@ import java.util.concurrent.CompletableFuture;
 
 /**
  * What a broker keeps in the metadata store of the acknowledgements that transactions make in a
- * subscription of Pulsar's own: records by their names, which one owner at a time writes. Each step
- * may be repeated after a lost reply.
+ * subscription of Pulsar's own. They are records by their names, which one owner at a time writes.
+ * Each step may be repeated after a lost reply.
  */
 public interface AckStore {
   /**

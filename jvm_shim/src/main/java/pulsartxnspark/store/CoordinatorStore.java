@@ -266,7 +266,7 @@ public interface CoordinatorStore {
   long raiseCounter(int pulsarTc, long last);
 
   /**
-   * Notes how far a segment was acknowledged to producers: pins made from then on lie no lower, and
+   * Notes how far a segment was acknowledged to producers. Pins made from then on lie no lower, and
    * the floor is never raised over an acknowledged entry (INV-5).
    *
    * @param segment its id

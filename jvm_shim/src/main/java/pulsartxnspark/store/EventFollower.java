@@ -15,7 +15,7 @@ import redis.clients.jedis.resps.StreamEntry;
 
 /**
  * Follows the {@code events} streams of segments with blocking reads, by threads of its own: one for
- * one server; in a cluster one for each segment, as no command may touch two slots.
+ * one server. In a cluster it is one for each segment, as no command may touch two slots.
  *
  * <p>An event says "poll again", and no more. Whoever begins to be followed is told once, so that
  * nothing is missed that came before; so is everybody after a lost connection. A thread ends when

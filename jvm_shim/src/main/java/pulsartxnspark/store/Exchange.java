@@ -20,7 +20,7 @@ import redis.clients.jedis.exceptions.JedisMovedDataException;
 import redis.clients.jedis.exceptions.JedisNoScriptException;
 
 /**
- * Sends whatever waits for a server in one go: requests of many callers share one round trip, and the
+ * Sends whatever waits for a server in one go. Requests of many callers share one round trip, and the
  * server syncs its log once for all of them. Nothing waits for company: a request goes out as soon as
  * a connection is free. Requests that wait at the same time may be run in any order.
  *

@@ -42,7 +42,7 @@ import redis.clients.jedis.util.JedisClusterCRC16;
  * <p>Nothing is repeated here that may have been run. This is why Jedis's own client for clusters is
  * not used: it sends a command again after a lost reply, and connects without the check. It also
  * follows ASK. The target of ASK takes keys that have not arrived there yet for absent, and the
- * scripts read keys that they do not declare: a writer that was dropped would seem to have won. So a
+ * scripts read keys that they do not declare. A writer that was dropped would seem to have won. So a
  * slot on its way does not answer until it has arrived. MOVED is followed: such a request was not run.
  */
 public final class RedisConnections implements AutoCloseable {

@@ -17,8 +17,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import redis.clients.jedis.exceptions.JedisNoScriptException;
 
 /**
- * Runs the store's Lua scripts, and remembers which state of each tag was seen: the same texts, and the
- * same checks of identity, epoch and history, as in {@code pulsar_txn_spark/store/redis/scripts.py}.
+ * Runs the store's Lua scripts, and remembers which state of each tag was seen. They are the same
+ * texts, with the same checks of identity, epoch and history, as in {@code
+ * pulsar_txn_spark/store/redis/scripts.py}.
  *
  * <p>It never makes a store, and a tag only for {@link #runOrMake}: what is missing there was never
  * written, or is lost.
@@ -125,8 +126,8 @@ public final class Scripts {
   }
 
   /**
-   * Runs a script, like {@link #run}, and leaves the bulk strings of its reply as bytes; but not its
-   * first two values, the tag's state and the code.
+   * Runs a script, like {@link #run}, and leaves the bulk strings of its reply as bytes. Its first two
+   * values are not: the tag's state and the code.
    *
    * @param call what to run
    * @return its reply, or null if nothing was ever written under the tag

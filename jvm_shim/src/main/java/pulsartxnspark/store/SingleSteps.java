@@ -16,7 +16,7 @@ import java.util.stream.Collectors;
  * materialized that was not decided. One script for several tags is run for all of them at once.
  *
  * <p>What is left when a step is refused, or its reply is lost, is what a client leaves that dies
- * there: every step may be repeated, and the caller goes on alone.
+ * there. Every step may be repeated, and the caller goes on alone.
  */
 final class SingleSteps {
   /** By script, the codes behind which a step may follow; as in {@code _merged.lua}. */
