@@ -36,7 +36,7 @@ class JavaClient:
         )
 
     def __call__(self, *words: object) -> str:
-        """Carry a command out; return its answer, an error's class and message included."""
+        """Execute a command; return its answer, an error's class and message included."""
         assert self._jvm.stdin is not None
         assert self._jvm.stdout is not None
         self._jvm.stdin.write(" ".join(map(str, words)) + "\n")

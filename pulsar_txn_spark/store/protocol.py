@@ -562,7 +562,7 @@ class SubscriptionStore(Protocol):
         *,
         normal: bool = False,
     ) -> AckAnswer:
-        """Hold single messages for a transaction (``ack_individual.lua``).
+        """Lock single messages for a transaction (``ack_individual.lua``).
 
         The intervals are ascending, do not overlap, and are at most 512.
         """
@@ -571,7 +571,7 @@ class SubscriptionStore(Protocol):
     def ack_cumulative(
         self, txn: TxnId, where: SubscriptionRef, interval: AckInterval
     ) -> AckAnswer:
-        """Hold everything up to a message for a transaction (``ack_cumulative.lua``)."""
+        """Lock everything up to a message for a transaction (``ack_cumulative.lua``)."""
         ...
 
     def read_acks(self, segment: str, subscription: str) -> SubscriptionState | None:

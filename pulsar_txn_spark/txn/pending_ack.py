@@ -42,7 +42,7 @@ from pulsar_txn_spark.txn.participants import ack_intent
 from pulsar_txn_spark.txn.seen import note_segments
 
 _COMPLETION_ROUNDS = 8
-_INTERVALS_PER_STEP = 512  # a script holds the store up for a millisecond or two, not longer
+_INTERVALS_PER_STEP = 512  # a script blocks the store for a millisecond or two, not longer
 
 CLIENT_OWNER = "clients"
 """Owner of the subscriptions of clients: all of them share one. No query's id (a UUID) is that."""
@@ -206,7 +206,7 @@ class MetadataPendingAckStore:
         Raises
         ------
         AcknowledgementConflictError
-            If the range does not start at the cursor, or another transaction holds the cursor.
+            If the range does not start at the cursor, or another transaction has locked the cursor.
         FencedError
             If a newer source has taken the subscription over.
         """
@@ -283,7 +283,7 @@ class MetadataPendingAckStore:
     def take_over(self, where: SubscriptionRef) -> SubscriptionState:
         """End what earlier consumers left open in a claimed subscription; return its state.
 
-        Whoever holds messages acknowledged for an earlier consumer is aborted at once, as a newer
+        Whoever has locked messages for an earlier consumer is aborted at once, as a newer
         attempt does it with an older one (INV-8). It could not go on anyway, and else its lease
         would have to be waited for. If it commits first, its acknowledgements stand.
         """
@@ -384,7 +384,7 @@ class MetadataPendingAckStore:
         Returns
         -------
         list of AckInterval
-            What an open transaction holds, so that the acknowledgement of it was dropped (PIP-31).
+            What an open transaction has locked: the acknowledgement of it was dropped (PIP-31).
             What was acknowledged already is not among it.
         """
         wanted = in_order(intervals)
@@ -438,7 +438,7 @@ class MetadataPendingAckStore:
         return state
 
     def _intend(self, txn: TxnId, nonce: str, timeout_ms: int, where: SubscriptionRef) -> None:
-        # Without its intent, nobody would find what the transaction holds here (INV-6).
+        # Without its intent, nobody would find what the transaction has locked here (INV-6).
         with steps.at(Step.INTENT):
             intents = [ack_intent(where.segment, where.subscription)]
             self._coordinator.intend(txn, nonce, timeout_ms, intents)
@@ -476,7 +476,7 @@ class MetadataPendingAckStore:
     def _place_normal(
         self, txn: TxnId, where: SubscriptionRef, chunk: Sequence[AckInterval]
     ) -> list[AckInterval]:
-        """Place what nobody holds; return what open transactions hold."""
+        """Place what nobody has locked; return what open transactions have locked."""
         missing: set[TxnId] = set()
         ends: set[MessagePosition] = set()
         for _ in range(_COMPLETION_ROUNDS):
@@ -581,7 +581,7 @@ def _refused_messages(txn: TxnId, where: SubscriptionRef, answer: AckAnswer) -> 
         return AcknowledgementsFullError(
             f"{where} holds {answer.ranges} acknowledged ranges: too many messages were "
             "acknowledged one by one behind messages that are not. Acknowledge the oldest ones, "
-            "or end the transactions that hold them"
+            "or end the transactions that lock them"
         )
     if answer.code is Code.CURSOR:
         return AcknowledgementConflictError(

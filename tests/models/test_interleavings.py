@@ -479,7 +479,7 @@ class Model:
         assert [item for item in seen if item[0] <= both] == before
 
     def helper(self, process: Process) -> None:
-        """Help some transaction, perhaps hours after it was looked at."""
+        """Help some transaction, perhaps hours after it was read."""
         known = list(self.decisions)
         if known:
             header = process.world.store.transactions.read(self.random.choice(known))

@@ -1334,7 +1334,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/ack_individual.lua", "  if locks.other then\n", "  if false then\n"),
     ),
     mutation(
-        "a cumulative acknowledgement goes over what another transaction holds",
+        "a cumulative acknowledgement goes over what another transaction has locked",
         "INV-9",
         f"{MESSAGES}::test_two_transactions_conflict_where_they_want_the_same_message",
         Edit(f"{LUA}/ack_cumulative.lua", "if locks.other then", "if false then"),
@@ -1380,7 +1380,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "the cursor moves over what a transaction holds",
+        "the cursor moves over what a transaction has locked",
         "INV-9",
         f"{MESSAGES}::test_the_cursor_does_not_move_over_what_an_open_transaction_has_locked",
         Edit(
@@ -1936,7 +1936,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a decision does not wake whom it holds",
+        "a decision does not wake whom it blocks",
         "lost wake-up",
         f"{EVENTS}::test_a_decision_wakes_whom_it_blocks_although_nobody_materialized_it",
         Edit(
@@ -2708,7 +2708,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a broker that has gone silent counts as one that holds rows back",
+        "a broker that has gone silent counts as one that blocks readers",
         "INV-11",
         f"{SCALABLE}::test_a_broker_that_shows_nothing_of_what_it_showed_gives_no_end",
         Edit(f"{WIRE_CODE}/scalable.py", "if known != EARLIEST:", "if False:"),
@@ -2963,7 +2963,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "client: what another open transaction holds is delivered again",
+        "client: what another open transaction has locked is delivered again",
         "INV-9",
         f"{CLIENT}::test_what_one_open_transaction_locks_is_not_delivered_when_another_one_aborts",
         Edit(
@@ -3937,7 +3937,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a batch up to a time leaves out what an open transaction holds back",
+        "a batch up to a time leaves out what an open transaction hides",
         "batch reads whose times meet read each row once",
         f"{TIMES}::"
         "test_a_batch_read_up_to_a_time_is_refused_while_a_transaction_from_before_it_is_open",
@@ -4073,7 +4073,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a reset to a time skips what an open transaction holds back",
+        "a reset to a time skips what an open transaction hides",
         "INV-13",
         f"{ADMINS}::test_what_is_not_decided_yet_is_not_skipped_however_old_it_is",
         Edit(

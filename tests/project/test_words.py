@@ -80,9 +80,12 @@ PHRASES = (
     "witness",
 )
 GENERATED = re.compile(r"_pb2\.pyi?$")
+APART = (r"\bh[eo]lds?(?: [\w']+){1,2} (?:back|up)\b", r"\bcarr(?:y|ies|ied)(?: \w+){1,2} out\b")
 PROSE = re.compile(
-    "|".join(rf"\b{re.escape(phrase)}(?:e?s)?\b" for phrase in PHRASES), re.IGNORECASE
+    "|".join((*(rf"\b{re.escape(phrase)}(?:e?s)?\b" for phrase in PHRASES), *APART)),
+    re.IGNORECASE,
 )
+"""`APART` has words between the two of a phrase."""
 
 
 def kept_in(file: Path) -> set[str]:

@@ -164,7 +164,7 @@ class World:
         return f"{{seg:{segment}}}:{name}"
 
     def pinned(self, segment: str = SEGMENT) -> list[str]:
-        """Return the writers that hold readers up, lowest bound first."""
+        """Return the writers that block readers, lowest bound first."""
         return [pin.writer for pin in self.store.segments.gates([segment])[0].pins]
 
     def dropped(self, segment: str = SEGMENT) -> dict[str, Position]:

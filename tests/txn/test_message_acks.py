@@ -589,7 +589,7 @@ def test_messages_acknowledged_before_a_reset_are_not_deleted_by_a_late_commit(
 ) -> None:
     txn = world.open()
     single(world, txn, 1, 3)
-    # As if a reset had got past the pending acknowledgement: the generation alone holds it off.
+    # As if a reset had got past the pending acknowledgement: the cursor version alone keeps it out.
     world.client.hincrby(world.key("cursor:sub"), "generation", 1)
     world.commit(txn)
     assert states(world) == "........."

@@ -410,7 +410,7 @@ def test_an_acknowledgement_of_an_earlier_cursor_version_moves_nothing(world: Wo
     claim(world)
     txn = world.open()
     place(world, txn, ack(P0, P1))
-    # As if a reset had got past the pending acknowledgement: the generation alone holds it off.
+    # As if a reset had got past the pending acknowledgement: the cursor version alone keeps it out.
     world.client.hincrby(world.key("cursor:sub"), "generation", 1)
     world.client.hset(world.key("cursor:sub"), "position", P3.padded())
     world.commit(txn)

@@ -404,7 +404,7 @@ def test_a_pin_without_a_header_is_reported_and_not_guessed(world: World) -> Non
 def test_a_header_that_a_sweep_removes_meanwhile_is_not_missing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The reader sees the pin; before it reads the header, a sweep carries the decision out, closes
+    # The reader sees the pin; before it reads the header, a sweep materializes the decision, closes
     # the segment and collects the header.
     txn = world.open()
     world.decide(txn, world.write(txn, "a"))

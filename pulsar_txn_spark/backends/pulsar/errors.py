@@ -50,7 +50,7 @@ _CHECK_AUTHENTICATION = (
     "role's permission on the namespace"
 )
 _CHECK_QUOTA = (
-    "a backlog quota holds producers back, although the segment was created without one; check "
+    "a backlog quota blocks producers, although the segment was created without one; check "
     "the policies of the topic and its namespace"
 )
 _CHECK_SERVICE = (

@@ -817,7 +817,7 @@ class PulsarSegmentLog:
         return EARLIEST if origin is None else origin.gone(first_ledger)
 
     def _check_not_stalled(self, segment: SegmentRef, end: Position, deadline: float) -> None:
-        """Raise if the broker holds readers back: rows behind that point would be skipped.
+        """Raise if the broker blocks readers: rows behind that point would be skipped.
 
         A broker that gates the segment learns of decisions a little later than the store has them.
         """

@@ -92,7 +92,7 @@ def ending_positions(
     OptionError
         If a time is for a segment that is not read.
     TransactionConflictError
-        If an open transaction holds back rows that were published before a time that has passed.
+        If an open transaction hides rows that were published before a time that has passed.
     """
     _require_read("endingOffsetsByTimestamp", times, topologies)
     by_time = _search(planner, times, topologies)

@@ -218,7 +218,7 @@ class RedisSubscriptionStore:
         *,
         normal: bool = False,
     ) -> AckAnswer:
-        """Hold single messages for a transaction (``ack_individual.lua``)."""
+        """Lock single messages for a transaction (``ack_individual.lua``)."""
         args: list[Arg] = ["normal" if normal else "txn", _RANGES_KEPT]
         for interval in intervals:
             args += [interval.start.padded(), interval.end.padded()]
@@ -227,7 +227,7 @@ class RedisSubscriptionStore:
     def ack_cumulative(
         self, txn: TxnId, where: SubscriptionRef, interval: AckInterval
     ) -> AckAnswer:
-        """Hold everything up to a message for a transaction (``ack_cumulative.lua``)."""
+        """Lock everything up to a message for a transaction (``ack_cumulative.lua``)."""
         args: list[Arg] = [interval.start.padded(), interval.end.padded()]
         return _as_message_answer(self._scripts.run(_ack_call("ack_cumulative", txn, where, args)))
 

@@ -292,7 +292,7 @@ def test_a_batch_up_to_a_time_leaves_no_rows_of_an_open_transaction_out(
     with pytest.raises(TransactionConflictError, match="Transactions are open there"):
         read_up_to(query, at)
     world.coordinators.end(txn, commit=commit)
-    assert read_up_to(query, at) == ["a", "b"][: 1 + commit], "what was aborted holds nobody back"
+    assert read_up_to(query, at) == ["a", "b"][: 1 + commit], "what was aborted blocks nobody"
 
 
 # --- a slow broker, for those who look once ------------------------------------------------------

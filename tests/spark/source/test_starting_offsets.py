@@ -139,7 +139,7 @@ def test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_furt
 ) -> None:
     """Finding 10: every batch then failed with "leaves a gap"."""
     create(run, A)
-    open_one = Task(run, "open")  # holds readers up in the parent
+    open_one = Task(run, "open")  # blocks readers in the parent
     open_one.writers.append(A, batch([1]))
     written = open_one.writers.finish()
     [parent] = run.topics.require(A).segments

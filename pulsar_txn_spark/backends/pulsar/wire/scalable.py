@@ -252,7 +252,7 @@ class SegmentProbe:
     def _shown_behind(
         self, known: Position, appended: Position, calm_s: float, late_s: float
     ) -> tuple[WireEntry | None, float]:
-        """Return the first entry behind a position, None if the broker holds back what is there.
+        """Return the first entry behind a position, None if the broker does not show what is there.
 
         And how many seconds it took the broker to show anything.
         """

@@ -1,4 +1,4 @@
-"""A broker that holds readers back is noticed: silence is not the end of a range."""
+"""A broker that blocks readers is noticed: silence is not the end of a range."""
 
 from __future__ import annotations
 
