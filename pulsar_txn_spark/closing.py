@@ -1,4 +1,4 @@
-"""The one way in which this package's objects are closed."""
+"""How objects are closed that may be closed twice, or at the end of a block."""
 
 from __future__ import annotations
 

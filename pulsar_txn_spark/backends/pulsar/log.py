@@ -41,6 +41,7 @@ from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger, Piece
 from pulsar_txn_spark.backends.pulsar.passthrough import validate_passthrough
 from pulsar_txn_spark.backends.pulsar.transport import Entry, Feed, Transport, open_transport
 from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
+from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     DataLossError,
@@ -212,7 +213,7 @@ class PulsarSnapshot:
         )
 
 
-class PulsarSegmentLog:
+class PulsarSegmentLog(Closing):
     """Segments as Pulsar topics; see :class:`~pulsar_txn_spark.segments.log.SegmentLog`.
 
     Parameters
@@ -244,7 +245,6 @@ class PulsarSegmentLog:
         self._means: dict[str, tuple[float, float]] = {}
         self._per_entry: dict[str, tuple[float, float]] = {}  # messages, until when
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
-        self._closed = False
 
     @property
     def admin(self) -> PulsarAdmin:
@@ -646,11 +646,7 @@ class PulsarSegmentLog:
             self._check_whole(segment, start, end)
         yield from rows.batches(everything=True)
 
-    def close(self) -> None:
-        """Close the writers and let go of the client; see the Protocol."""
-        if self._closed:
-            return
-        self._closed = True
+    def _close(self) -> None:
         if self._pid == os.getpid():
             for writer in list(self._writers):
                 writer.close()

@@ -35,6 +35,7 @@ from pulsar_txn_spark.backends.pulsar.wire.reader import (
     WireReaderSettings,
 )
 from pulsar_txn_spark.backends.pulsar.wire.scalable import SegmentProbe, look_up, shows_nothing
+from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     OptionError,
@@ -106,7 +107,7 @@ def segments_of(topic: TopicName, dag: ScalableTopicDAG) -> tuple[Segment, ...]:
     )
 
 
-class ScalableTopicLog:
+class ScalableTopicLog(Closing):
     """Reads scalable topics; see :class:`~pulsar_txn_spark.segments.log.SegmentLog`.
 
     Parameters
@@ -148,7 +149,6 @@ class ScalableTopicLog:
         self._readable: dict[str, Position] = {}  # what was proven of each segment
         self._ends: dict[str, Position] = {}  # of sealed segments
         self._means: dict[str, tuple[float, float]] = {}  # messages and bytes of an entry
-        self._closed = False
         self._pid = os.getpid()
 
     @property
@@ -495,11 +495,7 @@ class ScalableTopicLog:
 
     # --- connections ----------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Let go of the connections; see the Protocol."""
-        if self._closed:
-            return
-        self._closed = True
+    def _close(self) -> None:
         if self._pid == os.getpid():
             wire_client.CLIENTS.release(self._config)
         self._admin.close()
