@@ -21,7 +21,7 @@ from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     CommitStateUnknownError,
     PulsarTxnError,
-    StoreUnavailableError,
+    StoreError,
     TransactionAbortedError,
     TransactionConflictError,
     TransactionNotFoundError,
@@ -339,8 +339,8 @@ class Transaction:
             subscription that it acknowledges for, or because something in it had failed. Nothing is
             visible.
         CommitStateUnknownError
-            If the store does not answer. It may be committed: call this again, or ask
-            :meth:`status`, and do its work again only once it is known to be aborted.
+            If the store does not answer, or refuses a step. It may be committed: call this again,
+            or ask :meth:`status`, and do its work again only once it is known to be aborted.
         SegmentLogError, StoreError
             If what was sent could not be flushed. The transaction is aborted then.
         """
@@ -361,9 +361,10 @@ class Transaction:
             except TransactionAbortedError:
                 self._note(TxnState.ABORTED)
                 raise
-            except StoreUnavailableError as error:
+            except StoreError as error:
+                # Also where a server refuses a step: the decision may be behind it already.
                 raise CommitStateUnknownError(
-                    f"transaction {self._shown}: the store was lost in the middle of the commit "
+                    f"transaction {self._shown}: the store failed in the middle of the commit "
                     f"({error}). It may be committed: call commit() again, or ask status(), "
                     "before its work is done again"
                 ) from error

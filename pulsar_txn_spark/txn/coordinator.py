@@ -16,7 +16,7 @@ from pulsar_txn_spark.errors import (
     CommitStateUnknownError,
     FencedError,
     StoreCorruptError,
-    StoreUnavailableError,
+    StoreError,
     TransactionAbortedError,
     TransactionConflictError,
     TransactionNotFoundError,
@@ -373,10 +373,10 @@ class TransactionCoordinator:
             except CommitStateUnknownError as error:
                 unknown = error
                 continue
-            except StoreUnavailableError:
-                # This try was never sent, but an earlier one may still take effect.
+            except StoreError as error:
+                # This try was refused or never sent, but an earlier one may still take effect.
                 if unknown is not None:
-                    raise unknown from None
+                    raise unknown from error
                 raise
             if answered is None and unknown is not None:
                 raise unknown
@@ -433,17 +433,17 @@ class TransactionCoordinator:
                 last = error
                 try:
                     header = self.store.transactions.read(txn)
-                except StoreUnavailableError:
-                    raise error from None
+                except StoreError as refused:
+                    raise error from refused
                 if header is not None and by is EndedBy.OWNER and header.nonce != nonce:
                     return TxnAnswer(Code.FENCED)
                 if header is not None and header.state is not TxnState.OPEN:
                     return TxnAnswer(Code.DECIDED, header.state)
                 continue
-            except StoreUnavailableError:
-                # This try was never sent, but an earlier one may still take effect.
+            except StoreError as error:
+                # This try was refused or never sent, but an earlier one may still take effect.
                 if last is not None:
-                    raise last from None
+                    raise last from error
                 raise
             if answer.code is Code.ABSENT:
                 raise _no_header(txn)

@@ -32,7 +32,9 @@ from pulsar_txn_spark.errors import (
     OptionError,
     ReceiveTimeoutError,
     SchemaError,
+    StoreError,
     StoreUnavailableError,
+    StoreUnsafeError,
     TopicNotFoundError,
     TransactionAbortedError,
     TransactionConflictError,
@@ -47,7 +49,7 @@ from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from tests.support.round_trips import meet_all_coordinators
-from tests.support.scenario import Loss, LossyClient
+from tests.support.scenario import Fault, Loss, LossyClient
 
 SOON_S = 5.0  # docs/performance.md has what is measured
 FAR_S = 3600.0
@@ -103,8 +105,8 @@ class Service:
 
     def lose(
         self,
-        losses: Mapping[str, Sequence[Loss | None]] | None = None,
-        always: Mapping[str, Loss] | None = None,
+        losses: Mapping[str, Sequence[Fault | None]] | None = None,
+        always: Mapping[str, Fault] | None = None,
     ) -> None:
         """Put a bad network between this client and the store."""
         store: Any = self.run.store
@@ -267,15 +269,16 @@ def test_a_commit_in_one_step_whose_answer_is_lost_is_found_out_or_unknown(
 
 
 @pytest.mark.usefixtures("single_steps")
+@pytest.mark.parametrize("fault", [Loss.REQUEST, StoreError("OOM"), StoreUnsafeError("a replica")])
 def test_a_commit_that_lost_the_store_after_the_decision_is_unknown_and_not_failed(
-    service: Service,
+    service: Service, fault: Fault
 ) -> None:
     topic = service.topic()
     producer = service.client.producer(topic)
     txn = service.client.new_txn()
     producer.send("a", txn=txn)
     producer.flush()
-    service.lose(always={"seg_materialize": Loss.REQUEST})
+    service.lose(always={"seg_materialize": fault})
     with pytest.raises(CommitStateUnknownError, match="may be committed"):
         txn.commit()
     service.mend()

@@ -3008,10 +3008,53 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_commit_that_lost_the_store_after_the_decision_is_unknown_and_not_failed",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            "            except StoreUnavailableError as error:\n"
             "                raise CommitStateUnknownError(\n",
-            "            except StoreUnavailableError as error:\n"
             "                raise TransactionAbortedError(\n",
+        ),
+    ),
+    mutation(
+        "client: a commit is taken for a failed one if a server refuses what follows the decision",
+        "INV-11",
+        f"{CLIENT}::test_a_commit_that_lost_the_store_after_the_decision_is_unknown_and_not_failed",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "            except StoreError as error:\n",
+            "            except StoreUnavailableError as error:\n",
+        ),
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "    StoreError,\n    TransactionAbortedError,",
+            "    StoreError,\n    StoreUnavailableError,\n    TransactionAbortedError,",
+        ),
+    ),
+    mutation(
+        "a decision in one step without a reply counts as refused if the next try is",
+        "INV-11",
+        f"{BATCH}::test_a_commit_without_a_reply_stays_unknown_where_the_next_try_is_refused",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "                    raise unknown from error\n",
+            "                    pass\n",
+        ),
+    ),
+    mutation(
+        "a decision without a reply counts as refused if the next try is",
+        "INV-11",
+        f"{BATCH}::test_a_commit_without_a_reply_stays_unknown_where_the_next_try_is_refused",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "                    raise last from error\n",
+            "                    pass\n",
+        ),
+    ),
+    mutation(
+        "a decision without a reply counts as refused if its header cannot be read",
+        "INV-11",
+        f"{BATCH}::test_a_commit_without_a_reply_stays_unknown_where_the_next_try_is_refused",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "                    raise error from refused\n",
+            "                    raise\n",
         ),
     ),
     mutation(

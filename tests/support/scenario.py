@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from importlib import resources
-from typing import Any
+from typing import Any, TypeAlias
 
 import redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pulsar_txn_spark.config import StoreConfig
+from pulsar_txn_spark.errors import StoreError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, TaskWrite, Winner
 from pulsar_txn_spark.store.protocol import MetadataStore
@@ -99,8 +100,8 @@ class World:
 
     def lose(
         self,
-        losses: Mapping[str, Sequence[Loss | None]] | None = None,
-        always: Mapping[str, Loss] | None = None,
+        losses: Mapping[str, Sequence[Fault | None]] | None = None,
+        always: Mapping[str, Fault] | None = None,
     ) -> LossyClient:
         """Put a bad network between this process and the store."""
         lossy = LossyClient(self.client, losses, always)
@@ -226,14 +227,19 @@ class Loss(Enum):
     """It takes effect, but nobody hears of it."""
 
 
+Fault: TypeAlias = Loss | StoreError
+"""What happens to a request: it is lost, or refused."""
+
+
 class LossyClient:
     """A client on a bad network.
 
     Parameters
     ----------
     client : redis.Redis
-    losses : mapping of str to list of Loss or None
-        For each script, what happens to its next calls; then all is well.
+    losses : mapping of str to list of Loss, StoreError or None
+        For each script, what happens to its next calls; then all is well. An error is what the
+        store refuses the request with, before it takes effect.
     always : mapping of str to Loss
         For each script (``*``: for all), what happens to every call.
     """
@@ -241,8 +247,8 @@ class LossyClient:
     def __init__(
         self,
         client: redis.Redis,
-        losses: Mapping[str, Sequence[Loss | None]] | None = None,
-        always: Mapping[str, Loss] | None = None,
+        losses: Mapping[str, Sequence[Fault | None]] | None = None,
+        always: Mapping[str, Fault] | None = None,
     ) -> None:
         self._client = client
         self._losses = {name: list(found) for name, found in (losses or {}).items()}
@@ -267,6 +273,8 @@ class LossyClient:
             loss = self._losses[name].pop(0)
         if loss is Loss.REQUEST:
             raise RedisTimeoutError("the request was lost")
+        if isinstance(loss, StoreError):
+            raise loss
         reply = send()
         if loss is Loss.REPLY:
             raise RedisTimeoutError("the reply was lost")

@@ -14,6 +14,7 @@ from pulsar_txn_spark.errors import (
     CommitStateUnknownError,
     FencedError,
     StoreCorruptError,
+    StoreUnsafeError,
     TransactionAbortedError,
     TransactionConflictError,
 )
@@ -25,11 +26,12 @@ from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
 from pulsar_txn_spark.txn.read_progress import ReadProgress
 from pulsar_txn_spark.txn.sweeper import Sweeper
-from tests.support.scenario import SEGMENT, Loss, Txn, World, ack
+from tests.support.scenario import SEGMENT, Fault, Loss, Txn, World, ack
 
 KEY = BatchKey("sink", "query", 0)
 NEXT = BatchKey("sink", "query", 1)
 ONCE, SOMETIMES = SinkRules(once=True), SinkRules(every_batch=False)
+REPLICA = StoreUnsafeError("the server is a replica")
 P1, P2, P3 = Position(1, 10), Position(1, 20), Position(1, 30)
 
 
@@ -837,6 +839,34 @@ def test_a_commit_whose_outcome_is_unknown_is_found_out_by_the_next_attempt(
         again = world.run_batch(key, f"m{key.batch}", "c")
         assert again.replay is (loss is Loss.REPLY)
         assert world.visible() == visible
+
+
+@pytest.mark.parametrize(
+    "single, losses",
+    [
+        (False, {"txn_commit": [Loss.REPLY, REPLICA]}),
+        (True, {"txn_end": [Loss.REPLY], "txn_read": [REPLICA]}),
+        (True, {"txn_end": [Loss.REQUEST, REPLICA]}),
+    ],
+    ids=["in one step", "as the header is read", "as it is decided again"],
+)
+def test_a_commit_without_a_reply_stays_unknown_where_the_next_try_is_refused(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: dict[str, list[Fault | None]],
+    *,
+    single: bool,
+) -> None:
+    monkeypatch.setattr(world.store.scripts, "_single_steps", single)
+    attempt = world.batches.begin(KEY, "n")
+    task = world.write_batch(attempt, "a")
+    world.lose(losses)
+    with pytest.raises(CommitStateUnknownError) as unknown:
+        world.batches.commit(attempt, [[task]], "run", acknowledge=True)
+    assert unknown.value.__cause__ is REPLICA
+    world.mend()
+    world.run_batch(KEY, "m", "a")
+    assert world.visible() == ["a"]
 
 
 # --- slots (foreachBatch) -----------------------------------------------------------------------
