@@ -13,7 +13,7 @@ from typing import Protocol
 
 from pulsar_txn_spark.errors import (
     PulsarTxnError,
-    StoreUnavailableError,
+    StoreError,
     TransactionAbortedError,
     TransactionNotFoundError,
 )
@@ -60,8 +60,9 @@ class _SystemClock:
 class Leases:
     """Extends leases until they are let go, or lost, or nobody has them any more.
 
-    A heartbeat that the store does not answer is tried again in the next period: the store may be
-    back before the lease is over. The thread ends when it is to extend one, and there is none.
+    A heartbeat that the store does not answer, or refuses, is tried again in the next period. The
+    store may be back, or have room, before the lease is over. The thread ends when it is to extend
+    one, and there is none.
 
     Parameters
     ----------
@@ -135,8 +136,8 @@ class Leases:
             return False
         try:
             leased.beat()
-        except StoreUnavailableError:
-            pass  # it may be back before the lease is over
+        except StoreError:
+            pass  # it may answer, or have room, before the lease is over
         except (TransactionAbortedError, TransactionNotFoundError) as error:
             self.let_go(leased)
             leased.lost(error)

@@ -12,6 +12,7 @@ from pulsar_txn_spark.engine.lease import Lease, Leased, Leases
 from pulsar_txn_spark.errors import (
     FencedError,
     PulsarTxnError,
+    StoreError,
     StoreUnavailableError,
     TransactionAbortedError,
     TransactionNotFoundError,
@@ -117,12 +118,15 @@ def test_each_lease_is_extended_by_its_own_period(leases: Leases, clock: ManualC
     assert (short.beats, long.beats) == (8, 2)
 
 
+@pytest.mark.parametrize(
+    "error", [StoreUnavailableError("the store is restarted"), StoreError("OOM: it has no room")]
+)
 def test_a_heartbeat_that_fails_is_tried_again_until_the_store_is_back(
-    leases: Leases, clock: ManualClock
+    leases: Leases, clock: ManualClock, error: StoreError
 ) -> None:
     owner = Owner()
     leases.keep(owner)
-    owner.error = StoreUnavailableError("the store is restarted")
+    owner.error = error
     for _ in range(3):
         clock.pass_by(0.25)
     owner.error = None

@@ -3093,8 +3093,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{LEASE}::test_a_heartbeat_that_fails_is_tried_again_until_the_store_is_back",
         Edit(
             f"{ENGINE}/lease.py",
-            "            pass  # it may be back before the lease is over\n",
+            "            pass  # it may answer, or have room, before the lease is over\n",
             "            self.let_go(leased)\n",
+        ),
+    ),
+    mutation(
+        "a heartbeat gives up when the store has no room for it",
+        "a lease outlives a store that is full for a while",
+        f"{LEASE}::test_a_heartbeat_that_fails_is_tried_again_until_the_store_is_back",
+        Edit(f"{ENGINE}/lease.py", "    StoreError,\n", "    StoreUnavailableError,\n"),
+        Edit(
+            f"{ENGINE}/lease.py",
+            "        except StoreError:\n",
+            "        except StoreUnavailableError:\n",
         ),
     ),
     mutation(
