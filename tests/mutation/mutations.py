@@ -4802,6 +4802,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/_prelude.lua", "redis.pcall('HDEL', KEYS[1], '')", "0"),
     ),
     mutation(
+        "a query ends with the connection that waits for events",
+        "a query outlives a failover",
+        f"{IDLE}::test_events_that_cannot_be_followed_fail_no_poll_that_the_store_answers",
+        Edit(
+            f"{SOURCE_CODE}/idle.py",
+            '        """Forget the events up to now: a complete poll comes next."""\n'
+            "        self._is_quiet()\n",
+            '        """Forget the events up to now: a complete poll comes next."""\n'
+            "        if self._watcher is not None:\n            self._watcher.poll()\n",
+        ),
+    ),
+    mutation(
+        "a server of a cluster that is gone is asked for events for ever",
+        "lost wake-up",
+        "tests/store/redis/test_event_feed.py"
+        "::test_events_of_a_cluster_are_followed_on_although_their_server_is_gone_for_good",
+        Edit(
+            f"{REDIS}/event_feed.py",
+            "read.pool = self._pool_of(read.keys[0])",
+            "read.pool = read.pool or self._pool_of(read.keys[0])",
+        ),
+    ),
+    mutation(
         "events of a former primary are waited for",
         "lost wake-up",
         "tests/store/redis/test_event_feed.py"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -99,6 +100,35 @@ def start_cluster(start_redis: StartRedis, nodes: int = 1, **settings: str) -> i
     return ports[0]
 
 
+def start_replicated_cluster(start_redis: StartRedis) -> tuple[int, int]:
+    """Start a cluster of one primary, and its replica; return their ports."""
+    first, second = start_cluster(start_redis), start_redis(cluster_enabled="yes")
+    _ask(first, "MEET", "127.0.0.1", str(second))
+    until(lambda: _ask(second, "INFO")["cluster_slots_assigned"] == str(SLOTS))
+    with redis.Redis(port=first) as primary, redis.Redis(port=second) as replica:
+        known: Any = primary
+        _ask(second, "REPLICATE", known.execute_command("CLUSTER", "MYID").decode())
+        until(lambda: replica.info("replication").get("master_link_status") == "up")
+        # Clients learn of the replica from the primary.
+        until(lambda: all(len(part) > 3 for part in known.execute_command("CLUSTER", "SLOTS")))
+    return first, second
+
+
+def fail_over(primary: redis.Redis, second: int) -> None:
+    """Kill the primary of such a cluster, and let its replica take over."""
+    os.kill(primary.info("server")["process_id"], signal.SIGKILL)
+    _ask(second, "FAILOVER", "TAKEOVER")
+    until(lambda: _ask(second, "INFO")["cluster_state"] == "ok")
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for a server to say so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, "the servers do not come to it"
+        time.sleep(0.01)  # nobody tells when it has
+
+
 def join_cluster(ports: Sequence[int]) -> None:
     """Let servers that have started meet, and share the slots."""
     for number, port in enumerate(ports):
@@ -111,10 +141,7 @@ def join_cluster(ports: Sequence[int]) -> None:
 
 def await_cluster(ports: Sequence[int]) -> None:
     """Wait until every server knows all others, and that all slots are served."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not all(_is_joined(port, len(ports)) for port in ports):
-        assert time.monotonic() < deadline, "the cluster does not settle"
-        time.sleep(0.01)  # nobody tells when it has
+    until(lambda: all(_is_joined(port, len(ports)) for port in ports))
 
 
 def _is_joined(port: int, nodes: int) -> bool:

@@ -36,26 +36,24 @@ class IdleWatch:
 
     def unchanged_since(self, start: Mapping[str, Any]) -> bool:
         """Tell whether there is certainly nothing new beyond `start`."""
-        if self._watcher is None or start != self._nothing_beyond:
-            return False
-        try:
-            if not self._watcher.poll():
-                return True
-        except PulsarTxnError:
-            # The poll that comes now meets the same error, and reports it.
-            self.close()
+        if start == self._nothing_beyond and self._is_quiet():
+            return True
         self._nothing_beyond = None
         return False
 
     def before_poll(self) -> None:
-        """Forget the events up to now: a complete poll comes next.
+        """Forget the events up to now: a complete poll comes next."""
+        self._is_quiet()
 
-        Raises
-        ------
-        StoreUnavailableError, StoreRolledBackError
-        """
-        if self._watcher is not None:
-            self._watcher.poll()
+    def _is_quiet(self) -> bool:
+        """Tell whether nothing has happened since this was asked before."""
+        try:
+            return self._watcher is not None and not self._watcher.poll()
+        except PulsarTxnError:
+            # The poll that comes now asks the store itself: it reports what is still wrong, and
+            # watches anew.
+            self.close()
+            return False
 
     def watch(self, segments: Collection[SegmentRef], topics: Iterable[str]) -> None:
         """Watch these segments and topics from now on; call it before reading the segments' ends.

@@ -35,15 +35,15 @@ _COUNT = 64  # events of one stream in one reply; the rest comes with the next o
 class _Read:
     """A blocking read that stands at a server: its streams, and the connection that waits."""
 
-    pool: redis.ConnectionPool
     keys: list[str]
+    pool: redis.ConnectionPool | None = None  # of the server that was asked last
     connection: redis.Connection | None = None
     sent_at: float = field(default=0.0)
 
     def drop(self) -> None:
         """Give the connection back, if there is one."""
         connection, self.connection = self.connection, None
-        if connection is not None:
+        if connection is not None and self.pool is not None:
             # An answer that nobody reads must not reach the connection's next user.
             connection.disconnect()  # type: ignore[no-untyped-call]
             self.pool.release(connection)
@@ -99,15 +99,17 @@ class RedisEventFeed:
 
     def _group(self, keys: list[str]) -> list[_Read]:
         if not self._cluster:
-            return [_Read(self._client.connection_pool, keys)] if keys else []
+            return [_Read(keys)] if keys else []
         by_slot: dict[int, list[str]] = {}
         for key in keys:
             by_slot.setdefault(self._client.keyslot(key), []).append(key)
-        return [_Read(self._pool_of(own[0]), own) for own in by_slot.values()]
+        return [_Read(own) for own in by_slot.values()]
 
     def _pool_of(self, key: str) -> redis.ConnectionPool:
-        node = self._client.get_node_from_key(key)
-        pool: redis.ConnectionPool = self._client.get_redis_connection(node).connection_pool
+        client = self._client
+        if self._cluster:
+            client = client.get_redis_connection(client.get_node_from_key(key))
+        pool: redis.ConnectionPool = client.connection_pool
         return pool
 
     def wait(self, timeout_s: float) -> set[str]:
@@ -138,8 +140,9 @@ class RedisEventFeed:
         if read.connection is not None:
             return
         try:
-            connection = read.pool.get_connection()
-            read.connection = connection
+            # Each time: of a server that is gone for good, another one has the slot now.
+            read.pool = self._pool_of(read.keys[0])
+            connection = read.connection = read.pool.get_connection()
             self._send(read, connection)
         except (RedisError, RedisClusterException, OSError) as error:
             read.drop()
@@ -200,8 +203,6 @@ class RedisEventFeed:
 
     def _lost(self, read: _Read) -> set[str]:
         read.drop()
-        if self._cluster:
-            read.pool = self._pool_of(read.keys[0])
         return {self._tags[key] for key in read.keys}
 
     def wake(self) -> None:

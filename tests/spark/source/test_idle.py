@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 import pulsar_txn_spark
 from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.errors import StoreUnavailableError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -103,6 +104,22 @@ def test_what_was_committed_is_found_the_next_time_that_spark_asks(source: Sourc
     assert source.ask()
     source.settle()
     assert source.round_trips(20) == 0
+
+
+def test_events_that_cannot_be_followed_fail_no_poll_that_the_store_answers(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn, winner = source.open("nonce")
+    source.run.coordinator.commit(txn, "nonce", Outcome(winners=[winner]))
+    assert source.ask()
+    watcher = source.reader._idle._watcher
+
+    def broken() -> list[str]:
+        raise StoreUnavailableError("the metadata store's events cannot be followed")
+
+    monkeypatch.setattr(watcher, "poll", broken)
+    assert not source.ask()
+    assert source.reader._idle._watcher not in (None, watcher)
 
 
 def test_a_decision_that_nobody_materialized_is_found_as_well(source: Source) -> None:

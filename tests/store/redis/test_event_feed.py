@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
+import redis
 
-from pulsar_txn_spark.errors import StoreUnsafeError
+from pulsar_txn_spark.config import StoreConfig
+from pulsar_txn_spark.errors import StoreUnavailableError, StoreUnsafeError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.store.redis import event_feed
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.event_feed import RedisEventFeed
 from pulsar_txn_spark.store.redis.store import RedisStore
-from tests.support.redis_servers import StartRedis, demote, promote, url_of
+from tests.support.redis_servers import (
+    StartRedis,
+    demote,
+    fail_over,
+    promote,
+    start_replicated_cluster,
+    until,
+    url_of,
+)
 
 SEGMENT = "s"
 TAG = f"seg:{SEGMENT}"
@@ -86,3 +96,32 @@ def test_a_primary_without_events_is_followed_on(
         assert feed.wait(0) == set()
     store.segments.raise_high(SEGMENT, Position(1, 1))
     assert feed.wait(PATIENCE_S) == {TAG}
+
+
+def test_events_of_a_cluster_are_followed_on_although_their_server_is_gone_for_good(
+    start_redis: StartRedis,
+) -> None:
+    first, second = start_replicated_cluster(start_redis)
+    store = RedisStore(connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{first}")))
+    store.segments.prepare([SEGMENT])
+    with closing(store.event_feed()) as feed:
+        feed.follow([TAG])
+        assert feed.wait(0) == set()
+        with redis.Redis(port=first) as primary:
+            primary.execute_command("WAIT", "1", "0")
+            fail_over(primary, second)
+        assert feed.wait(PATIENCE_S) == {TAG}
+        with pytest.raises(StoreUnavailableError, match="events cannot be followed"):
+            feed.wait(0)  # nobody has asked where the slot is now
+        until(lambda: answers(store))
+        assert feed.wait(0) == set()
+        store.segments.raise_high(SEGMENT, Position(1, 1))
+        assert feed.wait(PATIENCE_S) == {TAG}
+
+
+def answers(store: RedisStore) -> bool:
+    """Tell whether the store can be read."""
+    with suppress(StoreUnavailableError):
+        store.segments.gates([SEGMENT])
+        return True
+    return False

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import secrets
-import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +28,7 @@ from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
 from tests.store.redis.test_store_identity import restore, snapshot, wipe
-from tests.support.redis_servers import StartRedis, start_cluster
+from tests.support.redis_servers import StartRedis, fail_over, start_replicated_cluster, until
 from tests.support.scenario import SEGMENT, Loss, World
 
 TAG = f"seg:{SEGMENT}"
@@ -52,14 +50,6 @@ def new_replication_id(client: Any) -> None:
     """Give a server another replication id, as a restart and a promotion do."""
     client.execute_command("REPLICAOF", "127.0.0.1", "1")
     client.execute_command("REPLICAOF", "NO", "ONE")
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for a server to say so."""
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Restarted:
@@ -249,27 +239,18 @@ def test_of_two_primaries_at_once_the_histories_differ(pair: tuple[int, int]) ->
 
 
 def test_a_failover_of_a_cluster_that_lost_writes_is_found_out(start_redis: StartRedis) -> None:
-    first = start_cluster(start_redis)
-    second = start_redis(cluster_enabled="yes")
+    first, second = start_replicated_cluster(start_redis)
     one: Any = redis.Redis(port=first)
-    two: Any = redis.Redis(port=second)
-    one.cluster("MEET", "127.0.0.1", str(second))
-    name = one.execute_command("CLUSTER", "MYID").decode()
-    until(lambda: two.cluster("INFO")["cluster_slots_assigned"] == "16384")
-    two.execute_command("CLUSTER", "REPLICATE", name)
     config = StoreConfig(url=f"redis+cluster://127.0.0.1:{first}", accept_data_loss=True)
     store = RedisStore(connection.connect(config))
     change(store, 5)
-    until(lambda: two.info("replication").get("master_link_status") == "up")
     one.execute_command("WAIT", "1", "0")
     # The replica cannot log in any more, and lags from here on.
     one.config_set("requirepass", "secret")
     one.execute_command("CLIENT", "KILL", "TYPE", "replica")
     change(store, 2)
     connection.close_all()
-    os.kill(one.info("server")["process_id"], signal.SIGKILL)
-    two.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
-    until(lambda: two.cluster("INFO")["cluster_state"] == "ok")
+    fail_over(one, second)
     config = StoreConfig(url=f"redis+cluster://127.0.0.1:{second}", accept_data_loss=True)
     change(RedisStore(connection.connect(config)), 10)
     store.scripts.client = connection.connect(config)
