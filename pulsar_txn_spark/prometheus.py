@@ -40,6 +40,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, SegmentLogError
 from pulsar_txn_spark.metrics import METRICS, VALUES, Kind, Label, Metric
 from pulsar_txn_spark.options import Options, Use, default_of
+from pulsar_txn_spark.process_lock import ProcessLock
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.records import NOWHERE, Gate, TcState
@@ -322,7 +323,7 @@ class MetricsServer(Closing):
 
 
 _servers: dict[int, MetricsServer] = {}
-_servers_lock = threading.Lock()
+_servers_lock = ProcessLock()
 
 
 def serve_metrics(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pulsar_txn_spark.config import PulsarConfig, StoreConfig
 from pulsar_txn_spark.errors import TransactionNotFoundError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.process_lock import ProcessLock
 from pulsar_txn_spark.segments.catalog import PulsarTopics, Topics
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.retention import RetentionSweep
@@ -65,7 +65,7 @@ class Components:
 
 _Key = tuple[int, StoreConfig, PulsarConfig | None]
 _opened: dict[_Key, Components] = {}
-_lock = threading.Lock()
+_lock = ProcessLock()
 
 
 def open_components(options: Options) -> Components:

@@ -11,7 +11,6 @@ import itertools
 import logging
 import os
 import secrets
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +41,7 @@ from pulsar_txn_spark.errors import (
     TransactionDomainError,
 )
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.process_lock import ProcessLock
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Router
@@ -93,7 +93,7 @@ class _Connections:
 
 
 _opened: dict[tuple[int, PulsarConfig, bool], _Connections] = {}
-_lock = threading.Lock()
+_lock = ProcessLock()
 
 
 def _connections(config: PulsarConfig, *, scalable: bool = False) -> _Connections:

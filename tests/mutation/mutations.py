@@ -3109,6 +3109,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a fork finds a lock held by a thread that it does not have",
+        "no process waits for ever",
+        "tests/test_process_lock.py::test_a_fork_finds_the_lock_free_whoever_has_it_in_the_parent",
+        Edit(
+            "pulsar_txn_spark/process_lock.py",
+            "        os.register_at_fork(after_in_child=self._renew)\n",
+            "",
+        ),
+    ),
+    mutation(
         "an owner hears nothing of its lost lease",
         "what was aborted is not written on",
         f"{LEASE}::test_an_owner_hears_that_its_lease_is_lost_and_it_is_extended_no_more",

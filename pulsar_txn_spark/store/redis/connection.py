@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -31,6 +30,7 @@ from redis.retry import Retry
 
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, StoreUnavailableError
+from pulsar_txn_spark.process_lock import ProcessLock
 from pulsar_txn_spark.store.redis import server
 from pulsar_txn_spark.store.redis.durability import QUESTIONS, Info, NodeFacts, ServerFacts, judge
 from pulsar_txn_spark.store.redis.endpoint import Endpoint, parse_endpoint
@@ -245,17 +245,8 @@ def _pools(client: Client) -> list[redis.ConnectionPool]:
 
 
 _clients: dict[tuple[int, StoreConfig], Client] = {}
-_lock = threading.Lock()
-
-
-def _forget_parent() -> None:
-    """After a fork: the parent's sockets are not ours, and its lock may be held for ever."""
-    global _lock  # noqa: PLW0603 - a held lock cannot be released by the child
-    _lock = threading.Lock()
-    _clients.clear()
-
-
-os.register_at_fork(after_in_child=_forget_parent)
+_lock = ProcessLock()
+os.register_at_fork(after_in_child=_clients.clear)  # the parent's sockets are not ours
 
 
 def connect(config: StoreConfig) -> Client:

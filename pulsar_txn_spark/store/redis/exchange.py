@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -19,6 +18,7 @@ from typing import Any, TypeAlias
 import redis
 from redis.exceptions import ResponseError
 
+from pulsar_txn_spark.process_lock import ProcessLock
 from pulsar_txn_spark.store.redis.connection import DemotedError
 
 Part: TypeAlias = str | bytes | int
@@ -238,7 +238,7 @@ def _is_quiet(connection: Any) -> bool:
     return not poll.poll(0)
 
 
-_lock = threading.Lock()
+_lock = ProcessLock()
 _by_pool: weakref.WeakKeyDictionary[redis.ConnectionPool, IdleConnections] = (
     weakref.WeakKeyDictionary()
 )
@@ -246,8 +246,8 @@ _by_pool: weakref.WeakKeyDictionary[redis.ConnectionPool, IdleConnections] = (
 
 def idle_connections(pool: redis.ConnectionPool) -> IdleConnections:
     """Return the idle connections of a pool, the same for all who ask."""
+    connections = _by_pool.get(pool)  # most often; it costs less than the lock
+    if connections is not None:
+        return connections
     with _lock:
-        connections = _by_pool.get(pool)
-        if connections is None:
-            connections = _by_pool[pool] = IdleConnections(pool)
-    return connections
+        return _by_pool.setdefault(pool, IdleConnections(pool))
