@@ -4835,6 +4835,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "rows are lost that a broker passes over",
+        "INV-11",
+        f"{LIBRARY_READER}::test_an_entry_that_the_broker_passes_over_is_not_skipped,"
+        "test_the_end_of_a_range_is_not_passed_over_either",
+        Edit(f"{PULSAR}/log.py", "            self._check_gaps(segment, gaps, end)\n", ""),
+    ),
+    mutation(
         "events of a former primary are waited for",
         "lost wake-up",
         "tests/store/redis/test_event_feed.py"

@@ -21,12 +21,14 @@ like data that somebody else has removed.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -620,6 +622,7 @@ class PulsarSegmentLog(Closing):
         try:
             rows = self._transport.rows(segment, columns, max_rows)
             previous, whole = start, True
+            gaps: deque[tuple[Position, Position]] = deque(maxlen=_LOOKED_AT_ALWAYS)
             holes = _Holes(self._headers, segment) if self._transport.drops_chunks else None
             while previous < end:
                 entry = feed.next_entry(previous)
@@ -631,6 +634,7 @@ class PulsarSegmentLog(Closing):
                 position = entry.position
                 if position != (previous.ledger, previous.entry + 1):
                     whole = False
+                    gaps.append((previous, position))
                     if holes is not None:
                         holes.check(previous, position)
                 if position > end:
@@ -644,6 +648,7 @@ class PulsarSegmentLog(Closing):
         # Positions without a hole prove that nothing is missing; else the broker has to say so.
         if not whole:
             self._check_whole(segment, start, end)
+            self._check_gaps(segment, gaps, end)
         yield from rows.batches(everything=True)
 
     def _close(self) -> None:
@@ -853,6 +858,36 @@ class PulsarSegmentLog(Closing):
                 "earliest position in a new checkpoint if that is acceptable, and find out what "
                 f"deleted it (subscription {INTERNAL_SUBSCRIPTION} skipped or removed?)"
             )
+
+    def _check_gaps(
+        self, segment: SegmentRef, gaps: Collection[tuple[Position, Position]], end: Position
+    ) -> None:
+        """Raise for an entry up to `end` that did not come, unless it is hidden from readers.
+
+        With ``autoSkipNonRecoverableData`` a broker passes over what its bookies have lost. Each
+        entry costs a request. So of a range a bounded number is looked at, and none in a topic of
+        Pulsar's own transactions, each of which leaves a marker.
+        """
+        if not gaps or segment.in_pulsar_domain:
+            return
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        # Only `pulsar-client` keeps chunks back, of which the admin API may tell nothing.
+        source = self._headers if self._transport.drops_chunks else self._admin
+        missing = (
+            at
+            for previous, position in gaps
+            for at in ledgers.positions(managed_ledger.pieces(previous, min(position, end)))
+            if at != position
+        )
+        for at in itertools.islice(missing, _LOOKED_AT_ALWAYS):
+            header = source.entry_header(segment.log_name, at)
+            if not header.hidden and header.chunks == 1:
+                raise DataLossError(
+                    f"entry {at} of segment {segment.id} ({segment.log_name}) is in its ledger, "
+                    "but the broker passed it over. Its bookies have lost it, or the broker cannot "
+                    "read it (autoSkipNonRecoverableData?). Nothing was skipped; look into the "
+                    "broker's log, restore the bookies, and start again"
+                )
 
     # --- sizes --------------------------------------------------------------------------------
 

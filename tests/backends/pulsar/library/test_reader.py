@@ -13,7 +13,7 @@ from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, TransactionS
 from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.backends.pulsar.library.reader import EntryFeed
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
-from pulsar_txn_spark.errors import SegmentLogError, SegmentLogUnavailableError
+from pulsar_txn_spark.errors import DataLossError, SegmentLogError, SegmentLogUnavailableError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 
@@ -50,7 +50,8 @@ class Broker:
         self.log._admin = admin
         self.log._gated = {}
         self.log._headers = mock.Mock()
-        self.log._headers.entry_header.side_effect = lambda _, at: self.headers.get(at, PLAIN)
+        for source in (self.log._headers, admin):
+            source.entry_header.side_effect = lambda _, at: self.headers.get(at, PLAIN)
         self.log._headers.between.side_effect = lambda *_: ()
         self.log._transport = mock.Mock(drops_chunks=True)
         feed = self.log._transport.feed.return_value
@@ -158,6 +159,41 @@ def test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped(broker
     broker.headers[Position(3, 0)] = EntryHeader(False, "m", 1, 3)
     with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 3:0.*Nothing was skipped"):
         broker.read()
+
+
+@pytest.mark.parametrize("after", [Position(3, 2), Position(4, 0)], ids=["within", "at the end"])
+@pytest.mark.parametrize("drops_chunks", [True, False])
+def test_an_entry_that_the_broker_passes_over_is_not_skipped(
+    broker: Broker, after: Position, *, drops_chunks: bool
+) -> None:
+    broker.log._transport.drops_chunks = drops_chunks
+    shown = [Entry(Position(3, 0)), Entry(after)]
+    for header in (EntryHeader(False, "", 0, 1, there=False), PLAIN):
+        broker.shown, broker.headers[Position(3, 1)] = list(shown), header
+        with pytest.raises(DataLossError, match=r"3:1 .*passed it over.*Nothing was skipped"):
+            broker.read()
+    broker.rows.clear()
+    broker.shown = list(shown)
+    broker.headers = {Position(3, entry): HIDDEN for entry in (1, 2)}
+    assert broker.read() == [
+        position.entry for position in (Position(3, 0), after) if position <= END
+    ]
+
+
+def test_the_end_of_a_range_is_not_passed_over_either(broker: Broker) -> None:
+    broker.shown = [*(Entry(Position(3, entry)) for entry in (0, 1)), Entry(Position(4, 0))]
+    with pytest.raises(DataLossError, match=r"3:2 .*passed it over"):
+        broker.read()
+
+
+def test_of_many_entries_that_did_not_come_some_are_looked_at(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulsar_log, "_LOOKED_AT_ALWAYS", 1)
+    broker.headers[Position(3, 0)] = HIDDEN
+    broker.shown = [Entry(Position(3, 2))]
+    assert broker.read() == [2]
+    broker.log._headers.entry_header.assert_called_once()  # type: ignore[attr-defined]
 
 
 def test_a_reader_that_announces_what_never_comes_is_not_believed_for_long() -> None:
