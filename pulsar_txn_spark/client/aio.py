@@ -35,7 +35,12 @@ from pulsar_txn_spark.client.message import Message, MessageId, Row
 from pulsar_txn_spark.client.producer import Producer
 from pulsar_txn_spark.client.session import Client
 from pulsar_txn_spark.client.transaction import BYTES_GATHERED, ROWS_GATHERED, Transaction
-from pulsar_txn_spark.errors import AlreadyClosedError, OptionError, ReceiveTimeoutError
+from pulsar_txn_spark.errors import (
+    AlreadyClosedError,
+    OptionError,
+    PulsarTxnError,
+    ReceiveTimeoutError,
+)
 from pulsar_txn_spark.options import default_of
 from pulsar_txn_spark.store.records import TxnId
 from pulsar_txn_spark.txn.coordinator import TxnStatus
@@ -163,7 +168,8 @@ class AsyncTransaction:
     """A :class:`~pulsar_txn_spark.client.Transaction`; made by :meth:`AsyncClient.new_txn`.
 
     As a context manager it is committed at the end of the block, and aborted if an exception, or a
-    cancellation, leaves it.
+    cancellation, leaves it. What is done in it is done in the order of the calls, also of those
+    whose tasks were cancelled.
     """
 
     def __init__(self, txn: Transaction, pool: _Threads) -> None:
@@ -171,6 +177,7 @@ class AsyncTransaction:
         self._pool = pool
         self._queued: list[Callable[[], None]] = []
         self._queued_bytes = 0
+        self._begun: asyncio.Future[None] | None = None  # the latest call that does something
 
     @property
     def ended(self) -> bool:
@@ -199,7 +206,7 @@ class AsyncTransaction:
     async def abort(self) -> None:
         """Take everything back; see :meth:`Transaction.abort`."""
         self._queued.clear()
-        await self._pool.run(self._txn.abort)
+        await self._in_turn(self._txn.abort)
 
     async def queue(self, send: Callable[[Transaction], None], size: int) -> None:
         """Queue what sends a message of so many bytes; :meth:`AsyncProducer.send` calls it."""
@@ -211,17 +218,42 @@ class AsyncTransaction:
 
     async def acknowledge(self, call: Callable[[Transaction], None]) -> None:
         """Acknowledge something in it; :meth:`AsyncConsumer.acknowledge` calls it."""
-        await self._pool.run(partial(call, self._txn))
+        await self._in_turn(partial(call, self._txn))
 
     async def _after_queued(self, call: Callable[[], None]) -> None:
         queued, self._queued, self._queued_bytes = self._queued, [], 0
 
         def run() -> None:
-            for send in queued:
-                send()
+            self._send(queued)
             call()
 
-        await self._pool.run(run)
+        await self._in_turn(run)
+
+    def _send(self, queued: Iterable[Callable[[], None]]) -> None:
+        """Hand over what was queued; without all of it, nothing is committed."""
+        try:
+            for send in queued:
+                send()
+        except PulsarTxnError as error:
+            self._txn.fail(error)
+            raise
+
+    async def _in_turn(self, call: Callable[[], None]) -> None:
+        """Await a call that is begun when the one before has ended.
+
+        That one may go on although its task was cancelled: no commit overtakes what it sends.
+        """
+        before = self._begun
+        if before is None or before.done():
+            begun = self._pool.begin(call)
+        else:
+            begun = asyncio.ensure_future(self._after(before, call))
+        self._begun = begun
+        await asyncio.shield(begun)
+
+    async def _after(self, before: asyncio.Future[None], call: Callable[[], None]) -> None:
+        await asyncio.wait({before})
+        await self._pool.begin(call)
 
     async def __aenter__(self) -> Self:
         return self
@@ -237,14 +269,13 @@ class AsyncTransaction:
         def end() -> None:
             if error is None:
                 try:
-                    for send in queued:
-                        send()
+                    self._send(queued)
                 except BaseException as failed:
                     self._txn.__exit__(type(failed), failed, failed.__traceback__)
                     raise
             self._txn.__exit__(kind, error, trace)
 
-        await self._pool.run(end)
+        await self._in_turn(end)
 
 
 class AsyncProducer(_AsyncClosing):
@@ -279,7 +310,7 @@ class AsyncProducer(_AsyncClosing):
             await txn.queue(lambda own: send(txn=own), row.size)
 
     async def close(self) -> None:
-        """Let go of its connections. What was sent in open transactions stays in them."""
+        """Let go of its connections. A transaction in which something is queued fails then."""
         await self._pool.run(self._producer.close)
 
 

@@ -297,6 +297,11 @@ class Transaction:
                 "was begun. Begin a new one"
             )
 
+    def fail(self, error: PulsarTxnError) -> None:
+        """Note that something that was to be in it is not: it can only be aborted."""
+        with self._lock:
+            self._failed = self._failed or error
+
     def _guarded(self, action: Callable[[], None]) -> None:
         """Do something, and remember if it failed: a commit without it would not be whole."""
         try:

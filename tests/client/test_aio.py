@@ -11,6 +11,8 @@ import pytest
 import redis
 
 from pulsar_txn_spark.client import Message, TxnStatus, aio
+from pulsar_txn_spark.client.message import Row
+from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.errors import (
     AlreadyClosedError,
     OptionError,
@@ -18,6 +20,7 @@ from pulsar_txn_spark.errors import (
     SchemaError,
     TransactionAbortedError,
 )
+from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.client.test_client import Service
 
 PATIENCE_S = 20  # what comes, comes at once: this is how long a failing test takes
@@ -149,6 +152,70 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once_and_a_failed_send_abor
                 await producer.close()
         assert await failed.status() is TxnStatus.ABORTED
         assert failed.ended
+
+    run(scenario)
+    assert service.visible(topic) == []
+
+
+def test_a_commit_does_not_overtake_what_a_cancelled_task_was_sending(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    reached, go = threading.Event(), threading.Event()
+    begun: list[object] = []
+    append, begin = Transaction.append, aio._Threads.begin
+
+    def slowly(txn: Transaction, name: TopicName, row: Row) -> None:
+        if row.value == b"b":
+            reached.set()
+            assert go.wait(PATIENCE_S)
+        append(txn, name, row)
+
+    def noted(threads: aio._Threads, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        begun.append(call)
+        return begin(threads, call)
+
+    monkeypatch.setattr(Transaction, "append", slowly)
+    monkeypatch.setattr(aio._Threads, "begin", noted)
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+        txn = client.new_txn()
+        for value in ("a", "b"):
+            await producer.send(value, txn=txn)
+        flushing = asyncio.ensure_future(txn.flush())
+        assert await asyncio.to_thread(reached.wait, PATIENCE_S)
+        flushing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await flushing
+        begun.clear()
+        committing = asyncio.ensure_future(txn.commit())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        overtaking = list(begun)
+        go.set()
+        await committing
+        assert not overtaking
+
+    run(scenario)
+    assert service.visible(topic) == ["a", "b"]
+
+
+def test_a_transaction_that_lacks_what_was_queued_is_not_committed_by_the_next_try(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        closed, other = await client.producer(topic), await client.producer(topic)
+        txn = client.new_txn()
+        await closed.send("a", txn=txn)
+        await other.send("b", txn=txn)
+        await closed.close()
+        with pytest.raises(AlreadyClosedError):
+            await txn.commit()
+        with pytest.raises(TransactionAbortedError, match="something in it failed"):
+            await txn.commit()
 
     run(scenario)
     assert service.visible(topic) == []

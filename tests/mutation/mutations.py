@@ -3028,6 +3028,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "aio: a commit overtakes what a cancelled task was sending",
+        "INV-7",
+        "tests/client/test_aio.py"
+        "::test_a_commit_does_not_overtake_what_a_cancelled_task_was_sending",
+        Edit(f"{CLIENT_CODE}/aio.py", "if before is None or before.done():", "if True:"),
+    ),
+    mutation(
+        "aio: a transaction is committed without what was queued in it",
+        "INV-7",
+        "tests/client/test_aio.py"
+        "::test_a_transaction_that_lacks_what_was_queued_is_not_committed_by_the_next_try",
+        Edit(f"{CLIENT_CODE}/aio.py", "            self._txn.fail(error)\n", ""),
+    ),
+    mutation(
         "a decision in one step without a reply counts as refused if the next try is",
         "INV-11",
         f"{BATCH}::test_a_commit_without_a_reply_stays_unknown_where_the_next_try_is_refused",
