@@ -26,6 +26,7 @@ from pulsar_txn_spark.txn.replay_evidence import (
 
 _HEAD_LINES = 2  # the version and the batch's metadata; then a line for each source
 _OWN_OFFSET = {"v", "store", "topics"}
+_OF_FIRST_BATCH = {"from"}  # what the end of a query's first batch has besides
 
 
 def planned_batch(record: bytes) -> PlannedBatch:
@@ -47,7 +48,7 @@ def _is_own(line: str) -> bool:
         offset = json.loads(line)
     except ValueError:
         return False
-    return isinstance(offset, dict) and offset.keys() == _OWN_OFFSET
+    return isinstance(offset, dict) and offset.keys() - _OF_FIRST_BATCH == _OWN_OFFSET
 
 
 class Checkpoint(ABC):

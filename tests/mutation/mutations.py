@@ -3028,6 +3028,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "the first batch of a source of this package is taken for that of another kind",
+        "INV-15",
+        f"{EVIDENCE}::test_a_foreign_source_is_told_by_its_offset",
+        Edit(f"{SPARK}/checkpoint.py", "offset.keys() - _OF_FIRST_BATCH ==", "offset.keys() =="),
+    ),
+    mutation(
         "aio: a commit overtakes what a cancelled task was sending",
         "INV-7",
         "tests/client/test_aio.py"

@@ -397,6 +397,7 @@ def test_a_local_checkpoint_is_found_as_spark_names_it(checkpoint: Checkpoint) -
     "sources, foreign",
     [
         ([OWN], False),
+        ([json.dumps({**json.loads(OWN), "from": {}})], False),
         ([OWN, "-"], False),
         ([OWN, FILES], True),
         (['{"v":1}'], True),
