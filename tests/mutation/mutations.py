@@ -3301,6 +3301,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a sealed topic that disconnects its readers counts as a broker that is away",
+        "",
+        f"{LIBRARY_READER}::"
+        "test_a_reader_that_a_sealed_topic_disconnects_again_and_again_leaves_the_proof_to_the_log",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/library/reader.py",
+            ' or last == "NotConnected":',
+            ":",
+        ),
+    ),
+    mutation(
         "rows go on to the children of a segment under the old name",
         "INV-2",
         f"{CHANGES}::test_a_segment_is_split_twice_and_merged_under_one_writer",

@@ -252,9 +252,11 @@ class EntryFeed:
                     raise translate(last, "read", self._segment) from not_yet
                 if last not in {"Timeout", "TimeOut"}:
                     time.sleep(_RETRY_SECONDS)  # it fails at once while it reconnects
-        if announced == _MOST_ANNOUNCED:
-            # Once it has connected anew, it announces a message though all that are left are
-            # hidden. A sealed topic that was read to its end always breaks the connection.
+        if announced == _MOST_ANNOUNCED or last == "NotConnected":
+            # A sealed topic that was read to its end always breaks the connection. While that
+            # happens again and again, pulsar-client hears nothing, or announces a message though
+            # all that are left are hidden. The caller proves that nothing is due, or that the
+            # broker is away.
             return None
         raise translate(last, "read", self._segment)
 

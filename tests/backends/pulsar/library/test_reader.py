@@ -11,6 +11,7 @@ import pytest
 from pulsar_txn_spark.backends.pulsar import log as pulsar_log
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, TransactionState
 from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
+from pulsar_txn_spark.backends.pulsar.library import reader as library_reader
 from pulsar_txn_spark.backends.pulsar.library.reader import EntryFeed
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.errors import DataLossError, SegmentLogError, SegmentLogUnavailableError
@@ -204,3 +205,18 @@ def test_a_reader_that_announces_what_never_comes_is_not_believed_for_long() -> 
     reader.read_next.side_effect = pulsar.Timeout("nothing came")
     assert EntryFeed(reader, SEGMENT).next_entry(EARLIEST) is None
     assert reader.read_next.call_count < 10
+
+
+def test_a_reader_that_a_sealed_topic_disconnects_again_and_again_leaves_the_proof_to_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(library_reader, "_PROGRESS_SECONDS", 0.05)
+    reader = mock.Mock()
+    reader._reader = reader
+    reader.read_next.side_effect = pulsar.Timeout("nothing came")
+    reader.has_message_available.side_effect = pulsar.NotConnected("not ready")
+    feed = EntryFeed(reader, SEGMENT)
+    assert feed.next_entry(EARLIEST) is None
+    reader.has_message_available.side_effect = pulsar.LookupError("no owner")
+    with pytest.raises(SegmentLogUnavailableError, match="LookupError"):
+        feed.next_entry(EARLIEST)
