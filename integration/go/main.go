@@ -26,14 +26,18 @@ const (
 	soonEnough   = 30 * time.Second
 )
 
-// seen is what one observer has seen, each message once: acknowledgements may be lost in a crash.
+// seen is what one observer has seen, each message once. That one comes again is an error, until a
+// connection may be lost, and acknowledgements with it.
 type seen struct {
 	sync.Mutex
-	ids  map[string]bool
-	rows []string
+	ids         map[string]bool
+	deliveries  map[string]bool
+	rows        []string
+	interrupted bool
 }
 
-func (s *seen) add(message pulsar.Message) {
+// add notes a message that was delivered to a consumer; 0 stands for all of a subscription.
+func (s *seen) add(consumer int, message pulsar.Message) {
 	s.Lock()
 	defer s.Unlock()
 	id := string(message.ID().Serialize()) // as a text it lacks the index in the batch
@@ -41,6 +45,17 @@ func (s *seen) add(message pulsar.Message) {
 		s.ids[id] = true
 		s.rows = append(s.rows, row(message.Key(), message.Payload()))
 	}
+	delivery := fmt.Sprintf("%d %s", consumer, id)
+	if s.deliveries[delivery] && !s.interrupted {
+		s.rows = append(s.rows, fmt.Sprintf("ERROR=delivered twice: %v", message.ID()))
+	}
+	s.deliveries[delivery] = true
+}
+
+func (s *seen) interrupt() {
+	s.Lock()
+	defer s.Unlock()
+	s.interrupted = true
 }
 
 func (s *seen) complain(what string) {
@@ -69,7 +84,7 @@ type observers struct {
 }
 
 func (o *observers) next(kind string) *seen {
-	fresh := &seen{ids: map[string]bool{}}
+	fresh := &seen{ids: map[string]bool{}, deliveries: map[string]bool{}}
 	o.kinds = append(o.kinds, kind)
 	o.seen[kind] = fresh
 	return fresh
@@ -94,14 +109,28 @@ func ended(ctx context.Context, err error) bool {
 	return false
 }
 
-func open(client pulsar.Client, topic string) *observers {
+func (o *observers) interrupt() {
+	for _, one := range o.seen {
+		one.interrupt()
+	}
+}
+
+func open(topic string) *observers {
 	all := &observers{seen: map[string]*seen{}}
+	// Clients of its own: whoever reads a sealed topic to its end closes the connection that all of
+	// a client share ("invalid command type"), and a Reader loses what it has not taken yet.
+	client, own := connect(), connect()
 	for kind, number := range map[pulsar.SubscriptionType]int{
 		pulsar.Exclusive: 1, pulsar.Shared: 1, pulsar.Failover: 2, pulsar.KeyShared: 2,
 	} {
 		rows := all.next("Go " + []string{"Exclusive", "Shared", "Failover", "Key_Shared"}[kind])
 		name := fmt.Sprintf("go-%d-%d", kind, time.Now().UnixNano())
-		for range number {
+		for i := range number {
+			to := 0
+			if kind == pulsar.Failover {
+				// What the active one has not acknowledged comes again to the one that becomes active.
+				to = i
+			}
 			consumer, err := client.Subscribe(pulsar.ConsumerOptions{
 				Topic:                       topic,
 				SubscriptionName:            name,
@@ -122,16 +151,13 @@ func open(client pulsar.Client, topic string) *observers {
 						}
 						continue
 					}
-					rows.add(message)
+					rows.add(to, message)
 					_ = consumer.Ack(message)
 				}
 			}()
 			all.stop = append(all.stop, func() { cancel(); consumer.Close() })
 		}
 	}
-	// A client of its own: whoever reads a sealed topic to its end closes the connection that all
-	// of a client share ("invalid command type"), and a Reader loses what it has not taken yet.
-	own := connect()
 	reader, err := own.CreateReader(pulsar.ReaderOptions{
 		Topic: topic, StartMessageID: pulsar.EarliestMessageID(), BackoffPolicyFunc: comeBackSoon,
 	})
@@ -158,10 +184,10 @@ func open(client pulsar.Client, topic string) *observers {
 				}
 				continue
 			}
-			rows.add(message)
+			rows.add(0, message)
 		}
 	}()
-	all.stop = append(all.stop, func() { cancel(); reader.Close(); own.Close() })
+	all.stop = append(all.stop, func() { cancel(); reader.Close(); own.Close(); client.Close() })
 	return all
 }
 
@@ -179,19 +205,25 @@ func connect() pulsar.Client {
 }
 
 func main() {
-	client := connect()
-	defer client.Close()
 	topics := map[string]*observers{}
+	sealed := map[string]bool{}
 	commands := bufio.NewScanner(os.Stdin)
 	for commands.Scan() {
 		command, topic, _ := strings.Cut(commands.Text(), "\t")
 		switch command {
 		case "open":
-			topics[topic] = open(client, topic)
+			topics[topic] = open(topic)
+			if sealed[topic] {
+				topics[topic].interrupt()
+			}
 		case "rows":
 			for _, kind := range topics[topic].kinds {
 				fmt.Printf("> %s\t%s\n", kind, topics[topic].seen[kind].shown())
 			}
+		case "seal":
+			sealed[topic] = true
+		case "interrupt":
+			topics[topic].interrupt()
 		case "close":
 			for _, stop := range topics[topic].stop {
 				stop()

@@ -16,22 +16,36 @@ import org.apache.pulsar.client.api.*;
 /**
  * Observes topics with every kind of consumer that Pulsar's own client has. Run with a service URL;
  * executes the commands of its standard input line by line, and ends with it: "open TAB topic",
- * "rows TAB topic", "close TAB topic". An answer is a line per observer, "> kind TAB row TAB ...",
- * and a line "> ." behind them; a row is "key=value".
+ * "rows TAB topic", "seal TAB topic", "interrupt TAB topic", "close TAB topic". An answer is a line
+ * per observer, "> kind TAB row TAB ...", and a line "> ." behind them; a row is "key=value".
  */
 public class Observe {
   private static final long SHORTEST_LONG = 100; // longer values are shown by length and checksum
   private static final int SOON_S = 60;
 
-  /** What one observer has seen, each message once: acknowledgements may be lost in a crash. */
+  /**
+   * What one observer has seen, each message once. That one comes again is an error, until a
+   * connection may be lost, and acknowledgements with it.
+   */
   private static class Seen {
     private final Set<String> ids = new HashSet<>();
+    private final Set<String> deliveries = new HashSet<>();
     private final List<String> rows = new ArrayList<>();
+    private boolean interrupted;
 
-    synchronized void add(Message<byte[]> message) {
-      if (ids.add(message.getMessageId().toString())) {
+    /** Notes a message that was delivered to a consumer; "" stands for all of a subscription. */
+    synchronized void add(String consumer, Message<byte[]> message) {
+      String id = message.getMessageId().toString();
+      if (ids.add(id)) {
         rows.add(row(message.getKey(), message.getData()));
       }
+      if (!deliveries.add(consumer + " " + id) && !interrupted) {
+        complain("delivered twice: " + id);
+      }
+    }
+
+    synchronized void interrupt() {
+      interrupted = true;
     }
 
     synchronized void complain(String what) {
@@ -45,6 +59,8 @@ public class Observe {
 
   private interface Observer {
     List<String> rows();
+
+    void interrupt();
 
     void close() throws IOException;
   }
@@ -68,6 +84,8 @@ public class Observe {
                       (kind, one) ->
                           System.out.println(
                               "> " + kind + "\t" + String.join("\t", one.rows())));
+          case "seal" -> {} // whoever has read to the end is told, and stays
+          case "interrupt" -> topics.get(words[1]).values().forEach(Observer::interrupt);
           case "close" -> {
             for (Observer one : topics.remove(words[1]).values()) {
               one.close();
@@ -103,6 +121,8 @@ public class Observe {
       PulsarClient client, String topic, SubscriptionType type, int count) throws Exception {
     Seen seen = new Seen();
     String name = "java-" + java.util.UUID.randomUUID();
+    // What the active one has not acknowledged comes again to the one that becomes active.
+    boolean each = type == SubscriptionType.Failover;
     List<Consumer<byte[]>> consumers = new ArrayList<>();
     for (int i = 0; i < count; i++) {
       consumers.add(
@@ -114,7 +134,7 @@ public class Observe {
               .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
               .messageListener(
                   (consumer, message) -> {
-                    seen.add(message);
+                    seen.add(each ? consumer.getConsumerName() : "", message);
                     consumer.acknowledgeAsync(message);
                   })
               .subscribe());
@@ -123,6 +143,11 @@ public class Observe {
       @Override
       public List<String> rows() {
         return seen.rows();
+      }
+
+      @Override
+      public void interrupt() {
+        seen.interrupt();
       }
 
       @Override
@@ -154,6 +179,11 @@ public class Observe {
       }
 
       @Override
+      public void interrupt() {
+        seen.interrupt();
+      }
+
+      @Override
       public void close() throws IOException {
         thread.interrupt();
         reader.close();
@@ -171,7 +201,7 @@ public class Observe {
             seen.complain("hasMessageAvailable has announced what does not come");
             return;
           }
-          seen.add(message);
+          seen.add("", message);
         } else {
           Thread.sleep(10);
         }
@@ -193,6 +223,9 @@ public class Observe {
         view.forEach((key, value) -> rows.add(row(key, value)));
         return rows;
       }
+
+      @Override
+      public void interrupt() {} // it has one value of each key, however often that comes
 
       @Override
       public void close() throws IOException {

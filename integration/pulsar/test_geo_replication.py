@@ -123,6 +123,7 @@ def test_another_cluster_gets_committed_rows_only_and_in_order(clusters: Cluster
         with topic.service.new_txn() as behind:
             topic.send(behind, "3")
         topic.seen("1")
+        clusters.at_gating.interrupt(topic.segment)
         clusters.gating.admin.unload(topic.segment)  # the replicator begins anew
         topic.seen("1")
         kept.commit()

@@ -7,162 +7,52 @@ look on. test_shim.py runs the cheap ones of it.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import random
-import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pulsar as pulsar_client
-import pyarrow as pa
 import pytest
 
-from integration.support.admin_rest import AdminRest, path_of
+from integration.support.admin_rest import path_of
 from integration.support.cutting_proxy import CuttingProxy, at
-from integration.support.gated import QUIET, Gated, await_
+from integration.support.drawing import repeatable
+from integration.support.gated import Gated, await_
 from integration.support.killed import killed
+from integration.support.observed_topic import KEYS, ObservedTopic, routed
 from integration.support.observers import (
     AllObservers,
-    ByKey,
     Observers,
     PythonObservers,
-    SourceObserver,
-    agree,
     go_observers,
     java_observers,
     shown,
 )
-from pulsar_txn_spark import Admin, client
+from pulsar_txn_spark import client
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
 from pulsar_txn_spark.client import Transaction
-from pulsar_txn_spark.client.message import Row, as_batch
-from pulsar_txn_spark.engine.topic_writers import TopicWriters, winners_of
 from pulsar_txn_spark.errors import FencedError, PulsarTxnError, TransactionConflictError
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.segments.topology import Router, Topology
 from pulsar_txn_spark.steps import Step
-from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.testing.pulsar_server import PulsarServer
 from pulsar_txn_spark.testing.redis_server import RedisServer
 from pulsar_txn_spark.txn.coordinator import TxnStatus
-from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mvn") is None, reason="there is no 'mvn' on the PATH to fetch a broker with"
 )
-KEYS = ("a", "b", "c")
 SMALL_LEDGERS = {
     "managedLedgerMaxEntriesPerLedger": "10",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "maxMessageSize": "131072",
 }
 CHUNKED = random.Random(1).randbytes(300_000)
-SEED = int(os.environ.get("OBSERVED_SEED", secrets.randbelow(1 << 16)))
 ROUNDS = 4  # with two kills each; a broker takes ten seconds to start
 WRITING = (Step.BEGIN, Step.INTENT, Step.PIN, Step.APPEND)
 ENDING = (Step.OP_RECORD, Step.DECIDE, Step.MATERIALIZE)
-
-
-class ObservedTopic:
-    """A gated topic of one segment at first, and all observers of its segments."""
-
-    def __init__(
-        self, gated: Gated, observers: AllObservers, cleanup: contextlib.ExitStack
-    ) -> None:
-        self.gated = gated
-        self.topic, self.segment = gated.topic()
-        self.admin = Admin(gated.options)
-        self.rest = AdminRest(gated.server.admin_url)
-        self.components = gated.components()
-        self.service = cleanup.enter_context(client.connect(gated.options))
-        self.cleanup = cleanup
-        self._observers = observers
-        self._source = SourceObserver(gated.options, self.topic)
-        self._watched: dict[str, contextlib.ExitStack] = {}
-        self._expected: dict[str, ByKey] = {}
-        self.watch(self.segment)
-
-    def watch(self, segment: str, *, sealed: bool = False) -> None:
-        """Observe a segment's topic with new clients, which see it from its beginning on.
-
-        pulsar-client takes the notice that a sealed topic was read to its end for a broken
-        connection, and connects again and again: it does not observe those.
-        """
-        if segment in self._watched:
-            self._watched.pop(segment).close()
-        stack = self.cleanup.enter_context(contextlib.ExitStack())
-        stack.enter_context(self._observers.of(segment, python=not sealed))
-        self._watched[segment] = stack
-        self._expected.setdefault(segment, {})
-
-    def begin(self) -> Transaction:
-        return self.service.new_txn()
-
-    def send(self, txn: Transaction | None, *values: str, keys: tuple[str, ...] = KEYS) -> None:
-        """Send each value under each key, and wait until it lies in the log."""
-        producer = self.service.producer(self.topic)
-        for value in values:
-            for key in keys:
-                producer.send(value or None, key=key, txn=txn)
-        producer.flush()
-
-    def commit(self, *values: str, keys: tuple[str, ...] = KEYS) -> None:
-        with self.begin() as txn:
-            self.send(txn, *values, keys=keys)
-
-    def abort(self, *values: str) -> None:
-        txn = self.begin()
-        self.send(txn, *values)
-        txn.abort()
-
-    def other_attempt(self, txn: Transaction) -> TopicWriters:
-        """Return writers of the same transaction that its commit will not name."""
-        buffer, name = self.components.buffer, writer_name(txn.id, 1, secrets.token_hex(6))
-
-        def admit(_generation: int, segments: Sequence[str]) -> None:
-            buffer.admit(txn.id, txn._nonce, txn.timeout_ms, name, segments)
-
-        writers = TopicWriters(self.components, lambda _generation: name, admit, 0)
-        self.cleanup.callback(writers.close)
-        return writers
-
-    def write(self, writers: TopicWriters, value: str) -> None:
-        rows = [Row.of(value, key, None, None) for key in KEYS]
-        writers.append(TopicName.parse(self.topic), as_batch(rows))
-        writers.finish()
-
-    def decide(self, txn: Transaction) -> None:
-        """Commit as the driver of a job does, which needs no broker."""
-        outcome = Outcome(winners=winners_of(txn._written))
-        self.components.coordinator.commit(txn.id, txn._nonce, outcome, intents=txn._intents)
-
-    def plain_producer(self, **how: object) -> pulsar_client.Producer:
-        """Return a producer that knows nothing of this package."""
-        plain = pulsar_client.Client(self.gated.server.service_url, logger=QUIET)
-        self.cleanup.callback(plain.close)
-        return plain.create_producer(self.segment, **how)
-
-    def sees(self, *values: str, source: bool = True, **others: list[str]) -> None:
-        """Check that each observer sees these values under each key, and the others' as given."""
-        expected = {key: list(values) for key in KEYS if values}
-        self.see({self.segment: {**expected, **others}}, source=source)
-
-    def see(self, expected: dict[str, ByKey], *, source: bool = True) -> None:
-        self._expected |= expected
-        try:
-            agree(self._observers, self._source if source else None, self._expected)
-        except AssertionError as error:
-            for segment in self._watched:
-                error.add_note(f"{segment}: {self.gated.buffer_of(segment)}")
-                error.add_note(json.dumps(self.rest("GET", f"{path_of(segment)}/internalStats")))
-            raise
-
-    def unload(self) -> None:
-        self.gated.admin.unload(self.segment)
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -251,6 +141,7 @@ def broker_killed(topic: ObservedTopic) -> None:
     topic.send(lost, "never")
     topic.send(kept, "2")
     topic.abort("nor this")
+    topic.interrupt()
     topic.gated.server.restart(crash=True)
     topic.sees("1")
     topic.send(kept, "3")
@@ -264,6 +155,7 @@ def decided_while_the_broker_was_away(topic: ObservedTopic) -> None:
     topic.send(lost, "never")
     topic.send(kept, "1")
     topic.sees()
+    topic.interrupt()
     topic.gated.server.pause(crash=True)
     try:
         lost.abort()
@@ -291,15 +183,12 @@ def redis_killed(topic: ObservedTopic) -> None:
 
 def killed_at_any_moment(topic: ObservedTopic) -> None:
     """Servers die at steps that are drawn, while transactions write and while they end."""
-    drawn = random.Random(SEED)
-    try:
+    with repeatable() as drawn:
         in_rounds(topic, drawn)
-    except BaseException as error:
-        error.add_note(f"OBSERVED_SEED={SEED}")
-        raise
 
 
 def in_rounds(topic: ObservedTopic, drawn: random.Random) -> None:
+    topic.interrupt()
     committed: list[str] = []
     for number in range(ROUNDS):
         txns = [topic.begin() for _ in range(2)]
@@ -375,17 +264,17 @@ def split_and_merged(topic: ObservedTopic) -> None:
     txn, lost = topic.begin(), topic.begin()
     topic.send(txn, "1")
     topic.send(lost, "never")
-    topic.watch(topic.segment, sealed=True)
+    topic.seal(topic.segment)
     split = topic.admin.split_segment(topic.topic, "0000-ffff-0")
     topic.send(txn, "2")
     topic.send(lost, "never")
+    children = [one.ref.log_name for one in split.active]
+    topic.seal(*children)
     merged = topic.admin.merge_segments(topic.topic, [one.descriptor for one in split.active])
     topic.send(txn, "3")
-    children = [one.ref.log_name for one in split.active]
     (last,) = [one.ref.log_name for one in merged.active]
-    for segment in children:
-        topic.watch(segment, sealed=True)
-    topic.watch(last)
+    for segment in (*children, last):
+        topic.watch(segment)
     topic.sees()
     lost.abort()
     topic.sees()
@@ -397,15 +286,6 @@ def split_and_merged(topic: ObservedTopic) -> None:
             last: {key: ["3"] for key in KEYS},
         }
     )
-
-
-def routed(topology: Topology) -> dict[str, list[str]]:
-    """Return which keys go to which segment's topic."""
-    router = Router(topology)
-    found: dict[str, list[str]] = {one.ref.log_name: [] for one in router.segments}
-    for key, index in zip(KEYS, router.route(pa.array(KEYS), len(KEYS)), strict=True):
-        found[router.segments[index].ref.log_name].append(key)
-    return found
 
 
 def sent_twice(topic: ObservedTopic) -> None:
@@ -498,7 +378,25 @@ def compacted(topic: ObservedTopic) -> None:
     topic.sees("1", "2", "3", "4", x=["gone", ""])
 
 
-CHEAP = (open_then_committed, aborted_at_the_logs_end, lost_to_another_attempt)
+def cursors_reset(topic: ObservedTopic) -> None:
+    """Messages come again, and observers know of no reason: each of them has to say so."""
+    topic.commit("1")
+    topic.sees("1")
+    path = path_of(topic.segment)
+    found = topic.rest("GET", f"{path}/stats")["subscriptions"]
+    # Of two consumers for failover the other one may get it now.
+    kinds = ("Exclusive", "Shared", "Key_Shared")
+    reset = [name for name, one in found.items() if one["durable"] and one["type"] in kinds]
+    for name in reset:
+        topic.rest("POST", f"{path}/subscription/{name}/resetcursor/0")
+
+    def complaints() -> int:
+        return sum("delivered twice" in one for one in topic.disagreements())
+
+    await_(lambda: complaints() == len(reset) > 0)
+
+
+CHEAP = (open_then_committed, aborted_at_the_logs_end, lost_to_another_attempt, cursors_reset)
 SCENARIOS: tuple[Callable[[ObservedTopic], None], ...] = (
     *CHEAP,
     aborted,

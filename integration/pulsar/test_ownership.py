@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 import pulsar as pulsar_client
 import pytest
 
-from integration.pulsar.test_observers import ObservedTopic, name_of
+from integration.pulsar.test_observers import name_of
 from integration.support.addresses import listened_beyond_loopback
 from integration.support.coordinated import SETTINGS, coordinated
 from integration.support.gated import QUIET, Gated
 from integration.support.java_client import JavaClient
+from integration.support.observed_topic import ObservedTopic
 from integration.support.observers import (
     AllObservers,
     Observers,
@@ -83,6 +84,7 @@ def moved(topic: ObservedTopic, cluster: PulsarCluster) -> None:
     topic.send(kept, "2")
     topic.abort("nor this")
     owner = cluster.owner_of(topic.segment)
+    topic.interrupt()
     cluster.move(topic.segment, cluster.other_than(owner))
     topic.sees("1")
     topic.send(kept, "3")
@@ -106,6 +108,7 @@ def moved_behind_a_decision(topic: ObservedTopic, cluster: PulsarCluster) -> Non
     topic.sees()
     lost.abort()
     topic.decide(kept)
+    topic.interrupt()
     cluster.move(topic.segment, cluster.other_than(cluster.owner_of(topic.segment)))
     topic.sees("1")
 
@@ -113,6 +116,7 @@ def moved_behind_a_decision(topic: ObservedTopic, cluster: PulsarCluster) -> Non
 def owner_killed(topic: ObservedTopic, cluster: PulsarCluster) -> None:
     """Its owner dies; the other broker takes over when ZooKeeper says so."""
     survivor, owner = cluster.brokers  # the admin API that is used here is the first one's
+    topic.interrupt()
     cluster.move(topic.segment, owner)
     topic.commit("1")
     lost, kept = topic.begin(), topic.begin()

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 import pulsar as pulsar_client
 import pytest
 
-from integration.pulsar.test_observers import CHEAP, ObservedTopic, name_of
+from integration.pulsar.test_observers import CHEAP, name_of
 from integration.support.addresses import listened_beyond_loopback
 from integration.support.gated import SOON_S, Gated, await_, numbers
+from integration.support.observed_topic import ObservedTopic
 from integration.support.observers import AllObservers, PythonObservers, java_observers
 from integration.support.plain_client import drained, received, send, subscribe
 from pulsar_txn_spark import Admin, client

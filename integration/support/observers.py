@@ -13,7 +13,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, Self
 
 import pulsar as pulsar_client
@@ -65,6 +67,16 @@ def disagreement(kind: str, rows: Sequence[Row], expected: ByKey) -> str | None:
     return None if agrees else f"{kind}: expected {expected}, found {found}"
 
 
+def excess(kind: str, rows: Sequence[Row], most: ByKey) -> str | None:
+    """Say what an observer has seen beyond these rows or in another order, None if nothing."""
+    found = by_key(rows)
+    if kind.endswith("TableView"):
+        agrees = all(set(values) <= set(most.get(key, [])) for key, values in found.items())
+    else:
+        agrees = all(values == most.get(key, [])[: len(values)] for key, values in found.items())
+    return None if agrees else f"{kind}: expected at most {most}, found {found}"
+
+
 def _follows(found: list[str], values: list[str]) -> bool:
     """Whether these are some of the values, in order, with the last one."""
     rest = iter(values)
@@ -80,7 +92,19 @@ class Observers(Protocol):
         ...
 
     def rows(self, topic: str) -> dict[str, list[Row]]:
-        """Return what was seen so far, by kind."""
+        """Return what was seen so far, by kind; an error is a row of the key ERROR.
+
+        It is an error if a message is delivered twice. Consumers of a Failover subscription count
+        each for itself: what the active one has not acknowledged comes again to the next one.
+        """
+        ...
+
+    def seal(self, topic: str) -> None:
+        """Know that a topic is sealed, or is going to be: some clients lose their connection."""
+        ...
+
+    def interrupt(self, topic: str) -> None:
+        """Know that clients may lose their connections, and get messages again."""
         ...
 
     def close(self, topic: str) -> None:
@@ -118,6 +142,12 @@ class ObservingProgram:
 
     def open(self, topic: str) -> None:
         list(self._ask("open", topic))
+
+    def seal(self, topic: str) -> None:
+        list(self._ask("seal", topic))
+
+    def interrupt(self, topic: str) -> None:
+        list(self._ask("interrupt", topic))
 
     def rows(self, topic: str) -> dict[str, list[Row]]:
         found = {}
@@ -165,43 +195,53 @@ def go_observers(service_url: str) -> ObservingProgram | None:
 
 
 class PythonObservers:
-    """Observers with pulsar-client."""
+    """Observers with pulsar-client.
+
+    It takes the notice that a sealed topic was read to its end for a broken connection, and
+    connects again and again. A broker sends it to those who have acknowledged everything. So a
+    consumer that acknowledges nothing observes what is sealed.
+    """
 
     def __init__(self, service_url: str) -> None:
+        self._service_url = service_url
         self._client = pulsar_client.Client(service_url, logger=QUIET)
         self._consumers: dict[str, dict[str, list[pulsar_client.Consumer]]] = {}
         self._readers: dict[str, pulsar_client.Reader] = {}
         self._seen: dict[tuple[str, str], dict[str, Row]] = {}
+        self._deliveries: dict[str, set[tuple[str, int, str]]] = {}
+        self._sealed: set[str] = set()
+        self._own: dict[str, pulsar_client.Client] = {}  # one that stays empty ends its connection
+        self._interrupted: set[str] = set()
 
     def open(self, topic: str) -> None:
-        unique = uuid.uuid4().hex
-        self._consumers[topic] = {
-            f"Python {type_.name}": [
-                self._client.subscribe(
-                    topic,
-                    f"python-{type_.name}-{unique}",
-                    type_,
-                    initial_position=pulsar_client.InitialPosition.Earliest,
-                )
-                for _ in range(count)
-            ]
-            for type_, count in (
-                (pulsar_client.ConsumerType.Exclusive, 1),
-                (pulsar_client.ConsumerType.Shared, 1),
-                (pulsar_client.ConsumerType.Failover, 2),
-                (pulsar_client.ConsumerType.KeyShared, 2),
-            )
-        }
+        self._deliveries[topic] = set()
+        self._interrupted.discard(topic)
+        exclusive = (pulsar_client.ConsumerType.Exclusive, 1)
+        if topic in self._sealed:
+            self._own[topic] = pulsar_client.Client(self._service_url, logger=QUIET)
+            self._consumers[topic] = _subscribed(self._own[topic], topic, exclusive)
+            return
+        self._consumers[topic] = _subscribed(
+            self._client,
+            topic,
+            exclusive,
+            (pulsar_client.ConsumerType.Shared, 1),
+            (pulsar_client.ConsumerType.Failover, 2),
+            (pulsar_client.ConsumerType.KeyShared, 2),
+        )
         self._readers[topic] = self._client.create_reader(topic, pulsar_client.MessageId.earliest)
 
     def rows(self, topic: str) -> dict[str, list[Row]]:
         found = {}
         for kind, consumers in self._consumers[topic].items():
-            for consumer in consumers:
+            for number, consumer in enumerate(consumers):
                 for message in _received(consumer):
-                    self._note(topic, kind, message)
-                    consumer.acknowledge(message)
+                    self._note(topic, kind, message, number if "Failover" in kind else 0)
+                    if topic not in self._sealed:
+                        consumer.acknowledge(message)
             found[kind] = self._rows(topic, kind)
+        if topic in self._sealed:
+            return found
         reader = self._readers[topic]
         while _announces(reader):
             # What is announced has to come.
@@ -210,19 +250,39 @@ class PythonObservers:
         found["Python Reader"] = self._rows(topic, "Python Reader")
         return found
 
-    def _note(self, topic: str, kind: str, message: pulsar_client.Message) -> None:
-        # Each message once: acknowledgements may be lost in a crash.
+    def _note(
+        self, topic: str, kind: str, message: pulsar_client.Message, consumer: int = 0
+    ) -> None:
+        id_ = str(message.message_id())
         seen = self._seen.setdefault((topic, kind), {})
-        seen.setdefault(str(message.message_id()), shown(message.partition_key(), message.data()))
+        seen.setdefault(id_, shown(message.partition_key(), message.data()))
+        delivery = (kind, consumer, id_)
+        if delivery in self._deliveries[topic] and topic not in self._interrupted:
+            seen[f"{id_} again"] = ("ERROR", f"delivered twice: {id_}")
+        self._deliveries[topic].add(delivery)
 
     def _rows(self, topic: str, kind: str) -> list[Row]:
         return list(self._seen.get((topic, kind), {}).values())
 
+    def seal(self, topic: str) -> None:
+        observed = topic in self._consumers
+        if observed:
+            self.close(topic)
+        self._sealed.add(topic)
+        if observed:
+            self.open(topic)
+
+    def interrupt(self, topic: str) -> None:
+        self._interrupted.add(topic)
+
     def close(self, topic: str) -> None:
-        for consumers in self._consumers.pop(topic).values():
-            for consumer in consumers:
+        consumers = self._consumers.pop(topic)
+        if topic in self._own:
+            self._own.pop(topic).shutdown()  # its connection may be lost at the moment
+        else:
+            for consumer in chain.from_iterable(consumers.values()):
                 consumer.close()
-        self._readers.pop(topic).close()
+            self._readers.pop(topic).close()
         self._seen = {where: rows for where, rows in self._seen.items() if where[0] != topic}
 
     def __enter__(self) -> Self:
@@ -230,6 +290,25 @@ class PythonObservers:
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
+
+
+def _subscribed(
+    client: pulsar_client.Client, topic: str, *types: tuple[pulsar_client.ConsumerType, int]
+) -> dict[str, list[pulsar_client.Consumer]]:
+    """Subscribe once with each type, with so many consumers; return them by kind of observer."""
+    unique = uuid.uuid4().hex
+    return {
+        f"Python {type_.name}": [
+            client.subscribe(
+                topic,
+                f"python-{type_.name}-{unique}",
+                type_,
+                initial_position=pulsar_client.InitialPosition.Earliest,
+            )
+            for _ in range(count)
+        ]
+        for type_, count in types
+    }
 
 
 def _received(consumer: pulsar_client.Consumer) -> Iterator[pulsar_client.Message]:
@@ -250,14 +329,20 @@ def _announces(reader: pulsar_client.Reader) -> bool:
 class SourceObserver:
     """The data source of this package, as Spark's driver and its tasks use it."""
 
-    def __init__(self, options: Mapping[str, str], topic: str) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        topic: str,
+        transports: Sequence[str] = ("wire", "client"),
+    ) -> None:
         self._options = {**options, "topic": topic}
+        self._transports = transports
 
     def rows(self) -> dict[str, list[Row]]:
         """Return what is visible now, by transport."""
         return {
             f"source, transport={transport}": self._read(transport)
-            for transport in ("wire", "client")
+            for transport in self._transports
         }
 
     def _read(self, transport: str) -> list[Row]:
@@ -273,28 +358,34 @@ class AllObservers:
 
     def __init__(self, languages: Sequence[Observers]) -> None:
         self._languages = languages
-        self._watching: dict[str, list[Observers]] = {}
 
     @contextmanager
-    def of(self, segment: str, *, python: bool = True) -> Iterator[None]:
+    def of(self, segment: str) -> Iterator[None]:
         """Observe a segment's topic."""
-        watching = [
-            one for one in self._languages if python or not isinstance(one, PythonObservers)
-        ]
         with ExitStack() as stack:
-            for language in watching:
+            for language in self._languages:
                 language.open(segment)
                 stack.callback(partial(language.close, segment))
-            self._watching[segment] = watching
             yield
 
-    def disagreements(self, expected: Mapping[str, ByKey]) -> list[str]:
-        """Say who does not see what is expected, by segment's topic."""
+    def seal(self, segment: str) -> None:
+        """Let all know that a segment's topic is sealed, or is going to be."""
+        for language in self._languages:
+            language.seal(segment)
+
+    def interrupt(self, segment: str) -> None:
+        """Let all know that clients may lose their connections."""
+        for language in self._languages:
+            language.interrupt(segment)
+
+    def disagreements(self, expected: Mapping[str, ByKey], most: Mapping[str, ByKey]) -> list[str]:
+        """Say who does not see what is expected, or sees more than the most, by segment's topic."""
         found = []
-        for segment, rows in expected.items():
-            for language in self._watching[segment]:
-                for kind, seen in language.rows(segment).items():
-                    found.append(disagreement(kind, seen, rows))
+        for compare, segments in ((disagreement, expected), (excess, most)):
+            for segment, rows in segments.items():
+                for language in self._languages:
+                    for kind, seen in language.rows(segment).items():
+                        found.append(compare(kind, seen, rows))
         return [one for one in found if one is not None]
 
 
@@ -313,13 +404,19 @@ def source_disagreements(source: SourceObserver, expected: Mapping[str, ByKey]) 
 
 
 def agree(
-    observers: AllObservers, source: SourceObserver | None, expected: Mapping[str, ByKey]
+    observers: AllObservers,
+    source: SourceObserver | None,
+    expected: Mapping[str, ByKey],
+    most: Mapping[str, ByKey] = MappingProxyType({}),
 ) -> None:
-    """Wait until every observer sees what is expected, and see that nothing more comes."""
+    """Wait until every observer sees what is expected, and see that nothing more comes.
+
+    Of some segments observers may see less than the most.
+    """
     deadline = time.monotonic() + PATIENCE_S
 
     def missing() -> list[str]:
-        found = observers.disagreements(expected)
+        found = observers.disagreements(expected, most)
         return found or (source_disagreements(source, expected) if source else [])
 
     while differing := missing():
