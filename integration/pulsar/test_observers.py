@@ -7,6 +7,7 @@ look on. test_shim.py runs the cheap ones of it.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import time
@@ -30,6 +31,7 @@ from integration.support.observers import (
     java_observers,
     shown,
 )
+from integration.support.random_segments import RandomHistory
 from pulsar_txn_spark import client
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
 from pulsar_txn_spark.client import Transaction
@@ -50,6 +52,7 @@ SMALL_LEDGERS = {
     "maxMessageSize": "131072",
 }
 CHUNKED = random.Random(1).randbytes(300_000)
+HISTORIES = int(os.environ.get("OBSERVED_HISTORIES", "3"))
 ROUNDS = 4  # with two kills each; a broker takes ten seconds to start
 WRITING = (Step.BEGIN, Step.INTENT, Step.PIN, Step.APPEND)
 ENDING = (Step.OP_RECORD, Step.DECIDE, Step.MATERIALIZE)
@@ -396,6 +399,12 @@ def cursors_reset(topic: ObservedTopic) -> None:
     await_(lambda: complaints() == len(reset) > 0)
 
 
+def changed_at_random(topic: ObservedTopic, nth: int = 0) -> None:
+    """Segments are split, merged and sealed in open transactions, in an order that is drawn."""
+    with repeatable(nth) as drawn:
+        RandomHistory(topic, drawn).run()
+
+
 CHEAP = (open_then_committed, aborted_at_the_logs_end, lost_to_another_attempt, cursors_reset)
 SCENARIOS: tuple[Callable[[ObservedTopic], None], ...] = (
     *CHEAP,
@@ -454,3 +463,12 @@ def test_every_observer_sees_what_is_committed_in_order_and_no_more(
 ) -> None:
     with contextlib.ExitStack() as cleanup:
         scenario(ObservedTopic(gated, observers, cleanup))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("nth", range(HISTORIES))
+def test_every_observer_sees_what_is_committed_however_segments_change(
+    gated: Gated, observers: AllObservers, nth: int
+) -> None:
+    with contextlib.ExitStack() as cleanup:
+        changed_at_random(ObservedTopic(gated, observers, cleanup), nth)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pulsar as pulsar_client
 import pytest
 
-from integration.pulsar.test_observers import CHEAP, name_of
+from integration.pulsar.test_observers import CHEAP, changed_at_random, name_of
 from integration.support.addresses import listened_beyond_loopback
 from integration.support.gated import SOON_S, Gated, await_, numbers
 from integration.support.observed_topic import ObservedTopic
@@ -53,6 +53,14 @@ def test_plain_consumers_see_committed_rows_only(
 ) -> None:
     with contextlib.ExitStack() as cleanup:
         scenario(ObservedTopic(gated, observers, cleanup))
+
+
+@pytest.mark.parametrize("nth", range(2))
+def test_plain_consumers_see_committed_rows_only_however_segments_change(
+    gated: Gated, observers: AllObservers, nth: int
+) -> None:
+    with contextlib.ExitStack() as cleanup:
+        changed_at_random(ObservedTopic(gated, observers, cleanup), nth)
 
 
 @pytest.mark.usefixtures("gated")

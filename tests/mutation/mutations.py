@@ -3312,6 +3312,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "what a task has written to a segment that was split is no part of its transaction",
+        "INV-7",
+        f"{CHANGES}::test_a_segment_is_split_twice_and_merged_under_one_writer",
+        Edit(
+            "pulsar_txn_spark/engine/topic_writers.py",
+            "            self._left.append(written)\n            rest += unproved\n",
+            "            rest += unproved\n",
+        ),
+    ),
+    mutation(
         "rows go on to the children of a segment under the old name",
         "INV-2",
         f"{CHANGES}::test_a_segment_is_split_twice_and_merged_under_one_writer",
@@ -4210,6 +4220,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-4",
         JAR,
         Edit(f"{BROKER_CODE}/BufferRecovery.java", "      ongoing.forEach(writers::add);\n", ""),
+    ),
+    mutation(
+        "a broker's buffer shows what dropped writers have appended",
+        "INV-3",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/BufferPoller.java",
+            "          parts.filter().drop(writer.id.bits(), drop.keptTo());\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a broker's buffer shows what dropped writers have appended when it is loaded anew",
+        "INV-3",
+        JAR,
+        Edit(f"{BROKER_CODE}/BufferRecovery.java", "      parts.filter().load(gate);\n", ""),
     ),
     mutation(
         "a broker's buffer shows what is undecided when the store is away",
