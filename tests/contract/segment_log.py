@@ -28,6 +28,7 @@ from pulsar_txn_spark.segments.log import (
     READ_SCHEMA,
     ROW_SCHEMA,
     Appended,
+    LogRange,
     RangeSize,
     Receipt,
     SegmentLog,
@@ -122,6 +123,11 @@ def write(log: SegmentLog, segment: SegmentRef, name: str, *batches: pa.RecordBa
         sum(receipt.messages for receipt in receipts),
         sum(receipt.bytes for receipt in receipts),
     )
+
+
+def last_of(receipt: Receipt) -> Position:
+    assert receipt.last is not None
+    return receipt.last
 
 
 def read(
@@ -506,6 +512,28 @@ class SegmentLogContract:
                 assert size.entries == max(0, last - first)
                 if size.exact:
                     assert size.messages == len(expected)
+
+    def test_ranges_of_many_segments_are_read_as_each_would_be_by_itself(
+        self, harness: Harness
+    ) -> None:
+        log, wanted, expected = harness.log, [], []
+        for number in range(12):
+            segment, start = harness.segment(), EARLIEST
+            if number % 4:
+                start = last_of(write(log, segment, "before", values(b"no")))
+            written = [b"%d-%d" % (number, part) for part in range(number % 3 + 1)]
+            write(log, segment, "w", *[values(value) for value in written])
+            dropped = last_of(write(log, segment, "dropped", values(b"never")))
+            write(log, segment, "behind", values(b"not yet"))
+            end = start if number == 7 else dropped
+            wanted.append(LogRange(segment, start, end, lambda who, _: who == "w"))
+            expected.append([] if number == 7 else written)
+        for ranges in (wanted, wanted[:1], []):
+            read_each = log.read_each(ranges, columns=frozenset({"value"}), max_rows=100)
+            found = [
+                [row["value"] for b in batches for row in b.to_pylist()] for batches in read_each
+            ]
+            assert found == expected[: len(ranges)]
 
     def test_a_range_can_begin_or_end_beside_an_entry(self, harness: Harness) -> None:
         segment, log = harness.segment(), harness.log

@@ -2334,6 +2334,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "readers that were opened ahead and never read stay open",
+        "",
+        "tests/backends/pulsar/test_feeds_ahead.py::"
+        "test_who_leaves_early_closes_what_nobody_has_asked_for_and_opens_nothing_more",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/feeds_ahead.py",
+            "opened.result().close()",
+            "opened.result()",
+        ),
+    ),
+    mutation(
+        "readers that are opened ahead fetch as much as one that is read",
+        "",
+        f"{WIRE}::test_a_feed_that_is_opened_ahead_fetches_one_entry_until_it_is_read",
+        Edit(f"{WIRE_CODE}/reader.py", "1 if ahead else _FIRST_PERMITS", "_FIRST_PERMITS"),
+    ),
+    mutation(
         "a topic that is fenced is not asked whether it was sealed",
         "INV-10",
         f"{WIRE}::test_a_topic_that_is_fenced_is_opened_again_to_hear_whether_it_was_sealed",

@@ -28,7 +28,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +39,7 @@ import pyarrow as pa
 from pulsar_txn_spark.backends.pulsar import ledgers
 from pulsar_txn_spark.backends.pulsar.admin_api import CALLS_AT_A_TIME, EntryHeader, PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders
+from pulsar_txn_spark.backends.pulsar.feeds_ahead import FeedsAhead
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger, Piece
 from pulsar_txn_spark.backends.pulsar.passthrough import validate_passthrough
 from pulsar_txn_spark.backends.pulsar.transport import Entry, Feed, Transport, open_transport
@@ -592,16 +593,14 @@ class PulsarSegmentLog(Closing):
     def read_each(
         self, ranges: Sequence[LogRange], *, columns: frozenset[str], max_rows: int
     ) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Read ranges one after the other; see the Protocol."""
-        for wanted in ranges:
-            yield self.read(
-                wanted.segment,
-                wanted.start,
-                wanted.end,
-                visible=wanted.visible,
-                columns=columns,
-                max_rows=max_rows,
-            )
+        """Read ranges one after the other, their readers opened ahead; see the Protocol."""
+        if not self._transport.opens_ahead or len(ranges) == 1:
+            for wanted in ranges:
+                yield self._read(wanted, columns, max_rows, partial(self._feed, wanted))
+            return
+        with FeedsAhead(ranges, partial(self._feed, ahead=True), self.at_once) as feeds:
+            for number, wanted in enumerate(ranges):
+                yield self._read(wanted, columns, max_rows, partial(feeds.open, number))
 
     def read(
         self,
@@ -614,11 +613,25 @@ class PulsarSegmentLog(Closing):
         max_rows: int,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the visible rows of a range; see the Protocol."""
+        wanted = LogRange(segment, start, end, visible)
+        return self._read(wanted, columns, max_rows, partial(self._feed, wanted))
+
+    def _feed(self, wanted: LogRange, *, ahead: bool = False) -> Feed:
+        self._check_process()
+        self._check_exists(wanted.segment)
+        return self._transport.feed(wanted.segment, wanted.start, ahead=ahead)
+
+    def _read(
+        self,
+        wanted: LogRange,
+        columns: frozenset[str],
+        max_rows: int,
+        open_feed: Callable[[], Feed],
+    ) -> Iterator[pa.RecordBatch]:
+        segment, start, end, visible = (wanted.segment, wanted.start, wanted.end, wanted.visible)
         if start >= end:
             return
-        self._check_process()
-        self._check_exists(segment)
-        feed = self._transport.feed(segment, start)
+        feed = open_feed()
         try:
             rows = self._transport.rows(segment, columns, max_rows)
             previous, whole = start, True

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NoReturn
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pulsar_txn_spark.backends.pulsar.log import (
     PulsarSegmentLog,
     PulsarSnapshot,
 )
+from pulsar_txn_spark.backends.pulsar.transport import Feed
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
     SegmentNotFoundError,
@@ -34,7 +36,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
-from pulsar_txn_spark.segments.log import SegmentRef, SegmentWriter, Visible
+from pulsar_txn_spark.segments.log import LogRange, SegmentRef, SegmentWriter
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, Topology
 
@@ -236,26 +238,21 @@ class PulsarTopicLog(PulsarSegmentLog):
         # An empty ledger is replaced by another one whenever the topic is loaded.
         return Position(managed_ledger.first_ledger, -1) if managed_ledger.ledgers else EARLIEST
 
-    def read(
+    def _read(
         self,
-        segment: SegmentRef,
-        start: Position,
-        end: Position,
-        *,
-        visible: Visible,
+        wanted: LogRange,
         columns: frozenset[str],
         max_rows: int,
+        open_feed: Callable[[], Feed],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range; see the Protocol."""
+        segment, start, end = wanted.segment, wanted.start, wanted.end
         self._check_exists(segment)
         last = self._last_delivered(segment, start, end)
         if last <= start:
             # Nothing but markers and aborted entries, or what there was is gone.
             self._check_whole(segment, start, end)
             return
-        yield from super().read(
-            segment, start, last, visible=visible, columns=columns, max_rows=max_rows
-        )
+        yield from super()._read(replace(wanted, end=last), columns, max_rows, open_feed)
 
     def _last_delivered(self, segment: SegmentRef, start: Position, end: Position) -> Position:
         """Return an earlier end of a range, if nothing that readers get to see lies behind it.

@@ -61,6 +61,9 @@ class Transport(Protocol):
     drops_chunks: bool
     """Whether a message whose first chunk lies before a range is dropped without a word."""
 
+    opens_ahead: bool
+    """Whether several feeds may be open at once that fetch little before they are read."""
+
     def check_access(self, segment: SegmentRef, service_url: str) -> None:
         """Raise unless the broker answers for the topic."""
         ...
@@ -88,8 +91,11 @@ class Transport(Protocol):
         """
         ...
 
-    def feed(self, segment: SegmentRef, start: Position) -> Feed:
-        """Open a reader of what comes after `start`."""
+    def feed(self, segment: SegmentRef, start: Position, *, ahead: bool = False) -> Feed:
+        """Open a reader of what comes after `start`.
+
+        With `ahead` it fetches one entry before it is read; not all ways can do that.
+        """
         ...
 
     def rows(self, segment: SegmentRef, columns: frozenset[str], max_rows: int) -> Rows:

@@ -37,6 +37,7 @@ class ClientTransport:
     """
 
     drops_chunks = True
+    opens_ahead = False  # a reader's queue is as large as a reader may ever need
 
     def __init__(
         self,
@@ -101,7 +102,13 @@ class ClientTransport:
             max_message_bytes=self._max_message_bytes,
         )
 
-    def feed(self, segment: SegmentRef, start: Position) -> EntryFeed:
+    def feed(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        *,
+        ahead: bool = False,  # noqa: ARG002 - nobody asks for it
+    ) -> EntryFeed:
         """Open a reader; see the Protocol."""
         settings = dict(self._reader_settings)
         if "receiver_queue_size" not in settings:

@@ -209,6 +209,8 @@ class WireEntryFeed:
         Whose connections to use.
     settings : WireReaderSettings
         How much to prefetch, how long to wait.
+    ahead : bool
+        Whether it is opened before anybody reads it. It fetches a single entry then, at first.
 
     Raises
     ------
@@ -221,8 +223,11 @@ class WireEntryFeed:
         start: Position,
         client: WireClient,
         settings: WireReaderSettings,
+        *,
+        ahead: bool = False,
     ) -> None:
         self._segment = segment
+        self._first_permits = 1 if ahead else _FIRST_PERMITS
         self._client = client
         self._settings = settings
         self._mean_bytes = 0.0  # of a message; not known yet
@@ -242,6 +247,8 @@ class WireEntryFeed:
         deadline = time.monotonic() + self._settings.timeout_s
         nothing_more = False
         while True:
+            # Now, not when an entry was taken: behind the last one of a range none is wanted.
+            self._grant(self._connection, self._subscription)
             try:
                 taken = self._subscription.poll(0 if nothing_more else self._settings.poll_s)
                 if taken is None:
@@ -297,20 +304,20 @@ class WireEntryFeed:
         self._leave(self._connection, self._subscription)
 
     def _used(self, entry: WireEntry, size: int) -> None:
-        """Count what an entry took of the permits, and grant more where it is time."""
+        """Count what an entry took of the permits."""
         self._granted -= entry.messages
         # The larger of its own mean and of a mean that fades: sizes may grow at once.
         mean = size / max(1, entry.messages)
         if self._mean_bytes:
             mean = max(mean, 0.9 * self._mean_bytes + 0.1 * mean)
         self._mean_bytes = mean
-        self._grant(self._connection, self._subscription)
 
     def _grant(self, connection: Connection, subscription: _Subscription) -> None:
+        """Grant permits where it is time for more."""
         settings = self._settings
         if not settings.max_permits:
             return
-        fitting = _FIRST_PERMITS
+        fitting = self._first_permits
         if self._mean_bytes:
             fitting = int(settings.budget_bytes / max(1.0, self._mean_bytes))
         target = max(1, min(fitting, settings.max_permits))

@@ -37,6 +37,7 @@ class WireTransport:
     """
 
     drops_chunks = False
+    opens_ahead = True
 
     def __init__(self, config: PulsarConfig) -> None:
         self._config = config
@@ -86,9 +87,9 @@ class WireTransport:
             gated=gated,
         )
 
-    def feed(self, segment: SegmentRef, start: Position) -> WireEntryFeed:
+    def feed(self, segment: SegmentRef, start: Position, *, ahead: bool = False) -> WireEntryFeed:
         """Open a reader; see the Protocol."""
-        return WireEntryFeed(segment, start, self._client, self._reader_settings)
+        return WireEntryFeed(segment, start, self._client, self._reader_settings, ahead=ahead)
 
     def rows(self, segment: SegmentRef, columns: frozenset[str], max_rows: int) -> EntryRows:
         """See the Protocol."""

@@ -602,6 +602,39 @@ def metadata(**fields: Any) -> MessageMetadata:
     return MessageMetadata(**given | fields)
 
 
+def permits_of(broker: FakePulsar) -> list[int]:
+    return [c.flow.messagePermits for c in broker.heard if c.type == BaseCommand.FLOW]
+
+
+def test_a_feed_that_is_opened_ahead_fetches_one_entry_until_it_is_read(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    writer = writer_on(client)
+    put_through(writer, numbered(12))  # three entries
+    feed = WireEntryFeed(
+        SEGMENT, EARLIEST, client, WireReaderSettings(poll_s=0.01, budget_bytes=1), ahead=True
+    )
+    broker.await_heard(BaseCommand.FLOW)
+    previous, positions = EARLIEST, []
+    while (entry := feed.next_entry(previous)) is not None:
+        positions.append(previous := entry.position)
+    feed.close()
+    assert positions == [Position(LEDGER, entry) for entry in range(3)]
+    assert permits_of(broker)[0] == 1
+
+
+def test_nothing_is_granted_behind_the_last_entry_that_is_asked_for(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    put_through(writer_on(client), numbered(4))
+    feed = WireEntryFeed(SEGMENT, EARLIEST, client, WireReaderSettings(), ahead=True)
+    entry = feed.next_entry(EARLIEST)
+    feed.close()
+    broker.await_heard(BaseCommand.CLOSE_CONSUMER)
+    assert entry is not None
+    assert permits_of(broker) == [1]
+
+
 def test_messages_of_every_shape_that_is_no_batch_are_read(
     broker: FakePulsar, client: WireClient
 ) -> None:
