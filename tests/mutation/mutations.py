@@ -4927,6 +4927,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "what a server refuses that has not met a script yet is no error of the store",
+        "INV-11",
+        "tests/store/redis/test_connection.py"
+        "::test_a_refusal_is_an_error_of_the_store_also_of_a_script_that_the_server_has_not_met",
+        Edit(
+            f"{REDIS}/scripts.py",
+            "        except ResponseError as error:\n",
+            "        except ResponseError as error:\n"
+            "            if isinstance(error.__context__, NoScriptError):\n                raise\n",
+        ),
+    ),
+    mutation(
         "a driver keeps its connections to a server that is no primary any more",
         "INV-11",
         "tests/store/redis/test_connection.py"

@@ -126,7 +126,7 @@ def _server_errors(segment: SegmentRef, what: str) -> Iterator[None]:
     except OutOfMemoryError as error:
         raise SegmentLogUnavailableError(
             f"Could not {what} segment {segment.id} of {segment.topic}: the server has reached its "
-            "memory limit. Raise its 'maxmemory', or let retention remove old data."
+            "memory limit. Raise its 'maxmemory': a full server takes no step of retention either."
         ) from error
     except (RedisError, RedisClusterException, StoreUnavailableError) as error:
         raise SegmentLogUnavailableError(

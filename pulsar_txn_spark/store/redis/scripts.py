@@ -361,11 +361,13 @@ class Scripts:
 
     def _send_once(self, sha: str, body: str, keys: list[str], args: Sequence[Arg]) -> list[Any]:
         self._note_round_trip()
+        command = _evalsha(sha, keys, args)
         try:
-            return self._call(_evalsha(sha, keys, args))
-        except NoScriptError:
-            self._note_round_trip()
-            return self._call(["EVAL", body, *_evalsha(sha, keys, args)[2:]])
+            try:
+                return self._call(command)
+            except NoScriptError:
+                self._note_round_trip()
+                return self._call(["EVAL", body, *command[2:]])
         except ClusterError:
             raise
         except ResponseError as error:

@@ -31,6 +31,7 @@ from pulsar_txn_spark.errors import (
     OptionError,
     ReceiveTimeoutError,
     SegmentLogUnavailableError,
+    StoreError,
     StoreUnavailableError,
     StoreUnsafeError,
 )
@@ -219,6 +220,20 @@ def test_a_primary_that_became_a_replica_answers_nothing_on_an_open_connection(
     demote(port)
     with pytest.raises(StoreUnsafeError, match="is a replica"):
         store.segments.gates(["s", "t"])  # together
+
+
+def test_a_refusal_is_an_error_of_the_store_also_of_a_script_that_the_server_has_not_met(
+    start_redis: StartRedis,
+) -> None:
+    port = start_redis()
+    store = RedisStore(connect(url_of(port)))
+    store.segments.prepare(["s"])
+    with redis.Redis(port=port) as plain:
+        plain.config_set("maxmemory", "1")
+        plain.script_flush()
+    for _ in ("it is new to the server", "it is known there"):
+        with pytest.raises(StoreError, match=r"refused a step: .*OOM"):
+            store.segments.raise_high("s", Position(1, 1))
 
 
 def test_a_former_primary_answers_nothing_to_a_user_who_may_not_ask_for_the_role(
