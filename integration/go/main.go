@@ -12,6 +12,7 @@ import (
 	"log"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ import (
 )
 
 const (
+	reader       = "Go Reader"
 	shortestLong = 100 // longer values are shown by length and checksum
 	soonEnough   = 30 * time.Second
 )
@@ -78,9 +80,10 @@ func row(key string, value []byte) string {
 }
 
 type observers struct {
-	kinds []string
-	seen  map[string]*seen
-	stop  []func()
+	kinds      []string
+	seen       map[string]*seen
+	stop       []func()
+	stopReader func() // does it once
 }
 
 func (o *observers) next(kind string) *seen {
@@ -107,6 +110,12 @@ func ended(ctx context.Context, err error) bool {
 	log.Print(err)
 	time.Sleep(100 * time.Millisecond)
 	return false
+}
+
+// seal lets the Reader leave: one that is open while its topic is sealed may see no more messages.
+func (o *observers) seal() {
+	o.stopReader()
+	o.kinds = slices.DeleteFunc(o.kinds, func(kind string) bool { return kind == reader })
 }
 
 func (o *observers) interrupt() {
@@ -158,22 +167,22 @@ func open(topic string) *observers {
 			all.stop = append(all.stop, func() { cancel(); consumer.Close() })
 		}
 	}
-	reader, err := own.CreateReader(pulsar.ReaderOptions{
+	one, err := own.CreateReader(pulsar.ReaderOptions{
 		Topic: topic, StartMessageID: pulsar.EarliestMessageID(), BackoffPolicyFunc: comeBackSoon,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	rows := all.next("Go Reader")
+	rows := all.next(reader)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		for ctx.Err() == nil {
-			if !reader.HasNext() {
+			if !one.HasNext() {
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}
 			patient, done := context.WithTimeout(ctx, soonEnough)
-			message, err := reader.Next(patient)
+			message, err := one.Next(patient)
 			done()
 			if err != nil {
 				if ended(ctx, err) {
@@ -187,7 +196,8 @@ func open(topic string) *observers {
 			rows.add(0, message)
 		}
 	}()
-	all.stop = append(all.stop, func() { cancel(); reader.Close(); own.Close(); client.Close() })
+	all.stopReader = sync.OnceFunc(func() { cancel(); one.Close(); own.Close() })
+	all.stop = append(all.stop, all.stopReader, client.Close)
 	return all
 }
 
@@ -222,6 +232,9 @@ func main() {
 			}
 		case "seal":
 			sealed[topic] = true
+			if topics[topic] != nil {
+				topics[topic].seal()
+			}
 		case "interrupt":
 			topics[topic].interrupt()
 		case "close":
