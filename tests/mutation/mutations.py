@@ -4537,7 +4537,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/AckBatch.java",
-            "touched.contains(one.key())",
+            "touched.contains(entry.key())",
             "false",
         ),
     ),
@@ -4647,7 +4647,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/Decisions.java",
-            ".filter(one -> one.nonce().startsWith(nonces))",
+            ".filter(stored -> stored.nonce().startsWith(nonces))",
             "",
         ),
     ),
@@ -4677,7 +4677,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/AckPoller.java",
-            ".sorted(Comparator.comparingLong(one -> one.polledMs))",
+            ".sorted(Comparator.comparingLong(txn -> txn.polledMs))",
             "",
         ),
     ),
@@ -5069,8 +5069,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{STORE_CODE}/EventFollower.java",
-            "if (told.put(one.getKey(), one.getValue()) != one.getValue()) {",
-            "if (told.put(one.getKey(), one.getValue()) == null) {",
+            "if (notified.put(entry.getKey(), entry.getValue()) != entry.getValue()) {",
+            "if (notified.put(entry.getKey(), entry.getValue()) == null) {",
         ),
     ),
     mutation(
@@ -5120,8 +5120,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/BufferFilter.java",
-            "!named.contains(one) && isBelow(raised, one)",
-            "!named.contains(one)",
+            "!named.contains(bits) && isBelow(raised, bits)",
+            "!named.contains(bits)",
         ),
     ),
     mutation(
@@ -5170,7 +5170,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/CoordinatorParticipants.java",
-            "patiently(() -> store.pin(segment, one.writer())) != Answer.OK",
+            "patiently(() -> store.pin(segment, transaction.writer())) != Answer.OK",
             "segment == null",
         ),
     ),
@@ -5190,7 +5190,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/CoordinatorDecision.java",
-            "    parts.pins().forget(segments, one.writer());\n",
+            "    parts.pins().forget(segments, transaction.writer());\n",
             "",
         ),
     ),
@@ -5220,8 +5220,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/CoordinatorDecision.java",
-            "one.intents(), !one.hasPulsars()",
-            "one.intents(), true",
+            "transaction.intents(), !transaction.hasPulsars()",
+            "transaction.intents(), true",
         ),
     ),
     mutation(
@@ -5262,7 +5262,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/CoordinatorEnd.java",
-            "      untold.put(one.txn().counter(), one);\n",
+            "      untold.put(transaction.txn().counter(), transaction);\n",
             "",
         ),
     ),
@@ -5272,7 +5272,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/CoordinatorDecision.java",
-            "if (!one.beginEnding()) {",
+            "if (!transaction.beginEnding()) {",
             "if (false) {",
         ),
     ),
@@ -5302,7 +5302,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/CoordinatorRecovery.java",
-            "one.noteIntents(header.intents());",
+            "transaction.noteIntents(header.intents());",
             "",
         ),
     ),

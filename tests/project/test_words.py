@@ -161,12 +161,12 @@ def lua_names(text: str) -> Iterator[tuple[int, str]]:
             yield number, name
 
 
-def java_names(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and name of all that stands in a class, outside of comments and strings."""
+def java_names(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield line, name, and whether it is a variable, outside of comments and strings."""
     for number, line in enumerate(text.splitlines(), 1):
         code = re.sub(r"\"[^\"]*\"|//.*|^\s*/?\*.*", "", line)
-        for name in re.findall(r"[A-Za-z_]\w*", code):
-            yield number, name
+        for match in re.finditer(r"(\.|::)?\b([A-Za-z_]\w*)\b(\()?", code):
+            yield number, match[2], not (match[1] or match[3])
 
 
 def bad_name(name: str, *, variable: bool) -> str | None:
@@ -211,8 +211,8 @@ def test_names_in_scripts_are_terms_of_the_field(file: Path) -> None:
 def test_names_of_classes_are_terms_of_the_field(file: Path) -> None:
     bad = [
         f"{line}: {name}: {better}"
-        for line, name in java_names(file.read_text(encoding="utf-8"))
-        if name not in kept_in(file) and (better := bad_name(name, variable=False)) is not None
+        for line, name, variable in java_names(file.read_text(encoding="utf-8"))
+        if name not in kept_in(file) and (better := bad_name(name, variable=variable)) is not None
     ]
     assert bad == []
 
@@ -258,9 +258,15 @@ def test_a_word_of_the_list_is_noticed() -> None:
     ]
     assert bad_names("class A:\n    def run(self): ...\n") == []
     assert list(java_names('long seen = held("held"); // held\n * held\n')) == [
-        (1, "long"),
-        (1, "seen"),
-        (1, "held"),
+        (1, "long", True),
+        (1, "seen", True),
+        (1, "held", False),
+    ]
+    assert list(java_names("told.run(this::again)")) == [
+        (1, "told", True),
+        (1, "run", False),
+        (1, "this", True),
+        (1, "again", False),
     ]
     assert bad_lua_names("local held = redis.call('GET', 'held')  -- held\n") == [
         "1: held: buffered, locked, blocked by, retained by"

@@ -80,10 +80,10 @@ final class AckAppend extends AckRequest {
         .pulsars()
         .opened()
         .thenCompose(
-            one ->
+            opened ->
                 record.cumulative()
-                    ? one.appendCumulativeAck(txn, record.entries().get(0).position())
-                    : one.appendIndividualAck(txn, positions));
+                    ? opened.appendCumulativeAck(txn, record.entries().get(0).position())
+                    : opened.appendIndividualAck(txn, positions));
   }
 
   @Override

@@ -34,13 +34,13 @@ final class AckBatch {
   boolean touches(AckRecord record) {
     return record.cumulative()
         ? touchesCumulative
-        : record.entries().stream().anyMatch(one -> touched.contains(one.key()));
+        : record.entries().stream().anyMatch(entry -> touched.contains(entry.key()));
   }
 
   /** Lets requests that acknowledge the same wait. */
   void touch(AckRecord record) {
     touchesCumulative |= record.cumulative();
-    record.entries().forEach(one -> touched.add(one.key()));
+    record.entries().forEach(entry -> touched.add(entry.key()));
   }
 
   /** Numbers the step: it stays the same when it is repeated. */

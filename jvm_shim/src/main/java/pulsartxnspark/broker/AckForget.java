@@ -18,14 +18,14 @@ final class AckForget extends AckRequest {
   }
 
   /** Has all records of a transaction removed, in as many steps as it takes. */
-  static void all(AckParts parts, Txn one) {
-    one.isForgotten = true;
-    List<String> names = one.names();
-    names.add(one.name()); // the decision last: what is left of the others needs it
+  static void all(AckParts parts, Txn txn) {
+    txn.isForgotten = true;
+    List<String> names = txn.names();
+    names.add(txn.name()); // the decision last: what is left of the others needs it
     for (int from = 0; from < names.size(); from += MOST_REMOVED) {
       int to = Math.min(names.size(), from + MOST_REMOVED);
       boolean isLast = to == names.size();
-      parts.steps().add(new AckForget(parts, one.id, names.subList(from, to), isLast));
+      parts.steps().add(new AckForget(parts, txn.id, names.subList(from, to), isLast));
     }
   }
 

@@ -33,20 +33,20 @@ final class AckMetrics {
   private final Set<AckTransactions> loaded = ConcurrentHashMap.newKeySet();
 
   AckMetrics() {
-    for (Replay one : Replay.values()) {
-      replays.put(one, new LongAdder());
+    for (Replay replay : Replay.values()) {
+      replays.put(replay, new LongAdder());
     }
-    for (Refusal one : Refusal.values()) {
-      refusals.put(one, new LongAdder());
+    for (Refusal refusal : Refusal.values()) {
+      refusals.put(refusal, new LongAdder());
     }
   }
 
-  void count(Replay one) {
-    replays.get(one).increment();
+  void count(Replay replay) {
+    replays.get(replay).increment();
   }
 
-  void count(Refusal one) {
-    refusals.get(one).increment();
+  void count(Refusal refusal) {
+    refusals.get(refusal).increment();
   }
 
   /** Counts the records of a subscription from now on. */

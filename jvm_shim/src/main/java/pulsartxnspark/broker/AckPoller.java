@@ -47,8 +47,8 @@ final class AckPoller {
     }
   }
 
-  static String headless(Txn one) {
-    return "transaction " + one.id + " has pending acks, but no header: they stay pending";
+  static String headless(Txn txn) {
+    return "transaction " + txn.id + " has pending acks, but no header: they stay pending";
   }
 
   private void poll() {
@@ -60,25 +60,25 @@ final class AckPoller {
     long now = parts.environment().nowMs();
     Position persistent = parts.subscription().persistent();
     List<Txn> due = new ArrayList<>();
-    for (Txn one : parts.txns().all()) {
-      if (one.decision == Decision.OPEN) {
-        if (!one.isAsked && now - one.polledMs >= parts.environment().pollIntervalMs()) {
-          due.add(one);
+    for (Txn txn : parts.txns().all()) {
+      if (txn.decision == Decision.OPEN) {
+        if (!txn.isAsked && now - txn.polledMs >= parts.environment().pollIntervalMs()) {
+          due.add(txn);
         }
-      } else if (one.isNoted && !one.isApplied) {
-        parts.subscription().end(one.id, one.decision == Decision.COMMITTED);
-      } else if (one.isNoted && !one.isForgotten && isPersistent(one, persistent)) {
-        AckForget.all(parts, one);
+      } else if (txn.isNoted && !txn.isApplied) {
+        parts.subscription().end(txn.id, txn.decision == Decision.COMMITTED);
+      } else if (txn.isNoted && !txn.isForgotten && isPersistent(txn, persistent)) {
+        AckForget.all(parts, txn);
       }
     }
     List<Txn> next =
         due.stream()
-            .sorted(Comparator.comparingLong(one -> one.polledMs)) // so that each is polled
+            .sorted(Comparator.comparingLong(txn -> txn.polledMs)) // so that each is polled
             .limit(MOST_ASKED)
             .toList();
-    for (Txn one : next) {
-      one.isAsked = true;
-      one.polledMs = now;
+    for (Txn txn : next) {
+      txn.isAsked = true;
+      txn.polledMs = now;
     }
     if (!next.isEmpty()) {
       parts.environment().threads().execute(() -> ask(next));
@@ -87,10 +87,10 @@ final class AckPoller {
   }
 
   /** Tells whether the cursor, as it would be found after a crash, has all of a transaction. */
-  private static boolean isPersistent(Txn one, Position persistent) {
-    return one.decision == Decision.ABORTED
+  private static boolean isPersistent(Txn txn, Position persistent) {
+    return txn.decision == Decision.ABORTED
         || persistent != null
-            && one.records.values().stream()
+            && txn.records.values().stream()
                 .allMatch(record -> record.last().compareTo(persistent) <= 0);
   }
 
@@ -99,11 +99,11 @@ final class AckPoller {
     Decisions decisions = parts.environment().decisions();
     try {
       List<TransactionId> open = new ArrayList<>();
-      for (Txn one : polled) {
-        Decision header = decisions.of(one.id);
-        answers.put(one, header);
+      for (Txn txn : polled) {
+        Decision header = decisions.of(txn.id);
+        answers.put(txn, header);
         if (header == Decision.OPEN) {
-          open.add(decisions.writer(one.id).txn());
+          open.add(decisions.writer(txn.id).txn());
         }
       }
       parts.environment().inTheWay().accept(open);
@@ -114,22 +114,22 @@ final class AckPoller {
         .subscription()
         .run(
             () -> {
-              polled.forEach(one -> one.isAsked = false);
+              polled.forEach(txn -> txn.isAsked = false);
               answers.forEach(this::learn);
               parts.steps().pump();
             });
   }
 
-  private void learn(Txn one, Decision header) {
-    boolean isKnown = one.decision != Decision.OPEN || parts.txns().get(one.id) != one;
+  private void learn(Txn txn, Decision header) {
+    boolean isKnown = txn.decision != Decision.OPEN || parts.txns().get(txn.id) != txn;
     if (isKnown || header == Decision.OPEN) {
       return;
     }
     if (header == Decision.ABSENT) {
-      parts.subscription().complain(headless(one));
+      parts.subscription().complain(headless(txn));
     } else {
-      log.info("transaction {} is {}, and is ended in {}", one.id, header, parts.subscription());
-      parts.steps().add(AckEnd.found(parts, one.id, header));
+      log.info("transaction {} is {}, and is ended in {}", txn.id, header, parts.subscription());
+      parts.steps().add(AckEnd.found(parts, txn.id, header));
     }
   }
 }

@@ -70,7 +70,7 @@ record AckRecord(boolean cumulative, List<Entry> entries) {
 
   static AckRecord individual(List<MutablePair<Position, Integer>> positions) {
     return new AckRecord(
-        false, positions.stream().map(one -> Entry.of(one.getLeft(), one.getRight())).toList());
+        false, positions.stream().map(position -> Entry.of(position.getLeft(), position.getRight())).toList());
   }
 
   static AckRecord cumulative(Position position) {
@@ -85,7 +85,7 @@ record AckRecord(boolean cumulative, List<Entry> entries) {
   /** Gives the record as it stands in the store. */
   String text() {
     List<String> words = new ArrayList<>(List.of(cumulative ? "C" : "I"));
-    entries.forEach(one -> words.add(one.text()));
+    entries.forEach(entry -> words.add(entry.text()));
     return String.join(" ", words);
   }
 

@@ -23,39 +23,39 @@ final class AckReplay {
   record Found(Opened opened, Map<TxnID, Decision> decisions) {}
 
   private final AckParts parts;
-  private final Found found;
+  private final Found loaded;
 
-  AckReplay(AckParts parts, Found found) {
+  AckReplay(AckParts parts, Found loaded) {
     this.parts = parts;
-    this.found = found;
+    this.loaded = loaded;
   }
 
   /** Acknowledges what committed transactions have, and locks what undecided ones have. */
   void replay() {
-    parts.txns().load(found.opened().records());
+    parts.txns().load(loaded.opened().records());
     parts.txns().all().forEach(this::decide);
     parts.txns().all().stream()
-        .filter(one -> one.decision == Decision.COMMITTED)
+        .filter(txn -> txn.decision == Decision.COMMITTED)
         .forEach(this::apply);
     lock();
   }
 
-  private void decide(Txn one) {
-    Decision header = one.isNoted ? one.decision : found.decisions().get(one.id);
+  private void decide(Txn txn) {
+    Decision header = txn.isNoted ? txn.decision : loaded.decisions().get(txn.id);
     if (header == Decision.ABSENT) {
-      parts.subscription().complain(AckPoller.headless(one));
-    } else if (!one.isNoted && header != Decision.OPEN) {
+      parts.subscription().complain(AckPoller.headless(txn));
+    } else if (!txn.isNoted && header != Decision.OPEN) {
       // The header may go as soon as Pulsar was told that the subscription knows.
-      parts.txns().decide(one, header);
-      parts.steps().add(AckEnd.found(parts, one.id, header));
+      parts.txns().decide(txn, header);
+      parts.steps().add(AckEnd.found(parts, txn.id, header));
     }
-    one.isApplied = one.decision != Decision.OPEN;
+    txn.isApplied = txn.decision != Decision.OPEN;
   }
 
   /** Acknowledges what a committed transaction has: once more, if the cursor knows it already. */
-  private void apply(Txn one) {
+  private void apply(Txn txn) {
     List<Position> individual = new ArrayList<>();
-    for (AckRecord record : one.records.values()) {
+    for (AckRecord record : txn.records.values()) {
       for (AckRecord.Entry entry : record.entries()) {
         if (!record.cumulative()) {
           individual.add(entry.position());
@@ -76,8 +76,8 @@ final class AckReplay {
   private void lock() {
     Map<Long, Txn> all = new TreeMap<>(Comparator.reverseOrder());
     parts.txns().all().stream()
-        .filter(one -> one.decision == Decision.OPEN)
-        .forEach(one -> one.records.keySet().forEach(number -> all.put(number, one)));
-    all.forEach((number, one) -> parts.subscription().lock(one.id, one.records.get(number)));
+        .filter(txn -> txn.decision == Decision.OPEN)
+        .forEach(txn -> txn.records.keySet().forEach(number -> all.put(number, txn)));
+    all.forEach((number, txn) -> parts.subscription().lock(txn.id, txn.records.get(number)));
   }
 }

@@ -144,22 +144,22 @@ final class AckSteps {
 
   /** Waits for what Pulsar's own store is told; it has what transactions had from before. */
   private void tellPulsars(AckBatch batch) {
-    List<CompletableFuture<?>> told = new ArrayList<>();
+    List<CompletableFuture<?>> answers = new ArrayList<>();
     for (AckRequest request : batch.requests) {
-      CompletableFuture<Void> one = request.tellPulsars();
-      if (one != null) {
-        told.add(
-            one.handle(
+      CompletableFuture<Void> answer = request.tellPulsars();
+      if (answer != null) {
+        answers.add(
+            answer.handle(
                 (done, error) -> {
                   request.refusal = error == null ? null : cause(error);
                   return done;
                 }));
       }
     }
-    if (told.isEmpty()) {
+    if (answers.isEmpty()) {
       finish(batch);
     } else {
-      CompletableFuture.allOf(told.toArray(CompletableFuture<?>[]::new))
+      CompletableFuture.allOf(answers.toArray(CompletableFuture<?>[]::new))
           .thenRun(() -> subscription.run(() -> finish(batch)));
     }
   }
@@ -203,7 +203,7 @@ final class AckSteps {
   private List<AckRequest> waiting() {
     List<AckRequest> all = new ArrayList<>(sending == null ? List.of() : sending.requests);
     all.addAll(queue);
-    all.removeIf(one -> one.done.isDone());
+    all.removeIf(request -> request.done.isDone());
     return all;
   }
 
@@ -216,10 +216,10 @@ final class AckSteps {
   /** Refuses what has waited for too long. It is pending for the handle, whatever becomes of it. */
   void refuseOverdue(String why) {
     long now = environment.nowMs();
-    for (AckRequest one : waiting()) {
-      if (one.deadlineMs <= now) {
-        queue.remove(one);
-        one.fail(unavailable(why));
+    for (AckRequest request : waiting()) {
+      if (request.deadlineMs <= now) {
+        queue.remove(request);
+        request.fail(unavailable(why));
       }
     }
   }
@@ -227,7 +227,7 @@ final class AckSteps {
   private void refuseAll(Exception error) {
     List<AckRequest> all = waiting();
     queue.clear();
-    all.forEach(one -> one.fail(error));
+    all.forEach(request -> request.fail(error));
   }
 
   /** Refuses what waits, and whatever comes; called by Pulsar. */

@@ -72,8 +72,8 @@ final class AckTransactions {
   /** Gives the transactions among records that have no decision beside them. */
   static Set<TxnID> undecided(Map<String, String> records) {
     Set<TxnID> all = new LinkedHashSet<>();
-    records.keySet().forEach(one -> all.add(txn(one)));
-    all.removeIf(one -> records.containsKey(one.getMostSigBits() + ":" + one.getLeastSigBits()));
+    records.keySet().forEach(name -> all.add(txn(name)));
+    all.removeIf(txn -> records.containsKey(txn.getMostSigBits() + ":" + txn.getLeastSigBits()));
     return all;
   }
 
@@ -86,22 +86,22 @@ final class AckTransactions {
   void load(Map<String, String> records) {
     records.forEach(
         (recordName, text) -> {
-          Txn one = made(txn(recordName));
+          Txn state = made(txn(recordName));
           String[] parts = recordName.split(":");
           if (parts.length < 3) {
-            one.decision = Decision.valueOf(text);
-            one.isNoted = true;
+            state.decision = Decision.valueOf(text);
+            state.isNoted = true;
           } else {
             long number = Long.parseLong(parts[2]);
-            one.records.put(number, AckRecord.parse(text));
+            state.records.put(number, AckRecord.parse(text));
             lastNumber = Math.max(lastNumber, number);
           }
         });
-    all.values().forEach(one -> count(one, 1));
+    all.values().forEach(state -> count(state, 1));
   }
 
-  private void count(Txn one, int sign) {
-    (one.decision == Decision.OPEN ? open : decided).addAndGet((long) sign * one.records.size());
+  private void count(Txn state, int sign) {
+    (state.decision == Decision.OPEN ? open : decided).addAndGet((long) sign * state.records.size());
   }
 
   /** Gives how many records open transactions have; in any thread. */
@@ -129,25 +129,25 @@ final class AckTransactions {
 
   /** Adds a record; a cumulative one stands for those of the transaction before it. */
   Added add(TxnID txn, AckRecord record) {
-    Txn one = made(txn);
-    count(one, -1);
-    List<String> replaced = record.cumulative() ? one.removeCumulative() : List.of();
+    Txn state = made(txn);
+    count(state, -1);
+    List<String> replaced = record.cumulative() ? state.removeCumulative() : List.of();
     long number = ++lastNumber;
-    one.records.put(number, record);
-    count(one, 1);
-    return new Added(one.name(number), replaced);
+    state.records.put(number, record);
+    count(state, 1);
+    return new Added(state.name(number), replaced);
   }
 
-  void decide(Txn one, Decision decision) {
-    count(one, -1);
-    one.decision = decision;
-    count(one, 1);
+  void decide(Txn state, Decision decision) {
+    count(state, -1);
+    state.decision = decision;
+    count(state, 1);
   }
 
   void remove(TxnID txn) {
-    Txn one = all.remove(txn);
-    if (one != null) {
-      count(one, -1);
+    Txn state = all.remove(txn);
+    if (state != null) {
+      count(state, -1);
     }
   }
 }

@@ -75,8 +75,8 @@ final class BrokerMetrics implements PrometheusRawMetricsProvider {
     type(text, HEADER_CAS, "counter");
     own.decisions()
         .forEach(
-            (one, count) -> {
-              String labels = coordinator(one.tc()) + "," + label("result", one.result());
+            (decision, count) -> {
+              String labels = coordinator(decision.tc()) + "," + label("result", decision.result());
               sample(text, HEADER_CAS, labels, count);
             });
     type(text, INDEX_QUERY, "histogram");
@@ -150,14 +150,14 @@ final class BrokerMetrics implements PrometheusRawMetricsProvider {
   }
 
   private void read() {
-    Optional<Map<Integer, Map<String, Long>>> found = Optional.empty();
+    Optional<Map<Integer, Map<String, Long>>> fresh = Optional.empty();
     try {
-      found = Optional.of(transactions.counts());
+      fresh = Optional.of(transactions.counts());
     } catch (StoreException error) {
       log.debug("the counts of the metadata store are not known now", error);
     }
     synchronized (this) {
-      counts = found.orElse(Map.of()); // left out rather than old
+      counts = fresh.orElse(Map.of()); // left out rather than old
     }
   }
 }

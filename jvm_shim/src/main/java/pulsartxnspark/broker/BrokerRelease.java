@@ -18,15 +18,15 @@ final class BrokerRelease {
    * @throws IllegalStateException if a method of it is not implemented
    */
   static void require(Class<?> contract, Class<?> plugin) {
-    for (Method asked : contract.getMethods()) {
-      if (Modifier.isAbstract(asked.getModifiers()) && !has(plugin, asked)) {
+    for (Method required : contract.getMethods()) {
+      if (Modifier.isAbstract(required.getModifiers()) && !has(plugin, required)) {
         throw new IllegalStateException(
             "pulsar_txn_spark does not support Pulsar "
                 + PulsarVersion.getVersion()
                 + ": its "
                 + contract.getSimpleName()
                 + " has the method "
-                + asked.toGenericString()
+                + required.toGenericString()
                 + ", which the plug-in lacks. Use a release that the plug-in was tested with"
                 + " (docs/broker.md), or leave the class names of pulsar_txn_spark out of the"
                 + " broker's settings");
@@ -34,13 +34,13 @@ final class BrokerRelease {
     }
   }
 
-  private static boolean has(Class<?> plugin, Method asked) {
+  private static boolean has(Class<?> plugin, Method required) {
     return Arrays.stream(plugin.getMethods())
         .anyMatch(
             method ->
                 !Modifier.isAbstract(method.getModifiers())
-                    && method.getName().equals(asked.getName())
-                    && method.getReturnType() == asked.getReturnType()
-                    && Arrays.equals(method.getParameterTypes(), asked.getParameterTypes()));
+                    && method.getName().equals(required.getName())
+                    && method.getReturnType() == required.getReturnType()
+                    && Arrays.equals(method.getParameterTypes(), required.getParameterTypes()));
   }
 }

@@ -231,13 +231,13 @@ final class BufferAppends {
       writers.remove(writer);
       refused = new ArrayList<>(writer.waiting);
       writer.waiting.clear();
-      inOrder.stream().filter(one -> one.bits().equals(bits)).forEach(refused::add);
-      inOrder.removeIf(one -> one.bits().equals(bits));
+      inOrder.stream().filter(append -> append.bits().equals(bits)).forEach(refused::add);
+      inOrder.removeIf(append -> append.bits().equals(bits));
       appendClients();
       writers.advance();
     }
     writers.announce();
-    refused.forEach(one -> one.refuse(refusal.of(one.txn(), why)));
+    refused.forEach(append -> append.refuse(refusal.of(append.txn(), why)));
   }
 
   /** Closes the writers, and refuses whatever waits. */
@@ -254,7 +254,7 @@ final class BufferAppends {
         writer.waiting.clear();
       }
     }
-    refused.forEach(one -> one.refuse(closed));
+    refused.forEach(append -> append.refuse(closed));
     if (receipts != null) {
       receipts.close(closed);
     }

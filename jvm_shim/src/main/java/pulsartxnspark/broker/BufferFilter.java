@@ -28,7 +28,7 @@ final class BufferFilter {
   void load(Gate gate) {
     // No entry of ours carries the bits of a name that is not a writer's.
     gate.dropped()
-        .forEach((name, to) -> WriterId.ofName(name).ifPresent(one -> drop(one.bits(), to)));
+        .forEach((name, to) -> WriterId.ofName(name).ifPresent(writer -> drop(writer.bits(), to)));
     floor = gate.floor();
   }
 
@@ -61,8 +61,8 @@ final class BufferFilter {
     gate.floor().forEach((tc, counter) -> raised.merge(tc, counter, Math::max));
     floor = Map.copyOf(raised); // before any name goes
     Set<TxnBits> named = new HashSet<>();
-    gate.dropped().keySet().forEach(one -> WriterId.ofName(one).ifPresent(w -> named.add(w.bits())));
+    gate.dropped().keySet().forEach(name -> WriterId.ofName(name).ifPresent(w -> named.add(w.bits())));
     // Whatever the store has shown: only what the floor filters as well may go.
-    dropped.keySet().removeIf(one -> !named.contains(one) && isBelow(raised, one));
+    dropped.keySet().removeIf(bits -> !named.contains(bits) && isBelow(raised, bits));
   }
 }

@@ -20,8 +20,8 @@ final class BufferLastEntry {
   private final long pollIntervalMs;
 
   // Guarded by this.
-  private int run; // a new one begins with a move, and the older one ends
-  private int times; // of this run
+  private int round; // a new one begins with a move, and the older one ends
+  private int times; // of this round
   private Future<?> due; // null while the last move was long ago
   private boolean closed;
 
@@ -40,13 +40,13 @@ final class BufferLastEntry {
       due.cancel(false);
     }
     times = 0;
-    int fresh = ++run;
+    int fresh = ++round;
     due = threads.schedule(() -> forget(fresh), SOON_MS, TimeUnit.MILLISECONDS);
   }
 
   private void forget(int of) {
     synchronized (this) {
-      if (closed || of != run) {
+      if (closed || of != round) {
         return;
       }
       times++;

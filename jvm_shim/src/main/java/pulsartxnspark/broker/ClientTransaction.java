@@ -173,7 +173,7 @@ final class ClientTransaction implements TxnMeta {
 
   /** Tells whether topics or subscriptions of Pulsar's own take part. */
   synchronized boolean hasPulsars() {
-    return intents.stream().anyMatch(one -> one.startsWith("N|"));
+    return intents.stream().anyMatch(intent -> intent.startsWith("N|"));
   }
 
   /** Notes participants that the store knows. */

@@ -30,30 +30,30 @@ final class CoordinatorDecision {
   }
 
   /** Decides an OPEN transaction; done when it is decided. */
-  CompletableFuture<Void> decide(ClientTransaction one, boolean commit, boolean isTimeout)
+  CompletableFuture<Void> decide(ClientTransaction transaction, boolean commit, boolean isTimeout)
       throws Exception {
-    if (one.status() != TxnStatus.OPEN) {
-      throw new InvalidTxnStatusException(one.id(), TxnStatus.OPEN, one.status());
+    if (transaction.status() != TxnStatus.OPEN) {
+      throw new InvalidTxnStatusException(transaction.id(), TxnStatus.OPEN, transaction.status());
     }
-    if (!one.beginEnding()) {
+    if (!transaction.beginEnding()) {
       // Asked again soon.
       throw parts.term().notReady("end a transaction while participants are registered");
     }
-    List<String> segments = one.segments();
+    List<String> segments = transaction.segments();
     // Before the decision: nothing is admitted by them after it.
-    parts.pins().forget(segments, one.writer());
+    parts.pins().forget(segments, transaction.writer());
     parts.counts().steps.increment();
     Ending ending =
-        new Ending(one.txn(), one.nonce(), one.writer(), commit ? segments : null, isTimeout);
+        new Ending(transaction.txn(), transaction.nonce(), transaction.writer(), commit ? segments : null, isTimeout);
     return parts
         .steps()
         .take(
-            store.endTogether(ending, one.intents(), !one.hasPulsars()),
-            () -> decideAlone(one, ending))
-        .thenAccept(reached -> decided(one, commit, isTimeout, reached));
+            store.endTogether(ending, transaction.intents(), !transaction.hasPulsars()),
+            () -> decideAlone(transaction, ending))
+        .thenAccept(reached -> decided(transaction, commit, isTimeout, reached));
   }
 
-  private Progress decideAlone(ClientTransaction one, Ending ending) throws Exception {
+  private Progress decideAlone(ClientTransaction transaction, Ending ending) throws Exception {
     boolean commit = ending.segments() != null;
     Answer wanted = commit ? Answer.COMMITTED : Answer.ABORTED;
     // A lost reply may have decided: asked again, the store says what.
@@ -62,12 +62,12 @@ final class CoordinatorDecision {
       throw parts.term().fence();
     }
     if (answer == Answer.ABSENT) {
-      parts.live().remove(one);
-      throw new TransactionNotFoundException(one.id());
+      parts.live().remove(transaction);
+      throw new TransactionNotFoundException(transaction.id());
     }
     if (answer != Answer.OK && answer != wanted) {
       throw new InvalidTxnStatusException(
-          one.id(),
+          transaction.id(),
           commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING,
           ClientTransaction.over(answer));
     }
@@ -75,21 +75,21 @@ final class CoordinatorDecision {
   }
 
   private void decided(
-      ClientTransaction one, boolean commit, boolean isTimeout, Progress reached) {
-    one.note(reached);
-    one.noteDecided(commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING);
+      ClientTransaction transaction, boolean commit, boolean isTimeout, Progress reached) {
+    transaction.note(reached);
+    transaction.noteDecided(commit ? TxnStatus.COMMITTING : TxnStatus.ABORTING);
     if (isTimeout) {
       parts.counts().timedOut.increment();
     }
-    if (!one.reached(Progress.MATERIALIZED)) {
+    if (!transaction.reached(Progress.MATERIALIZED)) {
       parts
           .steps()
-          .inBackground(() -> materialize(one))
+          .inBackground(() -> materialize(transaction))
           .exceptionally(
               later -> {
                 log.info(
                     "transaction {} is decided, and materialized later: {}",
-                    one.txn(),
+                    transaction.txn(),
                     later.getMessage());
                 return false;
               });
@@ -97,10 +97,10 @@ final class CoordinatorDecision {
   }
 
   /** Materializes a decision in every segment; waits for the store. */
-  boolean materialize(ClientTransaction one) {
-    Optional<Owned> decided = patiently(() -> store.read(one.txn()));
-    decided.ifPresent(found -> patiently(() -> materialized(found.header())));
-    one.note(Progress.MATERIALIZED);
+  boolean materialize(ClientTransaction transaction) {
+    Optional<Owned> decided = patiently(() -> store.read(transaction.txn()));
+    decided.ifPresent(owned -> patiently(() -> materialized(owned.header())));
+    transaction.note(Progress.MATERIALIZED);
     return true;
   }
 

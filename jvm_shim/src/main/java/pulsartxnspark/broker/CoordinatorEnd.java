@@ -42,54 +42,54 @@ final class CoordinatorEnd {
   }
 
   /** Ends a transaction at once: whoever opens the coordinator has Pulsar tell every topic again. */
-  void finish(ClientTransaction one, TxnStatus newStatus, TxnStatus expected)
+  void finish(ClientTransaction transaction, TxnStatus newStatus, TxnStatus expected)
       throws InvalidTxnStatusException {
-    one.updateTxnStatus(newStatus, expected);
+    transaction.updateTxnStatus(newStatus, expected);
     parts.counts().steps.increment();
-    if (!one.reached(Progress.ENDED)) {
-      untold.put(one.txn().counter(), one);
+    if (!transaction.reached(Progress.ENDED)) {
+      untold.put(transaction.txn().counter(), transaction);
     }
-    parts.live().remove(one);
+    parts.live().remove(transaction);
     parts
         .counts()
-        .ended(newStatus == TxnStatus.COMMITTED, parts.nowMs() - one.getOpenTimestamp());
-    if (!one.reached(Progress.ENDED)) {
-      tell(one);
+        .ended(newStatus == TxnStatus.COMMITTED, parts.nowMs() - transaction.getOpenTimestamp());
+    if (!transaction.reached(Progress.ENDED)) {
+      tell(transaction);
     }
   }
 
-  private void tell(ClientTransaction one) {
-    if (!one.beginTelling()) {
+  private void tell(ClientTransaction transaction) {
+    if (!transaction.beginTelling()) {
       return;
     }
     CompletableFuture<Optional<Boolean>> together =
-        one.reached(Progress.MATERIALIZED)
-            ? store.endedTogether(one.txn()).thenApply(done -> Optional.of(done).filter(told -> told))
+        transaction.reached(Progress.MATERIALIZED)
+            ? store.endedTogether(transaction.txn()).thenApply(done -> Optional.of(done).filter(ended -> ended))
             : CompletableFuture.completedFuture(Optional.empty());
     parts
         .steps()
-        .take(together, () -> tellAlone(one))
+        .take(together, () -> tellAlone(transaction))
         .whenComplete(
             (done, later) -> {
               if (later == null) {
-                untold.remove(one.txn().counter(), one);
+                untold.remove(transaction.txn().counter(), transaction);
               } else {
                 log.info(
                     "transaction {} is ended, and the store is told later: {}",
-                    one.txn(),
+                    transaction.txn(),
                     later.getMessage());
               }
-              one.endTelling();
+              transaction.endTelling();
             });
   }
 
-  private boolean tellAlone(ClientTransaction one) {
-    if (!one.reached(Progress.MATERIALIZED)) {
-      decision.materialize(one); // the store was away after it, or another broker decided
+  private boolean tellAlone(ClientTransaction transaction) {
+    if (!transaction.reached(Progress.MATERIALIZED)) {
+      decision.materialize(transaction); // the store was away after it, or another broker decided
     }
     return patiently(
         () -> {
-          store.ended(one.txn());
+          store.ended(transaction.txn());
           return true;
         });
   }
@@ -109,9 +109,9 @@ final class CoordinatorEnd {
               .limit(TOLD_AT_ONCE)
               .toList();
       some.forEach(
-          one -> {
-            lastTold = one.txn().counter();
-            tell(one);
+          transaction -> {
+            lastTold = transaction.txn().counter();
+            tell(transaction);
           });
     }
     return untold.size();

@@ -28,9 +28,9 @@ final class CoordinatorLookups {
   /** Gives a transaction, also if it was ended before. */
   CompletableFuture<TxnMeta> find(TxnID txnId) {
     CoordinatorTerm term = parts.term();
-    ClientTransaction one = parts.live().get(txnId);
-    if (one != null) {
-      return CompletableFuture.completedFuture(one);
+    ClientTransaction transaction = parts.live().get(txnId);
+    if (transaction != null) {
+      return CompletableFuture.completedFuture(transaction);
     }
     if (txnId.getMostSigBits() != term.pulsarTc() || txnId.getLeastSigBits() < 0) {
       return CompletableFuture.failedFuture(new TransactionNotFoundException(txnId));
@@ -46,7 +46,7 @@ final class CoordinatorLookups {
     WriterId writer = parts.writer(txnId.getLeastSigBits());
     Owned owned =
         patiently(() -> store.read(writer.txn()))
-            .filter(found -> parts.term().isOfThis(found.header().nonce()))
+            .filter(stored -> parts.term().isOfThis(stored.header().nonce()))
             .orElseThrow(() -> new TransactionNotFoundException(txnId));
     Header header = owned.header();
     if (parts.term().isBefore(header.nonce())) {
@@ -80,7 +80,7 @@ final class CoordinatorLookups {
     List<ClientTransaction> before = List.copyOf(parts.live().all());
     Set<Long> open = new HashSet<>(store.open(parts.term().pulsarTc(), first.txn().counter()));
     return before.stream()
-        .filter(one -> one.status() == TxnStatus.OPEN && !open.contains(one.txn().counter()))
+        .filter(transaction -> transaction.status() == TxnStatus.OPEN && !open.contains(transaction.txn().counter()))
         .map(ClientTransaction::id)
         .toList();
   }

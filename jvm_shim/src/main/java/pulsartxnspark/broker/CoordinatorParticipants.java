@@ -39,7 +39,7 @@ final class CoordinatorParticipants {
   CompletableFuture<Void> addProduced(TxnID txnId, List<String> partitions) {
     return registering(
         txnId,
-        one ->
+        transaction ->
             found(partitions)
                 .thenCompose(
                     segments -> {
@@ -51,12 +51,12 @@ final class CoordinatorParticipants {
                         intents.add(
                             segment == null
                                 ? ClientTransaction.intent(partition)
-                                : one.segmentIntent(segment.id()));
+                                : transaction.segmentIntent(segment.id()));
                       }
                       List<String> ids =
                           segments.values().stream().map(GatedSegments.Segment::id).toList();
-                      return admitted(one, intents, ids)
-                          .thenRun(() -> one.note(partitions, ids));
+                      return admitted(transaction, intents, ids)
+                          .thenRun(() -> transaction.note(partitions, ids));
                     }));
   }
 
@@ -64,47 +64,47 @@ final class CoordinatorParticipants {
   CompletableFuture<Void> addAcked(TxnID txnId, List<TransactionSubscription> subscriptions) {
     return registering(
         txnId,
-        one ->
+        transaction ->
             admitted(
-                    one,
+                    transaction,
                     subscriptions.stream().map(ClientTransaction::intent).toList(),
                     List.of())
-                .thenRun(() -> one.note(subscriptions)));
+                .thenRun(() -> transaction.note(subscriptions)));
   }
 
   /** Registers participants of a transaction. */
   private interface Registration {
-    CompletableFuture<Void> of(ClientTransaction one);
+    CompletableFuture<Void> of(ClientTransaction transaction);
   }
 
   private CompletableFuture<Void> registering(TxnID txnId, Registration registration) {
-    ClientTransaction one;
+    ClientTransaction transaction;
     try {
       parts.term().requireReady("add participants");
-      one = parts.live().require(txnId);
-      one.beginRegistering();
+      transaction = parts.live().require(txnId);
+      transaction.beginRegistering();
     } catch (Exception error) {
       return CompletableFuture.failedFuture(error);
     }
     CompletableFuture<Void> registered;
     try {
-      registered = registration.of(one);
+      registered = registration.of(transaction);
     } catch (RuntimeException malformed) { // such as a topic's name
       registered = CompletableFuture.failedFuture(malformed);
     }
-    return registered.whenComplete((done, error) -> one.endRegistering());
+    return registered.whenComplete((done, error) -> transaction.endRegistering());
   }
 
   /** Finds the gated segments among some topics; fails if one is of another store. */
   private CompletableFuture<Map<String, GatedSegments.Segment>> found(List<String> partitions) {
-    Map<String, CompletableFuture<Optional<GatedSegments.Segment>>> asked = new LinkedHashMap<>();
-    partitions.forEach(partition -> asked.put(partition, gated.find(partition)));
-    return CompletableFuture.allOf(asked.values().toArray(CompletableFuture<?>[]::new))
+    Map<String, CompletableFuture<Optional<GatedSegments.Segment>>> lookups = new LinkedHashMap<>();
+    partitions.forEach(partition -> lookups.put(partition, gated.find(partition)));
+    return CompletableFuture.allOf(lookups.values().toArray(CompletableFuture<?>[]::new))
         .thenCompose(
             done -> {
               Map<String, GatedSegments.Segment> segments = new LinkedHashMap<>();
-              asked.forEach(
-                  (partition, one) -> one.join().ifPresent(seg -> segments.put(partition, seg)));
+              lookups.forEach(
+                  (partition, lookup) -> lookup.join().ifPresent(seg -> segments.put(partition, seg)));
               try {
                 requireThisStore(segments);
               } catch (NotAllowedException error) {
@@ -116,12 +116,12 @@ final class CoordinatorParticipants {
 
   private void requireThisStore(Map<String, GatedSegments.Segment> segments)
       throws NotAllowedException {
-    for (Map.Entry<String, GatedSegments.Segment> one : segments.entrySet()) {
-      if (!one.getValue().storeUuid().equals(store.uuid())) {
+    for (Map.Entry<String, GatedSegments.Segment> entry : segments.entrySet()) {
+      if (!entry.getValue().storeUuid().equals(store.uuid())) {
         throw new NotAllowedException(
-            one.getKey()
+            entry.getKey()
                 + " is a segment of metadata store "
-                + one.getValue().storeUuid()
+                + entry.getValue().storeUuid()
                 + ", but pulsarTxnSparkStoreUrl names store "
                 + store.uuid()
                 + ": the transaction cannot write there");
@@ -131,48 +131,48 @@ final class CoordinatorParticipants {
 
   /** Records intents, then pins (INV-6, INV-2). */
   private CompletableFuture<Void> admitted(
-      ClientTransaction one, List<String> intents, List<String> segments) {
+      ClientTransaction transaction, List<String> intents, List<String> segments) {
     parts.counts().steps.increment();
     return parts
         .steps()
         .take(
             store.admitTogether(
-                one.txn(),
-                one.nonce(),
-                one.leftMs(parts.nowMs()),
+                transaction.txn(),
+                transaction.nonce(),
+                transaction.leftMs(parts.nowMs()),
                 intents,
                 segments,
-                one.writer()),
+                transaction.writer()),
             () -> {
-              intend(one, intents);
+              intend(transaction, intents);
               for (String segment : segments) {
-                if (patiently(() -> store.pin(segment, one.writer())) != Answer.OK) {
+                if (patiently(() -> store.pin(segment, transaction.writer())) != Answer.OK) {
                   throw new InvalidTxnStatusException(
-                      "segment " + segment + " takes nothing more of transaction " + one.id());
+                      "segment " + segment + " takes nothing more of transaction " + transaction.id());
                 }
               }
               return List.<CoordinatorStore.Pin>of();
             })
         .thenAccept(
             made -> {
-              one.noteIntended(intents);
+              transaction.noteIntended(intents);
               for (int i = 0; i < made.size(); i++) {
-                parts.pins().note(segments.get(i), one.writer(), made.get(i));
+                parts.pins().note(segments.get(i), transaction.writer(), made.get(i));
               }
             });
   }
 
-  private void intend(ClientTransaction one, List<String> intents) throws Exception {
+  private void intend(ClientTransaction transaction, List<String> intents) throws Exception {
     Answer answer =
         patiently(
-            () -> store.intend(one.txn(), one.nonce(), one.leftMs(parts.nowMs()), intents));
+            () -> store.intend(transaction.txn(), transaction.nonce(), transaction.leftMs(parts.nowMs()), intents));
     switch (answer) {
       case OK -> { }
       case FENCED -> throw parts.term().fence();
-      case ABSENT -> throw new TransactionNotFoundException(one.id());
+      case ABSENT -> throw new TransactionNotFoundException(transaction.id());
       default ->
           throw new InvalidTxnStatusException(
-              one.id(), TxnStatus.OPEN, ClientTransaction.over(answer));
+              transaction.id(), TxnStatus.OPEN, ClientTransaction.over(answer));
     }
   }
 }

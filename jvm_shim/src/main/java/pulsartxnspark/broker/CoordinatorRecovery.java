@@ -65,11 +65,11 @@ final class CoordinatorRecovery {
   }
 
   private void takeOver(TransactionId txn, TransactionRecoverTracker tracker) throws Exception {
-    Optional<Owned> found = patiently(() -> store.read(txn));
-    if (found.isEmpty() || !parts.term().isOfThis(found.get().header().nonce())) {
+    Optional<Owned> stored = patiently(() -> store.read(txn));
+    if (stored.isEmpty() || !parts.term().isOfThis(stored.get().header().nonce())) {
       return; // of another of Pulsar's coordinators
     }
-    Owned owned = found.get();
+    Owned owned = stored.get();
     Header header = owned.header();
     String nonce = parts.term().newNonce();
     if (header.state() == Header.State.OPEN) {
@@ -84,22 +84,22 @@ final class CoordinatorRecovery {
     }
     // The intents after the decision, or after nobody else could add one.
     Header now = patiently(() -> store.read(txn)).map(Owned::header).orElse(header);
-    ClientTransaction one = remembered(owned, now, nonce);
-    parts.live().add(one);
+    ClientTransaction transaction = remembered(owned, now, nonce);
+    parts.live().add(transaction);
     if (now.state() == Header.State.OPEN) {
       tracker.handleOpenStatusTransaction(
           txn.counter(), parts.nowMs() + Math.max(0, now.deadlineMs() - now.nowMs()));
     } else {
       // Its timeout must not find it OPEN.
       TxnStatus ending = ClientTransaction.ending(now.state());
-      one.updateTxnStatus(ending, TxnStatus.OPEN);
+      transaction.updateTxnStatus(ending, TxnStatus.OPEN);
       tracker.updateTransactionStatus(txn.counter(), ending);
     }
   }
 
   private ClientTransaction remembered(Owned owned, Header header, String nonce) {
     long openedMs = parts.nowMs() - (header.nowMs() - owned.createdMs());
-    ClientTransaction one =
+    ClientTransaction transaction =
         new ClientTransaction(
             new TxnID(parts.term().pulsarTc(), header.txn().counter()),
             parts.writer(header.txn().counter()),
@@ -107,7 +107,7 @@ final class CoordinatorRecovery {
             owned.owner().isEmpty() ? null : owned.owner(),
             openedMs,
             header.deadlineMs() - owned.createdMs());
-    one.noteIntents(header.intents());
-    return one;
+    transaction.noteIntents(header.intents());
+    return transaction;
   }
 }

@@ -45,14 +45,14 @@ final class CoordinatorSteps {
    * Takes a step with those of others; where that does not tell what came of it, alone. Every step may
    * be repeated.
    */
-  <T> CompletableFuture<T> take(CompletableFuture<Optional<T>> together, Work<T> alone) {
+  <T> CompletableFuture<T> take(CompletableFuture<Optional<T>> together, Work<T> single) {
     return together
         .exceptionally(unknown -> Optional.empty())
         .thenCompose(
-            found ->
-                found.isPresent()
-                    ? CompletableFuture.completedFuture(found.get())
-                    : inBackground(alone));
+            reply ->
+                reply.isPresent()
+                    ? CompletableFuture.completedFuture(reply.get())
+                    : inBackground(single));
   }
 
   <T> CompletableFuture<T> inBackground(Work<T> work) {

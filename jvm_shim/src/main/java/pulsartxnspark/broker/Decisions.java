@@ -53,8 +53,8 @@ interface Decisions {
         // A coordinator of the store may have those of several of Pulsar's.
         String nonces = CoordinatorTerm.NONCE_PREFIX + bits.tc() + "-";
         Optional<Header> header =
-            transactions.read(writer(txn).txn()).filter(one -> one.nonce().startsWith(nonces));
-        return header.map(one -> Decision.valueOf(one.state().name())).orElse(Decision.ABSENT);
+            transactions.read(writer(txn).txn()).filter(stored -> stored.nonce().startsWith(nonces));
+        return header.map(stored -> Decision.valueOf(stored.state().name())).orElse(Decision.ABSENT);
       }
 
       @Override

@@ -49,10 +49,10 @@ final class GatedSegments {
    * @return the segment that it is, or nothing for any other topic
    */
   CompletableFuture<Optional<Segment>> find(String topic) {
-    Segment found = known.get(topic);
+    Segment segment = known.get(topic);
     long now = clockMs.getAsLong();
-    if (found != null || ordinary.getOrDefault(topic, now) > now) {
-      return CompletableFuture.completedFuture(Optional.ofNullable(found));
+    if (segment != null || ordinary.getOrDefault(topic, now) > now) {
+      return CompletableFuture.completedFuture(Optional.ofNullable(segment));
     }
     TopicName name = TopicName.get(topic);
     if (!name.isPersistent()) {
@@ -71,15 +71,15 @@ final class GatedSegments {
   }
 
   private Optional<Segment> note(String topic, Map<String, String> marks, long now) {
-    Optional<Segment> found = MetadataTransactionBufferProvider.gatedSegment(marks);
-    if (found.isPresent() && known.size() < MOST_REMEMBERED) {
-      known.put(topic, found.get());
-    } else if (found.isEmpty()) {
+    Optional<Segment> segment = MetadataTransactionBufferProvider.gatedSegment(marks);
+    if (segment.isPresent() && known.size() < MOST_REMEMBERED) {
+      known.put(topic, segment.get());
+    } else if (segment.isEmpty()) {
       if (ordinary.size() >= MOST_REMEMBERED) {
         ordinary.clear();
       }
       ordinary.put(topic, now + ORDINARY_MS);
     }
-    return found;
+    return segment;
   }
 }

@@ -227,12 +227,12 @@ final class HandledSubscription {
   void redeliver(AckRecord record) {
     List<Position> free =
         record.entries().stream()
-            .filter(one -> !conflicts(one))
+            .filter(entry -> !conflicts(entry))
             .map(AckRecord.Entry::key)
             .collect(Collectors.toCollection(ArrayList::new));
     subscription.redeliverUnacknowledgedMessages(
-        subscription.getDispatcher() instanceof PersistentDispatcherSingleActiveConsumer one
-            ? one.getActiveConsumer()
+        subscription.getDispatcher() instanceof PersistentDispatcherSingleActiveConsumer dispatcher
+            ? dispatcher.getActiveConsumer()
             : null,
         free);
   }

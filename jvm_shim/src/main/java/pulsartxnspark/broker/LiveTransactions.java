@@ -41,11 +41,11 @@ final class LiveTransactions {
   }
 
   ClientTransaction require(TxnID txnId) throws TransactionNotFoundException {
-    ClientTransaction one = get(txnId);
-    if (one == null) {
+    ClientTransaction transaction = get(txnId);
+    if (transaction == null) {
       throw new TransactionNotFoundException(txnId);
     }
-    return one;
+    return transaction;
   }
 
   /** Gives all of them, in the order of their counters. */
@@ -65,8 +65,8 @@ final class LiveTransactions {
 
   /** Tells whether a transaction is live, and not decided. */
   boolean isOpen(long counter) {
-    ClientTransaction one = live.get(counter);
-    return one != null && one.status() == TxnStatus.OPEN;
+    ClientTransaction transaction = live.get(counter);
+    return transaction != null && transaction.status() == TxnStatus.OPEN;
   }
 
   /** Lets the low water mark wait for what is being created; gives what {@link #endCreating} takes. */
@@ -80,17 +80,17 @@ final class LiveTransactions {
     creating.remove(ticket);
   }
 
-  void add(ClientTransaction one) {
-    live.put(one.txn().counter(), one);
+  void add(ClientTransaction transaction) {
+    live.put(transaction.txn().counter(), transaction);
   }
 
-  void remove(ClientTransaction one) {
-    live.remove(one.txn().counter());
+  void remove(ClientTransaction transaction) {
+    live.remove(transaction.txn().counter());
   }
 
   /** Forgets all of them, and their pins. */
   void clear() {
-    live.values().forEach(one -> pins.forget(one.segments(), one.writer()));
+    live.values().forEach(transaction -> pins.forget(transaction.segments(), transaction.writer()));
     live.clear();
   }
 

@@ -34,7 +34,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
    *
    * @param subscription what it belongs to
    * @param name by which the metadata store knows it
-   * @param found what was found there
+   * @param records what was found there
    * @param environment what it asks
    * @param pulsars the pending acks that Pulsar's own store has; null if it has none
    * @param opensPulsars makes such a store
@@ -42,7 +42,7 @@ final class MetadataPendingAckStore implements PendingAckStore {
   MetadataPendingAckStore(
       PersistentSubscription subscription,
       AckStore.Subscription name,
-      AckReplay.Found found,
+      AckReplay.Found records,
       AckEnvironment environment,
       PendingAckStore pulsars,
       Supplier<CompletableFuture<PendingAckStore>> opensPulsars) {
@@ -51,10 +51,10 @@ final class MetadataPendingAckStore implements PendingAckStore {
         new AckParts(
             handled,
             new AckTransactions(environment.clockMs()),
-            new AckSteps(handled, name, found.opened().owner(), environment),
+            new AckSteps(handled, name, records.opened().owner(), environment),
             new PulsarsPendingAcks(pulsars, opensPulsars),
             environment);
-    replay = new AckReplay(parts, found);
+    replay = new AckReplay(parts, records);
     poller = new AckPoller(parts);
   }
 

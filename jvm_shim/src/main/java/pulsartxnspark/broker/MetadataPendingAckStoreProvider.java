@@ -161,7 +161,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
     }
     return opened(subscription, segment.get(), store)
         .whenComplete(
-            (one, error) -> {
+            (opened, error) -> {
               if (error == null) {
                 waiting.remove(subscription);
               }
@@ -177,14 +177,14 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
             .thenApplyAsync(
                 id -> open(subscription, segment, name, id, store), store.environment().threads())
             .thenCompose(
-                found ->
+                records ->
                     beside(subscription)
                         .thenApply(
                             beside ->
                                 new MetadataPendingAckStore(
                                     subscription,
                                     name,
-                                    found,
+                                    records,
                                     store.environment(),
                                     beside.orElse(null),
                                     () -> pulsars(subscription).newPendingAckStore(subscription))));
@@ -223,7 +223,7 @@ public final class MetadataPendingAckStoreProvider implements TransactionPending
     if (known != null) {
       return CompletableFuture.completedFuture(known);
     }
-    String id = waiting.computeIfAbsent(subscription, one -> newId());
+    String id = waiting.computeIfAbsent(subscription, key -> newId());
     return CompletableFuture.runAsync(
             () -> {
               requireStore(segment, store);

@@ -124,26 +124,26 @@ final class MetadataTransactionCoordinator implements TransactionMetadataStore {
       TxnID txnId, TxnStatus newStatus, TxnStatus expected, boolean isTimeout) {
     try {
       term.requireReady("update the status of a transaction");
-      ClientTransaction one = live.get(txnId.getLeastSigBits());
-      if (one == null && (newStatus == TxnStatus.COMMITTED || newStatus == TxnStatus.ABORTED)) {
+      ClientTransaction transaction = live.get(txnId.getLeastSigBits());
+      if (transaction == null && (newStatus == TxnStatus.COMMITTED || newStatus == TxnStatus.ABORTED)) {
         return CompletableFuture.completedFuture(null); // it was ended, and somebody has asked again
       }
-      one = live.require(txnId);
-      if (one.status() == newStatus) {
+      transaction = live.require(txnId);
+      if (transaction.status() == newStatus) {
         return CompletableFuture.completedFuture(null);
       }
       switch (newStatus) {
         case COMMITTING -> {
-          return decision.decide(one, true, isTimeout);
+          return decision.decide(transaction, true, isTimeout);
         }
         case ABORTING -> {
-          return decision.decide(one, false, isTimeout);
+          return decision.decide(transaction, false, isTimeout);
         }
         case COMMITTED, ABORTED -> {
-          end.finish(one, newStatus, expected);
+          end.finish(transaction, newStatus, expected);
           return CompletableFuture.completedFuture(null);
         }
-        default -> throw new InvalidTxnStatusException(txnId, newStatus, one.status());
+        default -> throw new InvalidTxnStatusException(txnId, newStatus, transaction.status());
       }
     } catch (Exception error) {
       return CompletableFuture.failedFuture(error);
@@ -216,7 +216,7 @@ final class MetadataTransactionCoordinator implements TransactionMetadataStore {
   @Override
   public List<TxnMeta> getSlowTransactions(long timeout) {
     return live.all().stream()
-        .filter(one -> one.getTimeoutAt() > timeout)
+        .filter(transaction -> transaction.getTimeoutAt() > timeout)
         .map(TxnMeta.class::cast)
         .toList();
   }

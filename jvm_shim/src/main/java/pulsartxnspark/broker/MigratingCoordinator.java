@@ -101,7 +101,7 @@ final class MigratingCoordinator implements TransactionMetadataStore {
     reservedTo = number + RESERVED_AT_ONCE;
     long last = reservedTo;
     reserving =
-        reserving.exceptionally(again -> null).thenCompose(done -> numbers.reserve(last));
+        reserving.exceptionally(error -> null).thenCompose(done -> numbers.reserve(last));
     return reserving;
   }
 
@@ -126,7 +126,7 @@ final class MigratingCoordinator implements TransactionMetadataStore {
   @Override
   public long getLowWaterMark() {
     return Stream.of(own, pulsars)
-        .filter(one -> one.getMetadataStoreStats().getActives() > 0)
+        .filter(coordinator -> coordinator.getMetadataStoreStats().getActives() > 0)
         .mapToLong(TransactionMetadataStore::getLowWaterMark)
         .min()
         .orElse(0);

@@ -58,8 +58,8 @@ final class PendingAckHandles {
   /** Gives what is locked up to a position; null if nothing is. */
   static UpTo cumulative(PendingAckHandleImpl handle) {
     try {
-      Pair<?, ?> found = (Pair<?, ?>) locked().get(handle);
-      return found == null ? null : new UpTo((TxnID) found.getLeft(), (Position) found.getRight());
+      Pair<?, ?> pair = (Pair<?, ?>) locked().get(handle);
+      return pair == null ? null : new UpTo((TxnID) pair.getLeft(), (Position) pair.getRight());
     } catch (IllegalAccessException error) {
       throw new IllegalStateException(error);
     }
@@ -76,12 +76,12 @@ final class PendingAckHandles {
 
   private static Field locked() {
     try {
-      Field found = PendingAckHandleImpl.class.getDeclaredField(LOCKED);
-      if (!found.getType().isAssignableFrom(MutablePair.class)) {
-        throw new NoSuchFieldException(LOCKED + " of type " + found.getType());
+      Field field = PendingAckHandleImpl.class.getDeclaredField(LOCKED);
+      if (!field.getType().isAssignableFrom(MutablePair.class)) {
+        throw new NoSuchFieldException(LOCKED + " of type " + field.getType());
       }
-      found.setAccessible(true);
-      return found;
+      field.setAccessible(true);
+      return field;
     } catch (NoSuchFieldException | RuntimeException error) {
       throw missing("field " + LOCKED, error);
     }
@@ -99,9 +99,9 @@ final class PendingAckHandles {
 
   private static Method method(String name, Class<?> type) {
     try {
-      Method found = PendingAckHandleImpl.class.getDeclaredMethod(name, TxnID.class, type);
-      found.setAccessible(true);
-      return found;
+      Method method = PendingAckHandleImpl.class.getDeclaredMethod(name, TxnID.class, type);
+      method.setAccessible(true);
+      return method;
     } catch (NoSuchMethodException | RuntimeException error) {
       throw missing("method " + name, error);
     }

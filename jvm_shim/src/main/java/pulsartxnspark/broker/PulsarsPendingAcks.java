@@ -96,12 +96,12 @@ final class PulsarsPendingAcks {
           opens
               .get()
               .thenApply(
-                  one -> {
-                    store = one;
+                  opened -> {
+                    store = opened;
                     if (isClosed) {
-                      one.closeAsync();
+                      opened.closeAsync();
                     }
-                    return one;
+                    return opened;
                   });
     }
     return opening;

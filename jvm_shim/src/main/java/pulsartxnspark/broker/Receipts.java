@@ -111,7 +111,7 @@ final class Receipts {
         refused = closed;
       }
       if (refused != null) {
-        some.forEach(one -> one.done().completeExceptionally(refused));
+        some.forEach(receipt -> receipt.done().completeExceptionally(refused));
         return;
       }
       if (pauseMs == FIRST_PAUSE_MS) {
@@ -127,7 +127,7 @@ final class Receipts {
   }
 
   private void give(List<Receipt> some) {
-    some.forEach(one -> one.done().complete(one.position()));
+    some.forEach(receipt -> receipt.done().complete(receipt.position()));
     raise();
   }
 
@@ -143,6 +143,6 @@ final class Receipts {
       refused = List.copyOf(waiting);
       waiting.clear();
     }
-    refused.forEach(one -> one.done().completeExceptionally(why));
+    refused.forEach(receipt -> receipt.done().completeExceptionally(why));
   }
 }

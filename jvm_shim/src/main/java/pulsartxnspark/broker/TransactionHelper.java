@@ -74,11 +74,11 @@ final class TransactionHelper {
     synchronized (this) {
       forgetBefore(now - 2 * MOST_INTERVALS * pollIntervalMs);
       for (TransactionId txn : txns) {
-        Known one = known.get(txn);
-        if (one == null) {
+        Known unfinished = known.get(txn);
+        if (unfinished == null) {
           // Most are over until then, and cost nothing.
           known.put(txn, new Known(now + pollIntervalMs, false, null));
-        } else if (one.nextLookMs <= now && waiting.size() < MOST_WAITING) {
+        } else if (unfinished.nextLookMs <= now && waiting.size() < MOST_WAITING) {
           waiting.add(txn);
         }
       }
@@ -94,8 +94,8 @@ final class TransactionHelper {
   private void forgetBefore(long limitMs) {
     for (Iterator<Map.Entry<TransactionId, Known>> all = known.entrySet().iterator();
         all.hasNext(); ) {
-      Map.Entry<TransactionId, Known> one = all.next();
-      if (one.getValue().nextLookMs < limitMs && !waiting.contains(one.getKey())) {
+      Map.Entry<TransactionId, Known> entry = all.next();
+      if (entry.getValue().nextLookMs < limitMs && !waiting.contains(entry.getKey())) {
         all.remove();
       }
     }

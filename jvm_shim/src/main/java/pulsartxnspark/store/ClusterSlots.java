@@ -103,8 +103,8 @@ final class ClusterSlots {
     int left = inTurn.size();
     for (HostAndPort server : inTurn) {
       try {
-        Told told = parse(ask.slots(server, deadline.share(left--)), server);
-        return replace(told.owners, told.servers, null);
+        Told slots = parse(ask.slots(server, deadline.share(left--)), server);
+        return replace(slots.owners, slots.servers, null);
       } catch (RuntimeException error) { // no answer, or one that makes no sense
         log.debug("{} does not tell the slots of the cluster", server, error);
         failure = error;
@@ -124,11 +124,11 @@ final class ClusterSlots {
    *
    * @param slot which one has moved
    * @param target where to
-   * @param told who has said so
+   * @param slots who has said so
    */
-  synchronized void moved(int slot, HostAndPort target, HostAndPort told) {
+  synchronized void moved(int slot, HostAndPort target, HostAndPort source) {
     HostAndPort[] owners = view.owners.clone();
-    owners[slot] = named(target.getHost(), target.getPort(), told);
+    owners[slot] = named(target.getHost(), target.getPort(), source);
     Set<HostAndPort> servers = new LinkedHashSet<>(view.servers);
     servers.add(owners[slot]);
     replace(owners, servers, null);
@@ -137,13 +137,13 @@ final class ClusterSlots {
   /** What a server has told. */
   private record Told(HostAndPort[] owners, Set<HostAndPort> servers) {}
 
-  private static Told parse(List<Object> ranges, HostAndPort told) {
+  private static Told parse(List<Object> ranges, HostAndPort source) {
     HostAndPort[] owners = new HostAndPort[SLOTS];
     Set<HostAndPort> servers = new LinkedHashSet<>();
-    for (Object one : ranges) {
-      List<?> range = (List<?>) one; // first slot, last slot, its primary, and then replicas
+    for (Object entry : ranges) {
+      List<?> range = (List<?>) entry; // first slot, last slot, its primary, and then replicas
       List<HostAndPort> named =
-          range.stream().skip(2).map(server -> named((List<?>) server, told)).toList();
+          range.stream().skip(2).map(server -> named((List<?>) server, source)).toList();
       int from = Math.toIntExact((Long) range.get(0));
       int to = Math.toIntExact((Long) range.get(1));
       Arrays.fill(owners, from, to + 1, named.get(0));
@@ -152,13 +152,13 @@ final class ClusterSlots {
     return new Told(owners, servers);
   }
 
-  private static HostAndPort named(List<?> server, HostAndPort told) {
+  private static HostAndPort named(List<?> server, HostAndPort source) {
     String host = server.get(0) == null ? "" : RedisTransactionStore.text(server.get(0));
-    return named(host, Math.toIntExact((Long) server.get(1)), told);
+    return named(host, Math.toIntExact((Long) server.get(1)), source);
   }
 
   /** A server that does not know its own name is where the one is that tells of it. */
-  private static HostAndPort named(String host, int port, HostAndPort told) {
-    return new HostAndPort(host.isEmpty() || "?".equals(host) ? told.getHost() : host, port);
+  private static HostAndPort named(String host, int port, HostAndPort source) {
+    return new HostAndPort(host.isEmpty() || "?".equals(host) ? source.getHost() : host, port);
   }
 }

@@ -132,18 +132,18 @@ public final class EventFollower {
 
     private void readUntilNobodyIsFollowed(Jedis jedis) {
       Map<String, StreamEntryID> last = new HashMap<>();
-      Map<String, Runnable> told = new HashMap<>(); // a successor is told as well
+      Map<String, Runnable> notified = new HashMap<>(); // a successor is told as well
       XReadParams params =
           XReadParams.xReadParams().count(EVENTS_AT_ONCE).block(connections.blockMs(BLOCK_MS));
       while (!followed.isEmpty()) {
         last.keySet().retainAll(followed.keySet());
-        told.keySet().retainAll(followed.keySet());
-        for (Map.Entry<String, Runnable> one : followed.entrySet()) {
-          if (!last.containsKey(one.getKey())) {
-            last.put(one.getKey(), newest(jedis, one.getKey()));
+        notified.keySet().retainAll(followed.keySet());
+        for (Map.Entry<String, Runnable> entry : followed.entrySet()) {
+          if (!last.containsKey(entry.getKey())) {
+            last.put(entry.getKey(), newest(jedis, entry.getKey()));
           }
-          if (told.put(one.getKey(), one.getValue()) != one.getValue()) {
-            one.getValue().run();
+          if (notified.put(entry.getKey(), entry.getValue()) != entry.getValue()) {
+            entry.getValue().run();
           }
         }
         if (last.isEmpty()) {

@@ -142,7 +142,7 @@ final class Exchange implements AutoCloseable {
     try {
       Throwable unavailable =
           error instanceof JedisException lost ? connections.unavailable(lost) : error;
-      some.forEach(one -> one.reply.completeExceptionally(unavailable));
+      some.forEach(request -> request.reply.completeExceptionally(unavailable));
       connections.noteLost(lostConnection(error), view, server);
     } catch (RuntimeException | Error odd) {
       log.warn("The metadata store's servers are not asked anew for their slots", odd);
@@ -158,7 +158,7 @@ final class Exchange implements AutoCloseable {
     waiting.drainTo(some, MOST_AT_ONCE - 1);
     some.removeIf(Request::isOver);
     List<Request> elsewhere =
-        some.stream().filter(one -> !connections.isOf(one, server)).toList();
+        some.stream().filter(request -> !connections.isOf(request, server)).toList();
     some.removeAll(elsewhere);
     elsewhere.forEach(connections::route);
     return some;
@@ -185,16 +185,16 @@ final class Exchange implements AutoCloseable {
             sent(
                 jedis,
                 some,
-                (pipeline, one) ->
-                    pipeline.evalsha(Scripts.bytes(one.script.sha1()), one.keys, one.args)));
+                (pipeline, request) ->
+                    pipeline.evalsha(Scripts.bytes(request.script.sha1()), request.keys, request.args)));
     if (!unknown.isEmpty()) {
       answer(
           unknown,
           sent(
               jedis,
               unknown,
-              (pipeline, one) ->
-                  pipeline.eval(Scripts.bytes(one.script.text()), one.keys, one.args)));
+              (pipeline, request) ->
+                  pipeline.eval(Scripts.bytes(request.script.text()), request.keys, request.args)));
     }
   }
 
@@ -203,7 +203,7 @@ final class Exchange implements AutoCloseable {
       List<Request> some,
       BiFunction<Pipeline, Request, Response<Object>> send) {
     Pipeline pipeline = jedis.pipelined();
-    List<Response<Object>> replies = some.stream().map(one -> send.apply(pipeline, one)).toList();
+    List<Response<Object>> replies = some.stream().map(request -> send.apply(pipeline, request)).toList();
     pipeline.sync();
     return replies;
   }
@@ -252,13 +252,13 @@ final class Exchange implements AutoCloseable {
   }
 
   private void refuseWaiting() {
-    for (Request one = waiting.poll(); one != null; one = waiting.poll()) {
-      refuse(one);
+    for (Request request = waiting.poll(); request != null; request = waiting.poll()) {
+      refuse(request);
     }
   }
 
-  private void refuse(Request one) {
-    one.reply.completeExceptionally(
+  private void refuse(Request request) {
+    request.reply.completeExceptionally(
         new StoreUnavailableException("the connection to the metadata store is closed", null));
   }
 

@@ -136,18 +136,18 @@ public record Outcome(List<Winner> winners, Map<String, Seen> seen) {
           for (String segment : segments) {
             byte[] winner =
                 record(
-                    one -> {
-                      one.writeString(1, segment);
-                      one.writeString(2, writer);
+                    nested -> {
+                      nested.writeString(1, segment);
+                      nested.writeString(2, writer);
                     });
             out.writeByteArray(WINNERS, winner);
           }
           for (Map.Entry<String, Seen> state : seen.entrySet()) {
             String tag = state.getKey();
-            out.writeByteArray(LAST_SEEN, entry(tag, one -> one.writeUInt64(2, state.getValue().seq())));
+            out.writeByteArray(LAST_SEEN, entry(tag, nested -> nested.writeUInt64(2, state.getValue().seq())));
             String history = state.getValue().history();
             if (!history.isEmpty()) {
-              out.writeByteArray(HISTORIES, entry(tag, one -> one.writeString(2, history)));
+              out.writeByteArray(HISTORIES, entry(tag, nested -> nested.writeString(2, history)));
             }
           }
         });

@@ -109,7 +109,7 @@ public final class RedisAckStore implements AckStore {
       Subscription subscription, long owner, Step step) {
     return scripts
         .together("", List.of(call(subscription, owner, step)))
-        .thenApply(found -> found.map(replies -> answer(replies.get(0))));
+        .thenApply(taken -> taken.map(replies -> answer(replies.get(0))));
   }
 
   private static Scripts.Call call(Subscription subscription, long owner, Step step) {

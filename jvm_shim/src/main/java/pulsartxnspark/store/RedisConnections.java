@@ -95,8 +95,8 @@ public final class RedisConnections implements AutoCloseable {
   }
 
   /** Runs something when the time of a request is over; cancel it before if need be. */
-  Future<?> whenTimeIsOver(Runnable run) {
-    return alarms.schedule(run, settings.timeoutMs(), TimeUnit.MILLISECONDS);
+  Future<?> whenTimeIsOver(Runnable action) {
+    return alarms.schedule(action, settings.timeoutMs(), TimeUnit.MILLISECONDS);
   }
 
   /** Begins the time of a request. */
@@ -223,7 +223,7 @@ public final class RedisConnections implements AutoCloseable {
     CompletableFuture<List<Object>> reply = request.reply();
     if (!reply.isDone()) {
       Future<?> alarm = whenTimeIsOver(() -> reply.completeExceptionally(late()));
-      reply.whenComplete((found, lost) -> alarm.cancel(false));
+      reply.whenComplete((done, lost) -> alarm.cancel(false));
     }
     return reply;
   }
@@ -259,8 +259,8 @@ public final class RedisConnections implements AutoCloseable {
   }
 
   /** Notes where a slot has gone: the request that was redirected was not run. */
-  void noteMoved(JedisMovedDataException moved, HostAndPort told) {
-    slots.moved(moved.getSlot(), moved.getTargetNode(), told);
+  void noteMoved(JedisMovedDataException moved, HostAndPort source) {
+    slots.moved(moved.getSlot(), moved.getTargetNode(), source);
   }
 
   /** Asks a cluster anew for its slots, if an error may mean that they have moved. */
@@ -299,8 +299,8 @@ public final class RedisConnections implements AutoCloseable {
       ClusterSlots.View seen, HostAndPort suspect, Deadline deadline) {
     ClusterSlots.View now = slots.refresh(seen, suspect, untilAnotherIsAsked(deadline));
     Set<HostAndPort> left = now.allOwners();
-    for (HostAndPort one : List.copyOf(servers.keySet())) {
-      Server gone = left.contains(one) ? null : servers.remove(one);
+    for (HostAndPort address : List.copyOf(servers.keySet())) {
+      Server gone = left.contains(address) ? null : servers.remove(address);
       if (gone != null) {
         gone.lent.close();
         gone.exchange.end().forEach(this::route);

@@ -73,8 +73,8 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
     return scripts
         .together("", List.of(createCall(pulsarTc, nonce, owner, timeoutMs)))
         .thenApply(
-            found ->
-                found
+            taken ->
+                taken
                     .map(replies -> replies.get(0))
                     .filter(reply -> "OK".equals(reply.get(1)))
                     .map(reply -> id(RedisTransactionStore.text(reply.get(2)))));
@@ -120,15 +120,15 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
   private List<TransactionId> list(String tag, String index, long fromCounter) {
     List<TransactionId> all = new ArrayList<>();
     String from = Long.toString(fromCounter);
-    int found = LISTED_AT_ONCE;
-    while (found == LISTED_AT_ONCE) {
+    int count = LISTED_AT_ONCE;
+    while (count == LISTED_AT_ONCE) {
       List<String> args = List.of("+inf", "" + LISTED_AT_ONCE, from);
       List<Object> reply = scripts.run(new Scripts.Call("txn_list", tag, List.of(index), args));
-      found = reply == null ? 0 : (reply.size() - 3) / 2;
-      for (int i = 0; i < found; i++) {
+      count = reply == null ? 0 : (reply.size() - 3) / 2;
+      for (int i = 0; i < count; i++) {
         all.add(id(String.valueOf(reply.get(3 + 2 * i))));
       }
-      from = found == 0 ? from : "(" + all.get(all.size() - 1).counter();
+      from = count == 0 ? from : "(" + all.get(all.size() - 1).counter();
     }
     return all;
   }
@@ -190,7 +190,7 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
     segments.forEach(segment -> calls.add(pinCall(segment, writer)));
     return scripts
         .together("txn_admit", calls)
-        .thenApply(found -> found.flatMap(replies -> pins(replies, calls.size())));
+        .thenApply(taken -> taken.flatMap(replies -> pins(replies, calls.size())));
   }
 
   /** Gives all pins; nothing if a step was refused. */
@@ -310,8 +310,8 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
     return scripts
         .together("txn_commit", calls)
         .thenApply(
-            found ->
-                found
+            taken ->
+                taken
                     .filter(replies -> "OK".equals(replies.get(0).get(1)))
                     .map(replies -> progress(txn, replies, calls.size(), everywhere)));
   }
@@ -364,8 +364,8 @@ public final class RedisCoordinatorStore implements CoordinatorStore {
     return scripts
         .together("", List.of(call))
         .thenApply(
-            found ->
-                found
+            taken ->
+                taken
                     .map(replies -> replies.get(0).get(1))
                     .filter(code -> "OK".equals(code) || "ALREADY".equals(code))
                     .isPresent());

@@ -247,7 +247,7 @@ public final class RedisTransactionStore implements TransactionStore {
       }
       Map<List<String>, Outcome.Winner> winners = new HashMap<>();
       if (header.state() == Header.State.COMMITTED) {
-        header.outcome().winners().forEach(one -> winners.put(List.of(one.segment(), one.writer()), one));
+        header.outcome().winners().forEach(winner -> winners.put(List.of(winner.segment(), winner.writer()), winner));
       }
       return new Participants(writers, subscriptions, winners);
     }

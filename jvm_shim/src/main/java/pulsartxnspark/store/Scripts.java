@@ -167,7 +167,7 @@ public final class Scripts {
    *     heard of
    */
   public List<Seen> seen(String tag) {
-    return seenOf(tag).entrySet().stream().map(one -> new Seen(one.getValue(), one.getKey())).toList();
+    return seenOf(tag).entrySet().stream().map(entry -> new Seen(entry.getValue(), entry.getKey())).toList();
   }
 
   /**
@@ -223,11 +223,11 @@ public final class Scripts {
     return connections
         .send(script, keys, args)
         .thenApply(reply -> single ? Optional.of(List.of(reply)) : replies(reply))
-        .thenApply(found -> found.filter(replies -> noted(calls, compared, replies)));
+        .thenApply(taken -> taken.filter(replies -> noted(calls, compared, replies)));
   }
 
   private CompletableFuture<Optional<List<Object>>> step(Call call) {
-    return together("", List.of(call)).thenApply(found -> found.map(replies -> replies.get(0)));
+    return together("", List.of(call)).thenApply(taken -> taken.map(replies -> replies.get(0)));
   }
 
   private static Optional<List<List<Object>>> replies(List<Object> reply) {
@@ -235,7 +235,7 @@ public final class Scripts {
       return Optional.empty();
     }
     List<List<Object>> replies = new ArrayList<>();
-    reply.subList(1, reply.size()).forEach(one -> replies.add(new ArrayList<>((List<?>) one)));
+    reply.subList(1, reply.size()).forEach(item -> replies.add(new ArrayList<>((List<?>) item)));
     return Optional.of(replies);
   }
 

@@ -77,8 +77,8 @@ final class SingleSteps {
 
   /** Notes the replies of steps that were taken at once; tells whether others may follow. */
   private boolean note(List<CompletableFuture<Optional<List<Object>>>> taken) {
-    for (CompletableFuture<Optional<List<Object>>> one : taken) {
-      Optional<List<Object>> reply = one.exceptionally(lost -> Optional.empty()).join();
+    for (CompletableFuture<Optional<List<Object>>> answer : taken) {
+      Optional<List<Object>> reply = answer.exceptionally(lost -> Optional.empty()).join();
       if (reply.isEmpty()) {
         return false;
       }

@@ -94,7 +94,7 @@ public final class StoreMetrics {
    * @param result what came of it
    */
   void countDecision(int tc, Result result) {
-    decisions.computeIfAbsent(new Decision(tc, result), one -> new LongAdder()).increment();
+    decisions.computeIfAbsent(new Decision(tc, result), key -> new LongAdder()).increment();
   }
 
   /**
@@ -131,7 +131,7 @@ public final class StoreMetrics {
    */
   public Map<Decision, Long> decisions() {
     Map<Decision, Long> all = new TreeMap<>();
-    decisions.forEach((one, count) -> all.put(one, count.sum()));
+    decisions.forEach((decision, count) -> all.put(decision, count.sum()));
     return all;
   }
 }

@@ -70,8 +70,8 @@ final class StoreTls {
   private static TrustManager[] trusted(Path file) throws GeneralSecurityException, IOException {
     KeyStore authorities = emptyStore();
     int number = 0;
-    for (Certificate one : certificates(file, "CaFile")) {
-      authorities.setCertificateEntry("authority" + number++, one);
+    for (Certificate certificate : certificates(file, "CaFile")) {
+      authorities.setCertificateEntry("authority" + number++, certificate);
     }
     TrustManagerFactory managers =
         TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
@@ -106,18 +106,18 @@ final class StoreTls {
   private static List<Certificate> certificates(Path file, String setting)
       throws GeneralSecurityException, IOException {
     CertificateFactory factory = CertificateFactory.getInstance("X.509");
-    List<Certificate> found = new ArrayList<>();
+    List<Certificate> certificates = new ArrayList<>();
     Matcher blocks = BLOCK.matcher(Files.readString(file, StandardCharsets.ISO_8859_1));
     while (blocks.find()) {
       if (blocks.group(1).equals("CERTIFICATE")) {
-        found.add(factory.generateCertificate(new ByteArrayInputStream(content(blocks, file))));
+        certificates.add(factory.generateCertificate(new ByteArrayInputStream(content(blocks, file))));
       }
     }
-    if (found.isEmpty()) {
+    if (certificates.isEmpty()) {
       throw new IllegalArgumentException(
           "pulsarTxnSparkStoreTls" + setting + ": expected PEM certificates in " + file);
     }
-    return found;
+    return certificates;
   }
 
   private static PrivateKey key(Path file) throws GeneralSecurityException, IOException {

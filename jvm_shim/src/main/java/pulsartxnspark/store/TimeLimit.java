@@ -43,13 +43,13 @@ final class TimeLimit implements AutoCloseable {
   }
 
   /** Limits a connection; fails if the time is over already. */
-  synchronized Socket limit(Socket one) {
+  synchronized Socket limit(Socket connection) {
     if (over) {
-      cut(one);
+      cut(connection);
       throw new JedisConnectionException("the time for the request is over");
     }
-    socket = one;
-    return one;
+    socket = connection;
+    return connection;
   }
 
   /** Tells whether the connection was cut off. */
