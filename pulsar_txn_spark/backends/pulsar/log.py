@@ -895,9 +895,15 @@ class PulsarSegmentLog(Closing):
         for at in itertools.islice(missing, _LOOKED_AT_ALWAYS):
             header = source.entry_header(segment.log_name, at)
             if not header.hidden and header.chunks == 1:
+                why = (
+                    "pulsar-client did not show it. It drops a message that it cannot unpack, such "
+                    "as an empty one with ZLIB: the transport 'wire' reads it. Or the broker "
+                    if self._transport.drops_chunks
+                    else "the broker "
+                )
                 raise DataLossError(
                     f"entry {at} of segment {segment.id} ({segment.log_name}) is in its ledger, "
-                    "but the broker passed it over. Its bookies have lost it, or the broker cannot "
+                    f"but {why}passed it over. Its bookies have lost it then, or the broker cannot "
                     "read it (autoSkipNonRecoverableData?). Nothing was skipped; look into the "
                     "broker's log, restore the bookies, and start again"
                 )
