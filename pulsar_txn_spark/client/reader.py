@@ -421,7 +421,7 @@ class SubscriptionReader:
         reading.closed_tail = True
 
     def _round_robin(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Let each segment be the first one in rounds."""
+        """Rotate the segments: each one comes first in some round."""
         self._round += 1
         at = self._round % len(segments) if segments else 0
         return [*segments[at:], *segments[:at]]

@@ -340,8 +340,8 @@ class NativeSink:
     def _resolve(self, segment: SegmentRef) -> None:
         """Let a transaction of one row be aborted in a segment of a scalable topic.
 
-        A broker of 5.0.0-M1 that loads a segment in which no transaction has ever ended takes all
-        that is open there for decided. It shows that.
+        Where none has ended yet, a broker of 5.0.0-M1 that loads the segment takes open
+        transactions for decided, and shows their rows.
         """
         txn = self._coordinators.begin(self._sink, _ABORTED_MS)
         self._coordinators.add_partitions(txn, [segment.log_name])

@@ -2345,6 +2345,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "readers of ranges of which nothing is read stay open to the end of a task",
+        "",
+        "tests/backends/pulsar/test_feeds_ahead.py::"
+        "test_the_feed_of_a_range_of_which_nothing_is_read_is_closed_with_the_next_range",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/feeds_ahead.py",
+            "for passed in [n for n in self._opened if n < number]:",
+            "for passed in list[int]():",
+        ),
+    ),
+    mutation(
         "readers that are opened ahead fetch as much as one that is read",
         "",
         f"{WIRE}::test_a_feed_that_is_opened_ahead_fetches_one_entry_until_it_is_read",

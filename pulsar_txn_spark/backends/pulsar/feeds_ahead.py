@@ -49,16 +49,20 @@ class FeedsAhead(Closing):
     def open(self, number: int) -> Feed:
         """Return the feed of the range of that number, and begin to open those behind it.
 
+        Ranges before it are over: where nothing of one was to be read, its feed is closed.
+
         Raises
         ------
         SegmentNotFoundError, SegmentLogUnavailableError
             Also if that happened before it was this range's turn.
         """
+        for passed in [n for n in self._opened if n < number]:
+            _let_go(self._opened.pop(passed))
         while self._due and self._due[0] <= number + AHEAD:
-            behind = self._due.popleft()
-            if behind >= number:
-                wanted = self._ranges[behind]
-                self._opened[behind] = self._pool.submit(self._open_feed, wanted)
+            upcoming = self._due.popleft()
+            if upcoming >= number:
+                wanted = self._ranges[upcoming]
+                self._opened[upcoming] = self._pool.submit(self._open_feed, wanted)
         opened = self._opened.pop(number, None)
         return self._open_feed(self._ranges[number]) if opened is None else opened.result()
 
@@ -66,10 +70,15 @@ class FeedsAhead(Closing):
         """Close those that nobody has asked for."""
         self._pool.shutdown(cancel_futures=True)
         for opened in self._opened.values():
-            if not opened.cancelled():
-                with suppress(PulsarTxnError):  # never opened
-                    opened.result().close()
+            _let_go(opened)
         self._opened.clear()
+
+
+def _let_go(opened: Future[Feed]) -> None:
+    """Close a feed that nobody has asked for, however far its opening is."""
+    if not opened.cancel():
+        with suppress(PulsarTxnError):  # never opened
+            opened.result().close()
 
 
 def _is_short(wanted: LogRange) -> bool:

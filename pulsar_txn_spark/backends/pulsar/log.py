@@ -628,7 +628,7 @@ class PulsarSegmentLog(Closing):
         max_rows: int,
         open_feed: Callable[[], Feed],
     ) -> Iterator[pa.RecordBatch]:
-        segment, start, end, visible = (wanted.segment, wanted.start, wanted.end, wanted.visible)
+        segment, start, end = wanted.segment, wanted.start, wanted.end
         if start >= end:
             return
         feed = open_feed()
@@ -653,7 +653,7 @@ class PulsarSegmentLog(Closing):
                 if position > end:
                     break
                 previous = position
-                if visible(entry.producer_name, position):
+                if wanted.visible(entry.producer_name, position):
                     rows.add(entry)
                     yield from rows.batches(everything=False)
         finally:
@@ -895,17 +895,12 @@ class PulsarSegmentLog(Closing):
         for at in itertools.islice(missing, _LOOKED_AT_ALWAYS):
             header = source.entry_header(segment.log_name, at)
             if not header.hidden and header.chunks == 1:
-                why = (
-                    "pulsar-client did not show it. It drops a message that it cannot unpack, such "
-                    "as an empty one with ZLIB: the transport 'wire' reads it. Or the broker "
-                    if self._transport.drops_chunks
-                    else "the broker "
-                )
                 raise DataLossError(
                     f"entry {at} of segment {segment.id} ({segment.log_name}) is in its ledger, "
-                    f"but {why}passed it over. Its bookies have lost it then, or the broker cannot "
-                    "read it (autoSkipNonRecoverableData?). Nothing was skipped; look into the "
-                    "broker's log, restore the bookies, and start again"
+                    "but did not come. Nothing was skipped. If the broker passed it over "
+                    "(autoSkipNonRecoverableData), its bookies have lost it: restore them, and "
+                    "start again. If pulsar-client dropped it, because it cannot unpack an empty "
+                    "message with ZLIB: the transport 'wire' reads it"
                 )
 
     # --- sizes --------------------------------------------------------------------------------

@@ -87,6 +87,16 @@ def test_a_range_that_may_be_long_is_opened_when_it_is_its_turn(start: Position)
     assert len(opening.feeds) == 2
 
 
+def test_the_feed_of_a_range_of_which_nothing_is_read_is_closed_with_the_next_range() -> None:
+    opening = Opening()
+    with FeedsAhead(ranges(AHEAD), opening, 4) as feeds:
+        feeds.open(0)
+        opening.await_numbers(*range(AHEAD))
+        feeds.open(3)  # as in a native topic that has nothing but markers in 1 and 2
+        closed = {feed.number for feed in opening.feeds if feed.closed}
+        assert closed == {1, 2}
+
+
 def test_what_fails_ahead_is_an_error_of_its_own_range() -> None:
     def fail(number: int) -> None:
         if number == 1:
