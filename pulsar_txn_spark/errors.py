@@ -103,6 +103,10 @@ class StoreUnsafeError(StoreError):
     """The metadata store is configured so that it may lose what it acknowledged."""
 
 
+class StoreFullError(StoreError):
+    """The metadata store has reached its memory limit, and takes no step that begins anything."""
+
+
 class StoreRolledBackError(StoreError):
     """The store is not the one (or older than the one) that was known before: fail closed."""
 

@@ -6,7 +6,7 @@ import gc
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
@@ -91,6 +91,17 @@ def redis_client(redis_path: str) -> redis.Redis:
     client.flushall()
     engine_components._opened.clear()  # what this process knew of a store that is no more
     return client
+
+
+@pytest.fixture
+def limit_memory(redis_client: redis.Redis) -> Iterator[Callable[[int], None]]:
+    """Return what sets how many bytes the embedded server may use: 1 = it is full."""
+
+    def limit(size: int) -> None:
+        redis_client.config_set("maxmemory", str(size))
+
+    yield limit
+    limit(0)
 
 
 @pytest.fixture

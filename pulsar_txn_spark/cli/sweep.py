@@ -17,7 +17,12 @@ from pulsar_txn_spark.backports import UTC
 from pulsar_txn_spark.cli.command_names import in_commands
 from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, components_of
 from pulsar_txn_spark.cli.output import show
-from pulsar_txn_spark.errors import OptionError, SegmentLogUnavailableError, StoreUnavailableError
+from pulsar_txn_spark.errors import (
+    OptionError,
+    SegmentLogUnavailableError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from pulsar_txn_spark.prometheus import DEFAULT_HOST, serve, stop_serving
 from pulsar_txn_spark.segments.scaler import Scaled
 from pulsar_txn_spark.txn.sweeper import DEFAULT_INTERVAL_S, DEFAULT_RETENTION_MS, SweepReport
@@ -91,9 +96,9 @@ def _sweep_until(stop: threading.Event, once: Callable[[], None], every: float) 
     while True:
         try:
             once()
-        except (StoreUnavailableError, SegmentLogUnavailableError) as error:
-            # The server may come back. Any other error ends the command: a store that is not the
-            # known one, for example, does not become it by waiting.
+        except (StoreUnavailableError, StoreFullError, SegmentLogUnavailableError) as error:
+            # The server may come back, or have room. Any other error ends the command: a store that
+            # is not the known one, for example, does not become it by waiting.
             typer.echo(
                 f"error: {in_commands(str(error))}; the next try is in {every:g} s", err=True
             )

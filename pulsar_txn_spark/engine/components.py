@@ -178,7 +178,8 @@ def _sweeper(
             report.note_stuck(f"the retention of {topic}", why)
 
     ends = partial(_segment_ends, topics, log)
-    maintenance_tasks = [finish_deletions, finish_changes, let_data_go]
+    # A change may need memory that a full server does not have: what frees some comes first.
+    maintenance_tasks = [finish_deletions, let_data_go, finish_changes]
     sweeper = Sweeper(coordinator, ends, retention_ms, maintenance_tasks=maintenance_tasks)
     return sweeper
 

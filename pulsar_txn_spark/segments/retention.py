@@ -488,9 +488,8 @@ class RetentionSweep:
             if now.erased or _ORDER[now.state] > _ORDER[wanted.state] or now == wanted:
                 return
             segments = tuple(wanted if s.ref.id == now.ref.id else s for s in current.segments)
-            self._store.topics.swap(
-                name, current.version, replace(current, segments=segments).serialize()
-            )
+            record = replace(current, segments=segments).serialize()
+            self._store.topics.swap(name, current.version, record, frees=True)
         raise TopologyConflictError(
             f"topic {topology.topic} was changed by others {_TRIES} times while segment "
             f"{segment.descriptor} was being deleted: the next sweep goes on"

@@ -100,12 +100,14 @@ class TopicStore(Protocol):
         *,
         instance_id: str = "",
         deleting: bool = False,
+        frees: bool = False,
     ) -> int | None:
         """Replace version `expected`; return the new version, None on a conflict.
 
         No version comes twice, also when the topic is deleted and created again. `instance_id` is
         noted beside the record ('' = as it is). From a record that is `deleting` on, the topic has
-        no properties any more.
+        no properties any more. A full store takes that, and what `frees`: a step of deleting a
+        segment.
         """
         ...
 

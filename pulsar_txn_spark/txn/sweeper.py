@@ -28,6 +28,7 @@ from pulsar_txn_spark.errors import (
     SegmentLogError,
     SegmentLogUnavailableError,
     StoreCorruptError,
+    StoreFullError,
     TransactionConflictError,
     TransactionError,
     TransactionNotFoundError,
@@ -58,7 +59,7 @@ in a lease (`txn.timeoutMs`, at most a day), so that a living one is never taken
 _AT_A_TIME = 500  # transactions of a TC that a round of a sweep deals with: bounds its memory
 _PAGE = 5_000  # index entries that a round reads: bounds what one script costs
 # What is wrong with one transaction or segment, and no reason to leave the others alone.
-_ONE_IS_BROKEN = (StoreCorruptError, TransactionError, SegmentLogError, ValueError)
+_ONE_IS_BROKEN = (StoreCorruptError, StoreFullError, TransactionError, SegmentLogError, ValueError)
 _POINTER_TRIES = 4
 _PULSAR_PENDING = (
     "a client of Pulsar's own has opened it, and its broker has not ended it in every topic. It "

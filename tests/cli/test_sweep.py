@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
 from pulsar_txn_spark.engine.components import Components
-from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
+from pulsar_txn_spark.errors import StoreFullError, StoreRolledBackError, StoreUnavailableError
 from pulsar_txn_spark.store.records import EndedBy
 from pulsar_txn_spark.txn.sweeper import Sweeper, SweepReport
 from tests.support.command_line import call, open_txn, screen
@@ -67,6 +67,7 @@ def test_a_sweep_that_cannot_reach_the_store_is_tried_again_and_a_wrong_store_en
 ) -> None:
     outcomes: list[Exception | None] = [
         StoreUnavailableError("nobody there"),
+        StoreFullError("no room"),
         None,
         StoreRolledBackError("another store"),
     ]
@@ -80,6 +81,7 @@ def test_a_sweep_that_cannot_reach_the_store_is_tried_again_and_a_wrong_store_en
     monkeypatch.setattr(Sweeper, "sweep", sweep)
     result = CliRunner().invoke(main.app, ["sweep", "--every", "0.1", "--json", "-o", option])
     assert "nobody there; the next try is in 0.1 s" in result.stderr
+    assert "no room; the next try is in 0.1 s" in result.stderr
     assert len(result.stdout.splitlines()) == 1
     assert isinstance(result.exception, StoreRolledBackError)
     assert outcomes == []

@@ -33,6 +33,7 @@ from pulsar_txn_spark.errors import (
     ReceiveTimeoutError,
     SchemaError,
     StoreError,
+    StoreFullError,
     StoreUnavailableError,
     StoreUnsafeError,
     TopicNotFoundError,
@@ -266,6 +267,42 @@ def test_a_commit_in_one_step_whose_answer_is_lost_is_found_out_or_unknown(
     service: Service,
 ) -> None:
     lose_answers_of_commits(service, "txn_commit")
+
+
+def flushed(service: Service) -> tuple[str, Producer, client.Transaction]:
+    topic = service.topic()
+    producer = service.client.producer(topic)
+    txn = service.client.new_txn()
+    producer.send("a", txn=txn)
+    producer.flush()
+    return topic, producer, txn
+
+
+def test_a_full_store_commits_what_is_flushed_and_begins_no_other_transaction(
+    service: Service, limit_memory: Callable[[int], None]
+) -> None:
+    topic, producer, txn = flushed(service)
+    limit_memory(1)
+    txn.commit()
+    later = service.client.new_txn()
+    producer.send("b", txn=later)
+    with pytest.raises(StoreFullError):
+        producer.flush()
+    limit_memory(0)
+    assert service.visible(topic) == ["a"]
+
+
+@pytest.mark.usefixtures("single_steps")
+def test_a_full_cluster_aborts_what_has_no_operation_records_yet(
+    service: Service, limit_memory: Callable[[int], None]
+) -> None:
+    topic, _, txn = flushed(service)
+    limit_memory(1)
+    with pytest.raises(StoreFullError):
+        txn.commit()
+    assert txn.status() is TxnStatus.ABORTED
+    limit_memory(0)
+    assert service.visible(topic) == []
 
 
 @pytest.mark.usefixtures("single_steps")

@@ -82,7 +82,9 @@ def run_tests(
     )
     ran, failed = set(), set()
     for case in ET.parse(report).iter("testcase"):
-        name = f"{case.get('file')}::{str(case.get('name')).partition('[')[0]}"
+        name = f"{case.get('file')}::{case.get('name')}"
+        if name not in tests:  # all cases of a test are one, unless a single one is named
+            name = name.partition("[")[0]
         ran.add(name)
         if case.find("failure") is not None or case.find("error") is not None:
             failed.add(name)

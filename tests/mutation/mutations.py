@@ -58,6 +58,7 @@ WIRE = "tests/backends/pulsar/wire/test_transport.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
+FULL = "tests/store/redis/test_full_store.py"
 SCALABLE_STREAM = "tests/spark/source/test_scalable_stream.py"
 SCALABLE_CODE = "pulsar_txn_spark/backends/pulsar/scalable_topic_log.py"
 NATIVE_SINK = "tests/engine/test_native_sink.py"
@@ -1548,8 +1549,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{SWEEPS}::test_a_decision_that_cannot_be_materialized_does_not_block_the_others",
         Edit(
             f"{TXN}/sweeper.py",
-            "_ONE_IS_BROKEN = (StoreCorruptError, TransactionError, SegmentLogError, ValueError)",
-            "_ONE_IS_BROKEN = (TransactionConflictError,)",
+            "_ONE_IS_BROKEN = (StoreCorruptError,",
+            "_ONE_IS_BROKEN = (TransactionConflictError,) or (StoreCorruptError,",
         ),
     ),
     mutation(
@@ -1640,7 +1641,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the floor raised by a later pair",
         "INV-5",
         f"{SWEEPS}::test_the_floor_is_the_one_noted_first_not_that_of_a_later_pair",
-        Edit(f"{LUA}/seg_floor.lua", "if not pair then", "if true then"),
+        Edit(
+            f"{LUA}/seg_floor.lua", "if not pair then\n  local last", "if true then\n  local last"
+        ),
     ),
     mutation(
         "a dropped record removed before the log has deleted its entries",
@@ -3465,7 +3468,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CHANGES}::test_a_sweep_finishes_what_an_operator_has_left_half_done",
         Edit(
             "pulsar_txn_spark/engine/components.py",
-            "maintenance_tasks = [finish_deletions, finish_changes, let_data_go]",
+            "maintenance_tasks = [finish_deletions, let_data_go, finish_changes]",
             "maintenance_tasks = [finish_deletions, let_data_go]",
         ),
     ),
@@ -4894,7 +4897,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-4",
         "tests/store/redis/test_connection.py"
         "::test_a_former_primary_answers_nothing_to_a_user_who_may_not_ask_for_the_role",
-        Edit(f"{LUA}/_prelude.lua", "redis.pcall('HDEL', KEYS[1], '')", "0"),
+        Edit(
+            f"{LUA}/_prelude.lua",
+            "redis.pcall('ZADD', KEYS[1] .. ':none', 'XX', '0', '')",
+            "0",
+        ),
     ),
     mutation(
         "a query ends with the connection that waits for events",
@@ -5452,6 +5459,230 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{BROKER_CODE}/BufferFilter.java",
             "    floor = Map.copyOf(raised); // before any name goes\n",
             "",
+        ),
+    ),
+    mutation(
+        "a full server takes no step that ends or frees anything",
+        "a full store recovers",
+        f"{FULL}::test_a_full_store_recovers_as_its_transactions_end, "
+        "test_a_full_store_recovers_by_single_steps_as_well, "
+        "test_retention_makes_room_on_a_full_server, test_a_topic_is_deleted_on_a_full_server",
+        Edit(
+            f"{LUA}/_prelude.lua",
+            "local function let_through()\n  redis.call('HDEL', KEYS[1], '')\n",
+            "local function let_through()\n",
+        ),
+    ),
+    *(
+        mutation(
+            name,
+            "a full store recovers",
+            f"{FULL}::test_a_full_store_refuses_what_begins_and_takes_what_ends_as_if_it_had_room[{step}]",
+            Edit(f"{LUA}/{script}.lua", "let_through()\n", "\n"),
+        )
+        for script, step, name in (
+            ("txn_end", "commit", "a transaction cannot be committed while the store is full"),
+            ("txn_intend", "txn_intend-1", "a full store takes no heartbeat"),
+            (
+                "txn_adopt",
+                "adopt",
+                "a broker cannot take open transactions over while the store is full",
+            ),
+            (
+                "tc_open",
+                "open a coordinator",
+                "a broker cannot open a coordinator while the store is full",
+            ),
+            (
+                "tc_raise",
+                "raise a counter",
+                "a coordinator's counter cannot be raised while the store is full",
+            ),
+            ("stage_touch", "touch a scope", "a full store takes no sign of life of a scope"),
+            ("seg_close", "seg_close-0", "a full store closes no segment"),
+            ("seg_fence", "seg_fence-0", "a full store fences no segment of a deleted topic"),
+            ("seg_retire", "seg_retire-0", "a full store retires no segment"),
+            ("seg_trim", "trim", "a full store marks nothing as trimmed"),
+            ("seg_raise", "seg_raise-0", "a full store notes no acknowledged write"),
+            ("seg_materialize", "drop a writer", "a full store materializes nothing"),
+            (
+                "cursor_inherit",
+                "inherit a cursor",
+                "a full store hands no subscription over to a child",
+            ),
+            ("cursor_release", "cursor_release-0", "a full store releases nothing"),
+            ("cursor_reset", "cursor_reset-0", "a full store resets no subscription"),
+            ("source_epoch", "source_epoch-0", "a full store counts no reset"),
+            ("pointer_cas", "pointer_cas-0", "a full store teaches no pointer its decision"),
+            ("topic_lease", "topic_lease-0", "a full store leases no topic to its retention"),
+            (
+                "topology_cas",
+                "drop a segment from a topology",
+                "a full store deletes no segment from a topology",
+            ),
+            ("topic_property", "set a retention", "a full store takes no retention"),
+            ("metrics_add", "count", "a full store takes no counts, and a sweep fails"),
+            (
+                "broker_acks_open",
+                "open acknowledgements",
+                "a broker cannot open acknowledgements while the store is full",
+            ),
+            (
+                "broker_acks_write",
+                "replace a record",
+                "a broker cannot replace acknowledgements while the store is full",
+            ),
+            ("stage_sweep", "stage_sweep-0", "a full store sweeps no scopes"),
+            (
+                "tag_state",
+                "an unused coordinator",
+                "a sweep of a full store fails for a coordinator that was never used",
+            ),
+        )
+    ),
+    mutation(
+        "a new tag cannot be ended where the store has become full",
+        "a full store recovers",
+        f"{FULL}::test_a_full_store_refuses_what_begins_and_takes_what_ends_as_if_it_had_room"
+        "[an unused coordinator]",
+        Edit(f"{LUA}/tag_create.lua", "redis.call('HDEL', KEYS[1], '')\n", ""),
+    ),
+    mutation(
+        "a full store refuses all that a tag has which is not registered",
+        "a full store recovers",
+        f"{FULL}::test_a_tag_that_is_not_registered_yet_ends_what_it_has",
+        Edit(f"{LUA}/_prelude.lua", "redis.pcall('HSET', KEYS[1]", "redis.call('HSET', KEYS[1]"),
+    ),
+    mutation(
+        "a full store begins everything for a user who may not ask for the role",
+        "a full store begins nothing",
+        f"{FULL}::test_a_full_store_is_full_for_a_user_as_well_who_may_not_ask_for_the_role",
+        Edit(
+            f"{LUA}/_prelude.lua",
+            "redis.pcall('ZADD', KEYS[1] .. ':none', 'XX', '0', '')",
+            "redis.pcall('HDEL', KEYS[1], '')",
+        ),
+    ),
+    mutation(
+        "a full store begins the batches of a query with many sinks",
+        "a full store begins nothing",
+        f"{FULL}::test_a_full_store_refuses_what_begins_and_takes_what_ends_as_if_it_had_room"
+        "[a sink in the place of the oldest]",
+        Edit(
+            f"{LUA}/sink_register.lua",
+            "redis.call('HSET', KEYS[2], ARGV[4], entry)\n",
+            "redis.call('HDEL', KEYS[2], oldest)\nredis.call('HSET', KEYS[2], ARGV[4], entry)\n",
+        ),
+    ),
+    mutation(
+        "a full store records new participants",
+        "a full store begins nothing",
+        f"{FULL}::test_a_full_store_refuses_what_begins_and_takes_what_ends_as_if_it_had_room"
+        "[txn_intend-0]",
+        Edit(f"{LUA}/txn_intend.lua", "if #ARGV < 7 then", "if true then"),
+    ),
+    mutation(
+        "a full store takes operation records without their decision",
+        "a full store begins nothing",
+        f"{FULL}::test_the_records_of_a_commit_are_taken_with_it",
+        Edit(f"{LUA}/txn_op.lua", "if ARGV[5] == '1' then", "if true then"),
+    ),
+    mutation(
+        "a commit that brings its records along is refused by a full store",
+        "a full store recovers",
+        f"{FULL}::test_the_records_of_a_commit_are_taken_with_it",
+        Edit(f"{REDIS}/merged.py", "nonce, ops, decides=True)", "nonce, ops)"),
+    ),
+    mutation(
+        "a full store makes tags for whoever asks",
+        "a full store begins nothing",
+        f"{FULL}::test_a_full_store_refuses_what_begins_and_takes_what_ends_as_if_it_had_room"
+        "[tag_state-0]",
+        Edit(
+            f"{LUA}/tag_state.lua",
+            "if before ~= '' or string.find(ARGV[4], '^tc%d+$') then",
+            "if true then",
+        ),
+    ),
+    mutation(
+        "a change that has no room keeps retention from making some",
+        "a full store recovers",
+        f"{FULL}::test_a_change_that_needs_room_does_not_keep_retention_from_making_some",
+        Edit(
+            f"{ENGINE}/components.py",
+            "[finish_deletions, let_data_go, finish_changes]",
+            "[finish_deletions, finish_changes, let_data_go]",
+        ),
+    ),
+    mutation(
+        "a step of deleting a segment is taken for a new one",
+        "a full store recovers",
+        f"{FULL}::test_retention_makes_room_on_a_full_server",
+        Edit(f"{SEGMENTS}/retention.py", "record, frees=True)", "record)"),
+    ),
+    mutation(
+        "nobody is told that the store is full",
+        "errors say what to do",
+        f"{FULL}::test_a_full_store_recovers_as_its_transactions_end",
+        Edit(f"{REDIS}/connection.py", 'or "OOM command not allowed" in str(error)', "or False"),
+    ),
+    mutation(
+        "a step without room keeps a sweep of a full store from all others",
+        "a full store recovers",
+        f"{FULL}::test_a_step_without_room_keeps_no_sweep_from_the_other_transactions",
+        Edit(
+            f"{TXN}/sweeper.py",
+            "(StoreCorruptError, StoreFullError, Trans",
+            "(StoreCorruptError, Trans",
+        ),
+    ),
+    mutation(
+        "a full store lets nobody take a reset subscription over",
+        "a full store recovers",
+        f"{FULL}::test_a_full_store_refuses_what_begins_and_takes_what_ends_as_if_it_had_room"
+        "[cursor_claim-2]",
+        Edit(
+            f"{LUA}/cursor_claim.lua",
+            "  let_through()\n  redis.call('HSET', KEYS[2], 'query', ARGV[4]",
+            "  redis.call('HSET', KEYS[2], 'query', ARGV[4]",
+        ),
+    ),
+    mutation(
+        "a full store lets no source go on that was started again",
+        "a full store recovers",
+        f"{FULL}::test_a_full_store_refuses_what_begins_and_takes_what_ends_as_if_it_had_room"
+        "[cursor_claim-1]",
+        Edit(
+            f"{LUA}/cursor_claim.lua",
+            "\nlet_through()\nredis.call('HSET', KEYS[2], 'source', ARGV[5])",
+            "\nredis.call('HSET', KEYS[2], 'source', ARGV[5])",
+        ),
+    ),
+    mutation(
+        "a full store notes no floor",
+        "a full store recovers",
+        f"{FULL}::test_a_full_store_refuses_what_begins_and_takes_what_ends_as_if_it_had_room"
+        "[seg_floor-0]",
+        Edit(f"{LUA}/seg_floor.lua", "let_through()\nif not pair then", "if not pair then"),
+    ),
+    mutation(
+        "a full store groups no dropped writers",
+        "a full store recovers",
+        f"{FULL}::test_a_full_store_lets_dropped_writers_go",
+        Edit(
+            f"{LUA}/seg_floor.lua",
+            "  let_through()\n  local from = redis.call('HMGET'",
+            "  local from = redis.call('HMGET'",
+        ),
+    ),
+    mutation(
+        "a full store lets no group of dropped writers go",
+        "a full store recovers",
+        f"{FULL}::test_a_full_store_lets_dropped_writers_go",
+        Edit(
+            f"{LUA}/seg_floor.lua",
+            "    let_through()\n    redis.call('HSET', KEYS[3], tc, counter)",
+            "    redis.call('HSET', KEYS[3], tc, counter)",
         ),
     ),
 )

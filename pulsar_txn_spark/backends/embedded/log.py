@@ -28,7 +28,6 @@ import redis
 from redis.exceptions import (
     MovedError,
     NoScriptError,
-    OutOfMemoryError,
     RedisClusterException,
     RedisError,
     ResponseError,
@@ -59,7 +58,7 @@ from pulsar_txn_spark.segments.log import (
     Visible,
 )
 from pulsar_txn_spark.segments.publish_times import CLOCK_SKEW_MS, SCANNED_ENTRIES
-from pulsar_txn_spark.store.redis.connection import Client, exchange
+from pulsar_txn_spark.store.redis.connection import MAKE_ROOM, Client, exchange, is_full
 from pulsar_txn_spark.store.redis.exchange import idle_connections
 
 LEDGER = 1
@@ -123,12 +122,12 @@ def _server_errors(segment: SegmentRef, what: str) -> Iterator[None]:
     """Turn the errors of the server and of its connection into those of the segment log."""
     try:
         yield
-    except OutOfMemoryError as error:
-        raise SegmentLogUnavailableError(
-            f"Could not {what} segment {segment.id} of {segment.topic}: the server has reached its "
-            "memory limit. Raise its 'maxmemory': a full server takes no step of retention either."
-        ) from error
     except (RedisError, RedisClusterException, StoreUnavailableError) as error:
+        if is_full(error):
+            raise SegmentLogUnavailableError(
+                f"Could not {what} segment {segment.id} of {segment.topic}: the server is full, as "
+                f"its memory has reached 'maxmemory'. {MAKE_ROOM}"
+            ) from error
         raise SegmentLogUnavailableError(
             f"Could not {what} segment {segment.id} of {segment.topic} on the embedded log: {error}"
         ) from error

@@ -21,6 +21,7 @@ from redis.cluster import ClusterNode
 from redis.connection import DefaultParser
 from redis.exceptions import (
     AuthenticationError,
+    OutOfMemoryError,
     RedisClusterException,
     RedisError,
     ResponseError,
@@ -50,12 +51,23 @@ MAX_CLIENTS = (
     "maxclients), or see with CLIENT LIST who holds them."
 )
 
+MAKE_ROOM = (
+    "Run 'pulsar-txn sweep', delete topics or subscriptions that nobody needs, or raise the limit "
+    "(CONFIG SET maxmemory)."
+)
+
 _logger = logging.getLogger(__name__)
 
 
 def takes_no_more(error: Exception) -> bool:
     """Tell whether a server refused a connection because it has too many."""
     return "max number of clients" in str(error)
+
+
+def is_full(error: Exception) -> bool:
+    """Tell whether a server refused a step because its memory has reached ``maxmemory``."""
+    # 6.2 puts what a script met behind words of its own.
+    return isinstance(error, OutOfMemoryError) or "OOM command not allowed" in str(error)
 
 
 class _EmbeddedConnection(redis.UnixDomainSocketConnection):

@@ -153,7 +153,7 @@ class RedisMergedSteps:
         """Store operation records, decide for COMMITTED, and materialize it."""
         own = self._scripts.counters.drain()
         added = metrics.total([own, counts])
-        calls = [ops_call(txn, nonce, ops)] if ops else []
+        calls = [ops_call(txn, nonce, ops, decides=True)] if ops else []
         decides = len(calls)
         calls += [
             end_call(txn, TxnState.COMMITTED, outcome, EndedBy.OWNER, nonce, added),

@@ -23,6 +23,7 @@ from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.errors import (
     OptionError,
     StoreError,
+    StoreFullError,
     StoreRolledBackError,
     StoreUnavailableError,
 )
@@ -33,7 +34,12 @@ from pulsar_txn_spark.store.records import (
     Seen,
     StoreIdentity,
 )
-from pulsar_txn_spark.store.redis.connection import MAX_CLIENTS, takes_no_more
+from pulsar_txn_spark.store.redis.connection import (
+    MAKE_ROOM,
+    MAX_CLIENTS,
+    is_full,
+    takes_no_more,
+)
 from pulsar_txn_spark.store.redis.exchange import Request, idle_connections
 
 SCHEMA_VERSION = "1"
@@ -42,6 +48,11 @@ COORDINATORS = 4
 _LOST_REPLY_TRIES = 4  # a step is sent so often without a reply before the store is called away
 _LOST_REPLY_PAUSE_S = 0.05  # doubled each time: 50 + 100 + 200 ms bridge a failover of a proxy
 _CALLS_AT_ONCE = 100  # scripts of one round trip: the server runs them without a break
+_FULL = (
+    "the metadata store is full: its memory has reached 'maxmemory' (OOM), so it begins nothing "
+    "new. Nothing of this step was done. Open transactions still end, and sweeps, retention and "
+    f"deletions free memory. {MAKE_ROOM} Then start again"
+)
 _PRELUDE = ("_prelude",)
 _INCLUDED = {
     "tag_create": (),
@@ -371,6 +382,8 @@ class Scripts:
         except ClusterError:
             raise
         except ResponseError as error:
+            if is_full(error):
+                raise StoreFullError(_FULL) from error
             raise StoreError(f"the metadata store refused a step: {error}") from error
 
     def _call(self, command: Sequence[Arg]) -> list[Any]:

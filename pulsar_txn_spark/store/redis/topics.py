@@ -47,13 +47,16 @@ class RedisTopicStore:
         *,
         instance_id: str = "",
         deleting: bool = False,
+        frees: bool = False,
     ) -> int | None:
         """Replace version `expected`; return the new version, None on a conflict.
 
         `instance_id` is noted beside the record, '' leaves it as it is. From a record that is
-        `deleting` on, the topic has no properties any more.
+        `deleting` on, the topic has no properties any more. A full server takes that, and what
+        `frees`.
         """
-        args: list[Arg] = [str(expected), record, instance_id, "1" if deleting else ""]
+        flags = ["1" if deleting else "", "1" if frees else ""]
+        args: list[Arg] = [str(expected), record, instance_id, *flags]
         keys = ["topology", "properties", "events"]
         call = Call("topology_cas", f"topic:{topic}", keys, args, step)
         reply = self._scripts.run(call)
@@ -65,7 +68,7 @@ class RedisTopicStore:
     def delete(self, topic: str, expected: int) -> bool:
         """Delete version `expected`, and the topic's properties; False on a conflict."""
         keys = ["topology", "properties", "events"]
-        call = Call("topology_cas", f"topic:{topic}", keys, [str(expected), "", "", ""])
+        call = Call("topology_cas", f"topic:{topic}", keys, [str(expected), "", "", "", ""])
         reply = self._scripts.run(call)
         # Whose reply was lost finds that it is gone.
         return text(reply[1]) != Code.CONFLICT or not reply[3]

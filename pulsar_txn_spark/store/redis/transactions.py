@@ -349,10 +349,13 @@ def read_call(txn: TxnId, known_intents: Sequence[str] = ()) -> Call:
     return Call("txn_read", f"tc{txn.tc}", keys, list(known_intents))
 
 
-def ops_call(txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> Call:
-    """Return the call that appends operation records, each by itself."""
+def ops_call(txn: TxnId, nonce: str, ops: Mapping[str, bytes], *, decides: bool = False) -> Call:
+    """Return the call that appends operation records, each by itself.
+
+    With `decides`, the decision follows in the same step.
+    """
     keys = [f"txn:{txn.key}", f"txn-op:{txn.key}", "op-log", "metrics"]
-    args: list[Arg] = [nonce]
+    args: list[Arg] = [nonce, "1" if decides else ""]
     for name, record in ops.items():
         args += [name, record]
     return Call("txn_op", f"tc{txn.tc}", keys, args, Step.OP_RECORD)

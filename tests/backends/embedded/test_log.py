@@ -6,7 +6,7 @@ import gc
 import pickle
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -782,16 +782,10 @@ def test_a_receipt_that_does_not_ascend_is_no_receipt(
     writer.close()
 
 
-@pytest.fixture
-def little_memory(redis_client: redis.Redis) -> Iterator[None]:
-    redis_client.config_set("maxmemory", "1mb")
-    yield
-    redis_client.config_set("maxmemory", "0")
-
-
 def test_a_full_server_refuses_the_append_and_says_so(
-    log: EmbeddedSegmentLog, redis_client: redis.Redis, little_memory: None
+    log: EmbeddedSegmentLog, limit_memory: Callable[[int], None]
 ) -> None:
+    limit_memory(1 << 20)
     writer = log.writer(SEGMENT, "w")
     writer.append(rows(b"x" * 600_000))
     writer.append(rows(b"x" * 600_000))

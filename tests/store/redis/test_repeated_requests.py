@@ -63,7 +63,7 @@ def swap(world: World, expected: PointerRead, pointer: bytes) -> bool:
     return world.store.sinks.swap_pointer("sink", "q", expected, pointer, current="q")
 
 
-WHERE = SubscriptionRef(SEGMENT, "sub", "q")
+WHERE = SubscriptionRef(SEGMENT, "sub", "q", source_epoch=1)
 BEFORE_ALL = MessagePosition.whole(EARLIEST)
 WHOLE = AckInterval(BEFORE_ALL, MessagePosition(1, 10))
 SINGLE = AckInterval(MessagePosition(1, 5, 3), MessagePosition(1, 5, 4))

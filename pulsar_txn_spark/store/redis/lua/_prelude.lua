@@ -15,13 +15,15 @@
 --                                     and initialized again. Register it, and ask again with '+'
 -- This primary may have become a replica while the caller's connection was open: it would still answer
 -- reads, with old data (INV-4, INV-11). Where the user may not call INFO, a write that changes nothing
--- asks. For everybody else it would be too dear: 6.2 syncs its log for it.
+-- asks: XX adds nothing to a key that is never there. For everybody else it would be too dear: 6.2 syncs
+-- its log for it. A full server refuses this write and takes it for none, so that it refuses what begins
+-- something, too (see let_through).
 local replication = redis.pcall('INFO', 'replication')
 local refused
 if type(replication) == 'string' then
   refused = string.find(replication, 'role:slave', 1, true)
 else
-  local write = redis.pcall('HDEL', KEYS[1], '')
+  local write = redis.pcall('ZADD', KEYS[1] .. ':none', 'XX', '0', '')
   refused = type(write) == 'table' and string.find(write.err, 'READONLY', 1, true)
 end
 if refused then
@@ -55,7 +57,8 @@ if not tag[5] then
   if string.sub(ARGV[3], 1, 1) ~= '+' then
     return {seq, 'UNREGISTERED'}
   end
-  redis.call('HSET', KEYS[1], 'registered', '1')
+  -- A full server notes it another time: until then {meta} is asked again.
+  redis.pcall('HSET', KEYS[1], 'registered', '1')
 end
 -- Of a segment that was deleted (see seg_retire.lua): nothing is registered in its tag any more. It
 -- outlives everything else in there, so that no late request brings anything back (INV-5, INV-6).
@@ -91,6 +94,13 @@ local function continue_history(number)
   end
   redis.call('HSET', KEYS[1], 'server', server, 'history', fresh, 'histories', ended)
   tag[6], tag[7] = server, fresh
+end
+-- Let a full server take a step (maxmemory, noeviction). Call it behind all checks, before the first write
+-- of a step that frees memory, or ends or goes on with what is there. Never of one that begins anything.
+-- Redis refuses only the first write of a script, and only one that may need memory. So this comes
+-- first. It changes nothing, and is neither replicated nor written to the append-only file.
+local function let_through()
+  redis.call('HDEL', KEYS[1], '')
 end
 -- Call once, as the last write of a script that changed anything.
 local function changed()

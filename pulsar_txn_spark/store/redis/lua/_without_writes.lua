@@ -1,9 +1,9 @@
 -- In front of a prelude that only looks: what it would write is left out.
 local server = redis
 local redis = {
-  call = function(command, ...)
-    return command ~= 'HSET' and server.call(command, ...)
+  call = server.call,
+  pcall = function(command, ...)
+    return command ~= 'HSET' and server.pcall(command, ...)
   end,
-  pcall = server.pcall,
   error_reply = server.error_reply,
 }

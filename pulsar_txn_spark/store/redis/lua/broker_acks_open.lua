@@ -24,6 +24,7 @@ if known ~= ARGV[4] then
   end
   redis.call('UNLINK', KEYS[3])
 end
+let_through()
 local owner = redis.call('HINCRBY', KEYS[2], 'owner', 1)
 redis.call('HSET', KEYS[2], 'step', '0', 'cursor', ARGV[4])
 return {changed(), 'OK', text(owner)}

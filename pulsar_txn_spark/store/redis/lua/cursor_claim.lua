@@ -39,6 +39,7 @@ if not cursor[1] or cursor[1] == '' then
   if asks_only then
     return {seq, 'OK', cursor[3], cursor[4], '1'}
   end
+  let_through()
   redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[5])
   redis.call('HSETNX', KEYS[2], 'released', cursor[3])
   redis.call('HDEL', KEYS[2], 'moved')
@@ -56,5 +57,6 @@ end
 if asks_only then
   return {seq, 'OK', cursor[3], cursor[4], '1'}
 end
+let_through()
 redis.call('HSET', KEYS[2], 'source', ARGV[5])
 return {changed(), 'OK', cursor[3], cursor[4], '1'}

@@ -9,6 +9,7 @@ if retired or redis.call('HEXISTS', KEYS[2], 'position') == 1 then
   return {seq, 'ALREADY'}
 end
 -- Nothing is released yet, and the first acknowledgement says whether anything may be read again.
+let_through()
 redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[8], 'position', ARGV[5], 'generation', '1')
 if ARGV[7] ~= '' then
   redis.call('HSET', KEYS[2], 'planted', ARGV[7])

@@ -15,5 +15,6 @@ end
 if not cursor[3] or cursor[3] >= ARGV[5] then
   return {seq, 'ALREADY'}
 end
+let_through()
 redis.call('HSET', KEYS[2], 'released', ARGV[5])
 return {changed(), 'OK'}

@@ -46,6 +46,9 @@ local trimmed = redis.call('HGET', KEYS[6], 'trim-to')
 if ARGV[8] == '1' and trimmed and trimmed > position then
   position = trimmed
 end
+if cursor[1] then
+  let_through()
+end
 -- Where the cursor stays, the query before may come back and replay its last batch: what it may read
 -- again stays as well.
 if not cursor[1] or (cursor[3] and cursor[1] ~= position) then

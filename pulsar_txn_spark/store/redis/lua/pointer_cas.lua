@@ -9,6 +9,9 @@ local retired = redis.call('HGET', KEYS[2], current) or ''
 if current ~= ARGV[5] or pointer ~= ARGV[6] or retired ~= ARGV[9] then
   return {seq, 'CONFLICT', current, pointer}
 end
+if pointer ~= '' then
+  let_through()
+end
 redis.call('HSET', KEYS[2], ARGV[4], ARGV[7])
 redis.call('SET', KEYS[3], ARGV[8])
 return {changed(), 'OK'}

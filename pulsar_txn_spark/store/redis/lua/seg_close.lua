@@ -33,6 +33,7 @@ if fresh then
     end
   end
   closed = ARGV[5]
+  let_through()
   redis.call('HSET', KEYS[3], ARGV[4], closed)
 end
 -- Below `closed` every script refuses without looking for a mark.

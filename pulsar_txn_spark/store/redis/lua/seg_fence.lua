@@ -14,6 +14,7 @@ for _, pin in ipairs(redis.call('HVALS', KEYS[2])) do
 end
 if not retired then
   local contains = redis.call('HEXISTS', KEYS[3], 'contains-txn') == 1
+  let_through()
   redis.call('HSET', KEYS[1], 'retired', contains and 'txn' or 'plain')
   result[1] = changed()
 end

@@ -43,6 +43,7 @@ end
 local function raise(tc, counter)
   local old = redis.call('HGET', KEYS[3], tc)
   if not old or tonumber(old) < tonumber(counter) then
+    let_through()
     redis.call('HSET', KEYS[3], tc, counter)
   end
 end
@@ -69,6 +70,7 @@ for _, group in ipairs(redis.call('ZRANGEBYLEX', KEYS[7], '-', '[' .. ARGV[7], '
 end
 -- Move names into a group, and into the earlier ones that they reach into.
 local function put(names, group, before)
+  let_through()
   local from = redis.call('HMGET', KEYS[9], unpack(names))
   for i, name in ipairs(names) do
     local value = redis.call('HGET', KEYS[5], name)
@@ -144,6 +146,9 @@ if not pair then
     end
     return {seq, 'ALREADY'}
   end
+end
+let_through()
+if not pair then
   local last = ARGV[6]
   local high = redis.call('HGET', KEYS[6], 'high-position')
   if high and high > last then

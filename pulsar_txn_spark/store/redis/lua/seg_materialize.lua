@@ -20,6 +20,7 @@ local closed = redis.call('HGET', KEYS[5], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then
   return {seq, 'CLOSED'}
 end
+let_through()
 local done = 0
 local dropped = 0
 local moved = 0

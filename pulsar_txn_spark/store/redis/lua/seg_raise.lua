@@ -11,6 +11,7 @@ local high = redis.call('HGET', KEYS[2], 'high-position')
 if high and high >= ARGV[4] then
   return {seq, 'ALREADY'}
 end
+let_through()
 redis.call('HSET', KEYS[2], 'high-position', ARGV[4])
 if ARGV[5] ~= 'quiet' then
   redis.call('XADD', KEYS[3], 'MAXLEN', '~', '1024', '*', 'type', 'new-data', 'position', ARGV[4])

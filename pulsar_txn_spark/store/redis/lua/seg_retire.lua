@@ -35,5 +35,6 @@ for _, name in ipairs(redis.call('SMEMBERS', KEYS[3])) do
   end
 end
 local contains = redis.call('HEXISTS', KEYS[4], 'contains-txn') == 1
+let_through()
 redis.call('HSET', KEYS[1], 'retired', contains and 'txn' or 'plain')
 return {changed(), 'OK'}

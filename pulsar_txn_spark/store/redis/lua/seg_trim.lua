@@ -18,5 +18,6 @@ local trimmed = redis.call('HGET', KEYS[3], 'trim-to')
 if trimmed and trimmed >= ARGV[4] then
   return {seq, 'ALREADY'}
 end
+let_through()
 redis.call('HSET', KEYS[3], 'trim-to', ARGV[4])
 return {changed(), 'OK'}

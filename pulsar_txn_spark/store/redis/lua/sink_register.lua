@@ -27,10 +27,10 @@ if before and (before == entry or batch_of(before) > tonumber(ARGV[5])) then
   result[2] = 'ALREADY'
   return result
 end
--- One that wrote nothing for longest goes first.
+redis.call('HSET', KEYS[2], ARGV[4], entry)
+-- The one that wrote nothing for longest goes. Not first: a full server refuses a script's first write only.
 if not before and #all / 2 >= tonumber(ARGV[7]) then
   redis.call('HDEL', KEYS[2], oldest)
 end
-redis.call('HSET', KEYS[2], ARGV[4], entry)
 result[1] = changed()
 return result

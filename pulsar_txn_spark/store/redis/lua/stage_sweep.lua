@@ -8,6 +8,9 @@ local now = now_ms()
 local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now - tonumber(ARGV[5])), 'LIMIT', '0',
   ARGV[6])
 local deleted = 0
+if #old > 0 then
+  let_through()
+end
 for _, nonce in ipairs(old) do
   if redis.call('HEXISTS', KEYS[3], nonce) == 1 then
     redis.call('ZADD', KEYS[2], text(now), nonce)

@@ -5,6 +5,7 @@
 if not redis.call('ZSCORE', KEYS[3], ARGV[5]) and redis.call('EXISTS', KEYS[2]) == 0 then
   return {seq, 'OK'}
 end
+let_through()
 if ARGV[4] == 'use' then
   redis.call('ZADD', KEYS[3], text(now_ms()), ARGV[5])
 else

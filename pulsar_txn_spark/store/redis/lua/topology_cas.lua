@@ -8,6 +8,7 @@
 -- ARGV[4]  expected version ('0' = never was there), ARGV[5] new record ('' = delete)
 -- ARGV[6]  instance id of the topic ('' = as it is)
 -- ARGV[7]  '1' = from here on the topic is being deleted: nothing may be set on it any more
+-- ARGV[8]  '1' = a step of deleting a segment: a full server takes it, as it takes deletions of topics
 -- -> {seq, 'OK', version} | {seq, 'CONFLICT', version, record ('' if absent)}
 --    {seq, 'ALREADY', version} (it is deleted)
 local topic = redis.call('HMGET', KEYS[2], 'version', 'record')
@@ -23,6 +24,9 @@ if ARGV[5] == '' then
   redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
   redis.call('HSET', KEYS[1], 'last-version', next_version)
   return {changed(), 'OK', next_version}
+end
+if ARGV[7] == '1' or ARGV[8] == '1' then
+  let_through()
 end
 redis.call('HSET', KEYS[2], 'version', next_version, 'record', ARGV[5])
 if ARGV[6] ~= '' then

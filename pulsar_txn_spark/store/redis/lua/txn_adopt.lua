@@ -17,6 +17,7 @@ local pulsar, epoch = string.match(ARGV[6], '^pulsar%-(%d+)%-(%d+)%-')
 if header[2] ~= ARGV[5] or redis.call('HGET', KEYS[4], pulsar) ~= epoch then
   return {seq, 'FENCED'}
 end
+let_through()
 redis.call('HSET', KEYS[2], 'nonce', ARGV[6])
 redis.call('HDEL', KEYS[3], ARGV[5])
 redis.call('HSET', KEYS[3], ARGV[6], ARGV[4])

@@ -39,6 +39,7 @@ elseif ARGV[7] ~= 'nonce' and ARGV[7] ~= 'fence' then
   return {seq, 'ILLEGAL'}
 end
 local finalized = text(now_ms())
+let_through()
 redis.call('HSET', KEYS[2], 'state', ARGV[5], 'outcome', ARGV[6], 'finalized_ms', finalized)
 redis.call('ZREM', KEYS[3], ARGV[4])
 redis.call('ZREM', KEYS[4], ARGV[4])

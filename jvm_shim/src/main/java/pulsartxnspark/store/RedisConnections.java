@@ -466,6 +466,15 @@ public final class RedisConnections implements AutoCloseable {
               + " primary",
           error);
     }
+    if (String.valueOf(cause.getMessage()).contains("OOM command not allowed")) {
+      return new StoreUnavailableException(
+          "the metadata store at "
+              + settings
+              + " is full: its memory has reached 'maxmemory' (OOM), so it begins nothing new. Open"
+              + " transactions still end. Run 'pulsar-txn sweep', delete topics or subscriptions that"
+              + " nobody needs, or raise the limit (CONFIG SET maxmemory)",
+          error);
+    }
     if (cause instanceof JedisAskDataException) {
       return new StoreUnavailableException(
           "a slot of the metadata store at "

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 import static pulsartxnspark.broker.Await.await;
 import static pulsartxnspark.broker.Await.failure;
 import static pulsartxnspark.broker.Await.get;
@@ -73,6 +74,41 @@ class CoordinatorFaultsTest extends TransactionCoordinatorTest {
     try (Jedis jedis = server.client()) {
       assertEquals("3", jedis.get("{tc1}:txn-counter"));
       assertEquals("3", jedis.hget("{tc1}:metrics", "pulsar_txn_commits_total|1"));
+    }
+  }
+
+  @Test
+  void aFullStoreBeginsNothingAndEndsWhatIsOpen() {
+    MetadataTransactionCoordinator one = opened();
+    TxnID committed = get(one.newTransaction(HOUR_MS, null));
+    TxnID aborted = get(one.newTransaction(HOUR_MS, null));
+    for (TxnID txn : List.of(committed, aborted)) {
+      get(one.addProducedPartitionToTxn(txn, List.of(SEGMENT, ORDINARY)));
+    }
+    MetadataTransactionCoordinator other;
+    limitMemory("1");
+    try {
+      for (CompletableFuture<?> begun :
+          List.of(
+              one.newTransaction(HOUR_MS, null),
+              one.addProducedPartitionToTxn(committed, List.of("persistent://a/b/other")))) {
+        Throwable failure = failure(TransactionMetadataStoreStateException.class, begun);
+        assertTrue(failure.getMessage().contains("'maxmemory'"), failure.getMessage());
+      }
+      other = opened(); // another broker takes it over
+      end(other, committed, true);
+      end(other, aborted, false);
+      assertInstanceOf(Fate.Won.class, fate(committed));
+      assertEquals(0, unended());
+    } finally {
+      limitMemory("0");
+    }
+    get(other.newTransaction(HOUR_MS, null));
+  }
+
+  private void limitMemory(String bytes) {
+    try (Jedis jedis = server.client()) {
+      jedis.configSet("maxmemory", bytes);
     }
   }
 
