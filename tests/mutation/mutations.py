@@ -27,6 +27,7 @@ HEADER = "tests/store/test_header_state_machine.py"
 BATCH = "tests/txn/test_batch.py"
 ACKS = "tests/txn/test_pending_ack.py"
 MESSAGES = "tests/txn/test_message_acks.py"
+SERVER = "tests/store/redis/test_server.py"
 STORES = "tests/store/redis/test_store_identity.py"
 HISTORIES = "tests/store/redis/test_store_histories.py"
 CLIENT_TRANSACTIONS = "tests/store/redis/test_client_transactions.py"
@@ -318,6 +319,30 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         f"{MERGED_STEPS}::test_what_one_step_cannot_give_up_at_once_is_given_up_by_the_next",
         Edit(f"{LUA}/_merged.lua", "CLOSED = true}", "CLOSED = true, MORE = true}"),
+    ),
+    mutation(
+        "a server that knows no parts starts empty on a folder in parts",
+        "INV-11",
+        f"{SERVER}::test_a_server_that_cannot_read_the_folders_form_does_not_start_empty",
+        Edit(
+            f"{REDIS}/server.py", "    if in_parts:\n        # The", "    if False:\n        # The"
+        ),
+    ),
+    mutation(
+        "of two sets of data in a folder a server takes one and says nothing",
+        "INV-11",
+        f"{SERVER}::test_a_folder_with_two_sets_of_data_is_refused",
+        Edit(f"{REDIS}/append_only_file.py", ".stat().st_size > 0:", ".stat().st_size < 0:"),
+    ),
+    mutation(
+        "parts of an append-only file that no manifest names are passed over",
+        "INV-11",
+        f"{SERVER}::test_parts_without_their_manifest_are_refused",
+        Edit(
+            f"{REDIS}/append_only_file.py",
+            "    return not tail.exists() or tail.stat().st_size == 0\n",
+            "    return True\n",
+        ),
     ),
     mutation(
         "an answer that came too late is taken for that of the next command",

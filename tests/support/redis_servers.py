@@ -62,7 +62,8 @@ def redis_servers(tmp_path: Path) -> Iterator[StartRedis]:
         (folder / "redis.conf").write_text("\n".join(lines))
         watchdog.attach(os.getpid(), pid_file)
         subprocess.run([server.find_server_binary(), str(folder / "redis.conf")], check=True)
-        pid = watchdog.read_pid(pid_file)  # written once the port is bound
+        until(lambda: _listens(port))  # newer ones than Redis 7.0 write their pid before
+        pid = watchdog.read_pid(pid_file)
         assert pid is not None, (folder / "log").read_text()
         started.append(pid)
         return port
@@ -74,6 +75,14 @@ def redis_servers(tmp_path: Path) -> Iterator[StartRedis]:
         for pid in started:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
+
+
+def append_only_file(folder: Path) -> Path:
+    """Return the file that the server of a folder appends to: one part of several since Redis 7."""
+    parts = (folder / "appendonlydir").glob("*.incr.aof")
+    return max(
+        parts, key=lambda part: int(part.name.split(".")[2]), default=folder / "appendonly.aof"
+    )
 
 
 def url_of(port: int) -> StoreConfig:
@@ -149,6 +158,12 @@ def _is_joined(port: int, nodes: int) -> bool:
         found = _ask(port, "INFO")
         counted = int(found["cluster_known_nodes"]), int(found["cluster_slots_ok"])
         return found["cluster_state"] == "ok" and counted == (nodes, SLOTS)
+    return False
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)):
+        return True
     return False
 
 

