@@ -12,7 +12,6 @@ import (
 	"log"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +22,6 @@ import (
 )
 
 const (
-	reader       = "Go Reader"
 	shortestLong = 100 // longer values are shown by length and checksum
 	soonEnough   = 30 * time.Second
 )
@@ -80,10 +78,9 @@ func row(key string, value []byte) string {
 }
 
 type observers struct {
-	kinds      []string
-	seen       map[string]*seen
-	stop       []func()
-	stopReader func() // does it once
+	kinds []string
+	seen  map[string]*seen
+	stop  []func()
 }
 
 func (o *observers) next(kind string) *seen {
@@ -110,12 +107,6 @@ func ended(ctx context.Context, err error) bool {
 	log.Print(err)
 	time.Sleep(100 * time.Millisecond)
 	return false
-}
-
-// seal lets the Reader leave: one that is open while its topic is sealed may see no more messages.
-func (o *observers) seal() {
-	o.stopReader()
-	o.kinds = slices.DeleteFunc(o.kinds, func(kind string) bool { return kind == reader })
 }
 
 func (o *observers) interrupt() {
@@ -167,22 +158,22 @@ func open(topic string) *observers {
 			all.stop = append(all.stop, func() { cancel(); consumer.Close() })
 		}
 	}
-	one, err := own.CreateReader(pulsar.ReaderOptions{
+	reader, err := own.CreateReader(pulsar.ReaderOptions{
 		Topic: topic, StartMessageID: pulsar.EarliestMessageID(), BackoffPolicyFunc: comeBackSoon,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	rows := all.next(reader)
+	rows := all.next("Go Reader")
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		for ctx.Err() == nil {
-			if !one.HasNext() {
+			if !reader.HasNext() {
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}
 			patient, done := context.WithTimeout(ctx, soonEnough)
-			message, err := one.Next(patient)
+			message, err := reader.Next(patient)
 			done()
 			if err != nil {
 				if ended(ctx, err) {
@@ -196,8 +187,7 @@ func open(topic string) *observers {
 			rows.add(0, message)
 		}
 	}()
-	all.stopReader = sync.OnceFunc(func() { cancel(); one.Close(); own.Close() })
-	all.stop = append(all.stop, all.stopReader, client.Close)
+	all.stop = append(all.stop, func() { cancel(); reader.Close(); own.Close(); client.Close() })
 	return all
 }
 
@@ -232,9 +222,6 @@ func main() {
 			}
 		case "seal":
 			sealed[topic] = true
-			if topics[topic] != nil {
-				topics[topic].seal()
-			}
 		case "interrupt":
 			topics[topic].interrupt()
 		case "close":

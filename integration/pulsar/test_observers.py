@@ -33,9 +33,11 @@ from integration.support.observers import (
 )
 from integration.support.random_segments import RandomHistory
 from pulsar_txn_spark import client
+from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
 from pulsar_txn_spark.client import Transaction
 from pulsar_txn_spark.errors import FencedError, PulsarTxnError, TransactionConflictError
+from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.records import EndedBy
@@ -291,6 +293,32 @@ def split_and_merged(topic: ObservedTopic) -> None:
     )
 
 
+def sealed_behind_a_rollover(topic: ObservedTopic) -> None:
+    """The LAC is in a ledger without entries then, and Readers are told of a last message."""
+
+    def managed_ledger() -> ManagedLedger:
+        return topic.gated.admin.managed_ledger(topic.segment)
+
+    topic.commit("1")
+    txn = topic.begin()
+    topic.send(txn, "2")
+    more: list[str] = []
+    while managed_ledger().entries < int(SMALL_LEDGERS["managedLedgerMaxEntriesPerLedger"]):
+        more.append(f"more {len(more)}")
+        topic.send(txn, more[-1], keys=KEYS[:1])
+    await_(lambda: managed_ledger().last_ledger > managed_ledger().last.ledger)
+    topic.seal(topic.segment)
+    topic.admin.seal_segment(topic.topic, "0000-ffff-0")
+    stats = topic.rest("GET", f"{path_of(topic.segment)}/internalStats")
+    assert Position.parse(stats["lastConfirmedEntry"]).entry < 0
+    topic.see({}, most={topic.segment: {key: ["1"] for key in KEYS}}, source=False)
+    txn.commit()
+    rows = {key: ["1", "2"] for key in KEYS} | {KEYS[0]: ["1", "2", *more]}
+    topic.see({topic.segment: rows})
+    topic.watch(topic.segment)
+    topic.see({topic.segment: rows})
+
+
 def sent_twice(topic: ObservedTopic) -> None:
     """A receipt is lost, and the entry is sent again; the broker knows it by its number."""
     proxy = CuttingProxy(topic.gated.server.service_url)
@@ -414,6 +442,7 @@ SCENARIOS: tuple[Callable[[ObservedTopic], None], ...] = (
     ledgers_rolled_over,
     trimmed,
     split_and_merged,
+    sealed_behind_a_rollover,
     sent_twice,
     delayed,
     in_chunks,

@@ -4312,6 +4312,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{BROKER_CODE}/BufferWriters.java", "      last.moved();\n", ""),
     ),
     mutation(
+        "a broker has no last message in a segment that was sealed behind a rollover",
+        "",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/PersistentTopicLog.java",
+            "confirmed.getEntryId() < 0 ? ledger.getPreviousPosition(confirmed) : confirmed",
+            "confirmed",
+        ),
+    ),
+    mutation(
         "a broker is used although its bookie never stays registered",
         "",
         "tests/testing/test_bookie_registration.py"

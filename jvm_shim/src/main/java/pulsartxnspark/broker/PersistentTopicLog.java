@@ -2,6 +2,7 @@ package pulsartxnspark.broker;
 
 import io.netty.buffer.ByteBuf;
 import org.apache.bookkeeper.mledger.AsyncCallbacks;
+import org.apache.bookkeeper.mledger.ManagedLedger;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.pulsar.broker.service.persistent.PersistentTopic;
@@ -19,9 +20,15 @@ final class PersistentTopicLog implements SegmentLog {
     return topic.getName();
   }
 
+  /**
+   * Gives the position of the last entry. The LAC of a segment that was sealed behind a rollover is in
+   * a ledger without entries. A broker that looks for the last message there finds none.
+   */
   @Override
   public Position lastConfirmed() {
-    return topic.getManagedLedger().getLastConfirmedEntry();
+    ManagedLedger ledger = topic.getManagedLedger();
+    Position confirmed = ledger.getLastConfirmedEntry();
+    return confirmed.getEntryId() < 0 ? ledger.getPreviousPosition(confirmed) : confirmed;
   }
 
   @Override

@@ -8,7 +8,7 @@ interface SegmentLog {
   /** The topic's name, for messages. */
   String name();
 
-  /** The LAC. */
+  /** The LAC: where the last entry is. Where there is none, its entry is -1. */
   Position lastConfirmed();
 
   /**
