@@ -196,7 +196,7 @@ def _durability(options: Options) -> Iterator[Finding]:
     facts = verify(connect(config), config)
     for problem in facts.problems:
         level = Level.ERROR if problem.loses_data else Level.WARNING
-        yield Finding("Redis durability", level, problem.what, problem.remedy)
+        yield Finding(problem.check, level, problem.what, problem.remedy)
     for node in facts.nodes:
         yield Finding(
             "metadata store", Level.OK, f"{node.product} {node.version} at {node.address}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -107,6 +108,19 @@ def test_a_redis_that_may_lose_what_it_acknowledged_is_found_though_it_is_accept
     assert name in one.found
     assert value in one.found
     assert remedy in one.remedy
+
+
+def test_a_redis_that_is_nearly_full_is_found(
+    given: dict[str, str], redis_client: redis.Redis
+) -> None:
+    used = redis_client.info("memory")["used_memory"]
+    with setting(redis_client, "maxmemory", str(100 * used)):
+        assert "Redis memory" not in {finding.check for finding in examine(given)}
+    with setting(redis_client, "maxmemory", str(used + used // 8)):
+        one = only(examine(given), "Redis memory")
+    assert one.level is Level.WARNING
+    assert re.search(r": (8\d|9\d) % of maxmemory", one.found)
+    assert "pulsar-txn sweep" in one.remedy
 
 
 def test_settings_that_are_only_vouched_for_are_found(

@@ -5662,6 +5662,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{REDIS}/connection.py", 'or "OOM command not allowed" in str(error)', "or False"),
     ),
     mutation(
+        "nobody is told that a newer server is full",
+        "errors say what to do",
+        f"{FULL}::test_newer_servers_say_in_other_words_that_they_are_full",
+        Edit(f"{REDIS}/connection.py", "isinstance(error, OutOfMemoryError) or ", ""),
+    ),
+    mutation(
+        "nobody is told that a server is nearly full",
+        "errors say what to do",
+        "tests/cli/test_doctor.py::test_a_redis_that_is_nearly_full_is_found",
+        Edit(f"{REDIS}/durability.py", "    problems += _short_of_memory(info, address)\n", ""),
+    ),
+    mutation(
         "a step without room keeps a sweep of a full store from all others",
         "a full store recovers",
         f"{FULL}::test_a_step_without_room_keeps_no_sweep_from_the_other_transactions",

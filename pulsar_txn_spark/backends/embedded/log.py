@@ -58,7 +58,8 @@ from pulsar_txn_spark.segments.log import (
     Visible,
 )
 from pulsar_txn_spark.segments.publish_times import CLOCK_SKEW_MS, SCANNED_ENTRIES
-from pulsar_txn_spark.store.redis.connection import MAKE_ROOM, Client, exchange, is_full
+from pulsar_txn_spark.store.redis.connection import Client, exchange, is_full
+from pulsar_txn_spark.store.redis.durability import MAKE_ROOM
 from pulsar_txn_spark.store.redis.exchange import idle_connections
 
 LEDGER = 1

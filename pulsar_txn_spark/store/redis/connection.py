@@ -51,11 +51,6 @@ MAX_CLIENTS = (
     "maxclients), or see with CLIENT LIST who holds them."
 )
 
-MAKE_ROOM = (
-    "Run 'pulsar-txn sweep', delete topics or subscriptions that nobody needs, or raise the limit "
-    "(CONFIG SET maxmemory)."
-)
-
 _logger = logging.getLogger(__name__)
 
 

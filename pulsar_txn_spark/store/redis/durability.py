@@ -30,6 +30,12 @@ _LUA_HOLE_FIXED = {
     "valkey": {(7, 2): 11, (8, 0): 6, (8, 1): 4},
 }
 
+MAKE_ROOM = (
+    "Run 'pulsar-txn sweep', delete topics or subscriptions that nobody needs, or raise the limit "
+    "(CONFIG SET maxmemory)."
+)
+_MEMORY_SHARE = 0.8  # of maxmemory: what is left takes the transactions of a while
+
 QUESTIONS: tuple[tuple[str, ...], ...] = (
     ("ROLE",),
     ("INFO",),
@@ -74,6 +80,7 @@ class Problem:
     what: str
     remedy: str
     loses_data: bool
+    check: str = "Redis durability"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ class ServerFacts:
     warnings : tuple of str
         What was accepted although it is unsafe, and known holes.
     problems : tuple of Problem
-        The same, apart from what to do about it.
+        The same, apart from what to do about it; and memory that is nearly used up.
     """
 
     nodes: tuple[NodeFacts, ...]
@@ -317,6 +324,7 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
             Problem(f"{address}: {', '.join(unread)} could not be read", _MAY_ASK, True)
         )
     problems += [Problem(hole, "upgrade the server", False) for hole in holes]
+    problems += _short_of_memory(info, address)
     return ServerFacts((info.node(address),), (*warnings, *holes), tuple(problems))
 
 
@@ -357,6 +365,18 @@ def _check_version(info: Info, address: str) -> None:
         raise EnvironmentTooOldError(
             f"The metadata store at {address} is Redis {info.values['redis_version']}; needed is "
             f"{needed} or newer (or Valkey), for commands that the scripts use."
+        )
+
+
+def _short_of_memory(info: Info, address: str) -> Iterator[Problem]:
+    used, limit = (int(info.values.get(name, "0")) for name in ("used_memory", "maxmemory"))
+    if limit and used >= _MEMORY_SHARE * limit:
+        yield Problem(
+            f"{address}: {100 * used // limit} % of maxmemory ({limit} bytes) are used; a server "
+            "that has reached it begins nothing new",
+            MAKE_ROOM,
+            loses_data=False,
+            check="Redis memory",
         )
 
 

@@ -34,12 +34,8 @@ from pulsar_txn_spark.store.records import (
     Seen,
     StoreIdentity,
 )
-from pulsar_txn_spark.store.redis.connection import (
-    MAKE_ROOM,
-    MAX_CLIENTS,
-    is_full,
-    takes_no_more,
-)
+from pulsar_txn_spark.store.redis.connection import MAX_CLIENTS, is_full, takes_no_more
+from pulsar_txn_spark.store.redis.durability import MAKE_ROOM
 from pulsar_txn_spark.store.redis.exchange import Request, idle_connections
 
 SCHEMA_VERSION = "1"

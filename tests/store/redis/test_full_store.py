@@ -27,7 +27,7 @@ from pulsar_txn_spark.store.records import (
     TxnState,
     WriterFate,
 )
-from pulsar_txn_spark.store.redis import scripts, segments
+from pulsar_txn_spark.store.redis import connection, scripts, segments
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.scripts import Call
 from pulsar_txn_spark.txn.participants import write_intent
@@ -441,6 +441,13 @@ def test_a_full_store_lets_dropped_writers_go(
     assert world.client.hlen(world.key("dropped")) == 0  # it is in a group now
     assert world.store.segments.raise_floor(SEGMENT, tc, below, last, last).removed == 1
     assert world.visible() == []
+
+
+def test_newer_servers_say_in_other_words_that_they_are_full() -> None:
+    error = connection._Parser.parse_error(
+        "OOM command not allowed when used memory > 'maxmemory'. script: 4102, on @user_script:9."
+    )
+    assert connection.is_full(error)
 
 
 TOPIC = TopicName.parse("full")
