@@ -41,7 +41,7 @@ def shared_classes(
     Returns
     -------
     tuple of str
-        None where no archive can be made. The reason is shown and kept, and for a day it is not
+        Empty where no archive can be made. The reason is shown and kept, and for a day it is not
         tried again.
     """
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
