@@ -5300,6 +5300,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{STORE_CODE}/RedisConnections.java", "        limit.limit(own.socket());\n", ""),
     ),
     mutation(
+        "gated segments are told of a decision that they learn from the store",
+        "",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/ClientTransaction.java",
+            "    if (status == TxnStatus.OPEN) {\n      topics.addAll(gated);",
+            "    if (true) {\n      topics.addAll(gated);",
+        ),
+    ),
+    mutation(
         "a broker's coordinator does not ask again after a lost reply",
         "INV-11",
         JAR,

@@ -33,12 +33,13 @@ final class ClientTransaction implements TxnMeta {
   private final long timeoutMs;
 
   // Guarded by this.
-  private final Set<String> produced = new TreeSet<>();
+  private final Set<String> produced = new TreeSet<>(); // topics of Pulsar's own
+  private final Set<String> gated = new TreeSet<>(); // topics of segments
   private final Set<TransactionSubscription> acked =
       new TreeSet<>(
           Comparator.comparing(TransactionSubscription::getTopic)
               .thenComparing(TransactionSubscription::getSubscription));
-  private final Set<String> segments = new TreeSet<>();
+  private final Set<String> segments = new TreeSet<>(); // their ids
   private final Set<String> intents = new TreeSet<>(); // in the store
   private TxnStatus status = TxnStatus.OPEN;
   private int registering;
@@ -93,9 +94,17 @@ final class ClientTransaction implements TxnMeta {
     return status;
   }
 
+  /**
+   * Gives the topics that it produces to. Once it is decided, only those of Pulsar's own: Pulsar tells
+   * them of the end. Gated segments learn the decision from the store.
+   */
   @Override
   public synchronized List<String> producedPartitions() {
-    return new ArrayList<>(produced);
+    Set<String> topics = new TreeSet<>(produced);
+    if (status == TxnStatus.OPEN) {
+      topics.addAll(gated);
+    }
+    return new ArrayList<>(topics);
   }
 
   @Override
@@ -176,10 +185,19 @@ final class ClientTransaction implements TxnMeta {
     return intents.stream().anyMatch(intent -> intent.startsWith("N|"));
   }
 
-  /** Notes participants that the store knows. */
-  synchronized void note(Collection<String> partitions, Collection<String> gated) {
-    produced.addAll(partitions);
-    segments.addAll(gated);
+  /** Notes a topic of Pulsar's own that the store knows. */
+  synchronized void noteProduced(String topic) {
+    produced.add(topic);
+  }
+
+  /** Notes a gated segment that the store knows, and its topic. */
+  synchronized void noteGated(String topic, String segment) {
+    gated.add(topic);
+    segments.add(segment);
+  }
+
+  private synchronized void noteSegment(String segment) {
+    segments.add(segment);
   }
 
   /** Notes subscriptions that the store knows. */
@@ -193,11 +211,11 @@ final class ClientTransaction implements TxnMeta {
     for (String intent : recorded) {
       String[] parts = intent.split(SEPARATOR, 3);
       switch (parts[0]) {
-        case "W" -> note(List.of(), List.of(parts[1]));
+        case "W" -> noteSegment(parts[1]);
         case "N" -> {
           String topic = Codec.decode(parts[1]);
           if (parts[2].isEmpty()) {
-            note(List.of(topic), List.of());
+            noteProduced(topic);
           } else {
             note(
                 List.of(
@@ -239,7 +257,7 @@ final class ClientTransaction implements TxnMeta {
 
   @Override
   public TxnMeta addProducedPartitions(List<String> partitions) {
-    note(partitions, List.of());
+    partitions.forEach(this::noteProduced);
     return this;
   }
 

@@ -56,8 +56,22 @@ final class CoordinatorParticipants {
                       List<String> ids =
                           segments.values().stream().map(GatedSegments.Segment::id).toList();
                       return admitted(transaction, intents, ids)
-                          .thenRun(() -> transaction.note(partitions, ids));
+                          .thenRun(() -> note(transaction, partitions, segments));
                     }));
+  }
+
+  private static void note(
+      ClientTransaction transaction,
+      List<String> partitions,
+      Map<String, GatedSegments.Segment> segments) {
+    for (String partition : partitions) {
+      GatedSegments.Segment segment = segments.get(partition);
+      if (segment == null) {
+        transaction.noteProduced(partition);
+      } else {
+        transaction.noteGated(partition, segment.id());
+      }
+    }
   }
 
   /** Registers subscriptions that a transaction acknowledges in. */

@@ -31,6 +31,8 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.CoordinatorStore.Ending;
+import pulsartxnspark.store.EventFollower;
 import pulsartxnspark.store.LogPosition;
 import pulsartxnspark.store.RedisConnections;
 import pulsartxnspark.store.RedisCoordinatorStore;
@@ -48,6 +50,7 @@ import redis.clients.jedis.Jedis;
 
 /** What clients of Pulsar's own write in a gated segment. */
 class ClientTransactionsInBufferTest {
+  private static final long NEVER_MS = 3_600_000;
   private static final long PATIENCE_MS = 20_000;
   private static final TxnID TXN = new TxnID(5, 42); // the store has four coordinators
   private static final WriterId WRITER = WriterId.ofPulsar(new TxnBits(5, 42), 4);
@@ -96,7 +99,12 @@ class ClientTransactionsInBufferTest {
   }
 
   private void open() throws Exception {
-    BrokerStore shared = new BrokerStore(segments, null, null, threads, 5, coordinators, pins);
+    open(null, 5);
+  }
+
+  private void open(EventFollower events, long pollMs) throws Exception {
+    BrokerStore shared =
+        new BrokerStore(segments, events, null, threads, pollMs, coordinators, pins);
     buffer = new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
     topic.bufferLock = buffer.lock();
     buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
@@ -266,6 +274,30 @@ class ClientTransactionsInBufferTest {
     assertTrue(lost.getMessage().contains("{seg:s}"), lost.getMessage());
     assertEquals(at(-1), buffer.getMaxReadPosition());
     assertEquals(1, buffer.getOngoingTxnCount());
+  }
+
+  @Test
+  void aCoordinatorsDecisionIsSeenByItsEventAlone() throws Exception {
+    open(new EventFollower(connections), NEVER_MS);
+    segments.gate("s");
+    String nonce = "pulsar-5-" + coordinators.open(5) + "-a";
+    for (int number = 0; number < 3; number++) {
+      TransactionId txn = coordinators.create(5, nonce + number, "", PATIENCE_MS).orElseThrow();
+      WriterId writer = WriterId.ofPulsar(new TxnBits(5, txn.counter()), 4);
+      List<String> intents = List.of("W|s|" + writer.name());
+      List<String> all = List.of("s");
+      coordinators
+          .admitTogether(txn, nonce + number, PATIENCE_MS, intents, all, writer)
+          .get()
+          .orElseThrow();
+      append("p", new TxnID(5, txn.counter()));
+      int appends = number + 1;
+      await(() -> topic.appends() == appends);
+      Position stored = topic.acknowledge(number);
+      Ending commit = new Ending(txn, nonce + number, writer, all, false);
+      coordinators.endTogether(commit, intents, true).get().orElseThrow();
+      await(() -> buffer.getMaxReadPosition().equals(stored)); // Pulsar has told nobody
+    }
   }
 
   @Test
