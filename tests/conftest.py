@@ -21,7 +21,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
 from tests.support.connections import in_use
-from tests.support.redis_servers import StartRedis, redis_servers
+from tests.support.redis_servers import StartRedis, redis_servers, until
 from tests.support.scenario import World
 
 # Inherited by everything that a test starts, so that a server which some worker starts again is
@@ -89,6 +89,8 @@ def redis_client(redis_path: str) -> redis.Redis:
     client = connection.connect(StoreConfig(path=redis_path))
     assert isinstance(client, redis.Redis)
     client.flushall()
+    # A fork that rewrites the log of earlier tests keeps connections open that the server closes.
+    until(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0)
     engine_components._opened.clear()  # what this process knew of a store that is no more
     return client
 
