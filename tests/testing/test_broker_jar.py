@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from pulsar_txn_spark.store.redis.server import BINARY_VARIABLE, find_server_binary
 from pulsar_txn_spark.testing import broker_jar
 
 BUILD, TEST = "package", "test"
@@ -16,7 +18,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Replace Maven; return the last phase of each of its runs."""
     found: list[str] = []
 
-    def maven(*arguments: str) -> None:
+    def maven(*arguments: str, **_: str) -> None:
         found.append([word for word in arguments if not word.startswith("-")][-1])
         (tmp_path / broker_jar.JAR_NAME).touch()
 
@@ -42,6 +44,20 @@ def test_a_jar_is_built_and_tested_once(steps: list[str]) -> None:
     assert steps == [BUILD, TEST]
 
 
+@pytest.mark.usefixtures("steps")
+def test_the_jars_tests_start_the_server_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "redis-server"
+    named.symlink_to(find_server_binary())
+    monkeypatch.setenv(BINARY_VARIABLE, str(named))
+    broker_jar.broker_jar()
+    paths: list[str] = []
+    monkeypatch.setattr(broker_jar, "_maven", lambda *_, **names: paths.append(names["PATH"]))
+    broker_jar.verified_broker_jar()
+    assert [shutil.which("redis-server", path=path) for path in paths] == [str(named)]
+
+
 def test_other_sources_are_built_and_tested_anew(
     steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +68,7 @@ def test_other_sources_are_built_and_tested_anew(
 
 
 def test_what_failed_is_done_again(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: str) -> None:
+    def fail(*_: str, **__: str) -> None:
         raise broker_jar.BrokerJarError("a test failed")
 
     broker_jar.broker_jar()

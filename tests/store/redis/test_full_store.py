@@ -43,7 +43,7 @@ from tests.store.redis.test_repeated_requests import (
     prepare,
     read_acks,
 )
-from tests.support.redis_servers import StartRedis, url_of
+from tests.support.redis_servers import StartRedis, append_only_file, url_of
 from tests.support.scenario import SEGMENT, TIMEOUT_MS, Txn, World, load_scripts, put_cursor
 
 Step = Callable[[World, TxnId], Any]
@@ -299,7 +299,7 @@ def test_the_write_that_lets_a_step_through_is_neither_logged_nor_replicated(
     world: World, redis_path: str, limit_memory: Callable[[int], None]
 ) -> None:
     txn = world.open()
-    log = Path(redis_path) / world.client.config_get("appendfilename")["appendfilename"]
+    log = append_only_file(Path(redis_path))
     limit_memory(1)
     before = log.stat().st_size
     world.coordinator.heartbeat(txn.id, txn.nonce, TIMEOUT_MS)
@@ -344,7 +344,8 @@ def recovers(full: Full) -> None:
     world.coordinator.heartbeat(alive.id, alive.nonce, TIMEOUT_MS)
     world.commit(committed, full.winners[0])
     world.abort(aborted)
-    assert used(world.client) < before - 800_000
+    # More than one record: both went. A Redis 8.0.6 was seen to have 770 kB less, not 1 MB.
+    assert used(world.client) < before - 600_000
     world.expire(dead)
     report = sweep(world)
     assert (report.aborted, report.stuck) == (1, ())
