@@ -4879,9 +4879,9 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{STORE_CODE}/RedisConnections.java",
             "      } catch (JedisMovedDataException moved) {\n",
             "      } catch (JedisAskDataException ask) {\n"
-            "        try (Jedis other = open(ask.getTargetNode())) {\n"
-            "          other.asking();\n"
-            "          return use.apply(other);\n"
+            "        try (Own other = open(ask.getTargetNode())) {\n"
+            "          other.jedis().asking();\n"
+            "          return use.apply(other.jedis());\n"
             "        }\n"
             "      } catch (JedisMovedDataException moved) {\n",
         ),
