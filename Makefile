@@ -20,6 +20,7 @@ ARGS ?=
 JOBS ?= 3
 # The fast tests wait (for timeouts, for servers that start) half of their time.
 FAST_JOBS ?= 4
+FAST_MARK := not benchmark and not long and not crash and not slow
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -55,8 +56,10 @@ test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against re
 	$(BRIEF_SPARKS) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
 .PHONY: fast
-fast: $(VENV)/dev.stamp  ## the fast tests alone, with fewer random interleavings
-	INTERLEAVINGS=$${INTERLEAVINGS:-64} $(PY) -m pytest -n $(FAST_JOBS) tests $(ARGS)
+fast: $(VENV)/dev.stamp  ## the fast tests alone: no kills, no packages, fewer random histories
+	INTERLEAVINGS=$${INTERLEAVINGS:-64} HISTORIES=$${HISTORIES:-10} \
+	    TOPIC_HISTORIES=$${TOPIC_HISTORIES:-8} \
+	    $(PY) -m pytest -n $(FAST_JOBS) -m "$(FAST_MARK)" tests $(ARGS)
 
 .PHONY: interleavings
 interleavings: $(VENV)/dev.stamp  ## many random interleavings: INTERLEAVINGS=100000, INTERLEAVINGS_FROM=0

@@ -115,6 +115,7 @@ def spark_session(name: str, settings: Settings) -> SparkSession:
         .config("spark.log.level", "WARN")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", f"{settings.folder}/warehouse")
+        .config("spark.python.daemon.module", "pulsar_txn_spark.spark.worker_daemon")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.extraJavaOptions", java_options)

@@ -22,7 +22,7 @@ def main(sink: str, limit: str, place: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "768m")
-        .config("spark.python.daemon.module", "integration.support.preloaded_daemon")
+        .config("spark.python.daemon.module", "pulsar_txn_spark.spark.worker_daemon")
     )
     for setting, value in found.get("settings", {}).items():
         builder = builder.config(setting, value)

@@ -33,7 +33,7 @@ import pulsar_txn_spark.spark.source.stream  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 _FORKED = "pyspark.sql.streaming.python_streaming_source_runner"
-_DAEMON = "integration.support.preloaded_daemon"
+_DAEMON = "pulsar_txn_spark.spark.worker_daemon"
 _LENGTH = 8  # bytes of a number
 _START_S = 60
 

@@ -20,7 +20,7 @@ def main(folder: str, store: str, source: str, out: str) -> None:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", f"{folder}/scratch")
         .config("spark.driver.memory", "768m")
-        .config("spark.python.daemon.module", "integration.support.preloaded_daemon")
+        .config("spark.python.daemon.module", "pulsar_txn_spark.spark.worker_daemon")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -45,9 +45,9 @@ QUERY_SECONDS = 120  # far above what any query here takes, below the time limit
 # PySpark 4.3 says of pandas 3 that some features may not work; none that these tests use.
 NO_PANDAS_3 = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
-# Workers of tasks start with their modules imported. Spark finds the daemon by the path.
+# Workers of tasks start with their modules imported. In a copy, Spark finds it by the path.
 PRELOADED_WORKERS = {
-    "spark.python.daemon.module": "integration.support.preloaded_daemon",
+    "spark.python.daemon.module": "pulsar_txn_spark.spark.worker_daemon",
     "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
 }
 

@@ -454,8 +454,7 @@ def session_settings(folder: Path) -> dict[str, str]:
         "spark.driver.memory": "768m",
         "spark.local.dir": str(folder / "scratch"),
         "spark.log.level": "ERROR",
-        # PySpark's own daemon, with the modules imported that each worker would import.
-        "spark.python.daemon.module": "integration.support.preloaded_daemon",
+        "spark.python.daemon.module": "pulsar_txn_spark.spark.worker_daemon",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",

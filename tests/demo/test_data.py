@@ -6,6 +6,8 @@ import pytest
 
 from demo import data
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def messages() -> list[tuple[str | None, bytes]]:
@@ -13,8 +15,15 @@ def messages() -> list[tuple[str | None, bytes]]:
     return list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
 
 
-def test_every_published_flight_is_there(messages: list[tuple[str | None, bytes]]) -> None:
-    assert len(messages) == data.FLIGHTS == sum(1 for _ in data.csv_rows())
+@pytest.fixture(scope="module")
+def csv_rows() -> list[dict[str, str]]:
+    return list(data.csv_rows())
+
+
+def test_every_published_flight_is_there(
+    messages: list[tuple[str | None, bytes]], csv_rows: list[dict[str, str]]
+) -> None:
+    assert len(messages) == data.FLIGHTS == len(csv_rows)
 
 
 def test_an_unknown_tail_number_is_a_null_key(messages: list[tuple[str | None, bytes]]) -> None:
@@ -23,10 +32,10 @@ def test_an_unknown_tail_number_is_a_null_key(messages: list[tuple[str | None, b
 
 
 def test_each_value_is_the_csv_row_with_its_number(
-    messages: list[tuple[str | None, bytes]],
+    messages: list[tuple[str | None, bytes]], csv_rows: list[dict[str, str]]
 ) -> None:
     texts = {"carrier", "tailnum", "origin", "dest", "time_hour"}
-    for number, ((key, value), row) in enumerate(zip(messages, data.csv_rows(), strict=True)):
+    for number, ((key, value), row) in enumerate(zip(messages, csv_rows, strict=True)):
         expected: dict[str, object] = {
             name: None if text in {"", "NA"} else (text if name in texts else int(text))
             for name, text in row.items()
@@ -39,10 +48,10 @@ def test_the_input_is_the_same_every_time(messages: list[tuple[str | None, bytes
     assert data.flights()["value"].to_pylist() == [value for _, value in messages]
 
 
-def test_every_carrier_has_an_airline() -> None:
+def test_every_carrier_has_an_airline(csv_rows: list[dict[str, str]]) -> None:
     names = data.csv_airlines()
     assert len(names) == 16
-    assert {row["carrier"] for row in data.csv_rows()} == set(names)
+    assert {row["carrier"] for row in csv_rows} == set(names)
     assert data.airlines().to_pylist() == [
         {"carrier": carrier, "name": name} for carrier, name in names.items()
     ]

@@ -12,6 +12,8 @@ from demo.topics import DELAYS, ON_TIME
 
 Outputs = dict[str, list[Message]]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def whole() -> dict[int, Expected]:

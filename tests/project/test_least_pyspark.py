@@ -68,6 +68,7 @@ def test_all_modules_but_those_for_spark_submit_are_imported() -> None:
     assert "cannot import name 'SparkContext'" in failed[0], "pyspark-client does not have it"
 
 
+@pytest.mark.slow
 def test_the_tests_of_what_spark_calls_pass() -> None:
     ignored = [f"--ignore=tests/spark/{name}" for name in NOT_HERE]
     ran = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/spark", *ignored)

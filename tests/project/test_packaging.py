@@ -21,6 +21,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pulsar_txn_spark"
 
+pytestmark = pytest.mark.slow
+
 
 # Beside the package, the sdist and the wheel are made of these.
 SOURCES = (

@@ -89,7 +89,8 @@ PROSE = re.compile(
 
 
 def kept_in(file: Path) -> set[str]:
-    return {text for place, text in KEPT if place == str(file.relative_to(ROOT))}
+    own = str(file.relative_to(ROOT))
+    return {text for place, text in KEPT if place == own}
 
 
 def sources(*suffixes: str, folders: tuple[str, ...] = FOLDERS) -> list[Path]:

@@ -1,0 +1,26 @@
+"""A daemon for Spark's Python workers that has this package imported: workers start with it.
+
+Spark forks the workers of tasks from a daemon that imports nothing, and each worker imports for
+itself. That is most of what the first micro-batch of a query, or of a restart, takes of a
+processor. The setting ``spark.python.daemon.module=pulsar_txn_spark.spark.worker_daemon`` chooses
+this daemon. Its Python must have the package installed: files of ``--py-files`` come too late.
+"""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+
+import pyspark.worker  # noqa: F401 - for the workers, as what follows
+from pyspark import daemon
+
+import pulsar_txn_spark.spark.datasource
+import pulsar_txn_spark.spark.sink.task
+import pulsar_txn_spark.spark.source.task  # noqa: F401
+
+with suppress(ImportError):
+    import pandas as pd  # noqa: F401 - pyarrow imports it for its first array
+
+if __name__ == "__main__":
+    gc.freeze()  # a worker collects garbage after each task, 60 ms with all of this
+    daemon.manager()
