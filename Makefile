@@ -57,7 +57,7 @@ test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against re
 
 .PHONY: fast
 fast: $(VENV)/dev.stamp  ## the fast tests alone: no kills, no packages, fewer random histories
-	INTERLEAVINGS=$${INTERLEAVINGS:-64} HISTORIES=$${HISTORIES:-10} \
+	INTERLEAVINGS=$${INTERLEAVINGS:-32} HISTORIES=$${HISTORIES:-10} \
 	    TOPIC_HISTORIES=$${TOPIC_HISTORIES:-8} \
 	    $(PY) -m pytest -n $(FAST_JOBS) -m "$(FAST_MARK)" tests $(ARGS)
 

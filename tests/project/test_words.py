@@ -10,6 +10,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,12 @@ def sources(*suffixes: str, folders: tuple[str, ...] = FOLDERS) -> list[Path]:
     )
 
 
+@lru_cache(maxsize=1)
+def parsed(text: str) -> ast.Module:
+    """Return the tree of a module; its names and its prose are asked for one after the other."""
+    return ast.parse(text)
+
+
 def names(tree: ast.AST) -> Iterator[tuple[int, str, bool]]:
     """Yield line, name, and whether it is a variable, of all that a file defines."""
     for node in ast.walk(tree):
@@ -148,7 +155,7 @@ def prose_of_python(text: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         # What has no blank is a value.
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.lineno, re.sub(r"`[^`]*`|\"[^\"]*\"", "", node.value)
@@ -188,46 +195,33 @@ def bad_lua_names(text: str) -> list[str]:
 
 def bad_names(text: str) -> list[str]:
     bad = []
-    for line, name, variable in names(ast.parse(text)):
+    for line, name, variable in names(parsed(text)):
         better = bad_name(name, variable=variable)
         if better is not None:
             bad.append(f"{line}: {name}: {better}")
     return bad
 
 
-@pytest.mark.parametrize("file", sources(".py"), ids=lambda file: str(file.relative_to(ROOT)))
-def test_names_are_terms_of_the_field(file: Path) -> None:
-    bad = bad_names(file.read_text(encoding="utf-8"))
-    assert [line for line in bad if line.split(": ")[1] not in kept_in(file)] == []
-
-
-@pytest.mark.parametrize("file", sources(".lua"), ids=lambda file: str(file.relative_to(ROOT)))
-def test_names_in_scripts_are_terms_of_the_field(file: Path) -> None:
-    assert bad_lua_names(file.stem + "\n" + file.read_text(encoding="utf-8")) == []
-
-
-@pytest.mark.parametrize(
-    "file", sources(".java", folders=(JAVA_FOLDER,)), ids=lambda file: str(file.relative_to(ROOT))
-)
-def test_names_of_classes_are_terms_of_the_field(file: Path) -> None:
-    bad = [
+def bad_names_of(file: Path) -> list[str]:
+    """Return the names of a file that are no terms of the field; those of tests may be shorter."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".lua":
+        return bad_lua_names(file.stem + "\n" + text)
+    if file.suffix == ".java":
+        found = java_names(text)
+    elif file.suffix == ".py":
+        of_tests = file.relative_to(ROOT).parts[0] in TEST_FOLDERS
+        found = (
+            (line, name, variable and not of_tests) for line, name, variable in names(parsed(text))
+        )
+    else:
+        return []
+    kept = kept_in(file)
+    return [
         f"{line}: {name}: {better}"
-        for line, name, variable in java_names(file.read_text(encoding="utf-8"))
-        if name not in kept_in(file) and (better := bad_name(name, variable=variable)) is not None
+        for line, name, variable in found
+        if name not in kept and (better := bad_name(name, variable=variable)) is not None
     ]
-    assert bad == []
-
-
-@pytest.mark.parametrize(
-    "file", sources(".py", folders=TEST_FOLDERS), ids=lambda file: str(file.relative_to(ROOT))
-)
-def test_names_of_tests_are_terms_of_the_field(file: Path) -> None:
-    bad = [
-        f"{line}: {name}: {better}"
-        for line, name, _ in names(ast.parse(file.read_text(encoding="utf-8")))
-        if (better := bad_name(name, variable=False)) is not None
-    ]
-    assert bad == []
 
 
 @pytest.mark.parametrize(
@@ -235,19 +229,22 @@ def test_names_of_tests_are_terms_of_the_field(file: Path) -> None:
     [
         *sources(".py", ".lua"),
         *sources(".java", folders=(JAVA_FOLDER,)),
-        *(file for file in sources(".py", folders=TEST_FOLDERS) if file != Path(__file__)),
+        *sources(".py", folders=TEST_FOLDERS),
         *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "glossary.md"),
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
     ],
     ids=lambda file: str(file.relative_to(ROOT)),
 )
-def test_prose_uses_terms_of_the_field(file: Path) -> None:
-    bad = [
-        f"{line}: {text}"
-        for line, text in prose(file)
-        if text not in kept_in(file) and PROSE.search(text)
-    ]
+def test_names_and_prose_use_terms_of_the_field(file: Path) -> None:
+    kept = kept_in(file)
+    bad = bad_names_of(file)
+    if file != Path(__file__):
+        bad += [
+            f"{line}: {text}"
+            for line, text in prose(file)
+            if text not in kept and PROSE.search(text)
+        ]
     assert bad == []
 
 
