@@ -9,8 +9,8 @@ this daemon. Its Python must have the package installed: files of ``--py-files``
 from __future__ import annotations
 
 import gc
-from contextlib import suppress
 
+import pyarrow as pa
 import pyspark.worker  # noqa: F401 - for the workers, as what follows
 from pyspark import daemon
 
@@ -18,8 +18,7 @@ import pulsar_txn_spark.spark.datasource
 import pulsar_txn_spark.spark.sink.task
 import pulsar_txn_spark.spark.source.task  # noqa: F401
 
-with suppress(ImportError):
-    import pandas as pd  # noqa: F401 - pyarrow imports it for its first array
+pa.array([0])  # pyarrow imports pandas for its first array, if it is there
 
 if __name__ == "__main__":
     gc.freeze()  # a worker collects garbage after each task, 60 ms with all of this

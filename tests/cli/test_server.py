@@ -59,6 +59,7 @@ def test_a_server_is_started_shown_and_stopped(folder: str) -> None:
     assert call("status", "--path", folder)[0] == 3
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run() -> None:
     script = (
         "trap 'echo failed with $?' ERR\n"

@@ -79,10 +79,12 @@ def on_macos(code: str, *arguments: str) -> str:
     return run.stdout.strip()
 
 
+@pytest.mark.slow
 def test_every_module_is_imported_without_what_only_linux_has() -> None:
     assert int(on_macos(IMPORTS)) > 100
 
 
+@pytest.mark.slow
 def test_a_client_works_without_what_only_linux_has(
     redis_path: str, redis_client: redis.Redis
 ) -> None:

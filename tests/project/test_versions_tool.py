@@ -94,6 +94,7 @@ def test_a_part_of_a_cell_that_died_has_failed(
     assert "it died" in found[1].note
 
 
+@pytest.mark.slow
 def test_a_cell_that_takes_too_long_is_stopped_with_what_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

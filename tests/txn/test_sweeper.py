@@ -500,6 +500,7 @@ def least_us(world: World, step: Callable[[], object], times: int = 5) -> float:
 
 
 @pytest.mark.parametrize("younger", [False, True], ids=["not due yet", "behind older open ones"])
+@pytest.mark.slow
 def test_a_hundred_thousand_finished_transactions_cost_what_ten_open_ones_cost(
     world: World, monkeypatch: pytest.MonkeyPatch, younger: bool
 ) -> None:

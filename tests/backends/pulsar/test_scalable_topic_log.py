@@ -359,6 +359,7 @@ def test_whoever_asks_once_waits_for_a_slow_broker(patient: World) -> None:
 
 
 @pytest.mark.parametrize("before, slow", [(1, 0.0), (20, 0.0), (3, 3 * PATIENCE_S)])
+@pytest.mark.slow
 def test_whoever_asks_once_ends_before_an_open_transaction(
     patient: World, before: int, slow: float
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_micro_batch_with_a_row_in_each_segment(
 
 
 @pytest.mark.parametrize("segments", [4, 16, 64])
+@pytest.mark.slow
 def test_a_micro_batch_with_a_row_in_each_segment_on_a_cluster(
     redis_path: str,
     redis_client: redis.Redis,

@@ -42,6 +42,7 @@ offsets = st.builds(SourceOffset, st.text(), st.text(), topics)
 
 
 @given(offsets)
+@pytest.mark.slow
 def test_an_offset_survives_the_checkpoint(offset: SourceOffset) -> None:
     assert SourceOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 

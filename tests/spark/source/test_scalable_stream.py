@@ -281,6 +281,7 @@ def now_ms() -> int:
 
 
 @pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.slow
 def test_a_batch_up_to_a_time_leaves_no_rows_of_an_open_transaction_out(
     world: ScalableTopicWorld, query: Query, commit: bool
 ) -> None:

@@ -437,6 +437,7 @@ def test_connecting_logging_in_and_verifying_is_one_round_trip(
 
 
 @pytest.mark.parametrize("cluster", [False, True])
+@pytest.mark.slow
 def test_a_command_whose_reply_is_late_is_sent_once_only(
     start_redis: StartRedis, cluster: bool
 ) -> None:
@@ -593,6 +594,7 @@ def test_one_step_over_many_segments_takes_one_round_trip_in_a_cluster(
     assert trips.total == store.round_trips - before == 2, "as the script has to be loaded"
 
 
+@pytest.mark.slow
 def test_a_server_of_a_cluster_that_does_not_answer_leaves_the_replies_of_the_others(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -623,6 +625,7 @@ def test_a_server_of_a_cluster_that_does_not_answer_leaves_the_replies_of_the_ot
     assert not any(in_use(pool) for pool in pools)
 
 
+@pytest.mark.slow
 def test_a_slot_that_no_server_of_a_cluster_has_is_a_store_that_does_not_answer(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -647,6 +650,7 @@ def test_a_slot_that_no_server_of_a_cluster_has_is_a_store_that_does_not_answer(
     assert gate == Gate()
 
 
+@pytest.mark.slow
 def test_a_slot_on_its_way_to_another_server_does_not_answer_until_it_has_arrived(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -681,6 +685,7 @@ def test_a_slot_on_its_way_to_another_server_does_not_answer_until_it_has_arrive
     assert store.segments.gates(["s"]) == [Gate()]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_down_is_a_store_that_does_not_answer(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -695,6 +700,7 @@ def test_a_cluster_that_is_down_is_a_store_that_does_not_answer(
         store.segments.gates(["s"])
 
 
+@pytest.mark.slow
 def test_transactions_segments_and_sweeps_work_on_a_cluster_of_several_servers(
     start_redis: StartRedis,
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_primary_without_events_is_followed_on(
     assert feed.wait(PATIENCE_S) == {TAG}
 
 
+@pytest.mark.slow
 def test_events_of_a_cluster_are_followed_on_although_their_server_is_gone_for_good(
     start_redis: StartRedis,
 ) -> None:

@@ -244,6 +244,7 @@ def test_of_two_primaries_at_once_the_histories_differ(pair: tuple[int, int]) ->
             look(store)
 
 
+@pytest.mark.slow
 def test_a_failover_of_a_cluster_that_lost_writes_is_found_out(start_redis: StartRedis) -> None:
     first, second = start_replicated_cluster(start_redis)
     one: Any = redis.Redis(port=first)
