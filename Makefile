@@ -17,7 +17,7 @@ MARK ?= not benchmark and not long
 ARGS ?=
 # So many processes share the tests: `make test JOBS=0` runs them one after the other. Two leave two
 # cores idle for a fifth of the time, while servers start and timeouts pass.
-JOBS ?= 3
+JOBS ?= 4
 # The fast tests wait (for timeouts, for servers that start) half of their time.
 FAST_JOBS ?= 4
 FAST_MARK := not benchmark and not long and not crash and not slow
@@ -53,6 +53,9 @@ demo: java $(VENV)/demo.stamp  ## the flights, four kills, and the proof (BACKEN
 
 .PHONY: test
 test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against real servers
+	@# Processes that start together would each compile all tests.
+	@for folder in tests integration; do \
+	    $(PY) -m pytest -q --collect-only -p no:cacheprovider $$folder > /dev/null & done; wait
 	$(BRIEF_SPARKS) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
 .PHONY: fast

@@ -28,6 +28,8 @@ for module in pkgutil.walk_packages(pulsar_txn_spark.__path__, "pulsar_txn_spark
     except ImportError as error:
         print(module.name, error)
 """
+# What counts round trips on a cluster, or waits, says nothing of PySpark.
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow")
 NOT_HERE = (
     "test_registration.py",  # SparkFiles, which pyspark-client does not have
     "test_versions.py",  # takes out of a newer PySpark what this one does not have
@@ -71,7 +73,7 @@ def test_all_modules_but_those_for_spark_submit_are_imported() -> None:
 @pytest.mark.slow
 def test_the_tests_of_what_spark_calls_pass() -> None:
     ignored = [f"--ignore=tests/spark/{name}" for name in NOT_HERE]
-    ran = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/spark", *ignored)
+    ran = run(*PYTEST, "tests/spark", *ignored)
     hint = "\nWhat 4.0 lacks is in pulsar_txn_spark.spark.versions: import it from there."
     assert ran.returncode == 0, ran.stdout[-5000:] + hint
     assert " skipped" not in ran.stdout.splitlines()[-1]
