@@ -32,6 +32,7 @@ def command(settings: Settings) -> list[str]:
         "spark.driver.extraJavaOptions": java_options,
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "1g",
+        "spark.python.daemon.module": "pulsar_txn_spark.spark.worker_daemon",
         "spark.local.dir": str(scratch),
         "spark.ui.showConsoleProgress": "false",
     }
