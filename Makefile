@@ -17,7 +17,7 @@ MARK ?= not benchmark and not long
 ARGS ?=
 # So many processes share the tests: `make test JOBS=0` runs them one after the other. Two leave two
 # cores idle for a fifth of the time, while servers start and timeouts pass.
-JOBS ?= 4
+JOBS ?= 3
 # The fast tests wait (for timeouts, for servers that start) half of their time.
 FAST_JOBS ?= 4
 FAST_MARK := not benchmark and not long and not crash and not slow

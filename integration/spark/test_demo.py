@@ -86,6 +86,14 @@ def living(folder: Path) -> list[str]:
     return [line for line in listed.stdout.splitlines() if str(folder) in line]
 
 
+def await_end_of_all(folder: Path) -> None:
+    """Wait until no process has to do with a folder: a watchdog ends a little after its server."""
+    until = time.monotonic() + _END_SECONDS
+    while left := living(folder):
+        assert time.monotonic() < until, left
+        time.sleep(0.1)  # these are nobody's children: their end is no event for us
+
+
 @pytest.fixture(scope="module")
 def embedded_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     """Give the demo on the embedded backend, all its data kept."""
@@ -134,15 +142,7 @@ def test_aborted_rows_lie_in_the_logs_and_are_never_read(embedded_demo: Done) ->
 
 @pytest.mark.timeout(_DEMO_SECONDS)
 def test_nothing_that_the_demo_started_is_left_running(embedded_demo: Done) -> None:
-    assert living(embedded_demo.folder) == []
-
-
-def await_end_of_all(folder: Path) -> None:
-    """Wait until no process has to do with a folder: a watchdog ends a little after its server."""
-    until = time.monotonic() + _END_SECONDS
-    while left := living(folder):
-        assert time.monotonic() < until, left
-        time.sleep(0.1)  # these are nobody's children: their end is no event for us
+    await_end_of_all(embedded_demo.folder)
 
 
 @pytest.mark.timeout(_DEMO_SECONDS)
