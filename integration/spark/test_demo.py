@@ -295,7 +295,7 @@ def test_on_a_real_broker_every_flight_comes_out_exactly_once(
     if "--split" in arguments:
         (changes,) = figures(screen, "splits, merges and seals")
         assert changes >= 10
-    assert living(tmp_path) == []
+    await_end_of_all(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -313,5 +313,5 @@ def test_a_job_from_a_file_on_a_cluster_is_exact_although_drivers_and_a_worker_a
     for name in ("missing", "doubled", "wrong value", "out of order"):
         assert figures(screen, name) == [0, 0]
     assert figures(screen, "workers of the cluster") == [1, 1]
-    assert living(tmp_path) == []
+    await_end_of_all(tmp_path)
     assert list(tmp_path.iterdir()) == []
