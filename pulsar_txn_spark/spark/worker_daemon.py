@@ -9,7 +9,9 @@ this daemon. Its Python must have the package installed: files of ``--py-files``
 from __future__ import annotations
 
 import gc
+import os
 
+import numpy as np
 import pyarrow as pa
 import pyspark.worker  # noqa: F401 - for the workers, as what follows
 from pyspark import daemon
@@ -19,6 +21,9 @@ import pulsar_txn_spark.spark.sink.task
 import pulsar_txn_spark.spark.source.task  # noqa: F401
 
 pa.array([0])  # pyarrow imports pandas for its first array, if it is there
+
+# NumPy's seed is drawn at its import: without this all workers would draw the same numbers.
+os.register_at_fork(after_in_child=np.random.seed)
 
 if __name__ == "__main__":
     gc.freeze()  # a worker collects garbage after each task, 60 ms with all of this

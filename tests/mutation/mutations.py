@@ -5742,4 +5742,12 @@ MUTATIONS: tuple[Mutation, ...] = (
             "    redis.call('HSET', KEYS[3], tc, counter)",
         ),
     ),
+    mutation(
+        "workers of a daemon draw the same numbers",
+        "a worker is like one of PySpark's own daemon",
+        "tests/spark/test_worker_daemon.py::test_no_two_workers_draw_the_same_random_numbers",
+        Edit(
+            f"{SPARK}/worker_daemon.py", "os.register_at_fork(after_in_child=np.random.seed)\n", ""
+        ),
+    ),
 )

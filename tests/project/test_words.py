@@ -9,7 +9,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -161,12 +161,12 @@ def prose_of_python(text: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, re.sub(r"`[^`]*`|\"[^\"]*\"", "", node.value)
 
 
-def lua_names(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and name of all that stands in a script, outside of comments and strings."""
+def lua_names(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield line, name and that it is a variable, outside of comments and strings."""
     for number, line in enumerate(text.splitlines(), 1):
         code = re.sub(r"'[^']*'", "", line).partition("--")[0]
         for name in re.findall(r"[A-Za-z_]\w*", code):
-            yield number, name
+            yield number, name, True
 
 
 def java_names(text: str) -> Iterator[tuple[int, str, bool]]:
@@ -185,42 +185,27 @@ def bad_name(name: str, *, variable: bool) -> str | None:
     return better
 
 
-def bad_lua_names(text: str) -> list[str]:
-    return [
-        f"{line}: {name}: {better}"
-        for line, name in lua_names(text)
-        if (better := bad_name(name, variable=True)) is not None
-    ]
-
-
-def bad_names(text: str) -> list[str]:
-    bad = []
-    for line, name, variable in names(parsed(text)):
-        better = bad_name(name, variable=variable)
-        if better is not None:
-            bad.append(f"{line}: {name}: {better}")
-    return bad
-
-
-def bad_names_of(file: Path) -> list[str]:
-    """Return the names of a file that are no terms of the field; those of tests may be shorter."""
+def names_in(file: Path) -> Iterable[tuple[int, str, bool]]:
+    """Return line, name, and whether it is a variable; the names of tests count as sentences."""
     text = file.read_text(encoding="utf-8")
-    if file.suffix == ".lua":
-        return bad_lua_names(file.stem + "\n" + text)
-    if file.suffix == ".java":
-        found = java_names(text)
-    elif file.suffix == ".py":
-        of_tests = file.relative_to(ROOT).parts[0] in TEST_FOLDERS
-        found = (
-            (line, name, variable and not of_tests) for line, name, variable in names(parsed(text))
-        )
-    else:
-        return []
-    kept = kept_in(file)
+    match file.suffix:
+        case ".lua":
+            return lua_names(file.stem + "\n" + text)
+        case ".java":
+            return java_names(text)
+        case ".py" if file.relative_to(ROOT).parts[0] in TEST_FOLDERS:
+            return ((line, name, False) for line, name, _ in names(parsed(text)))
+        case ".py":
+            return names(parsed(text))
+        case _:
+            return ()
+
+
+def bad_names(all_names: Iterable[tuple[int, str, bool]]) -> list[str]:
     return [
         f"{line}: {name}: {better}"
-        for line, name, variable in found
-        if name not in kept and (better := bad_name(name, variable=variable)) is not None
+        for line, name, variable in all_names
+        if (better := bad_name(name, variable=variable)) is not None
     ]
 
 
@@ -238,7 +223,7 @@ def bad_names_of(file: Path) -> list[str]:
 )
 def test_names_and_prose_use_terms_of_the_field(file: Path) -> None:
     kept = kept_in(file)
-    bad = bad_names_of(file)
+    bad = bad_names(item for item in names_in(file) if item[1] not in kept)
     if file != Path(__file__):
         bad += [
             f"{line}: {text}"
@@ -249,12 +234,12 @@ def test_names_and_prose_use_terms_of_the_field(file: Path) -> None:
 
 
 def test_a_word_of_the_list_is_noticed() -> None:
-    assert bad_names("def f(run, dry_run, more_undone):\n    found = run\n") == [
+    assert bad_names(names(parsed("def f(run, dry_run, more_undone):\n    found = run\n"))) == [
         "1: run: components, execution id, attempt number",
         "1: more_undone: pending",
         "2: found: the noun",
     ]
-    assert bad_names("class A:\n    def run(self): ...\n") == []
+    assert bad_names(names(parsed("class A:\n    def run(self): ...\n"))) == []
     assert list(java_names('long seen = held("held"); // held\n * held\n')) == [
         (1, "long", True),
         (1, "seen", True),
@@ -266,6 +251,6 @@ def test_a_word_of_the_list_is_noticed() -> None:
         (1, "this", True),
         (1, "again", False),
     ]
-    assert bad_lua_names("local held = redis.call('GET', 'held')  -- held\n") == [
+    assert bad_names(lua_names("local held = redis.call('GET', 'held')  -- held\n")) == [
         "1: held: buffered, locked, blocked by, retained by"
     ]
