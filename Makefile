@@ -53,9 +53,6 @@ demo: java $(VENV)/demo.stamp  ## the flights, four kills, and the proof (BACKEN
 
 .PHONY: test
 test: java $(VENV)/dev.stamp  ## all tests: the fast ones, then those against real servers
-	@# Processes that start together would each compile all tests.
-	@for folder in tests integration; do \
-	    $(PY) -m pytest -q --collect-only -p no:cacheprovider $$folder > /dev/null & done; wait
 	$(BRIEF_SPARKS) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
 .PHONY: fast
