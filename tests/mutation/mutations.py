@@ -2341,6 +2341,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- the wire transport -------------------------------------------------------------------
     mutation(
+        "frames are gathered for the socket while others are queued",
+        "",
+        f"{WIRE}::test_a_frame_that_is_queued_while_others_are_sent_costs_no_connection",
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "with self._lock:  # others may append to it meanwhile",
+            "with contextlib.nullcontext():",
+        ),
+    ),
+    mutation(
         "a writer sends again under its name where nothing is proven",
         "INV-11",
         f"{WIRE}::test_an_entry_that_was_stored_without_a_receipt_fails_the_attempt, "

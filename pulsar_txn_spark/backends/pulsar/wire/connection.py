@@ -382,6 +382,7 @@ class Connection:
         except (OSError, FrameError, OptionError) as failed:
             why = RefusedError("Disconnected", f"{self.address}: {failed}")
         except Exception as surprise:  # noqa: BLE001 - nobody may wait for ever
+            _LOG.exception("a defect ended the connection to %s", self.address)
             why = RefusedError("UnknownError", f"{self.address}: {type(surprise).__name__}")
         finally:
             self._end(why)
@@ -431,7 +432,9 @@ class Connection:
                 if isinstance(self._socket, ssl.SSLSocket):
                     sent = self._socket.send(outgoing[0])
                 else:
-                    sent = self._socket.sendmsg(list(itertools.islice(outgoing, _PIECES)))
+                    with self._lock:  # others may append to it meanwhile
+                        pieces = list(itertools.islice(outgoing, _PIECES))
+                    sent = self._socket.sendmsg(pieces)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             while sent and sent >= len(outgoing[0]):
@@ -521,10 +524,10 @@ class Connection:
         with self._lock:
             self._failure = why
             self._outgoing.clear()
-        for waiter in list(self._waiters.values()):
+        for waiter in self._waiters.copy().values():
             waiter.fail(why)
         for handlers in (self._producers, self._consumers):
-            for number in list(handlers):
+            for number in handlers.copy():
                 self._lose(handlers, number, why)
         self._selector.close()
         for opened in (self._socket, self._waker, self._woken):

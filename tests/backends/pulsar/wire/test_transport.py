@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
 import os
@@ -40,7 +41,7 @@ from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire import batch
 from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS, WireClient
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
-from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
+from pulsar_txn_spark.backends.pulsar.wire.frames import encode_command, encode_send
 from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, WireWriterSettings
 from pulsar_txn_spark.backends.pulsar.wire.reader import (
     EntryRows,
@@ -1178,6 +1179,36 @@ PulsarSegmentLog(PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1", tran
 assert not {"pulsar", "_pulsar"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class WatchedQueue(collections.deque[memoryview]):
+    """Frames that wait: somebody adds another one while they are gathered for the first time."""
+
+    def __init__(self, add_another: Callable[[], None]) -> None:
+        super().__init__()
+        self.another = threading.Thread(target=add_another)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        pieces = super().__iter__()
+        yield next(pieces)
+        if self.another.ident is None:
+            self.another.start()
+            self.another.join(0.2)  # it has to wait, so it cannot be waited for
+        yield from pieces
+
+
+def test_a_frame_that_is_queued_while_others_are_sent_costs_no_connection(
+    broker: FakePulsar,
+) -> None:
+    settings = settings_of(broker)
+    connection = Connection(settings, settings.addresses[0])
+    ping = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
+    connection._outgoing = queue = WatchedQueue(lambda: connection.post([ping]))
+    connection.post([ping])
+    broker.await_heard(BaseCommand.PING, 2)
+    assert connection.usable
+    queue.another.join()
+    connection.close()
 
 
 def test_a_token_file_is_read_again_when_the_broker_wants_to_know_us_again(
