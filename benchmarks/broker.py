@@ -264,7 +264,7 @@ def _native(plugged: _Broker) -> _Commits:
                 f"bench-{secrets.token_hex(6)}",
                 wire,
                 WireWriterSettings.of(config),
-                before_report=lambda: None,
+                before_report=lambda _last: None,
                 bits=txn,
                 native=True,
             )

@@ -74,7 +74,7 @@ class Pulsar5:
             f"five-{uuid.uuid4().hex}",
             self.client,
             WireWriterSettings(timeout_s=10.0),
-            before_report=lambda: None,
+            before_report=lambda _last: None,
             bits=txn,
             native=txn is not None,
         )

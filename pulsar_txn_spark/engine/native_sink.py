@@ -332,7 +332,7 @@ class NativeSink:
             name,
             self._client,
             WireWriterSettings.of(self._config),
-            before_report=lambda: None,
+            before_report=lambda _last: None,
             bits=txn,
             native=True,
         )

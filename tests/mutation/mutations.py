@@ -58,6 +58,7 @@ SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
+KNOWN_TOPICS = "tests/backends/pulsar/test_known_topics.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
 FULL = "tests/store/redis/test_full_store.py"
 SCALABLE_STREAM = "tests/spark/source/test_scalable_stream.py"
@@ -2340,6 +2341,56 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     # --- the wire transport -------------------------------------------------------------------
+    mutation(
+        "rows in a ledger of which nobody knows whose it is are reported",
+        "",
+        f"{KNOWN_TOPICS}::test_rows_in_a_topic_that_took_the_name_are_never_reported",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/log.py",
+            "if known is not None and last.ledger in known.ledgers:",
+            "if known is not None:",
+        ),
+    ),
+    mutation(
+        "what another task has read of a topic counts as read by this one",
+        "",
+        f"{KNOWN_TOPICS}::test_rows_in_a_topic_that_took_the_name_are_never_reported",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/log.py",
+            "        if segment.log_name in self._read_here:\n",
+            "        if True:\n",
+        ),
+    ),
+    mutation(
+        "a topic that took a segment's name passes for the segment in the next task",
+        "",
+        f"{KNOWN_TOPICS}::test_rows_in_a_topic_that_took_the_name_are_never_reported",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/log.py",
+            "            self._forget(segment)\n            what = ",
+            "            what = ",
+        ),
+    ),
+    mutation(
+        "what was read of a topic on an earlier connection serves other tasks",
+        "",
+        f"{KNOWN_TOPICS}::test_what_was_read_on_an_earlier_connection_serves_nobody_else",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/known_topics.py",
+            "if topic.read_at >= self._since:",
+            "if True:",
+        ),
+    ),
+    mutation(
+        "a reader may create the topic that it reads",
+        "",
+        f"{KNOWN_TOPICS}::test_a_range_without_a_hole_is_read_without_a_request",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "force_topic_creation=False",
+            "force_topic_creation=True",
+        ),
+    ),
     mutation(
         "frames are gathered for the socket while others are queued",
         "",

@@ -304,7 +304,8 @@ def admin() -> Admin:
 def log(admin: Admin) -> PulsarSegmentLog:
     found = PulsarSegmentLog.__new__(PulsarSegmentLog)
     found._admin = admin  # type: ignore[assignment]
-    found._origins, found._contains_txn, found._means, found._per_entry = {}, {}, {}, {}
+    found._known, found._read_here, found._means, found._per_entry = {}, set(), {}, {}
+    found._transport = mock.Mock()
     found._lock = mock.MagicMock()
     return found
 

@@ -103,6 +103,7 @@ class FakePulsar:
 
     tls: ssl.SSLContext | None = None
     deduplicates: bool = True
+    ledger: int = LEDGER  # what receipts name
     max_message_bytes: int = 1 << 20
     on_send: Callable[[int, str], Act] = lambda _sequence, _name: None
     on_lookup: Callable[[BaseCommand], CommandLookupTopicResponse | None] = lambda _command: None
@@ -368,7 +369,7 @@ class Peer:
                 topic.txns[len(topic.entries)] = txn
             topic.entries.append((frame.body, send.num_messages))
             topic.stored[producer] = send.sequence_id
-            at = wire_id(LEDGER, len(topic.entries) - 1)
+            at = wire_id(self.broker.ledger, len(topic.entries) - 1)
         if act in ("cut", "store-cut"):
             self.cut()
         elif act in ("close", "store-close"):

@@ -67,7 +67,7 @@ class ScalableTopicWorld:
             "w",
             self.client,
             WireWriterSettings(),
-            before_report=lambda: None,
+            before_report=lambda _last: None,
             bits=txn,
             native=txn is not None,
         )

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 import pulsar_txn_spark
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import (
@@ -143,11 +144,12 @@ def test_a_broker_that_keeps_the_property_to_itself_stops_no_write(
 ) -> None:
     log = PulsarSegmentLog.__new__(PulsarSegmentLog)
     admin = FakeAdmin(refusal)
+    segment = SegmentRef("id", TOPIC, "persistent://public/default/x")
     log._admin = admin  # type: ignore[assignment]
-    log._contains_txn = {}
+    known = KnownTopic(0.0, None, gated=False, contains_txn="")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            log._mark_contains_txn(SegmentRef("id", TOPIC, "persistent://public/default/x"))
+            log._mark_contains_txn(segment, known)
     assert len(admin.sets) == 1, "it is asked once"
     assert len(caplog.records) == 1
 
@@ -163,9 +165,9 @@ def test_the_topics_property_is_set_once_and_a_users_stays_unchanged(
     admin = FakeAdmin()
     log._admin = admin  # type: ignore[assignment]
     segment = SegmentRef("id", TOPIC, "persistent://public/default/x")
-    log._contains_txn = {segment.log_name: found}
+    known = KnownTopic(0.0, None, gated=False, contains_txn=found)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            log._mark_contains_txn(segment)
+            log._mark_contains_txn(segment, known)
     assert admin.sets == [(segment.log_name, {CONTAINS_TXN: "true"})] * sets
     assert len(caplog.records) == warnings

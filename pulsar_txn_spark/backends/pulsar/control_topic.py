@@ -102,7 +102,7 @@ class ControlTopic:
             f"pulsar-txn-spark-{secrets.token_hex(8)}",
             self._client,
             WireWriterSettings(timeout_s=self._timeout_s),
-            before_report=lambda: None,
+            before_report=lambda _last: None,
             bits=txn,
             native=txn is not None,
         )

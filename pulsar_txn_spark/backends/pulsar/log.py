@@ -32,7 +32,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -40,6 +39,7 @@ from pulsar_txn_spark.backends.pulsar import ledgers
 from pulsar_txn_spark.backends.pulsar.admin_api import CALLS_AT_A_TIME, EntryHeader, PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders
 from pulsar_txn_spark.backends.pulsar.feeds_ahead import FeedsAhead
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic, Origin
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger, Piece
 from pulsar_txn_spark.backends.pulsar.passthrough import validate_passthrough
 from pulsar_txn_spark.backends.pulsar.transport import Entry, Feed, Transport, open_transport
@@ -103,37 +103,6 @@ _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _COUNTED_SEGMENTS = 8  # but not in a snapshot of more segments: each entry is a request
 _GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
-
-
-class Origin(NamedTuple):
-    """Up to where data was given up, and the ledger that comes next; and what a trim adds to it."""
-
-    given_up: Position
-    ledger: int
-    trim: tuple[Position, int] | None = None
-
-    @classmethod
-    def parse(cls, text: str, trim: str | None) -> Origin:
-        return cls(*_position_and_ledger(text), _position_and_ledger(trim) if trim else None)
-
-    def gone(self, first_ledger: int) -> Position:
-        """Return up to where data is gone if that is the first ledger that is there."""
-        for given_up, ledger in filter(None, [self.trim, (self.given_up, self.ledger)]):
-            if first_ledger == ledger:
-                return given_up
-        if first_ledger < self.ledger:
-            return self.given_up
-        # In the middle of a trim, or removed by somebody else.
-        return Position(first_ledger, -1)
-
-    def unfinished(self, first_ledger: int) -> bool:
-        """Tell whether the broker has still to remove ledgers."""
-        return self.trim is not None and first_ledger < self.trim[1]
-
-
-def _position_and_ledger(text: str) -> tuple[Position, int]:
-    position, _, ledger = text.partition(",")
-    return Position.parse(position), int(ledger)
 
 
 class _Holes:
@@ -242,9 +211,8 @@ class PulsarSegmentLog(Closing):
         )
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._origins: dict[str, Origin | None] = {}
-        self._gated: dict[str, bool] = {}  # whether the brokers gate the topic
-        self._contains_txn: dict[str, str] = {}  # the property as it was last seen, or set
+        self._known: dict[str, KnownTopic] = {}
+        self._read_here: set[str] = set()  # of them, those whose properties this log has read
         self._means: dict[str, tuple[float, float]] = {}
         self._per_entry: dict[str, tuple[float, float]] = {}  # messages, until when
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
@@ -357,8 +325,7 @@ class PulsarSegmentLog(Closing):
             for name in (TRIM_PROPERTY, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY):
                 self._admin.remove_property(topic, name)
         with self._lock:
-            self._origins.pop(segment.log_name, None)
-            self._contains_txn.pop(segment.log_name, None)
+            self._forget(segment)
             self._means.pop(segment.log_name, None)
             self._per_entry.pop(segment.log_name, None)
 
@@ -378,17 +345,20 @@ class PulsarSegmentLog(Closing):
     def writer(self, segment: SegmentRef, name: str) -> SegmentWriter:
         """Open a producer of that name; see the Protocol."""
         self._check_process()
-        self._check_exists(segment)
-        bits, gated = None, self._gated[segment.log_name]
+        known = self._known_on_connection(segment) or self._check_exists(segment)
+        bits, gated = None, known.gated
         if name.startswith(TRANSACTIONAL_WRITER):
-            self._mark_contains_txn(segment)
+            self._mark_contains_txn(segment, known)
             if gated:
                 self._require_gate(segment)
                 bits = TxnBits.of_writer(name)
         writer = self._transport.writer(
-            segment, name, lambda: self._mark_origin(segment), bits, gated=gated
+            segment, name, partial(self._before_report, segment), bits, gated=gated
         )
         self._writers.add(writer)
+        topics = self._transport.known_topics(segment)
+        if topics is not None:
+            topics.learn(segment.log_name, known)
         return writer
 
     def seal(self, segment: SegmentRef) -> Position:
@@ -440,7 +410,7 @@ class PulsarSegmentLog(Closing):
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:
         """Let whole ledgers go; see the Protocol and the head of this module."""
         topic = segment.log_name
-        origin = self._read_origin(segment)
+        origin = self._read_properties(segment).origin
         managed_ledger = self._admin.managed_ledger(topic)
         if origin is None:
             return EARLIEST
@@ -453,7 +423,7 @@ class PulsarSegmentLog(Closing):
                 marks[ORIGIN_PROPERTY] = f"{origin.trim[0]},{origin.trim[1]}"
             # Trim step 1: what is to go is known before any of it goes.
             self._admin.set_properties(topic, marks)
-            origin = self._read_origin(segment)
+            origin = self._read_properties(segment).origin
         assert origin is not None
         assert origin.trim is not None
         # Trim steps 2 and 3; a trim that somebody has begun is finished as it was begun.
@@ -618,7 +588,8 @@ class PulsarSegmentLog(Closing):
 
     def _feed(self, wanted: LogRange, *, ahead: bool = False) -> Feed:
         self._check_process()
-        self._check_exists(wanted.segment)
+        if self._transport.creates_missing:
+            self._check_exists(wanted.segment)
         return self._transport.feed(wanted.segment, wanted.start, ahead=ahead)
 
     def _read(
@@ -753,28 +724,56 @@ class PulsarSegmentLog(Closing):
                 "survive a fork; open another one here"
             )
 
-    def _check_exists(self, segment: SegmentRef) -> None:
+    def _check_exists(self, segment: SegmentRef) -> KnownTopic:
         """Raise unless the topic is that segment: a client would conjure up a missing one."""
-        if segment.log_name not in self._origins:
-            self._read_origin(segment)
+        known = self._known.get(segment.log_name)
+        return self._read_properties(segment) if known is None else known
 
-    def _read_origin(self, segment: SegmentRef) -> Origin | None:
-        """Return up to where data was given up and the ledger after that, None if never written."""
+    def _known_on_connection(self, segment: SegmentRef) -> KnownTopic | None:
+        """Return what this process has learned of the topic since it connected to its broker."""
+        topics = self._transport.known_topics(segment)
+        known = None if topics is None else topics.get(segment.log_name)
+        if known is not None:
+            self._known[segment.log_name] = known
+        return known
+
+    def _read_properties(self, segment: SegmentRef) -> KnownTopic:
+        """Return what the topic says of itself.
+
+        Raises
+        ------
+        SegmentNotFoundError
+            If it is not that segment's.
+        """
+        read_at = time.monotonic()
         properties = self._admin.properties(segment.log_name)
         if properties is None or properties.get(SEGMENT_PROPERTY) != segment.id:
+            self._forget(segment)
             what = "there is none" if properties is None else "the one there is not it"
             raise SegmentNotFoundError(
                 f"expected segment {segment.id} in the topic {segment.log_name}, but {what}; it "
                 "was deleted on the broker, or never created there: check service.url and "
                 "admin.url"
             )
-        self._contains_txn[segment.log_name] = properties.get(CONTAINS_TXN, "")
-        self._gated[segment.log_name] = properties.get(GATE_PROPERTY) == GATED_BY_BROKER
         text = properties.get(ORIGIN_PROPERTY)
-        origin = None if text is None else Origin.parse(text, properties.get(TRIM_PROPERTY))
+        known = KnownTopic(
+            read_at=read_at,
+            origin=None if text is None else Origin.parse(text, properties.get(TRIM_PROPERTY)),
+            gated=properties.get(GATE_PROPERTY) == GATED_BY_BROKER,
+            contains_txn=properties.get(CONTAINS_TXN, ""),
+        )
         with self._lock:
-            self._origins[segment.log_name] = origin
-        return origin
+            self._known[segment.log_name] = known
+            self._read_here.add(segment.log_name)
+        return known
+
+    def _forget(self, segment: SegmentRef) -> None:
+        """Let the topic be asked again, also by others in this process."""
+        self._known.pop(segment.log_name, None)
+        self._read_here.discard(segment.log_name)
+        topics = self._transport.known_topics(segment)
+        if topics is not None:
+            topics.forget(segment.log_name)
 
     def _require_gate(self, segment: SegmentRef) -> None:
         """Raise unless the broker gates the segment: bits would block any other buffer for ever."""
@@ -788,22 +787,42 @@ class PulsarSegmentLog(Closing):
                 "and the settings into broker.conf (docs/broker.md)"
             )
 
-    def _mark_origin(self, segment: SegmentRef) -> None:
+    def _before_report(self, segment: SegmentRef, last: Position) -> None:
+        """Prove that rows up to `last` are in the segment's topic, and mark its origin.
+
+        Others of this process may have read its properties, a while ago. A ledger that is known
+        since the connection was opened is the topic's own. For another one the topic is asked.
+        """
+        known = self._known_on_connection(segment)
+        if known is not None and last.ledger in known.ledgers:
+            return
+        if segment.log_name in self._read_here:
+            known = self._check_exists(segment)
+        else:
+            known = self._read_properties(segment)
+        if known.origin is None:
+            known = self._mark_origin(segment)
+        known.ledgers.add(last.ledger)
+        topics = self._transport.known_topics(segment)
+        if topics is not None:
+            topics.learn(segment.log_name, known)
+
+    def _mark_origin(self, segment: SegmentRef) -> KnownTopic:
         """Note the first ledger with data, before the first write is reported as done.
 
         The broker may replace an empty ledger at any time, so the topic's creation is too early.
         From the first write on, the internal subscription retains the ledger.
         """
-        if self._origins.get(segment.log_name) is not None:
-            return
-        if self._read_origin(segment) is None:
+        known = self._read_properties(segment)
+        if known.origin is None:
             first = self._admin.managed_ledger(segment.log_name).first_ledger
             self._admin.set_properties(segment.log_name, {ORIGIN_PROPERTY: f"{EARLIEST},{first}"})
-            self._read_origin(segment)
+            known = self._read_properties(segment)
+        return known
 
-    def _mark_contains_txn(self, segment: SegmentRef) -> None:
+    def _mark_contains_txn(self, segment: SegmentRef, known: KnownTopic) -> None:
         """Note for others, before the first transactional row, that there may be some (PIP-373)."""
-        value = self._contains_txn.get(segment.log_name, "")
+        value = known.contains_txn
         if value.lower() == "true":
             return
         if value.lower() not in ("", "false"):
@@ -822,12 +841,14 @@ class PulsarSegmentLog(Closing):
                 # A broker with PIP-373 keeps this property to itself. The store's mark is there
                 # already, and no reader of ours looks at anything else.
                 _logger.warning("the property %s is left to the broker: %s", CONTAINS_TXN, error)
-        self._contains_txn[segment.log_name] = "true"
+        known.contains_txn = "true"
 
     def _gone(self, segment: SegmentRef, first_ledger: int) -> Position:
-        origin = self._origins.get(segment.log_name)
+        known = self._known.get(segment.log_name)
+        origin = None if known is None else known.origin
         if origin is None or first_ledger > (origin.trim[1] if origin.trim else origin.ledger):
-            origin = self._read_origin(segment)  # a trim may have been begun since, by anybody
+            # A trim may have been begun since, by anybody.
+            origin = self._read_properties(segment).origin
         return EARLIEST if origin is None else origin.gone(first_ledger)
 
     def _check_not_stalled(self, segment: SegmentRef, end: Position, deadline: float) -> None:
@@ -841,7 +862,7 @@ class PulsarSegmentLog(Closing):
             stalled_at = None if own is None else own.max_read_position
             if stalled_at is None or stalled_at >= end:
                 return
-            if self._gated.get(segment.log_name) and time.monotonic() < deadline:
+            if self._check_exists(segment).gated and time.monotonic() < deadline:
                 time.sleep(_GATE_POLL_SECONDS)
                 continue
             raise SegmentLogUnavailableError(
@@ -850,7 +871,7 @@ class PulsarSegmentLog(Closing):
             )
 
     def _why_stalled(self, segment: SegmentRef) -> str:
-        if self._gated.get(segment.log_name):
+        if self._check_exists(segment).gated:
             return (
                 "the broker, which gates the segment, does not learn of the transactions that are "
                 "decided in the metadata store. Nothing was skipped: look into the broker's log, "

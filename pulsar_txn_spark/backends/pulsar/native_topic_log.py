@@ -19,10 +19,10 @@ from typing import NoReturn
 import pyarrow as pa
 
 from pulsar_txn_spark.backends.pulsar.errors import require_whole
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
     SEGMENT_PROPERTY,
-    Origin,
     PulsarSegmentLog,
     PulsarSnapshot,
 )
@@ -145,8 +145,9 @@ class PulsarTopicLog(PulsarSegmentLog):
                 "with pulsar-admin"
             )
 
-    def _read_origin(self, segment: SegmentRef) -> Origin | None:
+    def _read_properties(self, segment: SegmentRef) -> KnownTopic:
         """Raise unless it is a native topic."""
+        read_at = time.monotonic()
         properties = self._admin.properties(segment.log_name)
         if properties is None:
             raise SegmentNotFoundError(
@@ -162,9 +163,10 @@ class PulsarTopicLog(PulsarSegmentLog):
                 "of this package. Read past them it would show what was never committed. "
                 f"Read {topic}"
             )
+        known = KnownTopic(read_at, origin=None, gated=False, contains_txn="")
         with self._lock:
-            self._origins[segment.log_name] = None
-        return None
+            self._known[segment.log_name] = known
+        return known
 
     # --- how far --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from pulsar_txn_spark.backends import entry_codec
 from pulsar_txn_spark.backends.pulsar.receipt_ledger import InFlight, ReceiptLedger
 from pulsar_txn_spark.backends.row_buffer import RowBuffer
 from pulsar_txn_spark.errors import PulsarTxnError, SegmentLogError
+from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import Receipt, SegmentRef
 
 ENTRY_BYTES = 512 * 1024
@@ -57,7 +58,8 @@ class EntryWriter(ABC):
     in_flight : InFlight
         The bytes of this writer and of those that share the bound.
     before_report : Callable
-        Called after rows were acknowledged and before the receipt is handed out.
+        Called with the last position of the rows that were acknowledged, before the receipt is
+        handed out.
     """
 
     buffered_entries: int
@@ -71,7 +73,7 @@ class EntryWriter(ABC):
         segment: SegmentRef,
         settings: EntrySettings,
         in_flight: InFlight,
-        before_report: Callable[[], None],
+        before_report: Callable[[Position], None],
     ) -> None:
         self._segment = segment
         self._before_report = before_report
@@ -105,8 +107,8 @@ class EntryWriter(ABC):
                 self._send_buffered(everything=True)
             self._wait(self._ledger.is_settled)
             receipt = self._ledger.drain()
-            if receipt.entries:
-                self._before_report()
+            if receipt.last is not None:
+                self._before_report(receipt.last)
             return receipt
 
     def acknowledged(self) -> Receipt:
@@ -118,8 +120,8 @@ class EntryWriter(ABC):
             If the log's origin, which a first receipt needs, could not be noted.
         """
         receipt = self._ledger.total
-        if receipt.entries:
-            self._before_report()
+        if receipt.last is not None:
+            self._before_report(receipt.last)
         return receipt
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopics
 from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire.settings import ConnectionSettings, client_needed
 from pulsar_txn_spark.config import PulsarConfig
@@ -61,6 +62,9 @@ class Transport(Protocol):
     drops_chunks: bool
     """Whether a message whose first chunk lies before a range is dropped without a word."""
 
+    creates_missing: bool
+    """Whether a broker may create the topic that a feed is opened of."""
+
     opens_ahead: bool
     """Whether several feeds may be open at once that fetch little before they are read."""
 
@@ -79,7 +83,7 @@ class Transport(Protocol):
         self,
         segment: SegmentRef,
         name: str,
-        before_report: Callable[[], None],
+        before_report: Callable[[Position], None],
         bits: TxnBits | None = None,
         *,
         gated: bool = False,
@@ -88,6 +92,13 @@ class Transport(Protocol):
 
         Where the brokers gate the segment, an entry takes keys of one group only, if the transport
         can do that.
+        """
+        ...
+
+    def known_topics(self, segment: SegmentRef) -> KnownTopics | None:
+        """Return what was learned since the connection to the topic's broker was opened.
+
+        None if there is no such connection, or nobody knows of it.
         """
         ...
 

@@ -38,6 +38,7 @@ def log() -> Iterator[PulsarSegmentLog]:
     with mock.patch.object(log, "_admin"), mock.patch.object(log, "_transport"):
         log._admin.properties.return_value = dict(GATED)  # type: ignore[attr-defined]
         log._admin.settled_transactions_of.return_value = state("pulsar_txn_spark")  # type: ignore[attr-defined]
+        log._transport.known_topics.return_value = None  # type: ignore[attr-defined]
         yield log
         log.close()
 

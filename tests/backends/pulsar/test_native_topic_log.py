@@ -133,7 +133,7 @@ def log(admin: Admin) -> PulsarTopicLog:
     found._config = mock.Mock(admin_url="http://broker")
     found._admin = found._headers = admin  # type: ignore[assignment]
     found._transport = mock.Mock(partitions=lambda topic, ask_admin: ask_admin(topic))
-    found._origins = {}
+    found._known = {}
     found._lock = mock.MagicMock()
     return found
 

@@ -21,7 +21,7 @@ class Writer(EntryWriter):
     row_overhead_bytes = 10
 
     def __init__(self, settings: EntrySettings) -> None:
-        super().__init__(SEGMENT, settings, InFlight(), lambda: None)
+        super().__init__(SEGMENT, settings, InFlight(), lambda _last: None)
         self.sent: list[int] = []
         self.released = 0
         self.failure: BaseException | None = None

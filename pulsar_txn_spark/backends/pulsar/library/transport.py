@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pulsar
 
 from pulsar_txn_spark.backends.pulsar.errors import translate
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopics
 from pulsar_txn_spark.backends.pulsar.library import connections
 from pulsar_txn_spark.backends.pulsar.library.reader import EntryFeed, RowCollector, reader_settings
 from pulsar_txn_spark.backends.pulsar.library.writer import PulsarSegmentWriter, WriterSettings
@@ -37,6 +38,7 @@ class ClientTransport:
     """
 
     drops_chunks = True
+    creates_missing = True
     opens_ahead = False  # a reader's queue is as large as a reader may ever need
 
     def __init__(
@@ -68,7 +70,7 @@ class ClientTransport:
         self,
         segment: SegmentRef,
         name: str,
-        before_report: Callable[[], None],
+        before_report: Callable[[Position], None],
         bits: TxnBits | None = None,
         *,
         gated: bool = False,  # noqa: ARG002 - pulsar-client divides rows into entries by itself
@@ -101,6 +103,11 @@ class ClientTransport:
             before_report=before_report,
             max_message_bytes=self._max_message_bytes,
         )
+
+    def known_topics(self, segment: SegmentRef) -> KnownTopics | None:
+        """Return None: ``pulsar-client`` does not show its connections; see the Protocol."""
+        del segment
+        return None
 
     def feed(
         self,

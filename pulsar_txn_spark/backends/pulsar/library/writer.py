@@ -115,7 +115,8 @@ class PulsarSegmentWriter(EntryWriter):
     settings : WriterSettings
         Where entries end, and how long to wait.
     before_report : Callable
-        Called after rows were acknowledged and before the receipt is handed out.
+        Called with the last position of the rows that were acknowledged, before the receipt is
+        handed out.
     max_message_bytes : Callable
         Returns the broker's limit.
     """
@@ -129,7 +130,7 @@ class PulsarSegmentWriter(EntryWriter):
         producer: Any,
         settings: WriterSettings,
         *,
-        before_report: Callable[[], None],
+        before_report: Callable[[Position], None],
         max_message_bytes: Callable[[], int],
     ) -> None:
         super().__init__(segment, settings, InFlight(), before_report)

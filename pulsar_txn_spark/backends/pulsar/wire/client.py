@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pulsar_txn_spark.backends.pulsar.errors import translate
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopics
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandLookupTopic,
@@ -129,6 +130,16 @@ class WireClient:
         except RefusedError:
             self.forget(topic)
             raise
+
+    def known_topics(self, topic: str) -> KnownTopics | None:
+        """Return what was learned since the connection to the topic's broker was opened.
+
+        None if there is no such connection now; none is opened.
+        """
+        where = self._located.get(topic)
+        with self._lock:
+            connection = None if where is None else self._connections.get(where)
+        return connection.known_topics if connection is not None and connection.usable else None
 
     def connection_to(self, url: str) -> Connection:
         """Return a connection to the broker at a URL that another broker gave.

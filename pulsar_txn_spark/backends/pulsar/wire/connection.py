@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopics
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     AuthData,
     BaseCommand,
@@ -197,6 +198,8 @@ class Connection:
         self.knows_scalable_topics = False
         """Whether the broker has scalable topics of its own (Pulsar 5)."""
         self._lock = threading.Lock()
+        self.known_topics = KnownTopics()
+        """What was learned of the broker's topics since this connection was opened."""
         self._outgoing: collections.deque[memoryview] = collections.deque()
         self._waiters: dict[int, _Waiter] = {}
         self._producers: dict[int, ProducerHandler] = {}

@@ -112,7 +112,8 @@ class WireSegmentWriter(EntryWriter):
     settings : WireWriterSettings
         Where entries end, and how long to wait.
     before_report : Callable
-        Called after rows were acknowledged and before the receipt is handed out.
+        Called with the last position of the rows that were acknowledged, before the receipt is
+        handed out.
     bits : TxnBits, optional
         Of the transaction, where the brokers gate the topic.
     gated : bool
@@ -135,7 +136,7 @@ class WireSegmentWriter(EntryWriter):
         client: WireClient,
         settings: WireWriterSettings,
         *,
-        before_report: Callable[[], None],
+        before_report: Callable[[Position], None],
         bits: TxnBits | None = None,
         gated: bool = False,
         native: bool = False,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from pulsar_txn_spark.backends.pulsar.errors import translate
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopics
 from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire import client as wire_client
 from pulsar_txn_spark.backends.pulsar.wire.connection import RefusedError
@@ -37,6 +38,7 @@ class WireTransport:
     """
 
     drops_chunks = False
+    creates_missing = False
     opens_ahead = True
 
     def __init__(self, config: PulsarConfig) -> None:
@@ -71,7 +73,7 @@ class WireTransport:
         self,
         segment: SegmentRef,
         name: str,
-        before_report: Callable[[], None],
+        before_report: Callable[[Position], None],
         bits: TxnBits | None = None,
         *,
         gated: bool = False,
@@ -86,6 +88,10 @@ class WireTransport:
             bits=bits,
             gated=gated,
         )
+
+    def known_topics(self, segment: SegmentRef) -> KnownTopics | None:
+        """Return what was learned since then; see the Protocol."""
+        return self._client.known_topics(segment.log_name)
 
     def feed(self, segment: SegmentRef, start: Position, *, ahead: bool = False) -> WireEntryFeed:
         """Open a reader; see the Protocol."""

@@ -10,6 +10,7 @@ import pytest
 
 from pulsar_txn_spark.backends.pulsar import log as pulsar_log
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, TransactionState
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic
 from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.backends.pulsar.library import reader as library_reader
 from pulsar_txn_spark.backends.pulsar.library.reader import EntryFeed
@@ -49,7 +50,7 @@ class Broker:
         admin.settled_transactions_of.side_effect = lambda *_, **__: self.state
         admin.managed_ledger.side_effect = self._managed_ledger
         self.log._admin = admin
-        self.log._gated = {}
+        self.log._known = {SEGMENT.log_name: KnownTopic(0.0, None, gated=False, contains_txn="")}
         self.log._headers = mock.Mock()
         for source in (self.log._headers, admin):
             source.entry_header.side_effect = lambda _, at: self.headers.get(at, PLAIN)

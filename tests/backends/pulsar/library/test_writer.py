@@ -98,7 +98,7 @@ def writer_on(client: Client, max_message_bytes: int = 1234, **options: str) -> 
         SEGMENT,
         client,
         WriterSettings.of(config),
-        before_report=lambda: None,
+        before_report=lambda _last: None,
         max_message_bytes=lambda: max_message_bytes,
     )
 
@@ -252,7 +252,7 @@ def test_what_is_in_flight_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         SEGMENT,
         client,
         replace(WriterSettings.of(config), in_flight_bytes=1000),
-        before_report=lambda: None,
+        before_report=lambda _last: None,
         max_message_bytes=lambda: 1234,
     )
     with pytest.raises(SegmentLogUnavailableError):
@@ -261,7 +261,7 @@ def test_what_is_in_flight_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_reported_if_the_step_before_the_report_fails() -> None:
-    def fail() -> None:
+    def fail(_last: Position) -> None:
         raise SegmentLogUnavailableError("the origin could not be noted")
 
     client = Client()

@@ -112,7 +112,7 @@ def writer_on(
         name,
         client,
         settings,
-        before_report=lambda: None,
+        before_report=lambda _last: None,
         bits=bits,
         gated=gated,
         native=native,
