@@ -2246,7 +2246,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a trim counts before the broker has removed the ledgers",
         "INV-5",
         f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
-        Edit(f"{PULSAR}/log.py", "if first_ledger == ledger:", "if first_ledger <= ledger:"),
+        Edit(
+            f"{PULSAR}/known_topics.py", "if first_ledger == ledger:", "if first_ledger <= ledger:"
+        ),
     ),
     mutation(
         "a trim is begun before the last one is done",
