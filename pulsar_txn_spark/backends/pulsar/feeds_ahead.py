@@ -42,7 +42,7 @@ class FeedsAhead(Closing):
     ) -> None:
         self._ranges = ranges
         self._open_feed = open_feed
-        self._due = deque(n for n, wanted in enumerate(ranges) if _is_short(wanted))
+        self._due = deque(n for n, wanted in enumerate(ranges) if short_entries(wanted))
         self._opened: dict[int, Future[Feed]] = {}
         self._pool = ThreadPoolExecutor(at_once, "pulsar-txn-feed")  # starts them when needed
 
@@ -81,6 +81,8 @@ def _let_go(opened: Future[Feed]) -> None:
             opened.result().close()
 
 
-def _is_short(wanted: LogRange) -> bool:
+def short_entries(wanted: LogRange) -> int:
+    """Return how many entries a short range has, 0 for a range that is not short."""
     start, end = wanted.start, wanted.end
-    return start.ledger == end.ledger and 0 < end.entry - start.entry <= _SHORT_ENTRIES
+    entries = end.entry - start.entry if start.ledger == end.ledger else 0
+    return entries if 0 < entries <= _SHORT_ENTRIES else 0

@@ -38,7 +38,7 @@ import pyarrow as pa
 from pulsar_txn_spark.backends.pulsar import ledgers
 from pulsar_txn_spark.backends.pulsar.admin_api import CALLS_AT_A_TIME, EntryHeader, PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders
-from pulsar_txn_spark.backends.pulsar.feeds_ahead import FeedsAhead
+from pulsar_txn_spark.backends.pulsar.feeds_ahead import FeedsAhead, short_entries
 from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic, Origin
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger, Piece
 from pulsar_txn_spark.backends.pulsar.passthrough import validate_passthrough
@@ -568,7 +568,7 @@ class PulsarSegmentLog(Closing):
             for wanted in ranges:
                 yield self._read(wanted, columns, max_rows, partial(self._feed, wanted))
             return
-        with FeedsAhead(ranges, partial(self._feed, ahead=True), self.at_once) as feeds:
+        with FeedsAhead(ranges, self._feed, self.at_once) as feeds:
             for number, wanted in enumerate(ranges):
                 yield self._read(wanted, columns, max_rows, partial(feeds.open, number))
 
@@ -586,11 +586,11 @@ class PulsarSegmentLog(Closing):
         wanted = LogRange(segment, start, end, visible)
         return self._read(wanted, columns, max_rows, partial(self._feed, wanted))
 
-    def _feed(self, wanted: LogRange, *, ahead: bool = False) -> Feed:
+    def _feed(self, wanted: LogRange) -> Feed:
         self._check_process()
         if self._transport.creates_missing:
             self._check_exists(wanted.segment)
-        return self._transport.feed(wanted.segment, wanted.start, ahead=ahead)
+        return self._transport.feed(wanted.segment, wanted.start, entries=short_entries(wanted))
 
     def _read(
         self,

@@ -102,10 +102,11 @@ class Transport(Protocol):
         """
         ...
 
-    def feed(self, segment: SegmentRef, start: Position, *, ahead: bool = False) -> Feed:
+    def feed(self, segment: SegmentRef, start: Position, *, entries: int = 0) -> Feed:
         """Open a reader of what comes after `start`.
 
-        With `ahead` it fetches one entry before it is read; not all ways can do that.
+        A short range has at most `entries`; of it a reader fetches one entry until it is read, and
+        nothing behind the range. Not all ways can do that.
         """
         ...
 

@@ -114,7 +114,7 @@ class ClientTransport:
         segment: SegmentRef,
         start: Position,
         *,
-        ahead: bool = False,  # noqa: ARG002 - nobody asks for it
+        entries: int = 0,  # noqa: ARG002 - a reader's queue is as large as it is
     ) -> EntryFeed:
         """Open a reader; see the Protocol."""
         settings = dict(self._reader_settings)

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pulsar_txn_spark.backends.pulsar.errors import translate
 from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopics
@@ -21,6 +21,7 @@ from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
 from pulsar_txn_spark.backends.pulsar.receipt_ledger import InFlight
 from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
+from pulsar_txn_spark.backends.pulsar.wire.parked_feeds import ParkedFeeds
 from pulsar_txn_spark.backends.pulsar.wire.settings import (
     Address,
     ConnectionSettings,
@@ -103,6 +104,8 @@ class WireClient:
         self.settings = settings
         self.in_flight = InFlight()
         """What all writers of this client have without a receipt."""
+        self.parked: ParkedFeeds[Any] = ParkedFeeds()
+        """Readers that wait for the next range of their segments."""
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._connections: dict[tuple[Address, str | None], Connection] = {}

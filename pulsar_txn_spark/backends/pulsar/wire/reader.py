@@ -63,6 +63,7 @@ _FROM_THE_END, _FROM_THE_BEGINNING = 0, 1
 _CUMULATIVE = 1
 _LOOK_BACK = 4  # times as many entries as there are chunks, at first
 _SUBSCRIPTION = "pulsar-txn-spark-"
+_MOST_SKIPPED, _MOST_SKIPPED_BYTES = 16, 64 * 1024  # more is worth another reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,11 @@ class _Subscription:
             self._ended = True
             self._changed.notify()
 
+    def is_idle(self) -> bool:
+        """Tell whether more may come, and nothing has come that was not taken."""
+        with self._changed:
+            return self._over is None and not self._queue
+
     def wait_for_end(self, timeout_s: float) -> bool:
         """Tell whether the broker says in time that the topic has nothing more."""
         with self._changed:
@@ -209,8 +215,10 @@ class WireEntryFeed:
         Whose connections to use.
     settings : WireReaderSettings
         How much to prefetch, how long to wait.
-    ahead : bool
-        Whether it is opened before anybody reads it. It fetches a single entry then, at first.
+    entries : int
+        How many entries a short range has, 0 for a long one. Of a short range a single entry is
+        fetched until somebody reads it, and nothing behind the range. When such a reader is closed,
+        it may wait for the next range (:mod:`.parked_feeds`).
 
     Raises
     ------
@@ -224,10 +232,16 @@ class WireEntryFeed:
         client: WireClient,
         settings: WireReaderSettings,
         *,
-        ahead: bool = False,
+        entries: int = 0,
     ) -> None:
         self._segment = segment
-        self._first_permits = 1 if ahead else _FIRST_PERMITS
+        self.topic = segment.log_name
+        self._is_short = entries > 0
+        self._left = entries  # of a short range
+        self._least = 0  # messages of its smallest entry so far
+        self._to_skip = 0  # entries before a range that another reader has read
+        self._entry_bytes = 0  # of the last one that was wanted
+        self._behind = start  # the last entry that was taken
         self._client = client
         self._settings = settings
         self._mean_bytes = 0.0  # of a message; not known yet
@@ -262,10 +276,13 @@ class WireEntryFeed:
             if taken is not None:
                 position, body = taken
                 metadata, payload = decode_entry(body)
+                self._behind = position
                 entry = WireEntry(position, metadata, payload)
-                self._used(entry, len(body))
-                if position > previous:  # a subscription begins an entry early
+                self._granted -= entry.messages
+                if position > previous:  # a subscription begins an entry early, or some
+                    self._note(entry, len(body))
                     return entry
+                self._to_skip -= 1
             elif time.monotonic() > deadline:
                 raise explain(RefusedError("Timeout"), "read", self._segment)
 
@@ -300,12 +317,43 @@ class WireEntryFeed:
         return Position(*positive_id(answer.consumer_mark_delete_position))
 
     def close(self) -> None:
+        """Let go of the subscription, or let it wait for the next range."""
+        if self._is_short:
+            self._client.parked.put(self)
+        else:
+            self.leave()
+
+    def can_wait(self) -> bool:
+        """Tell whether it can wait for the next range.
+
+        One with permits would be sent what nobody reads. One that was sent a damaged entry has the
+        permits of that entry.
+        """
+        without_permits = self._granted <= 0
+        return without_permits and self._subscription.is_idle() and self._connection.usable
+
+    def can_go_on_at(self, start: Position) -> bool:
+        """Tell whether it is cheaper to skip what comes before `start` than to open another one."""
+        skipped = start.entry - self._behind.entry
+        if start.ledger != self._behind.ledger or not 0 <= skipped <= _MOST_SKIPPED:
+            return False
+        return skipped * self._entry_bytes <= _MOST_SKIPPED_BYTES
+
+    def leave(self) -> None:
         """Let go of the subscription."""
         self._leave(self._connection, self._subscription)
 
-    def _used(self, entry: WireEntry, size: int) -> None:
-        """Count what an entry took of the permits."""
-        self._granted -= entry.messages
+    def go_on(self, start: Position, entries: int) -> None:
+        """Read the next short range."""
+        self._left, self._least = entries, 0
+        self._to_skip = start.entry - self._behind.entry
+        self._grant(self._connection, self._subscription)
+
+    def _note(self, entry: WireEntry, size: int) -> None:
+        """Learn from an entry how many permits the next ones take."""
+        self._left -= 1
+        self._entry_bytes = size
+        self._least = min(self._least or entry.messages, entry.messages)
         # The larger of its own mean and of a mean that fades: sizes may grow at once.
         mean = size / max(1, entry.messages)
         if self._mean_bytes:
@@ -317,11 +365,14 @@ class WireEntryFeed:
         settings = self._settings
         if not settings.max_permits:
             return
-        fitting = self._first_permits
+        fitting = _FIRST_PERMITS
         if self._mean_bytes:
             fitting = int(settings.budget_bytes / max(1.0, self._mean_bytes))
+        if self._is_short:
+            # As many as there are entries at least, each of which uses up one or more.
+            fitting = min(fitting, max(self._to_skip + 1, self._left * self._least))
         target = max(1, min(fitting, settings.max_permits))
-        if self._granted > target // 2:
+        if self._granted > (0 if self._is_short else target // 2):
             return
         permits = target - self._granted
         self._granted = target
@@ -347,6 +398,7 @@ class WireEntryFeed:
         self._leave(self._connection, self._subscription)
         self._client.forget(self._segment.log_name)
         self._connection, self._subscription = self._open(previous, left)
+        self._behind = previous
 
     def _open(self, start: Position, timeout_s: float) -> tuple[Connection, _Subscription]:
         backoff = Backoff(timeout_s)

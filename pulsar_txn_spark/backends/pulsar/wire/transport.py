@@ -93,9 +93,15 @@ class WireTransport:
         """Return what was learned since then; see the Protocol."""
         return self._client.known_topics(segment.log_name)
 
-    def feed(self, segment: SegmentRef, start: Position, *, ahead: bool = False) -> WireEntryFeed:
-        """Open a reader; see the Protocol."""
-        return WireEntryFeed(segment, start, self._client, self._reader_settings, ahead=ahead)
+    def feed(self, segment: SegmentRef, start: Position, *, entries: int = 0) -> WireEntryFeed:
+        """Open a reader, or take one that waits for this range; see the Protocol."""
+        waiting: WireEntryFeed | None = None
+        if entries:
+            waiting = self._client.parked.take(segment.log_name, start)
+        if waiting is not None:
+            waiting.go_on(start, entries)
+            return waiting
+        return WireEntryFeed(segment, start, self._client, self._reader_settings, entries=entries)
 
     def rows(self, segment: SegmentRef, columns: frozenset[str], max_rows: int) -> EntryRows:
         """See the Protocol."""

@@ -607,13 +607,13 @@ def permits_of(broker: FakePulsar) -> list[int]:
     return [c.flow.messagePermits for c in broker.heard if c.type == BaseCommand.FLOW]
 
 
-def test_a_feed_that_is_opened_ahead_fetches_one_entry_until_it_is_read(
+def test_a_feed_of_a_short_range_fetches_one_entry_until_it_is_read(
     broker: FakePulsar, client: WireClient
 ) -> None:
     writer = writer_on(client)
     put_through(writer, numbered(12))  # three entries
     feed = WireEntryFeed(
-        SEGMENT, EARLIEST, client, WireReaderSettings(poll_s=0.01, budget_bytes=1), ahead=True
+        SEGMENT, EARLIEST, client, WireReaderSettings(poll_s=0.01, budget_bytes=1), entries=3
     )
     broker.await_heard(BaseCommand.FLOW)
     previous, positions = EARLIEST, []
@@ -628,11 +628,11 @@ def test_nothing_is_granted_behind_the_last_entry_that_is_asked_for(
     broker: FakePulsar, client: WireClient
 ) -> None:
     put_through(writer_on(client), numbered(4))
-    feed = WireEntryFeed(SEGMENT, EARLIEST, client, WireReaderSettings(), ahead=True)
+    feed = WireEntryFeed(SEGMENT, EARLIEST, client, WireReaderSettings(), entries=5)
     entry = feed.next_entry(EARLIEST)
     feed.close()
-    broker.await_heard(BaseCommand.CLOSE_CONSUMER)
     assert entry is not None
+    assert feed.can_wait()
     assert permits_of(broker) == [1]
 
 
