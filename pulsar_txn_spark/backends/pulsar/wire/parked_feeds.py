@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pulsar_txn_spark.position import Position
 
-_MOST = 1024
+_MOST = 256
 """Readers of a process and configuration that wait; beyond that the oldest are closed."""
 
 _LONGEST_S = 60.0

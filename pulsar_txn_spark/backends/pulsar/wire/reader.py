@@ -10,6 +10,7 @@ is full, and opened again behind the last entry that was taken.
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 import time
 import uuid
@@ -292,13 +293,9 @@ class WireEntryFeed:
         The broker says so of a sealed topic, once all that it has delivered is acknowledged, and
         no transaction is open there.
         """
-        number = self._subscription.number
-        up_to = [wire_id(*previous)]
-        ack = CommandAck(consumer_id=number, ack_type=_CUMULATIVE, message_id=up_to)
         try:
             if previous.entry >= 0:
-                acked = BaseCommand(type=BaseCommand.ACK, ack=ack)
-                self._connection.post([encode_command(acked)])
+                self._acknowledge(previous)
             return self._subscription.wait_for_end(timeout_s)
         except RefusedError:
             return False
@@ -318,10 +315,13 @@ class WireEntryFeed:
 
     def close(self) -> None:
         """Let go of the subscription, or let it wait for the next range."""
-        if self._is_short:
-            self._client.parked.put(self)
-        else:
+        if not self._is_short:
             self.leave()
+            return
+        if self.can_wait():
+            with contextlib.suppress(RefusedError):
+                self._acknowledge(self._behind)  # else brokers would report a growing backlog
+        self._client.parked.put(self)
 
     def can_wait(self) -> bool:
         """Tell whether it can wait for the next range.
@@ -348,6 +348,11 @@ class WireEntryFeed:
         self._left, self._least = entries, 0
         self._to_skip = start.entry - self._behind.entry
         self._grant(self._connection, self._subscription)
+
+    def _acknowledge(self, up_to: Position) -> None:
+        number, last = self._subscription.number, wire_id(*up_to)
+        ack = CommandAck(consumer_id=number, ack_type=_CUMULATIVE, message_id=[last])
+        self._connection.post([encode_command(BaseCommand(type=BaseCommand.ACK, ack=ack))])
 
     def _note(self, entry: WireEntry, size: int) -> None:
         """Learn from an entry how many permits the next ones take."""

@@ -94,6 +94,10 @@ def test_one_reader_serves_a_segment_s_micro_batches(tasks: Tasks) -> None:
         tasks.write()
         assert tasks.read(number - 1, number) == [number]
     assert tasks.opened() == 1
+    # Its backlog, which brokers report, does not grow.
+    tasks.broker.await_heard(BaseCommand.ACK, 5 * len(SEGMENTS))
+    acked = [c.ack.message_id[0].entryId for c in tasks.broker.heard if c.type == BaseCommand.ACK]
+    assert acked == [n for n in range(1, 6) for _ in SEGMENTS]
 
 
 def test_a_reader_skips_what_another_process_has_read(tasks: Tasks) -> None:
