@@ -83,7 +83,9 @@ public final class RedisCluster extends RedisServer {
           () -> {
             String[] info = new String[1];
             at(node, jedis -> info[0] = command(jedis, "INFO"));
+            // It is "ok" without full coverage, too: then it refuses a slot whose server it does not know.
             return info[0].contains("cluster_state:ok")
+                && info[0].contains("cluster_slots_assigned:" + SLOTS)
                 && info[0].contains("cluster_known_nodes:" + known);
           });
     }
