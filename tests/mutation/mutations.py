@@ -58,7 +58,7 @@ SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
-PARKED_FEEDS = "tests/backends/pulsar/wire/test_parked_feeds.py"
+IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
 KNOWN_TOPICS = "tests/backends/pulsar/test_known_topics.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
 FULL = "tests/store/redis/test_full_store.py"
@@ -2387,7 +2387,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a reader that waits goes on wherever the next range begins",
         "",
-        f"{PARKED_FEEDS}::test_a_reader_that_waits_elsewhere_is_closed",
+        f"{IDLE_FEEDS}::test_a_reader_that_waits_elsewhere_is_closed",
         Edit(
             f"{WIRE_CODE}/reader.py",
             "or not 0 <= skipped <= _MOST_SKIPPED:",
@@ -2397,7 +2397,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a reader that waits goes on in another ledger",
         "",
-        f"{PARKED_FEEDS}::test_a_reader_of_another_ledger_is_not_used",
+        f"{IDLE_FEEDS}::test_a_reader_of_another_ledger_is_not_used",
         Edit(
             f"{WIRE_CODE}/reader.py",
             "if start.ledger != self._behind.ledger or not",
@@ -2407,7 +2407,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a reader waits with permits, or behind a damaged entry",
         "",
-        f"{PARKED_FEEDS}::test_a_reader_with_permits_does_not_wait, "
+        f"{IDLE_FEEDS}::test_a_reader_with_permits_does_not_wait, "
         "test_a_reader_of_a_damaged_entry_does_not_wait",
         Edit(
             f"{WIRE_CODE}/reader.py",

@@ -38,7 +38,7 @@ class FakeAdminApi:
 
     url: str = ""
     entries: dict[str, int] = field(default_factory=dict)
-    properties: dict[str, dict[str, str]] = field(default_factory=dict)
+    properties: dict[str, dict[str, str] | None] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.log import SegmentRef
 
 
 class Origin(NamedTuple):
@@ -24,7 +25,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, trim: str | None) -> Origin:
-        """Read the properties ``pulsar-txn-spark.origin`` and ``.trim``."""
+        """Read the properties ``pulsar_txn_spark.origin`` and ``pulsar_txn_spark.trim``."""
         return cls(*_position_and_ledger(text), _position_and_ledger(trim) if trim else None)
 
     def gone(self, first_ledger: int) -> Position:
@@ -77,17 +78,17 @@ class KnownTopics:
 
     def __init__(self) -> None:
         self._since = time.monotonic()
-        self._topics: dict[str, KnownTopic] = {}
+        self._topics: dict[SegmentRef, KnownTopic] = {}
 
-    def get(self, name: str) -> KnownTopic | None:
-        """Return what is known of a topic."""
-        return self._topics.get(name)
+    def get(self, segment: SegmentRef) -> KnownTopic | None:
+        """Return what is known of the segment's topic."""
+        return self._topics.get(segment)
 
-    def learn(self, name: str, topic: KnownTopic) -> None:
+    def learn(self, segment: SegmentRef, topic: KnownTopic) -> None:
         """Note what is known of a topic, unless it was read before the connection was opened."""
         if topic.read_at >= self._since:
-            self._topics[name] = topic
+            self._topics[segment] = topic
 
-    def forget(self, name: str) -> None:
-        """Let a topic be asked again."""
-        self._topics.pop(name, None)
+    def forget(self, segment: SegmentRef) -> None:
+        """Let the topic be asked again."""
+        self._topics.pop(segment, None)

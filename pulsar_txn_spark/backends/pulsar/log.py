@@ -358,7 +358,7 @@ class PulsarSegmentLog(Closing):
         self._writers.add(writer)
         topics = self._transport.known_topics(segment)
         if topics is not None:
-            topics.learn(segment.log_name, known)
+            topics.learn(segment, known)
         return writer
 
     def seal(self, segment: SegmentRef) -> Position:
@@ -732,7 +732,7 @@ class PulsarSegmentLog(Closing):
     def _known_on_connection(self, segment: SegmentRef) -> KnownTopic | None:
         """Return what this process has learned of the topic since it connected to its broker."""
         topics = self._transport.known_topics(segment)
-        known = None if topics is None else topics.get(segment.log_name)
+        known = None if topics is None else topics.get(segment)
         if known is not None:
             self._known[segment.log_name] = known
         return known
@@ -773,7 +773,7 @@ class PulsarSegmentLog(Closing):
         self._read_here.discard(segment.log_name)
         topics = self._transport.known_topics(segment)
         if topics is not None:
-            topics.forget(segment.log_name)
+            topics.forget(segment)
 
     def _require_gate(self, segment: SegmentRef) -> None:
         """Raise unless the broker gates the segment: bits would block any other buffer for ever."""
@@ -805,7 +805,7 @@ class PulsarSegmentLog(Closing):
         known.ledgers.add(last.ledger)
         topics = self._transport.known_topics(segment)
         if topics is not None:
-            topics.learn(segment.log_name, known)
+            topics.learn(segment, known)
 
     def _mark_origin(self, segment: SegmentRef) -> KnownTopic:
         """Note the first ledger with data, before the first write is reported as done.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -19,13 +20,6 @@ from tests.support.fake_pulsar import FakePulsar
 
 SEGMENT = SegmentRef("s1", "topic://public/default/t", "persistent://public/default/s1")
 ROWS = pa.record_batch({"value": pa.array([b"row"], pa.binary())})
-
-
-@pytest.fixture
-def broker() -> Iterator[FakePulsar]:
-    broker = FakePulsar()
-    yield broker
-    broker.close()
 
 
 @pytest.fixture
@@ -105,7 +99,7 @@ def test_rows_in_a_topic_that_took_the_name_are_never_reported(
     connected(broker, api)
     # Somebody deleted the topic; who connected to it by name had a new one created.
     broker.ledger = LEDGER + 1
-    api.properties["s1"] = properties  # type: ignore[assignment]
+    api.properties["s1"] = properties
     with task(broker, api) as log:
         writer = log.writer(SEGMENT, "w")
         writer.append(ROWS)
@@ -119,11 +113,20 @@ def test_rows_in_a_topic_that_took_the_name_are_never_reported(
         log.writer(SEGMENT, "w")  # the next one does not even connect
 
 
+def test_another_segment_of_the_same_topic_is_asked_for(
+    broker: FakePulsar, api: FakeAdminApi
+) -> None:
+    connected(broker, api)
+    other = replace(SEGMENT, id="s2")
+    with task(broker, api) as log, pytest.raises(SegmentNotFoundError, match="the one there"):
+        log.writer(other, "w")
+
+
 def test_a_segment_s_deletion_is_remembered(broker: FakePulsar, api: FakeAdminApi) -> None:
     connected(broker, api)
     with task(broker, api) as log:
         log.writer(SEGMENT, "w").close()
-        api.properties["s1"] = None  # type: ignore[assignment]
+        api.properties["s1"] = None
         log.delete(SEGMENT)
         with pytest.raises(SegmentNotFoundError):
             log.writer(SEGMENT, "w")

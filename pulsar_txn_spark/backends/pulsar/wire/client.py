@@ -21,7 +21,7 @@ from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
 from pulsar_txn_spark.backends.pulsar.receipt_ledger import InFlight
 from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
-from pulsar_txn_spark.backends.pulsar.wire.parked_feeds import ParkedFeeds
+from pulsar_txn_spark.backends.pulsar.wire.idle_feeds import IdleFeeds
 from pulsar_txn_spark.backends.pulsar.wire.settings import (
     Address,
     ConnectionSettings,
@@ -104,7 +104,7 @@ class WireClient:
         self.settings = settings
         self.in_flight = InFlight()
         """What all writers of this client have without a receipt."""
-        self.parked: ParkedFeeds[Any] = ParkedFeeds()
+        self.idle_feeds: IdleFeeds[Any] = IdleFeeds()
         """Readers that wait for the next range of their segments."""
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()

@@ -219,7 +219,7 @@ class WireEntryFeed:
     entries : int
         How many entries a short range has, 0 for a long one. Of a short range a single entry is
         fetched until somebody reads it, and nothing behind the range. When such a reader is closed,
-        it may wait for the next range (:mod:`.parked_feeds`).
+        it may wait for the next range (:mod:`.idle_feeds`).
 
     Raises
     ------
@@ -321,7 +321,7 @@ class WireEntryFeed:
         if self.can_wait():
             with contextlib.suppress(RefusedError):
                 self._acknowledge(self._behind)  # else brokers would report a growing backlog
-        self._client.parked.put(self)
+        self._client.idle_feeds.put(self)
 
     def can_wait(self) -> bool:
         """Tell whether it can wait for the next range.

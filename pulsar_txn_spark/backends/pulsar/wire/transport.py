@@ -97,7 +97,7 @@ class WireTransport:
         """Open a reader, or take one that waits for this range; see the Protocol."""
         waiting: WireEntryFeed | None = None
         if entries:
-            waiting = self._client.parked.take(segment.log_name, start)
+            waiting = self._client.idle_feeds.take(segment.log_name, start)
         if waiting is not None:
             waiting.go_on(start, entries)
             return waiting

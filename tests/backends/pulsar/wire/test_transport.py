@@ -74,13 +74,6 @@ SMALL = WireWriterSettings(entry_rows=4, timeout_s=5)
 
 
 @pytest.fixture
-def broker() -> Iterator[FakePulsar]:
-    broker = FakePulsar()
-    yield broker
-    broker.close()
-
-
-@pytest.fixture
 def opened() -> Iterator[contextlib.ExitStack]:
     with contextlib.ExitStack() as stack:
         yield stack

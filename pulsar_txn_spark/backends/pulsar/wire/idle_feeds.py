@@ -27,7 +27,7 @@ _LONGEST_S = 60.0
 """A segment of which nothing comes for so long costs its broker no reader."""
 
 
-class Parkable(Protocol):
+class ReusableFeed(Protocol):
     """A reader that may wait for the next range."""
 
     topic: str
@@ -45,10 +45,10 @@ class Parkable(Protocol):
         ...
 
 
-Feed = TypeVar("Feed", bound=Parkable)
+Feed = TypeVar("Feed", bound=ReusableFeed)
 
 
-class ParkedFeeds(Generic[Feed]):
+class IdleFeeds(Generic[Feed]):
     """The readers of a client that wait, at most one of each topic.
 
     Parameters

@@ -10,9 +10,9 @@ import pytest
 
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
-from pulsar_txn_spark.backends.pulsar.wire import parked_feeds, reader
+from pulsar_txn_spark.backends.pulsar.wire import idle_feeds, reader
 from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError
-from pulsar_txn_spark.backends.pulsar.wire.parked_feeds import ParkedFeeds
+from pulsar_txn_spark.backends.pulsar.wire.idle_feeds import IdleFeeds
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import LogRange, SegmentRef
@@ -24,13 +24,6 @@ SEGMENTS = [
     SegmentRef(name, "topic://public/default/t", f"persistent://public/default/{name}")
     for name in NAMES
 ]
-
-
-@pytest.fixture
-def broker() -> Iterator[FakePulsar]:
-    broker = FakePulsar()
-    yield broker
-    broker.close()
 
 
 @dataclass
@@ -197,16 +190,16 @@ class Waiting:
         self.closed.append(self.topic)
 
 
-def parked(count: int, clock: Callable[[], float]) -> tuple[ParkedFeeds[Waiting], list[str]]:
-    feeds, closed = ParkedFeeds[Waiting](clock), list[str]()
+def idle(count: int, clock: Callable[[], float]) -> tuple[IdleFeeds[Waiting], list[str]]:
+    feeds, closed = IdleFeeds[Waiting](clock), list[str]()
     for number in range(count):
         feeds.put(Waiting(f"t{number}", closed=closed))
     return feeds, closed
 
 
 def test_the_oldest_are_closed_beyond_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parked_feeds, "_MOST", 3)
-    feeds, closed = parked(5, lambda: 0.0)
+    monkeypatch.setattr(idle_feeds, "_MOST", 3)
+    feeds, closed = idle(5, lambda: 0.0)
     assert closed == ["t0", "t1"]
     assert feeds.take("t0", HERE) is None
     assert feeds.take("t4", HERE) is not None
@@ -214,14 +207,14 @@ def test_the_oldest_are_closed_beyond_a_number(monkeypatch: pytest.MonkeyPatch) 
 
 def test_one_that_has_waited_for_long_is_closed_when_another_one_comes() -> None:
     now = [0.0]
-    feeds, closed = parked(3, lambda: now[0])
-    now[0] = parked_feeds._LONGEST_S + 1
+    feeds, closed = idle(3, lambda: now[0])
+    now[0] = idle_feeds._LONGEST_S + 1
     feeds.put(Waiting("new", closed=closed))
     assert closed == ["t0", "t1", "t2"]
 
 
 def test_a_topic_has_one_reader_that_waits() -> None:
-    feeds, closed = parked(1, lambda: 0.0)
+    feeds, closed = idle(1, lambda: 0.0)
     feeds.put(Waiting("t0"))
     assert closed == ["t0"]
     assert feeds.take("t0", HERE) is not None
