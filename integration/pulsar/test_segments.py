@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from integration.support.admin_rest import AdminRest
+from integration.support.quiet_histories import check_quiet_histories
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.topic_writers import Written
 from pulsar_txn_spark.errors import SegmentSealedError
@@ -75,6 +76,13 @@ def test_in_a_few_histories_each_row_is_read_once_and_each_key_in_order(
             history.close()
 
     check()
+
+
+def test_in_quiet_histories_readers_go_on_where_others_have_waited(
+    pulsar: Broker, embedded: dict[str, str], api: AdminRest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**embedded, "service.url": pulsar.service_url, "admin.url": pulsar.admin_url}
+    check_quiet_histories(options, lambda run: new_topic(run, 2), api.unload, monkeypatch)
 
 
 def test_a_topic_that_is_terminated_amid_a_batch_gets_a_successor(

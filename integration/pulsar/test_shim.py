@@ -15,14 +15,18 @@ import pytest
 
 from integration.pulsar.test_observers import CHEAP, changed_at_random, name_of
 from integration.support.addresses import listened_beyond_loopback
+from integration.support.admin_rest import AdminRest
 from integration.support.gated import SOON_S, Gated, await_, numbers
 from integration.support.observed_topic import ObservedTopic
 from integration.support.observers import AllObservers, PythonObservers, java_observers
 from integration.support.plain_client import drained, received, send, subscribe
+from integration.support.quiet_histories import check_quiet_histories
 from pulsar_txn_spark import Admin, client
 from pulsar_txn_spark.backends.pulsar.log import GATING_BUFFER
 from pulsar_txn_spark.cli.doctor import Level, examine
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import FencedError, OptionError, SegmentLogUnavailableError
+from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.testing.pulsar_server import Broker, PulsarServer
@@ -61,6 +65,19 @@ def test_plain_consumers_see_committed_rows_only_however_segments_change(
 ) -> None:
     with contextlib.ExitStack() as cleanup:
         changed_at_random(ObservedTopic(gated, observers, cleanup), nth)
+
+
+def test_in_quiet_histories_readers_go_on_where_others_have_waited(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Aborted rows are not sent: the readers meet holes, and skip over them.
+    def new_topic(_run: Components) -> TopicName:
+        name = f"topic://public/default/quiet-{next(numbers)}"
+        Admin(gated.options).create_topic(name, segments=2, gate="broker")
+        return TopicName.parse(name)
+
+    with contextlib.closing(AdminRest(gated.server.admin_url)) as api:
+        check_quiet_histories(dict(gated.options), new_topic, api.unload, monkeypatch)
 
 
 @pytest.mark.usefixtures("gated")

@@ -9,8 +9,9 @@ each reader has seen a prefix of each key's committed rows; in the end it has se
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -313,6 +314,21 @@ class Read:
 
 
 @dataclass(frozen=True)
+class ReadAlone:
+    """One of the readers goes on; the others fall behind."""
+
+    reader: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Unload:
+    """The log's server lets a segment go, and loads it again."""
+
+    segment: int
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Somebody comes by who finishes what is half done."""
 
@@ -331,7 +347,7 @@ class Arrive:
     in_spark: bool
 
 
-Move = Write | End | Change | Shuffle | Read | Arrive | Sweep
+Move = Write | End | Change | Shuffle | Read | ReadAlone | Unload | Arrive | Sweep
 
 _CHANGE_STEPS = (Step.PLAN_CHILDREN, Step.SEAL_LOG, Step.ACTIVATE_CHILDREN)
 _STEPS = (Step.INTENT, Step.PIN, Step.DECIDE, Step.MATERIALIZE, *_CHANGE_STEPS)
@@ -362,6 +378,31 @@ _MOVE: st.SearchStrategy[Move] = st.one_of(
 def moves(least: int, most: int) -> st.SearchStrategy[list[Move]]:
     """Return histories of so many moves."""
     return st.lists(_MOVE, min_size=least, max_size=most)
+
+
+_SHORT_WRITE = st.builds(Write, _WRITERS, st.integers(1, 3))
+_READ_ALONE = st.builds(ReadAlone, st.integers(0, NEWCOMERS), st.integers(1, 3))
+_ROUND: st.SearchStrategy[list[Move]] = st.tuples(
+    *(_SHORT_WRITE, _SHORT_WRITE, _COMMIT, _READ_ALONE, _READ_ALONE, _READ_ALONE),
+    st.one_of(
+        *(_COMMIT, _COMMIT, _COMMIT, _SHORT_WRITE, _SHORT_WRITE, _SHORT_WRITE, _READ_ALONE),
+        st.builds(End, _WRITERS, st.sampled_from([False, None])),
+        st.just(Arrive(in_spark=True)),
+        st.builds(Unload, st.integers(0, 9)),
+    ),
+).map(list)
+
+
+def quiet_moves(rounds: int) -> st.SearchStrategy[list[Move]]:
+    """Return histories in which segments do not change: a few rows at a time, one reader at a time.
+
+    Parameters
+    ----------
+    rounds : int
+        Of seven moves each.
+    """
+    made = st.lists(_ROUND, min_size=rounds, max_size=rounds)
+    return made.map(lambda found: list(itertools.chain.from_iterable(found)))
 
 
 @contextmanager
@@ -396,6 +437,7 @@ class History:
     options: Mapping[str, str]
     topic: TopicName
     committed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    unload: Callable[[str], None] = lambda _log_name: None
 
     def __post_init__(self) -> None:
         self.readers: list[AnyReader] = [Reader(self.run, self.topic)]
@@ -422,9 +464,11 @@ class History:
             case Shuffle(changes):
                 for change in changes:
                     self._change(change)
-            case Read(most):
-                for reader in self.readers:
-                    reader.read(most)
+            case Read() | ReadAlone():
+                self._read(move)
+            case Unload(nth):
+                active = self.run.topics.require(self.topic).active
+                self.unload(active[nth % len(active)].ref.log_name)
             case Arrive(in_spark) if len(self.readers) <= NEWCOMERS:
                 self._arrive(in_spark=in_spark)
             case Sweep():
@@ -501,6 +545,13 @@ class History:
     def _count(self, rows: Rows) -> None:
         for key, value in rows:
             self.committed[key].append(value)
+
+    def _read(self, move: Read | ReadAlone) -> None:
+        readers = self.readers
+        if isinstance(move, ReadAlone):
+            readers = [readers[move.reader % len(readers)]]
+        for reader in readers:
+            reader.read(move.most)
 
     def _change(self, move: Change) -> None:
         changes = self.run.topics.changes
