@@ -1992,6 +1992,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "nobody reads a part of a range that was trimmed",
+        "lost rows",
+        "tests/spark/source/test_planner.py"
+        "::test_data_that_goes_between_the_snapshot_and_the_read_is_reported",
+        Edit(
+            "pulsar_txn_spark/backends/embedded/log.py",
+            "            return [end]  # all of it was trimmed",
+            "            return []  # all of it was trimmed",
+        ),
+    ),
+    mutation(
         "a stream of events grows for ever",
         "bound",
         f"{EVENTS}::test_the_streams_stay_bounded_and_keep_their_newest_event",

@@ -487,9 +487,11 @@ class EmbeddedSegmentLog:
         self, segment: SegmentRef, start: Position, end: Position, parts: int
     ) -> list[Position]:
         """Return the ascending ends of up to `parts` sub-ranges of about equal bytes."""
+        if start >= end:
+            return []
         first, last, _, size = self._measure(segment, start, end)
         if first >= last:
-            return []
+            return [end]  # all of it was trimmed: whoever reads it has to find that out
         shares: list[str | int] = []
         for part in range(1, parts):
             shares += ["c", size * part // parts]

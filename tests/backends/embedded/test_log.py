@@ -629,6 +629,8 @@ def test_a_split_balances_the_bytes(log: EmbeddedSegmentLog) -> None:
     write(log, *[b"x" * 1000 for _ in range(8)])
     assert log.split(SEGMENT, EARLIEST, at(7), 4) == [at(1), at(3), at(5), at(7)]
     assert log.split(SEGMENT, EARLIEST, at(7), 1) == [at(7)]
+    log.trim(SEGMENT, at(5))
+    assert log.split(SEGMENT, EARLIEST, at(4), 4) == [at(4)], "a range that is gone stays a range"
 
 
 def test_a_lost_connection_fails_the_writer_for_good(

@@ -125,16 +125,19 @@ def test_a_plan_that_begins_before_the_snapshot_takes_another_one(
     reader.stop()
 
 
-def test_data_that_goes_between_the_snapshot_and_the_read_is_reported(source: Source) -> None:
+@pytest.mark.parametrize("tasks", ["1", "4"])
+def test_data_that_goes_between_the_snapshot_and_the_read_is_reported(
+    source: Source, tasks: str
+) -> None:
     source.write("a")
     source.write("b")
-    reader = source.reader()
+    reader = source.reader(minPartitions=tasks)
     start = reader.initialOffset()
     end = latest(reader, start)
     partitions = reader.partitions(start, end)
     source.run.log.trim(source.segment, source.run.log.last_confirmed(source.segment))
     for planned in (partitions, reader.partitions(start, end)):
-        [partition] = planned
+        partition = planned[0]
         assert isinstance(partition, SourcePartition)
         with pytest.raises(DataLossError):
             list(reader.read(partition))
