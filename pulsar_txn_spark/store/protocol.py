@@ -338,12 +338,14 @@ class SegmentStore(Protocol):
         ranges: Sequence[tuple[Position, Position]] | None = None,
         *,
         to_lowest_pin: bool = False,
+        to_high: bool = False,
     ) -> list[Gate]:
         """Read the gate of each segment. Read the LAC before.
 
         With `ranges` ``(start, end]``, one for each segment, the dropped writers and the floor are
         those that a reader of the range needs. Without it, all that there are. `to_lowest_pin` says
-        that a range is read up to the lowest pin at most.
+        that a range is read up to the lowest pin at most. `to_high` says that it is read up to the
+        high-position, should that lie behind its end.
         """
         ...
 

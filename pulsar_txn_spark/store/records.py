@@ -340,8 +340,9 @@ class Gate:
         Whether a transaction has ever written here (PIP-373).
     all_dropped : int
         How many dropped writers there are, whatever the range.
-    seen : Seen
-        The state of the segment's tag.
+    high : Position
+        High-position: the highest one that a report of acknowledged rows has named. It is a LAC
+        from before this was read.
     """
 
     pins: tuple[Pin, ...] = ()
@@ -349,7 +350,7 @@ class Gate:
     floor: Mapping[int, int] = field(default_factory=dict)
     contains_txn: bool = False
     all_dropped: int = 0
-    seen: Seen = field(default=Seen(0), compare=False)
+    high: Position = EARLIEST
 
 
 NOWHERE = (EARLIEST, EARLIEST)

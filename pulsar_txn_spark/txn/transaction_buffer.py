@@ -22,7 +22,6 @@ from pulsar_txn_spark.store.records import (
     Gate,
     OpenAnswer,
     PinAnswer,
-    Seen,
     TopologyVersion,
     TxnAnswer,
     TxnId,
@@ -91,15 +90,14 @@ class Visibility:
 class ReadableRange:
     """How far a segment may be read now, and what to skip on the way.
 
-    ``pinned`` says whether there is a pin at all, and ``gate`` is the state of the segment's tag
-    that this follows from.
+    ``pinned`` says whether there is a pin at all, and ``high`` is the segment's high-position.
     """
 
     end: Position
     visibility: Visibility
     blocked_by: tuple[TxnId, ...] = ()
     pinned: bool = False
-    gate: Seen = field(default=Seen(0))
+    high: Position = EARLIEST
 
 
 class MetadataTransactionBuffer:
@@ -284,6 +282,7 @@ class MetadataTransactionBuffer:
         starts: Sequence[Position],
         *,
         ends_only: bool = False,
+        by_reports: bool = False,
     ) -> list[ReadableRange]:
         """Tell how far each segment may be read from `starts` on, completing what blocks it.
 
@@ -292,11 +291,14 @@ class MetadataTransactionBuffer:
         segments : sequence of str
             Segment ids.
         last_confirmed : callable
-            Asks the log for a segment's LAC.
+            Returns a LAC of a segment: what the log says, or has said at an earlier moment.
         starts : sequence of Position
             What was read before: an end never falls below it.
         ends_only : bool, optional
             Whether nothing is going to be read by this answer, so that it needs no names.
+        by_reports : bool, optional
+            Whether a segment's high-position counts as a LAC, too, and its pins as blocking
+            wherever they are: nobody knows of entries behind them.
         """
         missing: set[TxnId] = set()
         for _ in range(_COMPLETION_ROUNDS):
@@ -304,17 +306,20 @@ class MetadataTransactionBuffer:
             confirmed = [last_confirmed(segment) for segment in segments]
             lows = confirmed if ends_only else starts
             ranges = list(zip(lows, confirmed, strict=True))
-            gates = self._segments.gates(segments, ranges, to_lowest_pin=True)
+            to_high = by_reports and not ends_only
+            gates = self._segments.gates(segments, ranges, to_lowest_pin=True, to_high=to_high)
+            if by_reports:
+                confirmed = [max(lac, g.high) for lac, g in zip(confirmed, gates, strict=True)]
             blocked = [
                 pin
                 for gate, lac in zip(gates, confirmed, strict=True)
                 for pin in gate.pins
-                if pin.bound < lac
+                if by_reports or pin.bound < lac
             ]
             if not blocked or not self._coordinator.complete_pins(blocked, missing):
                 break
         return [
-            _readable(gate, lac, start)
+            _readable(gate, lac, start, by_reports=by_reports)
             for gate, lac, start in zip(gates, confirmed, starts, strict=True)
         ]
 
@@ -339,15 +344,15 @@ def _require_admitted(
         )
 
 
-def _readable(gate: Gate, lac: Position, start: Position) -> ReadableRange:
+def _readable(
+    gate: Gate, lac: Position, start: Position, *, by_reports: bool = False
+) -> ReadableRange:
     end = lac
-    blocked: tuple[TxnId, ...] = ()
     if gate.pins:
         lowest = gate.pins[0].bound
         if any(pin.bound < lowest for pin in gate.pins):
             raise StoreCorruptError(f"pins are not in order: {gate.pins}")
-        if lowest < lac:
-            end = lowest
-            blocked = tuple(sorted({pin.txn for pin in gate.pins if pin.bound < lac}))
+        end = min(end, lowest)
+    blocked = tuple(sorted({pin.txn for pin in gate.pins if by_reports or pin.bound < lac}))
     visibility, pinned = Visibility(gate.dropped, gate.floor), bool(gate.pins)
-    return ReadableRange(max(start, end), visibility, blocked, pinned, gate.seen)
+    return ReadableRange(max(start, end), visibility, blocked, pinned, gate.high)

@@ -70,7 +70,6 @@ class SegmentWatcher(Closing):
         self._segments: dict[str, None] = {}  # in the order given
         self._topics: frozenset[str] = frozenset()
         self._due: set[str] = set()
-        self._had_events: set[str] = set()
         self._polled_at = 0.0
         self._blocking: dict[str, frozenset[TxnId]] = {}
         self._coordinators: set[int] = set()
@@ -140,9 +139,7 @@ class SegmentWatcher(Closing):
         while not self._due:
             recheck_at = self._polled_at + self._recheck_s
             tags = self._feed.wait(max(0.0, min(deadline, recheck_at) - time.monotonic()))
-            concerned = self._concerned(tags)
-            self._due |= concerned
-            self._had_events |= concerned
+            self._due |= self._concerned(tags)
             now = time.monotonic()
             if now >= recheck_at:
                 self._due |= self._segments.keys()
@@ -153,11 +150,6 @@ class SegmentWatcher(Closing):
     def poll(self) -> list[str]:
         """Return the segments that should be polled now, without waiting."""
         return self.wait(0.0)
-
-    def with_events(self) -> set[str]:
-        """Return the segments that events were about, without rechecks, since the last call."""
-        segments, self._had_events = self._had_events, set()
-        return segments
 
     def _concerned(self, tags: Collection[str]) -> set[str]:
         """Return the segments that events on these tags are about."""

@@ -652,12 +652,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_whatever_comes_between_the_reads_of_lac_and_pins_is_not_read",
         Edit(
             f"{TXN}/transaction_buffer.py",
+            "            if by_reports:\n",
             "            confirmed = [last_confirmed(segment) for segment in segments]\n"
-            "            lows = confirmed if ends_only else starts\n"
-            "            ranges = list(zip(lows, confirmed, strict=True))\n"
-            "            gates = self._segments.gates(segments, ranges, to_lowest_pin=True)\n",
-            "            gates = self._segments.gates(segments)\n"
-            "            confirmed = [last_confirmed(segment) for segment in segments]\n",
+            "            if by_reports:\n",
+        ),
+    ),
+    mutation(
+        "whoever goes by the high-position passes a pin before it",
+        "INV-2",
+        f"{BUFFER}::test_an_open_transaction_blocks_whoever_does_not_ask_the_log",
+        Edit(
+            f"{TXN}/transaction_buffer.py",
+            "        end = min(end, lowest)\n",
+            "        end = end if by_reports else min(end, lowest)\n",
+        ),
+    ),
+    mutation(
+        "whoever goes by the high-position gets no names of dropped writers before it",
+        "INV-4",
+        f"{DROPPED}::test_any_range_shows_exactly_what_committed",
+        Edit(f"{LUA}/seg_gate.lua", "  range_end = high\n", "  range_end = ARGV[6]\n"),
+    ),
+    mutation(
+        "whoever goes by the high-position looks at no pin behind it",
+        "lost wake-up",
+        f"{BUFFER}::test_a_decision_that_nobody_has_materialized_is_found_without_asking_the_log",
+        Edit(
+            f"{TXN}/transaction_buffer.py",
+            "                if by_reports or pin.bound < lac\n            ]",
+            "                if pin.bound < lac\n            ]",
         ),
     ),
     mutation(
@@ -666,9 +689,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_pins_and_dropped_writers_are_read_anew_for_every_read",
         Edit(
             f"{TXN}/transaction_buffer.py",
-            "            gates = self._segments.gates(segments, ranges, to_lowest_pin=True)\n",
-            "            gates = self.__dict__.setdefault("
-            "'cache', self._segments.gates(segments))\n",
+            "            if by_reports:\n",
+            "            gates = self.__dict__.setdefault('cache', gates)\n"
+            "            if by_reports:\n",
         ),
     ),
     mutation(
@@ -1992,6 +2015,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "what a broker does not show at once is skipped where a loss is allowed",
+        "lost rows",
+        "tests/spark/source/test_planner.py::test_a_log_that_only_shows_its_end_later_loses_nothing",
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "        if own and time.monotonic() >= deadline:\n",
+            "        if own:\n",
+        ),
+    ),
+    mutation(
+        "a batch behind the end of its log fails where a loss is allowed",
+        "failOnDataLoss",
+        "tests/spark/source/test_planner.py"
+        "::test_a_batch_behind_the_end_of_its_log_is_left_where_that_is_allowed",
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "            ranges = _ending_in_log(log, ranges)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
         "nobody reads a part of a range that was trimmed",
         "lost rows",
         "tests/spark/source/test_planner.py"
@@ -2009,33 +2053,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/seg_raise.lua", "'MAXLEN', '~', '1024', '*'", "'*'"),
     ),
     mutation(
-        "a kept snapshot of a log is valid although its segment has a pin",
-        "lost wake-up",
-        f"{ADMIN_CALLS}::test_every_poll_takes_a_snapshot_of_a_segment_with_a_pin",
-        Edit(f"{SOURCE_CODE}/snapshot_cache.py", "kept.pinned or ", ""),
-        Edit(f"{SOURCE_CODE}/snapshot_cache.py", "not readable.pinned and ", ""),
-    ),
-    mutation(
-        "a kept snapshot of a log is valid whatever the gate shows",
-        "lost wake-up",
-        f"{ADMIN_CALLS}::test_rows_are_found_although_their_event_was_lost",
-        Edit(
-            f"{SOURCE_CODE}/snapshot_cache.py", " and readable.gate == self._kept[segment].gate", ""
-        ),
-    ),
-    mutation(
-        "a snapshot is kept although something came between it and its gate",
-        "lost wake-up",
-        f"{ADMIN_CALLS}"
-        "::test_rows_that_come_between_a_snapshot_and_its_gate_are_found_by_the_next_poll",
-        Edit(f"{SOURCE_CODE}/snapshot_cache.py", " or not kept.settled:", ":"),
-    ),
-    mutation(
-        "a snapshot of a log is kept for ever",
+        "a source goes by what was reported for ever",
         "lost wake-up",
         f"{ADMIN_CALLS}"
         "::test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_once",
-        Edit(f"{SOURCE_CODE}/snapshot_cache.py", " and now - kept.taken_at < KEPT_S", ""),
+        Edit(
+            f"{SOURCE_CODE}/snapshot_schedule.py",
+            "known is None or now - known.taken_at >= LONGEST_S",
+            "known is None",
+        ),
     ),
     mutation(
         "snapshots are not taken more often where rows are that nobody reports",
@@ -2043,16 +2069,53 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADMIN_CALLS}"
         "::test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_once",
         Edit(
-            f"{SOURCE_CODE}/snapshot_cache.py",
-            "            self._unreported[segment] = now\n",
+            f"{SOURCE_CODE}/snapshot_schedule.py",
+            "            known.counted_to, known.unreported_at = known.last_confirmed, now\n",
             "            pass\n",
         ),
     ),
     mutation(
-        "rows are read by a snapshot of an earlier poll",
-        "INV-4",
-        f"{ADMIN_CALLS}::test_what_was_left_for_later_is_polled_again",
-        Edit(f"{SOURCE_CODE}/snapshot_cache.py", "kept.snapshot.last_confirmed <= start and ", ""),
+        "entries of an open transaction count as rows that nobody reports",
+        "bound",
+        f"{ADMIN_CALLS}"
+        "::test_entries_of_an_open_transaction_are_not_taken_for_rows_that_nobody_reports",
+        Edit(f"{SOURCE_CODE}/snapshot_schedule.py", " and not readable.pinned:", ":"),
+    ),
+    mutation(
+        "what a snapshot has shown behind a pin is forgotten",
+        "lost wake-up",
+        f"{ADMIN_CALLS}::test_rows_behind_a_pin_that_nobody_reports_are_found_when_it_is_gone",
+        Edit(
+            f"{SOURCE_CODE}/snapshot_schedule.py",
+            "return self._known[segment].last_confirmed",
+            "return EARLIEST",
+        ),
+    ),
+    mutation(
+        "rows that nobody reports are not expected if a pin was before them",
+        "lost wake-up",
+        f"{ADMIN_CALLS}::test_rows_behind_a_pin_that_nobody_reports_are_found_when_it_is_gone",
+        Edit(
+            f"{SOURCE_CODE}/snapshot_schedule.py",
+            "        if known.last_confirmed > reported and not",
+            "        if last_confirmed and known.last_confirmed > reported and not",
+        ),
+    ),
+    mutation(
+        "a sealed segment is read up to what was reported",
+        "lost wake-up",
+        f"{ADMIN_CALLS}::test_a_sealed_segment_is_read_to_its_end_at_once",
+        Edit(f"{SOURCE_CODE}/planner.py", "return known[key]", "return EARLIEST"),
+    ),
+    mutation(
+        "what was reported and lost fails a query that may skip it",
+        "failOnDataLoss",
+        f"{ADMIN_CALLS}::test_what_was_reported_and_lost_is_skipped_only_if_that_is_allowed",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "            end = min(ranges[key].end, of_log[key].last_confirmed)\n",
+            "            end = ranges[key].end\n",
+        ),
     ),
     mutation(
         "a source does not poll where nobody announces",

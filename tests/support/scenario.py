@@ -171,12 +171,19 @@ class World:
     def dropped(self, segment: str = SEGMENT) -> dict[str, Position]:
         return dict(self.store.segments.gates([segment])[0].dropped)
 
-    def readable(self, segment: str = SEGMENT, start: Position = EARLIEST) -> ReadableRange:
-        return self.buffer.readable([segment], self.log.last_confirmed, [start])[0]
+    def readable(
+        self, segment: str = SEGMENT, start: Position = EARLIEST, *, asks_log: bool = True
+    ) -> ReadableRange:
+        """Tell how far a reader may go; one that does not ask the log goes by what was reported."""
+        if asks_log:
+            return self.buffer.readable([segment], self.log.last_confirmed, [start])[0]
+        return self.buffer.readable([segment], lambda _: EARLIEST, [start], by_reports=True)[0]
 
-    def visible(self, segment: str = SEGMENT, start: Position = EARLIEST) -> list[str]:
+    def visible(
+        self, segment: str = SEGMENT, start: Position = EARLIEST, *, asks_log: bool = True
+    ) -> list[str]:
         """Return what a reader from `start` on sees now."""
-        found = self.readable(segment, start)
+        found = self.readable(segment, start, asks_log=asks_log)
         return self.log.read(segment, start, found.end, found.visibility)
 
     # -- batches and acknowledgements --------------------------------------------------------

@@ -266,6 +266,10 @@ class _History:
         seen = self.world.log.read(SEGMENT, start, end, Visibility(gate.dropped, gate.floor))
         assert seen == expected
         assert self.world.log.read(SEGMENT, start, end, found.visibility) == expected
+        reported = self.world.readable(start=start, asks_log=False)
+        both = min(end, reported.end)
+        seen = self.world.log.read(SEGMENT, start, both, reported.visibility)
+        assert seen == [value for value in expected if self._position(value) <= both]
 
 
 @pytest.mark.usefixtures("small_groups")

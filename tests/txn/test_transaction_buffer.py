@@ -301,8 +301,49 @@ def test_the_lowest_pin_counts_as_a_number(world: World) -> None:
 def test_a_segment_without_transactions_is_read_to_its_end(world: World) -> None:
     world.log.append(SEGMENT, "some producer", "a")
     world.store.segments.raise_high(SEGMENT, world.log.last_confirmed(SEGMENT))
-    assert world.store.segments.gates([SEGMENT]) == [Gate()]
+    assert world.store.segments.gates([SEGMENT]) == [Gate(high=Position(1, 0))]
     assert world.visible() == ["a"]
+    assert world.visible(asks_log=False) == ["a"]
+
+
+# --- without asking the log -------------------------------------------------------------------
+
+
+def test_what_was_reported_is_read_without_asking_the_log(world: World) -> None:
+    assert world.readable(asks_log=False).end == EARLIEST
+    committed, lost = world.open(), world.open()
+    world.write(committed, "x", task=1)
+    world.write(lost, "y")
+    world.commit(committed, world.write(committed, "a"))
+    world.abort(lost)
+    world.log.append(SEGMENT, "some producer", "b")
+    found = world.readable(asks_log=False)
+    assert found.end == Position(1, 2)
+    assert world.visible(asks_log=False) == ["a"]
+    assert world.visible() == ["a", "b"]
+
+
+def test_an_open_transaction_blocks_whoever_does_not_ask_the_log(world: World) -> None:
+    blocking, done = world.open(), world.open()
+    world.write(blocking, "x")
+    world.commit(done, world.write(done, "a"))
+    found = world.readable(asks_log=False)
+    assert (found.end, found.blocked_by) == (EARLIEST, (blocking.id,))
+    # Nobody has reported entries of this one: it counts as blocking all the same.
+    world.abort(blocking)
+    later = world.open()
+    world.write(later, "y")
+    found = world.readable(asks_log=False)
+    assert (found.end, found.blocked_by) == (Position(1, 1), (later.id,))
+
+
+def test_a_decision_that_nobody_has_materialized_is_found_without_asking_the_log(
+    world: World,
+) -> None:
+    txn = world.open()
+    world.decide(txn, world.write(txn, "a"))
+    assert world.another_process().visible(asks_log=False) == ["a"]
+    assert world.header(txn).materialized
 
 
 def test_each_segment_is_gated_by_its_own_pins(world: World) -> None:
@@ -505,8 +546,9 @@ def look_after_every_command(
             try:
                 lac = world.log.last_confirmed(SEGMENT)
                 [gate] = reader.store.segments.gates([SEGMENT])
-                found = buffer_module._readable(gate, lac, EARLIEST)
-                check(world.log.read(SEGMENT, EARLIEST, found.end, found.visibility))
+                for known in (lac, gate.high):
+                    found = buffer_module._readable(gate, known, EARLIEST)
+                    check(world.log.read(SEGMENT, EARLIEST, found.end, found.visibility))
             finally:
                 looking = False
         return replies

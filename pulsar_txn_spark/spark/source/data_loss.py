@@ -40,6 +40,14 @@ def trimmed_range(segment: SegmentRef, start: Position, end: Position, trimmed: 
     )
 
 
+def lost_tail(segment: SegmentRef, end: Position, last: Position) -> str:
+    """Describe the loss of acknowledged rows behind the end of a log."""
+    return (
+        f"segment {segment.id} of {segment.topic}: rows up to {end} were acknowledged, but its log "
+        f"ends at {last}. What lay behind is lost"
+    )
+
+
 def data_loss_error(loss: str) -> DataLossError:
     """Return the error of a query that a loss stops."""
     return DataLossError(

@@ -5,7 +5,7 @@ nothing beyond its start is not repeated until an event concerns one of its segm
 that does run reads every gate (INV-4). A superfluous event therefore costs one poll. Some
 changes send no event and are noticed a second later. These are the end of a lease, the end of a
 trigger's delay, and a new topic that matches a pattern. Rows that another producer wrote to a
-segment's topic are noticed later still (:mod:`.snapshot_cache`).
+segment's topic are noticed later still (:mod:`.snapshot_schedule`).
 """
 
 from __future__ import annotations
@@ -72,10 +72,6 @@ class IdleWatch:
         if self._watcher is None:
             self._watcher = self._components.watcher()
         self._watcher.follow([segment.id for segment in segments], list(topics))
-
-    def with_events(self) -> set[str]:
-        """Return the segments that events were about since the last call of this."""
-        return self._watcher.with_events() if self._watcher is not None else set()
 
     def after_poll(
         self, start: Mapping[str, Any], blocked_by: Mapping[str, Iterable[TxnId]], *, is_empty: bool

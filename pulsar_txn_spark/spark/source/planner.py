@@ -32,7 +32,7 @@ from pulsar_txn_spark.spark.source.offsets import (
     TopicOffset,
 )
 from pulsar_txn_spark.spark.source.partition import SegmentRange, SourcePartition, shared_out
-from pulsar_txn_spark.spark.source.snapshot_cache import SnapshotCache
+from pulsar_txn_spark.spark.source.snapshot_schedule import SnapshotSchedule
 from pulsar_txn_spark.spark.source.topics import SourceTopics, require_sequence_ids
 from pulsar_txn_spark.store.records import Cursor, Seen
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
@@ -55,16 +55,19 @@ class Snapshot:
     ----------
     topologies : mapping of str to Topology
         As they were read before it.
+    segments : mapping of SegmentKey to SegmentRef
+        Those that it is about.
     readable : mapping of SegmentKey to ReadableRange
-    of_log : mapping of SegmentKey to SegmentSnapshot
-        What the logs said.
+    of_log : dict of SegmentKey to SegmentSnapshot
+        What the logs said that were asked. Others are asked when their sizes are wanted.
     names_writers : bool
         Whether the ranges name the dropped writers that a reader has to skip.
     """
 
     topologies: Mapping[str, Topology]
+    segments: Segments
     readable: Mapping[SegmentKey, ReadableRange]
-    of_log: Mapping[SegmentKey, SegmentSnapshot]
+    of_log: dict[SegmentKey, SegmentSnapshot]
     names_writers: bool
 
     def skipped(self, key: SegmentKey, end: Position) -> Visibility | None:
@@ -75,7 +78,7 @@ class Snapshot:
         return range_.visibility
 
 
-NO_SNAPSHOT = Snapshot({}, {}, {}, names_writers=False)
+NO_SNAPSHOT = Snapshot({}, {}, {}, {}, names_writers=False)
 
 
 class SourcePlanner:
@@ -272,7 +275,7 @@ class SourcePlanner:
         starts: Positions,
         *,
         names_writers: bool = False,
-        kept: SnapshotCache | None = None,
+        schedule: SnapshotSchedule | None = None,
         patient: bool = False,
     ) -> Snapshot:
         """Tell how far each segment may be read; no end lies before its start.
@@ -285,67 +288,70 @@ class SourcePlanner:
         starts : mapping of SegmentKey to Position
         names_writers : bool
             Whether all that is found is going to be read, so that the writers to skip are wanted.
-        kept : SnapshotCache, optional
-            Snapshots of earlier polls, which spare the log what has not changed.
+        schedule : SnapshotSchedule, optional
+            Which logs are asked; None = all of them.
         patient : bool
             Whether slow brokers of native topics are waited for.
         """
         gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
         native = {key: ref for key, ref in segments.items() if ref.in_pulsar_domain}
         of_log: dict[SegmentKey, SegmentSnapshot] = {}
+        sealed = _sealed_ends(topologies, gated)
+        known = dict(sealed)
+        due = dict(gated)
+        if schedule is not None:
+            wanted = schedule.due([ref.id for key, ref in gated.items() if key not in sealed])
+            due = {key: ref for key, ref in gated.items() if ref.id in wanted}
+            for key in gated.keys() - due.keys() - sealed.keys():
+                known[key] = schedule.last_confirmed(gated[key].id)
         ranges = self._gated_ranges(
-            gated, starts, of_log, kept or SnapshotCache(), names_writers=names_writers
+            gated,
+            starts,
+            of_log,
+            known,
+            due,
+            names_writers=names_writers,
+            by_reports=schedule is not None,
         )
+        if schedule is not None:
+            for key, ref in gated.items():
+                if key not in sealed:
+                    taken = of_log.get(key)
+                    last = None if taken is None else taken.last_confirmed
+                    schedule.note(ref.id, ranges[key], last)
+            if not self._fail_on_data_loss:
+                self._clip(gated, ranges, starts, of_log)
         ranges |= self._native_ranges(native, starts, of_log, patient=patient)
         readable = {key: ranges[key] for key in segments}
-        return Snapshot(topologies, readable, of_log, names_writers)
+        return Snapshot(topologies, segments, readable, of_log, names_writers)
 
     def _gated_ranges(
         self,
         segments: Segments,
         starts: Positions,
         of_log: dict[SegmentKey, SegmentSnapshot],
-        kept: SnapshotCache,
+        known: Positions,
+        due: Segments,
         *,
         names_writers: bool,
+        by_reports: bool,
     ) -> dict[SegmentKey, ReadableRange]:
-        spared = kept.of(segments, starts)
-        ranges = self._ranges(segments, starts, of_log, spared, names_writers=names_writers)
-        changed = {
-            key: segments[key] for key in spared if not kept.is_valid(segments[key].id, ranges[key])
-        }
-        ranges |= self._ranges(changed, starts, of_log, {}, names_writers=names_writers)
-        for key in segments.keys() - (spared.keys() - changed.keys()):
-            kept.keep(segments[key].id, of_log[key], ranges[key])
-        return ranges
-
-    def _ranges(
-        self,
-        segments: Segments,
-        starts: Positions,
-        of_log: dict[SegmentKey, SegmentSnapshot],
-        spared: Mapping[SegmentKey, SegmentSnapshot],
-        *,
-        names_writers: bool,
-    ) -> dict[SegmentKey, ReadableRange]:
-        """Tell how far segments may be read, by new snapshots of the log but for those given."""
+        """Tell how far segments may be read, by snapshots of those that are due, and known LACs."""
         if not segments:
             return {}
-        of_log.update(spared)
         keys = {ref.id: key for key, ref in segments.items()}
-        wanted = {key: ref for key, ref in segments.items() if key not in spared}
         answered: set[SegmentKey] = set()
 
         def last_confirmed(segment_id: str) -> Position:
             # One request serves all segments, and each answer is used once: the next poll of a
             # segment sends a new request.
             key = keys[segment_id]
-            if key in wanted:
-                if key not in answered:
-                    snapshots = self.components.log.snapshot_each(list(wanted.values()))
-                    of_log.update(zip(wanted, snapshots, strict=True))
-                    answered.update(wanted)
-                answered.remove(key)
+            if key not in due:
+                return known[key]
+            if key not in answered:
+                of_log.update(self._snapshots(due))
+                answered.update(due)
+            answered.remove(key)
             return of_log[key].last_confirmed
 
         ranges = self.components.buffer.readable(
@@ -353,8 +359,30 @@ class SourcePlanner:
             last_confirmed,
             [starts.get(key, EARLIEST) for key in segments],
             ends_only=not names_writers,
+            by_reports=by_reports,
         )
         return dict(zip(segments, ranges, strict=True))
+
+    def _clip(
+        self,
+        segments: Segments,
+        ranges: dict[SegmentKey, ReadableRange],
+        starts: Positions,
+        of_log: dict[SegmentKey, SegmentSnapshot],
+    ) -> None:
+        """Let no range end behind what the log has: what was reported may have been lost there.
+
+        With failOnDataLoss the task that reads the range finds that out, and fails.
+        """
+        read = {key: segments[key] for key in ranges if starts.get(key, EARLIEST) < ranges[key].end}
+        of_log.update(self._snapshots({k: ref for k, ref in read.items() if k not in of_log}))
+        for key in read:
+            end = min(ranges[key].end, of_log[key].last_confirmed)
+            ranges[key] = replace(ranges[key], end=max(starts.get(key, EARLIEST), end))
+
+    def _snapshots(self, segments: Segments) -> dict[SegmentKey, SegmentSnapshot]:
+        snapshots = self.components.log.snapshot_each(list(segments.values())) if segments else []
+        return dict(zip(segments, snapshots, strict=True))
 
     def _native_ranges(
         self,
@@ -381,10 +409,16 @@ class SourcePlanner:
         self, snapshot: Snapshot, starts: Positions, ends: Positions
     ) -> dict[SegmentKey, RangeSize]:
         """Measure what lies between two positions of each segment, where anything does."""
+        wanted = {
+            key: end
+            for key, end in ends.items()
+            if key in snapshot.segments and starts.get(key, EARLIEST) < end
+        }
+        missing = {key: snapshot.segments[key] for key in wanted if key not in snapshot.of_log}
+        snapshot.of_log.update(self._snapshots(missing))
         return {
             key: snapshot.of_log[key].measure(starts.get(key, EARLIEST), end)
-            for key, end in ends.items()
-            if key in snapshot.of_log and starts.get(key, EARLIEST) < end
+            for key, end in wanted.items()
         }
 
     def limited(
@@ -506,7 +540,11 @@ class SourcePlanner:
         wanted = {}
         for key, (start, _) in ranges.items():
             # A native one is read from whatever is there.
-            if not (segments[key].in_pulsar_domain and start == EARLIEST):
+            if segments[key].in_pulsar_domain and start == EARLIEST:
+                continue
+            # Nor is a log asked that the poll did not ask: the task finds out.
+            spared = key in snapshot.readable and key not in snapshot.of_log
+            if not (spared and self._fail_on_data_loss):
                 wanted[key] = segments[key]
         trims: dict[SegmentKey, Position] = {}
         for key in wanted.keys() & snapshot.of_log.keys():
@@ -563,6 +601,19 @@ class SourcePlanner:
             )
             for key, (start, end) in ranges.items()
         }
+
+
+def _sealed_ends(
+    topologies: Mapping[str, Topology], segments: Segments
+) -> dict[SegmentKey, Position]:
+    """Return the last entries of sealed segments: as LACs, they need no request."""
+    ends = {}
+    for key in segments:
+        topology = topologies.get(key[0])
+        segment = topology.by_descriptor.get(key[1]) if topology is not None else None
+        if segment is not None and segment.sealed and segment.sealed_at is not None:
+            ends[key] = segment.sealed_at
+    return ends
 
 
 def _deleted_topic_error(loss: str) -> DataLossError:

@@ -28,7 +28,7 @@ from pulsar_txn_spark.spark.source.lag import Lag
 from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
 from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.planner import NO_SNAPSHOT, Range, SourcePlanner
-from pulsar_txn_spark.spark.source.snapshot_cache import SnapshotCache
+from pulsar_txn_spark.spark.source.snapshot_schedule import SnapshotSchedule
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
 from pulsar_txn_spark.spark.source.trigger_delay import TriggerDelay
@@ -69,7 +69,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial: dict[str, Any] | None = None
         self._blocked_by: dict[str, tuple[TxnId, ...]] = {}  # segment id -> open transactions
         self._idle: IdleWatch
-        self._kept = SnapshotCache()
+        self._schedule = SnapshotSchedule()
         self._delay = TriggerDelay(
             self._options.get("minMessagesPerTrigger"), self._options.get("maxTriggerDelay")
         )
@@ -157,6 +157,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> dict[str, Any]:
         self._idle.before_poll()
         # The order matters (INV-4): what is sealed, then the last confirmed entry, then the gate.
+        # The high-position comes with the gate: it was confirmed earlier.
         topologies = planner.topologies()
         read = planner.checked_offset(start, topologies)
         positions, drained = read.positions(), read.drained()
@@ -167,10 +168,12 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if key[1] not in orders[key[0]].passed
         }
         self._idle.watch(segments.values(), topologies)
-        # With a limit most of what is there is left for later.
-        self._kept.note_events(self._idle.with_events())
         snapshot = planner.snapshot(
-            topologies, segments, positions, names_writers=not self._limits, kept=self._kept
+            topologies,
+            segments,
+            positions,
+            names_writers=not self._limits,  # with a limit most of it is left for later
+            schedule=self._schedule,
         )
         self._blocked_by = {
             segments[key].id: item.blocked_by for key, item in snapshot.readable.items()
@@ -225,7 +228,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         wanted = {
             key: (key, starts.get(key, EARLIEST), end)
             for key, end in ends.items()
-            if key in self._snapshot.of_log and starts.get(key, EARLIEST) < end
+            if key in self._snapshot.readable and starts.get(key, EARLIEST) < end
         }
         new = {key: ends[key] for key, range_ in wanted.items() if range_ not in self._measured}
         for key, size in self._planner.backlogs(self._snapshot, starts, new).items():
@@ -259,7 +262,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             except PulsarTxnError as error:
                 _LOG.warning("the lag of this micro-batch is not known: %s", error)
             else:
-                lag = Lag.of(backlogs.values(), len(self._snapshot.of_log))
+                lag = Lag.of(backlogs.values(), len(self._snapshot.readable))
                 self._reported["lag"] = lag.to_json()
         return self._reported
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
-from pulsar_txn_spark.segments.log import LogRange
+from pulsar_txn_spark.segments.log import LogRange, SegmentLog
 from pulsar_txn_spark.spark.context import (
     TaskFacts,
     flush_counters_if_overdue,
@@ -22,8 +23,17 @@ from pulsar_txn_spark.spark.context import (
     unique_execution_id,
 )
 from pulsar_txn_spark.spark.rows import RowOrigin, to_spark_batches
-from pulsar_txn_spark.spark.source.data_loss import data_loss_error
-from pulsar_txn_spark.spark.source.partition import SourcePartition, partition_index
+from pulsar_txn_spark.spark.source.data_loss import (
+    SKIPPED,
+    data_loss_error,
+    lost_tail,
+    trimmed_range,
+)
+from pulsar_txn_spark.spark.source.partition import (
+    SegmentRange,
+    SourcePartition,
+    partition_index,
+)
 from pulsar_txn_spark.spark.versions import arrow_schema
 from pulsar_txn_spark.store.records import Code, CursorAnswer
 from pulsar_txn_spark.txn.committed import batch_is_committed
@@ -31,6 +41,8 @@ from pulsar_txn_spark.txn.pending_ack import ReadPlan, require_claimed
 from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
 
 _LOG = logging.getLogger(__name__)
+_PATIENCE_S = 30.0  # a broker that takes a topic over knows its end by then
+_RECHECK_S = 1.0
 _MAX_ROWS = 16_384  # rows of an Arrow batch: Spark's own default is 10 000
 
 
@@ -64,6 +76,8 @@ def _read(
     there = [range_ for range_ in partition.ranges if not range_.deleted]
     for log, group in itertools.groupby(there, lambda r: components.topics.log_of(r.segment)):
         ranges = list(group)
+        if not partition.fail_on_data_loss:
+            ranges = _ending_in_log(log, ranges)
         may_skip = [r.segment for r in ranges if not partition.fail_on_data_loss or r.lost]
         trims = dict(zip(may_skip, log.trimmed_to_of_each(may_skip), strict=True))
         wanted = []
@@ -71,14 +85,46 @@ def _read(
             start = max(range_.start, min(trims.get(range_.segment, EARLIEST), range_.end))
             wanted.append(LogRange(range_.segment, start, range_.end, range_.visibility))
         read = log.read_each(wanted, columns=partition.columns, max_rows=_MAX_ROWS)
-        for segment, batches in zip([r.segment for r in wanted], read, strict=True):
+        for of_log, batches in zip(wanted, read, strict=True):
+            segment = of_log.segment
             origin = RowOrigin(
                 segment.topic,
                 partition_index(segment),
                 segment.id.rpartition("/")[2],
                 segment.log_name if options.pulsar else segment.id,
             )
-            yield from to_spark_batches(batches, schema, target, origin)
+            try:
+                yield from to_spark_batches(batches, schema, target, origin)
+            except DataLossError as error:
+                trimmed = log.trimmed_to(segment)
+                if trimmed <= of_log.start:
+                    raise
+                loss = trimmed_range(segment, of_log.start, of_log.end, trimmed)
+                raise data_loss_error(loss) from error
+
+
+def _ending_in_log(log: SegmentLog, ranges: Sequence[SegmentRange]) -> list[SegmentRange]:
+    """Shorten ranges that end behind their log, which has lost what was acknowledged there.
+
+    A broker that has just given a topic away may answer with an earlier end. So they are asked for
+    some time before anything is skipped.
+    """
+    ending = list(ranges)
+    own = [n for n, range_ in enumerate(ending) if not range_.segment.in_pulsar_domain]
+    deadline = time.monotonic() + _PATIENCE_S
+    while own:
+        snapshots = log.snapshot_each([ending[n].segment for n in own])
+        last = dict(zip(own, (snapshot.last_confirmed for snapshot in snapshots), strict=True))
+        own = [n for n in own if last[n] < ending[n].end]
+        if own and time.monotonic() >= deadline:
+            for n in own:
+                range_ = ending[n]
+                _LOG.warning(SKIPPED, lost_tail(range_.segment, range_.end, last[n]))
+                ending[n] = replace(range_, end=max(range_.start, last[n]))
+            break
+        if own:
+            time.sleep(_RECHECK_S)
+    return ending
 
 
 def _require_not_lost(components: Components, partition: SourcePartition, facts: TaskFacts) -> None:

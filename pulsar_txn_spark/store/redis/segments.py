@@ -25,7 +25,6 @@ from pulsar_txn_spark.store.redis.scripts import (
     Arg,
     Call,
     Scripts,
-    as_seen,
     code_of,
     pairs,
     text,
@@ -87,6 +86,7 @@ class RedisSegmentStore:
         ranges: Sequence[tuple[Position, Position]] | None = None,
         *,
         to_lowest_pin: bool = False,
+        to_high: bool = False,
     ) -> list[Gate]:
         """Read the gate of each segment. Read the LAC before."""
         names = ("pins", "pin-order", "dropped", "floor", "state")
@@ -95,7 +95,8 @@ class RedisSegmentStore:
         for number, segment in enumerate(segments):
             bounds = [at.padded() for at in ranges[number]] if ranges is not None else ["", ""]
             tag = f"seg:{segment}"
-            args: list[Arg] = [_PINS_READ, *bounds, f"{{{tag}}}:dropped:", int(to_lowest_pin)]
+            args: list[Arg] = [_PINS_READ, *bounds, f"{{{tag}}}:dropped:"]
+            args += [int(to_lowest_pin), int(to_high)]
             calls.append(Call("seg_gate", tag, keys, args))
         with self._scripts.timed(metrics.WRITES_BY_SEGMENT):
             replies = self._scripts.run_all(calls)
@@ -245,9 +246,8 @@ def _split_bound(value: bytes) -> tuple[Position, str]:
 
 
 def _as_gate(reply: list[Any]) -> Gate:
-    seen = as_seen(reply[0])
     if text(reply[1]) == Code.PLAIN:
-        return Gate(seen=seen)
+        return Gate(high=_as_high(reply[2]))
     flat = [text(value) for value in reply[2]]
     pins = tuple(
         Pin(Position.from_padded(flat[i]), flat[i + 1], TxnId.parse(flat[i + 2]))
@@ -255,7 +255,19 @@ def _as_gate(reply: list[Any]) -> Gate:
     )
     dropped = {writer: _split_bound(value)[0] for writer, value in pairs(reply[3])}
     floor = {int(tc): int(counter) for tc, counter in pairs(reply[4])}
-    return Gate(pins, dropped, floor, contains_txn=True, all_dropped=int(reply[5]), seen=seen)
+    return Gate(
+        pins,
+        dropped,
+        floor,
+        contains_txn=True,
+        all_dropped=int(reply[5]),
+        high=_as_high(reply[6]),
+    )
+
+
+def _as_high(reply: Any) -> Position:
+    padded = text(reply)
+    return Position.from_padded(padded) if padded else EARLIEST
 
 
 def _as_retained(reply: list[Any]) -> RetainedPositions:

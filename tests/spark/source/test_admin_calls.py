@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,18 @@ from pyspark.sql.types import StructType
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import SegmentState
 from pulsar_txn_spark.spark.source.idle import IdleWatch
-from pulsar_txn_spark.spark.source.snapshot_cache import KEPT_S, UNREPORTED_S, SnapshotCache
+from pulsar_txn_spark.spark.source.offsets import SourceOffset
+from pulsar_txn_spark.spark.source.partition import SourcePartition
+from pulsar_txn_spark.spark.source.snapshot_schedule import (
+    LONGEST_S,
+    UNREPORTED_S,
+    SnapshotSchedule,
+)
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
@@ -98,7 +107,7 @@ class Idle:
         self.now = 0.0
         self.source = source
         self.reader = source.reader()
-        self.reader._kept = SnapshotCache(lambda: self.now)
+        self.reader._schedule = SnapshotSchedule(lambda: self.now)
         monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
         source.append(*source.segments)
         self.end = self.reader.initialOffset()
@@ -109,6 +118,10 @@ class Idle:
     def news(self) -> bool:
         before, self.end = self.end, poll(self.reader, self.end)
         return before != self.end
+
+    def entries(self, nth: int) -> int:
+        """Return how many entries a segment has."""
+        return self.source.api.entries[self.source.segments[nth].log_name.rpartition("/")[2]]
 
     def settled(self) -> bool:
         """Poll once, and tell whether that has cost no call."""
@@ -131,19 +144,7 @@ def test_an_idle_source_asks_each_segment_at_most_once_in_ten_seconds(idle: Idle
     assert idle.source.api.calls() <= 6 * SEGMENTS
 
 
-def test_what_happens_in_a_segment_costs_calls_for_no_other(idle: Idle) -> None:
-    idle.source.append(idle.source.segments[3])
-    assert idle.news()
-    assert idle.source.api.calls() == 1
-    polls = 1
-    while not idle.settled():
-        polls += 1
-    assert polls <= 2
-
-
-def test_an_event_spares_a_second_read_of_the_gates(
-    idle: Idle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_were_reported_cost_no_call(idle: Idle, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     gates = RedisSegmentStore.gates
 
@@ -152,23 +153,23 @@ def test_an_event_spares_a_second_read_of_the_gates(
         return gates(*args, **named)
 
     monkeypatch.setattr(RedisSegmentStore, "gates", counted)
-    idle.source.append(idle.source.segments[3])
-    assert idle.news()
-    assert len(asked) == 1
+    for _ in range(3):
+        start = idle.end
+        idle.source.append(idle.source.segments[3])
+        assert idle.news()
+        [task] = idle.reader.partitions(start, idle.end)
+        assert isinstance(task, SourcePartition)
+        assert [range_.end.entry for range_ in task.ranges] == [idle.entries(3) - 1]
+        lag = idle.reader.reportLatestOffset()
+        assert lag is not None
+        assert lag["lag"]["messagesBehindLatest"] == 0
+    assert len(asked) == 3
+    assert idle.source.api.calls() == 0
 
 
-def test_rows_are_found_although_their_event_was_lost(
+def test_rows_that_are_reported_between_a_snapshot_and_its_gate_are_found(
     idle: Idle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(IdleWatch, "with_events", lambda _: set())
-    idle.source.append(idle.source.segments[3])
-    assert idle.news()
-
-
-def test_rows_that_come_between_a_snapshot_and_its_gate_are_found_by_the_next_poll(
-    idle: Idle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(IdleWatch, "with_events", lambda _: set())
     snapshot_each = PulsarSegmentLog.snapshot_each
 
     def interrupted(self: PulsarSegmentLog, segments: Any) -> Any:
@@ -176,14 +177,13 @@ def test_rows_that_come_between_a_snapshot_and_its_gate_are_found_by_the_next_po
         idle.source.append(*segments)
         return snapshots
 
-    idle.now += KEPT_S
+    idle.now += LONGEST_S
     with monkeypatch.context() as patched:
         patched.setattr(PulsarSegmentLog, "snapshot_each", interrupted)
-        assert not idle.news()
-    assert idle.news()
+        assert idle.news()
 
 
-def test_every_poll_takes_a_snapshot_of_a_segment_with_a_pin(idle: Idle) -> None:
+def test_a_decision_that_nobody_has_materialized_costs_no_call(idle: Idle) -> None:
     run, segment = idle.source.run, idle.source.segments[3]
     txn = run.coordinator.new_txn("nonce")
     name = writer_name(txn, 0, "random")
@@ -196,6 +196,7 @@ def test_every_poll_takes_a_snapshot_of_a_segment_with_a_pin(idle: Idle) -> None
     record = Outcome(winners=[winner]).SerializeToString(deterministic=True)
     run.store.transactions.end(txn, TxnState.COMMITTED, record, EndedBy.OWNER, "nonce")
     assert idle.news()
+    assert idle.source.api.calls() == 0
 
 
 def test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_once(
@@ -203,7 +204,7 @@ def test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_o
 ) -> None:
     segment = idle.source.segments[3]
     idle.source.api.append(segment)
-    idle.now += KEPT_S - 1
+    idle.now += LONGEST_S - 1
     assert not idle.news()
     idle.now += 1
     assert idle.news()
@@ -211,15 +212,110 @@ def test_rows_that_nobody_reports_are_found_in_ten_seconds_and_more_of_them_at_o
         idle.now += 1
         idle.source.api.append(segment)
         assert idle.news()
-    idle.now += UNREPORTED_S + KEPT_S
+    idle.now += UNREPORTED_S + LONGEST_S
     assert not idle.news()
     assert idle.settled()
 
 
-def test_what_was_left_for_later_is_polled_again(idle: Idle) -> None:
-    # A limit leaves rows in the segment, of which no further event tells.
-    start = idle.end
-    idle.source.append(idle.source.segments[3], entries=50)
-    for _ in range(3):
-        assert poll(idle.reader, start) != start
-        assert idle.source.api.calls() == 1
+def test_entries_of_an_open_transaction_are_not_taken_for_rows_that_nobody_reports(
+    idle: Idle,
+) -> None:
+    run, segment = idle.source.run, idle.source.segments[3]
+    txn = run.coordinator.new_txn("nonce")
+    run.buffer.admit(txn, "nonce", 60_000, writer_name(txn, 0, "random"), [segment.id])
+    idle.source.api.append(segment)
+    idle.now += LONGEST_S
+    assert not idle.news()
+    assert idle.settled()
+
+
+def test_rows_behind_a_pin_that_nobody_reports_are_found_when_it_is_gone(idle: Idle) -> None:
+    run, segment = idle.source.run, idle.source.segments[3]
+    txn = run.coordinator.new_txn("nonce")
+    run.buffer.admit(txn, "nonce", 60_000, writer_name(txn, 0, "random"), [segment.id])
+    idle.source.api.append(segment)
+    idle.now += LONGEST_S
+    assert not idle.news(), "the snapshot shows rows that may be those of the transaction"
+    run.coordinator.abort(txn, EndedBy.OWNER, nonce="nonce", cause="a test")
+    assert idle.news()
+    for _ in range(3):  # from now on such rows are expected
+        idle.now += 1
+        idle.source.api.append(segment)
+        assert idle.news()
+
+
+def test_what_a_limit_has_left_for_later_is_read_next(source: Source) -> None:
+    reader = source.reader(maxMessagesPerTrigger=str(MESSAGES))
+    start = poll(reader, reader.initialOffset(), ReadMaxRows(MESSAGES))
+    source.append(source.segments[3], entries=30)
+    source.api.calls()
+    for number in range(3):
+        end = poll(reader, start, ReadMaxRows(MESSAGES))
+        [task] = reader.partitions(start, end)
+        assert isinstance(task, SourcePartition)
+        assert [range_.end.entry for range_ in task.ranges] == [number]
+        start = end
+        # Nothing of other segments; of a few that have rows, messages are counted.
+        assert source.api.calls() <= 4
+    reader.stop()
+
+
+def test_a_run_over_what_is_there_finds_rows_that_nobody_has_reported(source: Source) -> None:
+    # No poll but the first takes a snapshot.
+    reader = source.reader(maxMessagesPerTrigger=str(MESSAGES))
+    now = [0.0]
+    reader._schedule = SnapshotSchedule(lambda: now[0])
+    source.append(*source.segments)
+    start = reader.initialOffset()
+    source.api.append(source.segments[3], 3)
+    reader.prepareForTriggerAvailableNow()
+    batches = 0
+    while (end := poll(reader, start, ReadMaxRows(MESSAGES))) != start:
+        start, batches = end, batches + 1
+        now[0] += UNREPORTED_S if batches == 1 else 0
+        reader._schedule._known[source.segments[3].id].taken_at = now[0]
+        for segment in source.segments:  # more of them come, which are not for this run
+            source.api.append(segment)
+    read = SourceOffset.from_json(start).positions()
+    assert sorted(at.entry for at in read.values()) == [0] * (SEGMENTS - 1) + [3]
+    assert batches > 3
+    reader.stop()
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_what_was_reported_and_lost_is_skipped_only_if_that_is_allowed(
+    source: Source, fails: str
+) -> None:
+    source.append(*source.segments)
+    reader = source.reader(failOnDataLoss=fails)
+    start = poll(reader, reader.initialOffset())
+    segment = source.segments[3]
+    source.run.store.segments.raise_high(segment.id, Position(7, 40))
+    end = poll(reader, start)
+    # With failOnDataLoss the task that reads the range finds that nothing is there, and fails.
+    assert (end != start) == (fails == "true")
+    reader.stop()
+
+
+def test_a_sealed_segment_is_read_to_its_end_at_once(source: Source) -> None:
+    # Behind its last reported row lie entries of aborted transactions.
+    topology = source.run.topics.require(TOPIC)
+    [segment] = [one for one in topology.segments if one.ref == source.segments[3]]
+    source.append(*source.segments)
+    reader = source.reader()
+    start = poll(reader, reader.initialOffset())
+    sealed_at = source.api.append(segment.ref)
+    segments = tuple(
+        replace(one, state=SegmentState.SEALED, sealed_at=sealed_at) if one is segment else one
+        for one in topology.segments
+    )
+    topology = replace(topology, segments=segments)
+    read = SourceOffset.from_json(start).positions()
+    [key] = [key for key in read if key[1] == segment.descriptor]
+    source.api.calls()
+    found = reader._planner.snapshot(
+        {str(TOPIC): topology}, {key: segment.ref}, read, schedule=reader._schedule
+    )
+    assert found.readable[key].end == sealed_at
+    assert source.api.calls() == 0
+    reader.stop()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis
 
 from pulsar_txn_spark import client
+from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import TaskFacts
+from pulsar_txn_spark.spark.source import task
 from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
@@ -122,6 +126,70 @@ def test_a_plan_that_begins_before_the_snapshot_takes_another_one(
     end = latest(reader, middle)
     assert source.rows(reader, earliest, end) == ["a", "b", "c"]
     assert source.rows(source.reader(**options), earliest, end) == ["a", "b", "c"]
+    reader.stop()
+
+
+@pytest.mark.parametrize("subscription", ["", "sub"])
+def test_what_was_trimmed_is_reported_although_no_poll_asks_the_log(
+    source: Source, subscription: str
+) -> None:
+    reader = source.reader(**({"subscription": subscription} if subscription else {}))
+    source.write("a")
+    start = latest(reader, reader.initialOffset())
+    source.write("b")
+    source.run.log.trim(source.segment, source.run.log.last_confirmed(source.segment))
+    source.write("c")
+    end = latest(reader, start)
+    assert reader._snapshot.of_log == {}
+    with pytest.raises(DataLossError, match="set failOnDataLoss=false to go on"):
+        source.rows(reader, start, end)
+    reader.stop()
+    # A query that starts again repeats the batch.
+    tolerant = source.reader(failOnDataLoss="false")
+    assert source.rows(tolerant, start, end) == ["c"]
+    tolerant.stop()
+
+
+def test_a_batch_behind_the_end_of_its_log_is_left_where_that_is_allowed(
+    source: Source, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(task, "_PATIENCE_S", 0.0)
+    reader = source.reader()
+    source.write("a")
+    start = latest(reader, reader.initialOffset())
+    last = source.run.log.last_confirmed(source.segment)
+    source.write("b")
+    source.run.store.segments.raise_high(source.segment.id, Position(last.ledger, last.entry + 9))
+    end = latest(reader, start)
+    with pytest.raises(DataLossError, match="acknowledged once, but ends at"):
+        source.rows(reader, start, end)
+    reader.stop()
+    tolerant = source.reader(failOnDataLoss="false")
+    assert source.rows(tolerant, start, end) == ["b"]
+    assert "What lay behind is lost" in caplog.text
+    tolerant.stop()
+
+
+def test_a_log_that_only_shows_its_end_later_loses_nothing(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "_RECHECK_S", 0.0)
+    source.write("a")
+    source.write("b")
+    reader = source.reader(failOnDataLoss="false")
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    planned = reader.partitions(start, end)
+    looks = iter([source.run.log.snapshot_each([source.segment])] * 3)
+    snapshot_each = EmbeddedSegmentLog.snapshot_each
+
+    def late(log: EmbeddedSegmentLog, segments: Any, **named: Any) -> Any:
+        [now] = snapshot_each(log, segments, **named)
+        return [replace(now, last_confirmed=EARLIEST)] if next(looks, None) else [now]
+
+    monkeypatch.setattr(EmbeddedSegmentLog, "snapshot_each", late)
+    monkeypatch.setattr(reader, "partitions", lambda *_: planned)
+    assert source.rows(reader, start, end) == ["a", "b"]
     reader.stop()
 
 

@@ -1,17 +1,21 @@
--- Read, in one step, everything that decides what of a segment may be read (INV-4). Read LAC first.
+-- Read, in one step, everything that decides what of a segment may be read (INV-4). Read LAC first. The
+-- high-position is one, too: it was acknowledged before this step, and so was what lies before it.
 -- KEYS[2]  {seg:<id>}:pins, KEYS[3] {seg:<id>}:pin-order, KEYS[4] {seg:<id>}:dropped
 -- KEYS[5]  {seg:<id>}:floor, KEYS[6] {seg:<id>}:state
 -- KEYS[7]  {seg:<id>}:dropped-groups, KEYS[8] {seg:<id>}:dropped-floors (see seg_floor.lua)
 -- ARGV[4]  how many pins at most
 -- ARGV[5], ARGV[6]  range (start, end] that is going to be read, '' = all; ARGV[7] prefix of groups
 -- ARGV[8]  '1' if the range ends at the lowest pin, should that lie before its end; may be left out
--- -> {seq, 'PLAIN'}                         no transaction has ever written here
---    {seq, 'OK', {bound, writer, TxnId...}, {writer, bound|TxnId...}, {TC, counter...}, dropped}
+-- ARGV[9]  '1' if it ends at the high-position, should that lie behind its end; may be left out
+-- -> {seq, 'PLAIN', high-position}          no transaction has ever written here
+--    {seq, 'OK', {bound, writer, TxnId...}, {writer, bound|TxnId...}, {TC, counter...}, dropped,
+--     high-position}
 -- The dropped writers are those that can have entries in the range, and the floor is that of the
--- range. The number at the end is that of all dropped writers.
+-- range. The number behind it is that of all dropped writers. A high-position of '' is none.
 -- What a deleted segment contained is known for good (PIP-373).
+local high = redis.call('HGET', KEYS[6], 'high-position') or ''
 if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 and retired ~= 'txn' then
-  return {seq, 'PLAIN'}
+  return {seq, 'PLAIN', high}
 end
 local pins = {}
 for _, member in ipairs(redis.call('ZRANGE', KEYS[3], 0, tonumber(ARGV[4]) - 1)) do
@@ -37,9 +41,12 @@ if ARGV[5] == '' then
   for _, group in ipairs(redis.call('ZRANGE', KEYS[7], 0, -1)) do
     add(group)
   end
-  return {seq, 'OK', pins, dropped, floor, known}
+  return {seq, 'OK', pins, dropped, floor, known, high}
 end
 local range_end = ARGV[6]
+if ARGV[9] == '1' and high > range_end then
+  range_end = high
+end
 if ARGV[8] == '1' and pins[1] and pins[1] < range_end then
   range_end = pins[1]
 end
@@ -72,4 +79,4 @@ if before then
     end
   end
 end
-return {seq, 'OK', pins, dropped, floor, known}
+return {seq, 'OK', pins, dropped, floor, known, high}
