@@ -128,6 +128,7 @@ def test_the_brokers_endpoint_counts_pending_acks(gated: Gated, java: JavaClient
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # it starts four brokers, one after the other
 def test_pending_acks_of_a_cluster_move_over_and_back(store: RedisServer) -> None:
     """Every transaction is ended where it has acknowledged, and no message is lost or repeated."""
     with contextlib.ExitStack() as stack:

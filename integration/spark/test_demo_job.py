@@ -18,6 +18,7 @@ from pulsar_txn_spark.job.definition import Source
 from pulsar_txn_spark.job.views import build, rows_of
 
 
+@pytest.mark.long  # the demo itself, of which `make test` sees a run, proves as much
 def test_the_demos_transformation_gives_what_its_proof_expects(tmp_path: Path) -> None:
     parquet.write_table(data.flights(), tmp_path / "flights.parquet")
     parquet.write_table(data.airlines(), tmp_path / "airlines.parquet")
