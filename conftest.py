@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from pulsar_txn_spark.store.redis.server import OWNER_VARIABLE
 from tests.support.memory import in_memory
@@ -19,6 +20,10 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 # An embedded server that a test leaves behind ends with the test run.
 os.environ[OWNER_VARIABLE] = str(os.getpid())
+
+# The same examples in every run; the first one also pays for imports, so there is no deadline.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
 
 # Servers sync what they acknowledge, and wait for the disk most of their time. A killed process
 # loses nothing of a file system in memory, and no test takes the power away.

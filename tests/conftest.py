@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import redis
-from hypothesis import settings
 
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.engine import components as engine_components
@@ -27,10 +26,6 @@ from tests.support.scenario import World
 # Inherited by everything that a test starts, so that a server which some worker starts again is
 # covered too, and also when pytest is killed without a chance to clean up.
 os.environ[server.OWNER_VARIABLE] = str(os.getpid())
-
-# The same examples in every run; the first one also pays for imports, so there is no deadline.
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
-settings.load_profile("repeatable")
 
 
 # A thread that is still at work in the background gives its connection back within this.

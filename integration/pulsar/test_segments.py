@@ -6,7 +6,7 @@ import itertools
 import os
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 
 from integration.support.admin_rest import AdminRest
 from integration.support.quiet_histories import check_quiet_histories
@@ -19,7 +19,15 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, hash_of
 from pulsar_txn_spark.testing.pulsar_server import Broker
 from pulsar_txn_spark.txn.batch import new_nonce
-from tests.models.segment_histories import History, Move, Rows, Task, moves, record_batch
+from tests.models.segment_histories import (
+    DRAWN,
+    History,
+    Move,
+    Rows,
+    Task,
+    moves,
+    record_batch,
+)
 
 _numbers = itertools.count()
 
@@ -55,25 +63,11 @@ def write(task: Task, topic: TopicName, rows: Rows) -> list[Written]:
 def test_in_a_few_histories_each_row_is_read_once_and_each_key_in_order(
     run: Components, options: dict[str, str]
 ) -> None:
-    # A child is a new topic, which takes the broker a second: few histories, and short ones. What
-    # fails is not made smaller, which would take minutes.
-    @settings(
-        max_examples=3,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    # A child is a new topic, which takes the broker a second: few histories, and short ones.
+    @settings(DRAWN, max_examples=3)
     @given(made=moves(10, 16))
     def check(made: list[Move]) -> None:
-        history = History(run, options, new_topic(run, 2))
-        try:
-            for move in made:
-                history.go(move)
-            history.finish()
-        finally:
-            history.close()
+        History(run, options, new_topic(run, 2)).play(made)
 
     check()
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 
 from pulsar_txn_spark.backends.pulsar.wire.idle_feeds import IdleFeeds
 from pulsar_txn_spark.backends.pulsar.wire.reader import WireEntryFeed
@@ -19,7 +19,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.topic_name import TopicName
-from tests.models.segment_histories import History, Move, quiet_moves
+from tests.models.segment_histories import DRAWN, History, Move, quiet_moves
 
 QUIET_HISTORIES = int(os.environ.get("QUIET_HISTORIES", "2"))
 
@@ -71,23 +71,10 @@ def check_quiet_histories(
     run = open_components(Options(options, Use.CONNECT))
     taken = FeedsTaken(monkeypatch)
 
-    @settings(
-        max_examples=QUIET_HISTORIES,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(DRAWN, max_examples=QUIET_HISTORIES)
     @given(made=quiet_moves(20))
     def check(made: list[Move]) -> None:
-        history = History(run, options, new_topic(run), unload=unload)
-        try:
-            for move in made:
-                history.go(move)
-            history.finish()
-        finally:
-            history.close()
+        History(run, options, new_topic(run), unload=unload).play(made)
 
     check()
     assert min(taken.count[so] for so in ("went on", "skipped", "closed")) >= QUIET_HISTORIES

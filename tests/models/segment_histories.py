@@ -10,13 +10,16 @@ each reader has seen a prefix of each key's committed rows; in the end it has se
 from __future__ import annotations
 
 import itertools
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import hypothesis
 import pyarrow as pa
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
@@ -40,6 +43,11 @@ from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 Rows = list[tuple[str, int]]
 """Key and value."""
+
+# To make a failing history smaller takes minutes: it is for whoever looks for the cause.
+PHASES = tuple(hypothesis.Phase) if os.environ.get("SHRINK") else (hypothesis.Phase.generate,)
+DRAWN = hypothesis.settings(phases=PHASES, suppress_health_check=list(HealthCheck))
+"""How histories are drawn."""
 
 WRITERS, KEYS_EACH, MOST_SEGMENTS, MOST_TURNS, NEWCOMERS = 2, 3, 5, 200, 2
 
@@ -444,6 +452,15 @@ class History:
         self.run.topics.changes.patience_s = 0.0  # whoever began a change and is not done is dead
         self._open: dict[int, tuple[Task, Rows]] = {}
         self._next = 0
+
+    def play(self, made: Sequence[Move]) -> None:
+        """Make each move, end what is open, and see that nothing is missing; let go of it all."""
+        try:
+            for move in made:
+                self.go(move)
+            self.finish()
+        finally:
+            self.close()
 
     def go(self, move: Move) -> None:
         """Make one move, and see that everything holds."""

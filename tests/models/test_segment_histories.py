@@ -7,33 +7,25 @@ import os
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
-from tests.models.segment_histories import History, Move, moves
+from tests.models.segment_histories import DRAWN, History, Move, moves
 
 EXAMPLES = int(os.environ.get("HISTORIES", "30"))
-# To make a failing history smaller takes minutes: it is for whoever looks for the cause.
-PHASES = tuple(Phase) if os.environ.get("SHRINK") else (Phase.explicit, Phase.generate)
 
 
 def require_histories(run: Components, options: Mapping[str, str]) -> None:
     numbers = itertools.count()
 
-    @settings(max_examples=EXAMPLES, phases=PHASES, suppress_health_check=list(HealthCheck))
+    @settings(DRAWN, max_examples=EXAMPLES)
     @given(made=moves(30, 60))
     def check(made: list[Move]) -> None:
         topic = TopicName.parse(f"history-{next(numbers)}")
         run.topics.create(topic, 2)
-        history = History(run, options, topic)
-        try:
-            for move in made:
-                history.go(move)
-            history.finish()
-        finally:
-            history.close()
+        History(run, options, topic).play(made)
 
     check()
 

@@ -2020,8 +2020,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/spark/source/test_planner.py::test_a_log_that_only_shows_its_end_later_loses_nothing",
         Edit(
             f"{SOURCE_CODE}/task.py",
-            "        if own and time.monotonic() >= deadline:\n",
-            "        if own:\n",
+            "        if not behind or time.monotonic() >= deadline:\n",
+            "        if True:\n",
+        ),
+    ),
+    mutation(
+        "a task asks twice where a loss is allowed",
+        "admin calls",
+        f"{ADMIN_CALLS}::test_a_task_asks_each_segment_once_where_a_loss_is_allowed",
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "snapshots[s].trimmed_to() if s in snapshots else None for",
+            "None for",
         ),
     ),
     mutation(
@@ -2031,8 +2041,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_batch_behind_the_end_of_its_log_is_left_where_that_is_allowed",
         Edit(
             f"{SOURCE_CODE}/task.py",
-            "            ranges = _ending_in_log(log, ranges)\n",
-            "            pass\n",
+            "    if snapshot is None or range_.end <= snapshot.last_confirmed:\n",
+            "    if True:\n",
         ),
     ),
     mutation(

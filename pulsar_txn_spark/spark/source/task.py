@@ -15,7 +15,7 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
-from pulsar_txn_spark.segments.log import LogRange, SegmentLog
+from pulsar_txn_spark.segments.log import LogRange, SegmentLog, SegmentRef, SegmentSnapshot
 from pulsar_txn_spark.spark.context import (
     TaskFacts,
     flush_counters_if_overdue,
@@ -76,10 +76,10 @@ def _read(
     there = [range_ for range_ in partition.ranges if not range_.deleted]
     for log, group in itertools.groupby(there, lambda r: components.topics.log_of(r.segment)):
         ranges = list(group)
-        if not partition.fail_on_data_loss:
-            ranges = _ending_in_log(log, ranges)
+        snapshots = {} if partition.fail_on_data_loss else _snapshots_of_ends(log, ranges)
+        ranges = [_ending_in_log(range_, snapshots) for range_ in ranges]
         may_skip = [r.segment for r in ranges if not partition.fail_on_data_loss or r.lost]
-        trims = dict(zip(may_skip, log.trimmed_to_of_each(may_skip), strict=True))
+        trims = _trimmed_to(log, may_skip, snapshots)
         wanted = []
         for range_ in ranges:
             start = max(range_.start, min(trims.get(range_.segment, EARLIEST), range_.end))
@@ -103,28 +103,50 @@ def _read(
                 raise data_loss_error(loss) from error
 
 
-def _ending_in_log(log: SegmentLog, ranges: Sequence[SegmentRange]) -> list[SegmentRange]:
-    """Shorten ranges that end behind their log, which has lost what was acknowledged there.
+def _snapshots_of_ends(
+    log: SegmentLog, ranges: Sequence[SegmentRange]
+) -> dict[SegmentRef, SegmentSnapshot]:
+    """Return snapshots of the segments of ours, in which each range ends, if its log has that end.
 
-    A broker that has just given a topic away may answer with an earlier end. So they are asked for
-    some time before anything is skipped.
+    A broker that has just given a topic away may answer with an earlier end. So they are taken
+    again for some time before anything is skipped.
     """
-    ending = list(ranges)
-    own = [n for n, range_ in enumerate(ending) if not range_.segment.in_pulsar_domain]
+    own = [range_ for range_ in ranges if not range_.segment.in_pulsar_domain]
     deadline = time.monotonic() + _PATIENCE_S
-    while own:
-        snapshots = log.snapshot_each([ending[n].segment for n in own])
-        last = dict(zip(own, (snapshot.last_confirmed for snapshot in snapshots), strict=True))
-        own = [n for n in own if last[n] < ending[n].end]
-        if own and time.monotonic() >= deadline:
-            for n in own:
-                range_ = ending[n]
-                _LOG.warning(SKIPPED, lost_tail(range_.segment, range_.end, last[n]))
-                ending[n] = replace(range_, end=max(range_.start, last[n]))
-            break
-        if own:
-            time.sleep(_RECHECK_S)
-    return ending
+    while True:
+        snapshots = log.snapshot_each([range_.segment for range_ in own]) if own else []
+        behind = any(
+            snapshot.last_confirmed < range_.end
+            for range_, snapshot in zip(own, snapshots, strict=True)
+        )
+        if not behind or time.monotonic() >= deadline:
+            return dict(zip((range_.segment for range_ in own), snapshots, strict=True))
+        time.sleep(_RECHECK_S)
+
+
+def _ending_in_log(
+    range_: SegmentRange, snapshots: Mapping[SegmentRef, SegmentSnapshot]
+) -> SegmentRange:
+    """Shorten a range that ends behind its log, which has lost what was acknowledged there."""
+    snapshot = snapshots.get(range_.segment)
+    if snapshot is None or range_.end <= snapshot.last_confirmed:
+        return range_
+    last = snapshot.last_confirmed
+    _LOG.warning(SKIPPED, lost_tail(range_.segment, range_.end, last))
+    return replace(range_, end=max(range_.start, last))
+
+
+def _trimmed_to(
+    log: SegmentLog,
+    segments: Sequence[SegmentRef],
+    snapshots: Mapping[SegmentRef, SegmentSnapshot],
+) -> dict[SegmentRef, Position]:
+    """Return up to where data of each segment is gone; only what no snapshot tells is asked for."""
+    trims = {s: snapshots[s].trimmed_to() if s in snapshots else None for s in segments}
+    missing = [segment for segment, trimmed in trims.items() if trimmed is None]
+    if missing:
+        trims.update(zip(missing, log.trimmed_to_of_each(missing), strict=True))
+    return {segment: trimmed for segment, trimmed in trims.items() if trimmed is not None}
 
 
 def _require_not_lost(components: Components, partition: SourcePartition, facts: TaskFacts) -> None:

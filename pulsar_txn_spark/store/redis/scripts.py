@@ -430,7 +430,7 @@ class Scripts:
         self, call: Call, reply: list[Any], uninitialized: list[Any] | None = None
     ) -> list[Any]:
         """Judge the identity and the history that a reply shows, and return the reply."""
-        state, code = as_seen(reply[0]), text(reply[1])
+        state, code = _as_seen(reply[0]), text(reply[1])
         if code == _TagFault.NO_TAG_RECORD:
             if self._is_initialized(call.tag):
                 return self._again_or_lost(call)
@@ -553,7 +553,7 @@ def _evalsha(sha: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Arg]:
     return ["EVALSHA", sha, len(keys), *keys, *args]
 
 
-def as_seen(value: Any) -> Seen:
+def _as_seen(value: Any) -> Seen:
     """Read the state of a tag, as each reply begins with it."""
     seq, _, history = text(value).partition(" ")
     return Seen(int(seq), history)

@@ -17,6 +17,7 @@ from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState
+from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.offsets import SourceOffset
 from pulsar_txn_spark.spark.source.partition import SourcePartition
@@ -97,6 +98,22 @@ def test_a_snapshot_with_a_limit_asks_each_segment_once(source: Source, entries:
         lag = reader.reportLatestOffset()
         assert lag is not None
         assert source.api.calls() <= SEGMENTS + once_a_minute
+    reader.stop()
+
+
+def test_a_task_asks_each_segment_once_where_a_loss_is_allowed(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaskFacts, "of_task", lambda: TaskFacts("query", 0, "run", 0, 0))
+    monkeypatch.setattr(PulsarSegmentLog, "read_each", lambda _, ranges, **__: [()] * len(ranges))
+    reader = source.reader(failOnDataLoss="false")
+    start = reader.initialOffset()
+    source.append(*source.segments)
+    partitions = reader.partitions(start, poll(reader, start))
+    source.api.calls()
+    for partition in partitions:
+        assert list(reader.read(partition)) == []
+    assert source.api.calls() == SEGMENTS
     reader.stop()
 
 
