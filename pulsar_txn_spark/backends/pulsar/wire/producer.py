@@ -305,7 +305,8 @@ class WireSegmentWriter(EntryWriter):
             raise unverified(
                 self._segment,
                 f"{len(waiting)} entries have no receipt; after a reconnect expected the broker "
-                f"to have stored sequence id {acknowledged} last, found {stored}",
+                f"to have stored sequence id {acknowledged} last, found {stored}. The producer was "
+                f"lost by {why.result}: {why.detail or 'no details'}",
             )
         with contextlib.suppress(RefusedError):  # lost once more: on_lost has said so
             for entry in waiting:
