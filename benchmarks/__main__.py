@@ -46,6 +46,7 @@ _SPARK_PARTS = (
     "source",
     "pipeline",
     "transactions",
+    "peer",
     "latency",
     "segments",
     "wide",
@@ -262,7 +263,7 @@ def _throughput(
 ) -> Iterator[list[Result]]:
     if "sink" in parts:
         yield from throughput.sinks(bench, place, other)
-    if not {"source", "pipeline", "transactions"}.intersection(parts):
+    if not {"source", "pipeline", "transactions", "peer"}.intersection(parts):
         return
     with throughput.filled(bench, place) as topic:
         if "source" in parts:
@@ -273,6 +274,8 @@ def _throughput(
             yield from throughput.transaction_cost(bench, place, topic)
             if place.service_url:
                 yield throughput.native_cost(bench, place)
+        if "peer" in parts and other is not None:
+            yield from throughput.beside_peer(bench, place, topic, other)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks import bare_log, bare_pulsar, null
 from benchmarks.data import PROCESSES, SEGMENTS
-from benchmarks.measure import Result, SideError, compare, in_pairs, interleave
+from benchmarks.measure import Result, Series, SideError, compare, in_pairs, interleave
 from benchmarks.peer import SIDE as JVM
 from benchmarks.peer import Peer, PeerError
 from benchmarks.place import Place
@@ -42,9 +42,11 @@ NULL = "spark-null"
 """Spark with a source or sink, in Python, that does nothing."""
 _TWO_COLUMNS = "value BINARY, __key BINARY"
 _SUBSCRIPTION = "bench"
-_PAIRS = 3  # times the repetitions, of runs with and without transactions
+_PAIRS = 3  # times the repetitions
 Report = Callable[[str, str, float], None]
 Drop = Callable[[str, str, SideError], None]
+Side = tuple[str, Callable[[], float]]
+"""Its name, and what runs it and returns its figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,21 @@ class Bench:
         ratios: Mapping[str, tuple[str, ...]],
     ) -> list[Result]:
         """Measure the sides of a case in turn."""
+        return compare(case, self._in_turn(case, sides, self.repetitions), ratios)
+
+    def run_pairs(self, case: str, side: Side, other: Side) -> list[Result]:
+        """Measure two sides in turn, and nothing else in between; each is a name and what to run.
+
+        What they differ by may be less than the machine drifts while many sides have their turn. So
+        the ratio is the median of those of runs that followed each other, over more of them.
+        """
+        sides = dict([side, other])
+        series = self._in_turn(case, sides, _PAIRS * self.repetitions)
+        return in_pairs(case, series, {side[0]: other[0]} if len(series) == len(sides) else {})
+
+    def _in_turn(
+        self, case: str, sides: Mapping[str, Callable[[], float]], repetitions: int
+    ) -> dict[str, Series]:
         sides = dict(sides)
         if JVM in sides:
             # Its first runs in a fresh JVM are several times slower; and where it fails, the other
@@ -114,14 +131,13 @@ class Bench:
             except SideError as error:
                 self.drop(case, JVM, error)
                 del sides[JVM]
-        series = interleave(
+        return interleave(
             sides,
-            self.repetitions,
+            repetitions,
             ROWS_PER_SECOND,
             lambda side, figure: self.report(case, side, figure),
             lambda side, error: self.drop(case, side, error),
         )
-        return compare(case, series, ratios)
 
 
 def ratios_of(place: Place) -> dict[str, tuple[str, ...]]:
@@ -312,11 +328,6 @@ def source(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Iterato
     segments = place.segments(topic)
     shares = _shares(segments)
 
-    def consumed(schema: str | None, place: Place = place, topic: str = topic) -> float:
-        began = time.perf_counter()
-        _read(bench, place, topic, schema).write.format("noop").mode("overwrite").save()
-        return bench.rate(time.perf_counter() - began, bench.rows)
-
     def counted() -> float:
         began = time.perf_counter()
         rows = _read(bench, place, topic, _TWO_COLUMNS).count()
@@ -338,23 +349,31 @@ def source(bench: Bench, place: Place, topic: str, peer: Peer | None) -> Iterato
 
     ours, log = place.side(TRANSACTIONAL), place.side(LOG)
     sides: dict[str, Callable[[], float]] = {
-        ours: lambda: consumed(_TWO_COLUMNS),
+        ours: lambda: _consumed(bench, place, topic, _TWO_COLUMNS),
         place.side(NULL): from_nothing,
         log: lambda: from_log(frozenset({"value", "key"})),
     }
     with ExitStack() as stack:
         if place.service_url:
-            sides[place.side(BY_CLIENT)] = lambda: consumed(_TWO_COLUMNS, place.by("client"))
+            sides[place.side(BY_CLIENT)] = lambda: _consumed(
+                bench, place.by("client"), topic, _TWO_COLUMNS
+            )
             sides[CLIENT] = received
         if peer is not None:
             sides[JVM] = _read_by(bench, peer, stack)
         plain = stack.enter_context(filled(bench, place, "false"))
-        sides[place.side(PLAIN)] = lambda: consumed(_TWO_COLUMNS, topic=plain)
+        sides[place.side(PLAIN)] = lambda: _consumed(bench, place, plain, _TWO_COLUMNS)
         yield bench.run_case("source", sides, ratios_of(place))
     everything = needed_columns(schema_of(()))
-    sides = {ours: lambda: consumed(None), log: lambda: from_log(everything)}
+    sides = {ours: lambda: _consumed(bench, place, topic, None), log: lambda: from_log(everything)}
     yield bench.run_case("source_all_columns", sides, ratios_of(place))
     yield bench.run_case("source_count", {ours: counted}, ratios_of(place))
+
+
+def _consumed(bench: Bench, place: Place, topic: str, schema: str | None) -> float:
+    began = time.perf_counter()
+    _read(bench, place, topic, schema).write.format("noop").mode("overwrite").save()
+    return bench.rate(time.perf_counter() - began, bench.rows)
 
 
 def _read_by(bench: Bench, peer: Peer, stack: ExitStack) -> Callable[[], float]:
@@ -435,44 +454,49 @@ def _passed(bench: Bench, place: Place, topic: str, transactions: str) -> Callab
 
 
 def transaction_cost(bench: Bench, place: Place, topic: str) -> Iterator[list[Result]]:
-    """Measure with and without transactions in turn, and nothing else in between.
-
-    What a transaction costs is less than the machine drifts while all sides have their turn. So
-    the ratio is the median of those of runs that followed each other, over more of them.
-    """
-    exact, plain = place.side(TRANSACTIONAL), place.side(PLAIN)
+    """Measure with and without transactions, in pairs."""
     cases: dict[str, Callable[[str], Callable[[], float]]] = {
         **{case: partial(_into_topic, bench, place, write) for case, write in _kinds().items()},
         "consume_transform_produce": partial(_passed, bench, place, topic),
     }
-    for name, side_of in cases.items():
-        case = f"{name}_in_pairs"
-        series = interleave(
-            {exact: side_of("true"), plain: side_of("false")},
-            _PAIRS * bench.repetitions,
-            ROWS_PER_SECOND,
-            partial(bench.report, case),
-        )
-        yield in_pairs(case, series, {exact: plain})
+    for case, side_of in cases.items():
+        exact = place.side(TRANSACTIONAL), side_of("true")
+        yield bench.run_pairs(f"{case}_in_pairs", exact, (place.side(PLAIN), side_of("false")))
 
 
 def native_cost(bench: Bench, place: Place) -> list[Result]:
-    """Measure the streaming sink under Pulsar's own transactions and under ours, in turn."""
-    case, native, exact = (
+    """Measure the streaming sink under Pulsar's own transactions and under ours, in pairs."""
+    return bench.run_pairs(
         "sink_stream_native_in_pairs",
-        place.side(NATIVE),
-        place.side(TRANSACTIONAL),
+        (place.side(NATIVE), _into_topic(bench, place, sink_stream, NATIVE)),
+        (place.side(TRANSACTIONAL), _into_topic(bench, place, sink_stream, "true")),
     )
-    series = interleave(
-        {
-            native: _into_topic(bench, place, sink_stream, NATIVE),
-            exact: _into_topic(bench, place, sink_stream, "true"),
-        },
-        _PAIRS * bench.repetitions,
-        ROWS_PER_SECOND,
-        partial(bench.report, case),
-    )
-    return in_pairs(case, series, {native: exact})
+
+
+def beside_peer(bench: Bench, place: Place, topic: str, peer: Peer) -> Iterator[list[Result]]:
+    """Measure this package, exactly once, and the JVM connector, at least once, in pairs."""
+    with ExitStack() as stack:
+        cases = {
+            "sink_batch": (
+                _into_topic(bench, place, _sink_batch, "true"),
+                _written_by(bench, peer, "sink_batch"),
+            ),
+            "sink_stream": (
+                _into_topic(bench, place, sink_stream, "true"),
+                _written_by(bench, peer, "sink_stream"),
+            ),
+            "source": (
+                partial(_consumed, bench, place, topic, _TWO_COLUMNS),
+                _read_by(bench, peer, stack),
+            ),
+            "consume_transform_produce": (
+                _passed(bench, place, topic, "true"),
+                _passed_by(bench, peer, stack),
+            ),
+        }
+        for case, (ours, theirs) in cases.items():
+            own = place.side(TRANSACTIONAL), ours
+            yield bench.run_pairs(f"{case}_peer_in_pairs", own, (JVM, theirs))
 
 
 def _nothing_passed(bench: Bench) -> float:

@@ -146,6 +146,13 @@ def test_the_connector_that_fails_midway_loses_its_own_side_alone(tmp_path: Path
     assert ("before", JVM) in written
     assert ("failing", "ours") in written
     assert ("failing", JVM) not in written
+    ours = "ours", _ours_of(40)
+    [alone] = bench.run_pairs("failing pairs", ours, (JVM, _failing_at(3)))
+    assert len(alone.runs) == 9
+    assert alone.ratio is None
+    assert dropped[1:] == [("failing pairs", JVM, "it died")]
+    paired = bench.run_pairs("pairs", ours, (JVM, lambda: 1.0))
+    assert [(row.ratio_to, row.ratio) for row in paired] == [(JVM, 16.0), (None, None)]
 
 
 def _ours_of(count: int) -> Callable[[], float]:
