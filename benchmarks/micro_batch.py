@@ -44,6 +44,7 @@ _PROGRESS_SECONDS = 60.0
 _TRIES = 5  # a trigger may strike between two segments of what is put in
 _BLOCKS = 2  # null, ours, ours, null: drift cancels
 _WARM_UP = 2  # micro-batches of each shape that do not count
+_WARM_UP_EACH = 10  # the same where a topic is wide: until each of Spark's workers has its readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,23 +246,32 @@ def _stepping(
 
 
 def stepped(
-    kinds: Kinds, shapes: Sequence[Shape], repetitions: int, report: Report, drop: Drop
+    kinds: Kinds,
+    shapes: Sequence[Shape],
+    repetitions: int,
+    report: Report,
+    drop: Drop,
+    *,
+    warm_up: int = _WARM_UP,
 ) -> tuple[dict[Shape, dict[str, Series]], dict[str, Counter[str]]]:
-    """Let sides make micro-batches in turn; return their times, and what ONE_ROW's went into."""
+    """Let sides make micro-batches in turn; return their times, and what ONE_ROW's went into.
+
+    Of each query the first `warm_up` micro-batches of a shape do not count.
+    """
     measured = {shape: {side: Series(MILLISECONDS) for side in kinds} for shape in shapes}
     phases: dict[str, Counter[str]] = {side: Counter() for side in kinds}
     for block in range(_BLOCKS):
         for side in list(phases) if block % 2 == 0 else list(phases)[::-1]:
             try:
                 with kinds[side]() as stepper:
-                    for repetition in range(_WARM_UP + repetitions):
+                    for repetition in range(warm_up + repetitions):
                         for shape in shapes:
                             times = stepper.step(shape)
                             spent = times["triggerExecution"]
                             series = measured[shape][side]
                             if series.first is None:
                                 series.first = spent
-                            if repetition >= _WARM_UP:
+                            if repetition >= warm_up:
                                 series.runs.append(spent)
                                 report(shape.case, side, spent)
                                 if shape is ONE_ROW:
@@ -361,7 +371,9 @@ def one_row_each(
         }
         ratios = {exact: (null_side, spared, plain), plain: (null_side, spared)}
         shape = Shape(case, segments, 1)
-        yield compare_steps(case, shape, kinds, ratios, repetitions, report, drop)
+        yield compare_steps(
+            case, shape, kinds, ratios, repetitions, report, drop, warm_up=_WARM_UP_EACH
+        )
 
 
 def compare_steps(
@@ -372,6 +384,8 @@ def compare_steps(
     repetitions: int,
     report: Report,
     drop: Drop,
+    *,
+    warm_up: int = _WARM_UP,
 ) -> list[Result]:
     """Let sides make micro-batches of one shape in turn, and turn them into the rows of a case."""
     measured, _ = stepped(
@@ -380,6 +394,7 @@ def compare_steps(
         repetitions,
         lambda _, side, figure: report(case, side, figure),
         lambda _, side, error: drop(case, side, error),
+        warm_up=warm_up,
     )
     return compare(case, measured[shape], ratios)
 

@@ -23,6 +23,8 @@ from benchmarks.own_spark import OwnSpark
 
 JAR_VARIABLE, PYTHON_VARIABLE = "PEER_JAR", "PEER_PYTHON"
 SIDE = "jvm-connector"
+_MEMORY = "8g"
+"""Spark's 1 GB is full after some ten runs of the connector's source, which frees little of it."""
 _numbers = itertools.count()
 
 
@@ -45,10 +47,10 @@ class Peer:
         self._service_url, self._admin_url = service_url, admin_url
         self._folder, self._input_folder = folder, input_folder
         self._pool = urllib3.PoolManager()
-        self._spark = self.spark()
+        self._spark = self.spark(memory=_MEMORY)
 
-    def spark(self) -> OwnSpark:
-        """Return another Spark with the connector, as new."""
+    def spark(self, **settings: object) -> OwnSpark:
+        """Return another Spark with the connector, as new; `settings` are more for its job."""
         python = os.environ[PYTHON_VARIABLE]
         kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME"}}
         return OwnSpark(
@@ -60,6 +62,7 @@ class Peer:
                 "folder": str(self._folder),
                 "input": str(self._input_folder),
                 "cores": PROCESSES,
+                **settings,
             },
             {**kept, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
             PeerError,
@@ -90,6 +93,10 @@ class Peer:
             If it fails.
         """
         return self._spark.ask(do, **parameters)
+
+    def restart(self) -> None:
+        """End its process, so that the next thing is asked of a new one; topics stay."""
+        self._spark.close()
 
     @contextmanager
     def topic(self, partitions: int = SEGMENTS) -> Iterator[str]:

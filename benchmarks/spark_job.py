@@ -62,8 +62,9 @@ class Job:
     Parameters
     ----------
     settings : dict
-        ``cores``, ``folder``; with the connector ``jar``, ``service``, ``admin`` and ``input`` too;
-        ``sources``: module and name of Python data sources to register.
+        ``cores``, ``folder``; with the connector ``jar``, ``service``, ``admin`` and ``input`` too.
+        ``memory``: of its JVM, as Spark writes it; by default Spark's own. ``sources``: module and
+        name of Python data sources to register.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -74,6 +75,7 @@ class Job:
         builder = SparkSession.builder.appName("peer").master(f"local[{settings['cores']}]")
         for key, value in {
             **(jar if "jar" in settings else {}),
+            **({"spark.driver.memory": settings["memory"]} if "memory" in settings else {}),
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.local.dir": f"{settings['folder']}/spark",

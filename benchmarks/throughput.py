@@ -474,7 +474,10 @@ def native_cost(bench: Bench, place: Place) -> list[Result]:
 
 
 def beside_peer(bench: Bench, place: Place, topic: str, peer: Peer) -> Iterator[list[Result]]:
-    """Measure this package, exactly once, and the JVM connector, at least once, in pairs."""
+    """Measure this package, exactly once, and the JVM connector, at least once, in pairs.
+
+    For each case the connector gets a new JVM: what its source has read stays in memory.
+    """
     with ExitStack() as stack:
         cases = {
             "sink_batch": (
@@ -496,6 +499,7 @@ def beside_peer(bench: Bench, place: Place, topic: str, peer: Peer) -> Iterator[
         }
         for case, (ours, theirs) in cases.items():
             own = place.side(TRANSACTIONAL), ours
+            peer.restart()
             yield bench.run_pairs(f"{case}_peer_in_pairs", own, (JVM, theirs))
 
 

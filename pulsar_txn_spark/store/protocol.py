@@ -460,6 +460,20 @@ class MergedSteps(Protocol):
         """
         ...
 
+    def acknowledge(
+        self,
+        txn: TxnId,
+        nonce: str,
+        timeout_ms: int,
+        intents: Sequence[str],
+        acks: Sequence[AckRequest],
+    ) -> tuple[TxnAnswer, list[AckAnswer]] | None:
+        """Record intents, then place pending acknowledgements.
+
+        Nothing is placed, and there is no answer to a placement, where the intents were refused.
+        """
+        ...
+
     def commit(
         self,
         txn: TxnId,
@@ -537,6 +551,23 @@ class SubscriptionStore(Protocol):
         """
         ...
 
+    def ask_and_register(
+        self,
+        subscription: str,
+        query: str,
+        source_epoch: int,
+        starts: Mapping[str, Position],
+        *,
+        batch: str,
+        source: str,
+        plan: bytes,
+    ) -> list[CursorAnswer]:
+        """Tell what `claim_cursors` would answer, and register a plan, in one round trip.
+
+        The plan is registered whatever the answers are: what is not claimed is not acknowledged.
+        """
+        ...
+
     def create_cursors(
         self, subscription: str, starts: Mapping[str, CursorStart], query_start: str = ""
     ) -> list[CursorAnswer]:
@@ -588,6 +619,12 @@ class SinkStore(Protocol):
 
     def read_pointer(self, sink: str, query: str) -> PointerRead:
         """Read a sink's pointers."""
+        ...
+
+    def read_pointer_and_header(
+        self, sink: str, query: str, txn: TxnId
+    ) -> tuple[PointerRead, TxnHeader | None]:
+        """Read a sink's pointers, and any transaction's header, in one round trip."""
         ...
 
     def swap_pointer(

@@ -201,6 +201,7 @@ class BatchTransactions:
                 attempt = self._try_begin(key, nonce, owner, rules)
                 if attempt is None:
                     continue
+                self._coordinator.begun.note(key.sink, attempt.txn)
                 return attempt
         raise FencedError(
             f"sink {key.sink!r}: other attempts took batch {key.batch} over {_BEGIN_TRIES} times "
@@ -208,14 +209,14 @@ class BatchTransactions:
         )
 
     def _try_begin(self, key: BatchKey, nonce: str, owner: str, rules: SinkRules) -> Attempt | None:
-        read = self._store.sinks.read_pointer(key.sink, key.query)
+        read, last = self._read_pointer(key)
         pointer = Pointer.FromString(read.own) if read.own else None
         previous: _Found | None = None
         if pointer is not None:
             self._refuse_fenced(key, nonce, pointer, read.current_query)
             if pointer.nonce == nonce:
                 return _joined(key, pointer)
-            previous = self._follow(key, rules, read, pointer)
+            previous = self._follow(key, rules, read, pointer, last)
             if previous is None:
                 return None
             if previous.state is TxnState.COMMITTED and pointer.batch_id == key.batch:
@@ -235,6 +236,13 @@ class BatchTransactions:
         if self._take_over(key, nonce, owner, read, pointer_now):
             return _joined(key, pointer_now)
         return None
+
+    def _read_pointer(self, key: BatchKey) -> tuple[PointerRead, TxnHeader | None]:
+        """Read the sink's pointer, and at once the header that it will most likely name."""
+        guess = self._coordinator.begun.get(key.sink)
+        if guess is None:
+            return self._store.sinks.read_pointer(key.sink, key.query), None
+        return self._store.sinks.read_pointer_and_header(key.sink, key.query, guess)
 
     def _take_over(
         self, key: BatchKey, nonce: str, owner: str, read: PointerRead, pointer: Pointer
@@ -288,10 +296,18 @@ class BatchTransactions:
             self._committed_before(BatchKey(name, key.query, key.batch), attempt)
 
     def _follow(
-        self, key: BatchKey, rules: SinkRules, read: PointerRead, pointer: Pointer
+        self,
+        key: BatchKey,
+        rules: SinkRules,
+        read: PointerRead,
+        pointer: Pointer,
+        last: TxnHeader | None,
     ) -> _Found | None:
-        """End what the pointer names, and return how it ended; None if the pointer has changed."""
-        previous = self._find(key, read, pointer)
+        """End what the pointer names, and return how it ended; None if the pointer has changed.
+
+        `last` is the header of some transaction, perhaps of that one.
+        """
+        previous = self._find(key, read, pointer, last)
         if previous is None:
             return None
         if pointer.batch_id < key.batch:
@@ -533,8 +549,14 @@ class BatchTransactions:
                 f"{sink}: this attempt was made for batch {pointer.batch_id}, not for {key.batch}"
             )
 
-    def _find(self, key: BatchKey, read: PointerRead, pointer: Pointer) -> _Found | None:
-        """Look the state of a pointer's transaction up.
+    def _find(
+        self,
+        key: BatchKey,
+        read: PointerRead,
+        pointer: Pointer,
+        header: TxnHeader | None = None,
+    ) -> _Found | None:
+        """Look the state of a pointer's transaction up, unless its `header` was read already.
 
         None says that the pointer has changed since it was read, so that it has to be read again.
         """
@@ -542,7 +564,9 @@ class BatchTransactions:
         if pointer.decision != Pointer.UNDECIDED:
             committed = pointer.decision == Pointer.COMMITTED
             return _Found(txn, TxnState.COMMITTED if committed else TxnState.ABORTED, None)
-        header = self._store.transactions.read(txn)
+        # One that was decided since is found so by the compare-and-set that would abort it.
+        if header is None or header.txn != txn:
+            header = self._store.transactions.read(txn)
         if header is None and self._store.sinks.read_pointer(key.sink, key.query) != read:
             # A sweep has taught it the decision, and then removed the header.
             return None

@@ -70,6 +70,7 @@ class TxnStatus(StrEnum):
     ABORTED = "ABORTED"
 
 
+_SINKS_NOTED = 64  # a process writes to a handful of sinks
 _DECISION_TRIES = 3  # the compare-and-set is repeated so often when its reply stays unknown
 
 
@@ -81,6 +82,26 @@ def as_position(record: PositionRecord) -> Position:
 def as_record(position: Position) -> PositionRecord:
     """Return the record that stands for a position."""
     return PositionRecord(ledger=position.ledger, entry=position.entry)
+
+
+class LastBegun:
+    """Which transaction this process has begun or joined last, by sink.
+
+    The sink's pointer may name another one by now. So this is only a guess at what will be asked.
+    """
+
+    def __init__(self) -> None:
+        self._by_sink: dict[str, TxnId] = {}
+
+    def get(self, sink: str) -> TxnId | None:
+        """Return the last transaction of a sink; None if this process knows none."""
+        return self._by_sink.get(sink)
+
+    def note(self, sink: str, txn: TxnId) -> None:
+        """Remember the transaction of a sink; the sink that was noted first may be forgotten."""
+        self._by_sink[sink] = txn
+        while len(self._by_sink) > _SINKS_NOTED:
+            self._by_sink.pop(next(iter(self._by_sink)), None)
 
 
 class TransactionCoordinator:
@@ -95,6 +116,7 @@ class TransactionCoordinator:
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
         self.ops = OpLog(store.op_log, require_open, OpLogCounts(store.counters))
+        self.begun = LastBegun()
 
     def shard(self, nonce: str) -> int:
         """Return the TC id that a nonce's transaction belongs to."""

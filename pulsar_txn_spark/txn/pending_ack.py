@@ -37,7 +37,9 @@ from pulsar_txn_spark.txn.coordinator import (
     TransactionCoordinator,
     as_position,
     as_record,
+    require_open,
 )
+from pulsar_txn_spark.txn.ids import require_own
 from pulsar_txn_spark.txn.participants import ack_intent
 from pulsar_txn_spark.txn.seen import note_segments
 
@@ -212,20 +214,34 @@ class MetadataPendingAckStore:
         """
         if not acks:
             return []
+        placed: list[AckRequest] = []
+        answers = self._place(txn, nonce, timeout_ms, acks)
+        for ack, answer in zip(acks, answers, strict=True):
+            if self._settle(txn, ack, answer, catches_up=catches_up):
+                placed.append(ack)
+                self._count_one(ack.start.padded(), ack.end.padded())
+        return placed
+
+    def _place(
+        self, txn: TxnId, nonce: str, timeout_ms: int, acks: Sequence[AckRequest]
+    ) -> list[AckAnswer]:
+        intents = [ack_intent(ack.segment, ack.subscription) for ack in acks]
+        store = self._store
+        if store.merged.possible:
+            require_own(txn, store.identity.coordinators)
+            # Step 2, intent, and step 7, pending-ack, as one: the script places after it recorded.
+            with steps.at_once(Step.INTENT, Step.PENDING_ACK):
+                merged = store.merged.acknowledge(txn, nonce, timeout_ms, intents, acks)
+            if merged is not None:
+                answer, placed = merged
+                require_open(txn, answer)
+                return placed
         # Step 2, intent: so that whoever decides or completes it finds the cursors again.
         with steps.at(Step.INTENT):
-            intents = [ack_intent(ack.segment, ack.subscription) for ack in acks]
             self._coordinator.intend(txn, nonce, timeout_ms, intents)
         # Step 7, pending-ack.
-        placed: list[AckRequest] = []
         with steps.at(Step.PENDING_ACK):
-            for ack, answer in zip(
-                acks, self._store.subscriptions.place_acks(txn, acks), strict=True
-            ):
-                if self._settle(txn, ack, answer, catches_up=catches_up):
-                    placed.append(ack)
-                    self._count_one(ack.start.padded(), ack.end.padded())
-        return placed
+            return store.subscriptions.place_acks(txn, acks)
 
     def _settle(self, txn: TxnId, ack: AckRequest, answer: AckAnswer, *, catches_up: bool) -> bool:
         """Make one acknowledgement stand, where it may; False if it stands already."""

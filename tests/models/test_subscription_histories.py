@@ -35,6 +35,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.retention import Retention, RetentionSweep
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.records import EndedBy
+from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.store.redis.segments import RedisSegmentStore
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
@@ -52,12 +53,14 @@ BESIDE = (
     "create_cursors",
     "claim_cursor",
     "claim_cursors",
+    "ask_and_register",
     "reset_cursor",
     "delete_cursor",
     "mark_trimmed",
     "inherit_cursor",
     "retire",
     "place_acks",
+    "acknowledge",
 )
 """Requests before which another actor may act."""
 
@@ -535,7 +538,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> dict[str, History]:
 
         return request
 
-    for part in (RedisSubscriptionStore, RedisSegmentStore):
+    for part in (RedisSubscriptionStore, RedisSegmentStore, RedisMergedSteps):
         for name in BESIDE:
             if hasattr(part, name):
                 monkeypatch.setattr(part, name, hooked(getattr(part, name)))

@@ -274,6 +274,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/_merged.lua", "  txn_intend = {OK = true},\n", ""),
     ),
     mutation(
+        "a cursor is locked by a transaction whose intents were refused",
+        "INV-6",
+        f"{MERGED_STEPS}::test_no_acknowledgement_is_placed_whose_intents_were_refused",
+        Edit(f"{LUA}/_merged.lua", "  txn_intend = {OK = true},\n", ""),
+    ),
+    mutation(
+        "an acknowledgement goes on although its intents were refused",
+        "INV-9",
+        f"{MERGED_STEPS}::test_no_acknowledgement_is_placed_whose_intents_were_refused",
+        Edit(
+            "pulsar_txn_spark/txn/pending_ack.py",
+            "                require_open(txn, answer)\n                return placed\n",
+            "                return placed\n",
+        ),
+    ),
+    mutation(
         "a commit in one step is materialized although it was decided otherwise",
         "INV-1",
         f"{MERGED_STEPS}::test_nothing_is_materialized_of_a_transaction_that_was_decided_otherwise",
@@ -4029,13 +4045,41 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a task that claims registers no plan",
+        "INV-9",
+        "tests/txn/test_plans.py"
+        "::test_a_task_asks_for_its_segments_and_registers_its_plan_in_one_round_trip",
+        Edit(
+            "pulsar_txn_spark/store/redis/subscriptions.py",
+            "[*calls, plan_call(query, batch, source, plan)]",
+            "calls",
+        ),
+    ),
+    mutation(
+        "a task reads a segment whose subscription it was refused",
+        "INV-9",
+        f"{STARTS}::test_a_query_reads_nothing_of_a_subscription_that_is_anothers",
+        Edit(f"{SOURCE_CODE}/task.py", "    require(own, answers)\n", ""),
+    ),
+    mutation(
+        "the header that a process knows stands for whichever the pointer names",
+        "INV-8",
+        f"{BATCH}::test_a_process_takes_the_header_of_no_other_transaction_for_that_of_the_pointer",
+        Edit(
+            "pulsar_txn_spark/txn/batch.py",
+            "if header is None or header.txn != txn:",
+            "if header is None:",
+        ),
+    ),
+    mutation(
         "a task claims one of its segments only",
         "INV-13",
         f"{STARTS}::test_a_task_claims_each_segment_that_it_reads",
         Edit(
             f"{SOURCE_CODE}/task.py",
-            "    answers = claim(own, asks_only=True)\n",
-            "    own = dict([*own.items()][:1])\n    answers = claim(own, asks_only=True)\n",
+            "    answers = components.store.subscriptions.ask_and_register(\n",
+            "    own = dict([*own.items()][:1])\n"
+            "    answers = components.store.subscriptions.ask_and_register(\n",
         ),
     ),
     mutation(

@@ -22,6 +22,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
 from pulsar_txn_spark.store.records import Code, SinkEntry, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules, new_nonce
+from pulsar_txn_spark.txn.coordinator import LastBegun
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
 from pulsar_txn_spark.txn.read_progress import ReadProgress
@@ -127,6 +128,29 @@ def test_one_nonce_never_gets_a_second_transaction(world: World) -> None:
     with pytest.raises(TransactionAbortedError):
         world.batches.commit(joined, [[empty(joined)]], "run", acknowledge=True)
     assert world.visible() == []
+
+
+def test_a_process_takes_the_header_of_no_other_transaction_for_that_of_the_pointer(
+    world: World,
+) -> None:
+    world.run_batch(KEY, "n1", "a")  # what this process knows of the sink
+    died = world.another_process()
+    left = died.batches.begin(NEXT, "n2")
+    died.write_batch(left, "lost")
+    attempt = world.batches.begin(NEXT, "n3")
+    assert not attempt.replay
+    assert world.state(left.txn) is TxnState.ABORTED
+    world.batches.commit(attempt, [[world.write_batch(attempt, "b")]], "run", acknowledge=True)
+    assert world.visible() == ["a", "b"]
+
+
+def test_only_so_many_sinks_are_remembered() -> None:
+    begun = LastBegun()
+    for number in range(100):
+        begun.note(f"sink-{number}", TxnId(0, number))
+    assert begun.get("sink-0") is None
+    assert begun.get("sink-99") == TxnId(0, 99)
+    assert begun.get("another") is None
 
 
 def test_a_nonce_is_good_for_one_batch_only(world: World) -> None:

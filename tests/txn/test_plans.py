@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_txn_spark.errors import FencedError
+from pulsar_txn_spark.errors import AcknowledgementConflictError, FencedError
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.store.records import Code
 from pulsar_txn_spark.store.redis import sinks
+from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.pending_ack import (
     PlannedRange,
     ReadPlan,
@@ -16,7 +18,7 @@ from pulsar_txn_spark.txn.pending_ack import (
     digest_of,
     plans_of_attempt,
 )
-from tests.support.scenario import World
+from tests.support.scenario import SEGMENT, World, load_scripts
 
 P1, P2 = Position(1, 10), Position(1, 20)
 
@@ -73,6 +75,47 @@ def test_only_the_plans_of_the_last_batches_are_kept(world: World) -> None:
     found = {batch for batch in range(20) if world.store.queries.read_plans("q", str(batch))}
     assert found == set(range(20 - kept, 20))
     assert len(world.client.keys("{query:q}:plans:*")) == kept
+
+
+def test_a_task_asks_for_its_segments_and_registers_its_plan_in_one_round_trip(
+    world: World,
+) -> None:
+    other = "another segment"
+    world.store.subscriptions.claim_cursor(other, "sub", "q", 1, P1)
+    world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, P1)
+    world.store.queries.register_plan("q", "9", "source-0", b"plan")  # its tag is not new
+    load_scripts(world.client)
+    registered = plan(segment=SEGMENT).serialize()
+    before = world.store.round_trips
+    answers = world.store.subscriptions.ask_and_register(
+        "sub", "q", 1, {SEGMENT: P1, other: P1}, batch="0", source="source-1", plan=registered
+    )
+    assert world.store.round_trips - before == 1
+    assert [(answer.code, answer.claims) for answer in answers] == [(Code.OK, False)] * 2
+    assert world.store.queries.read_plans("q", "0") == {"source-1": registered}
+
+
+def test_a_plan_of_a_task_that_was_refused_acknowledges_nothing(world: World) -> None:
+    world.store.subscriptions.claim_cursor(SEGMENT, "sub", "owner", 1, EARLIEST)
+    key = BatchKey("sink", "q", 0)
+    [answer] = world.store.subscriptions.ask_and_register(
+        "sub",
+        "q",
+        2,
+        {SEGMENT: EARLIEST},
+        batch="0",
+        source="source-1",
+        plan=plan(segment=SEGMENT).serialize(),
+    )
+    assert answer.code is Code.OWNED
+    attempt = world.batches.begin(key, "n1")
+    task = world.write_batch(attempt, "row")
+    with pytest.raises(AcknowledgementConflictError, match="belongs to query owner"):
+        world.batches.commit(attempt, [[task]], "run", acknowledge=True)
+    [cursor] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
+    assert cursor is not None
+    assert (cursor.query, cursor.position) == ("owner", EARLIEST)
+    assert world.visible() == []
 
 
 # --- which of them count --------------------------------------------------------------------------

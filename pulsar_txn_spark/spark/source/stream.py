@@ -324,7 +324,8 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._serve_metrics(components)
         if not subscription:
             return
-        topologies = planner.topologies()
+        # By those of the latest poll: a segment that was sealed since is released the next time.
+        topologies = self._snapshot.topologies or planner.topologies()
         segments = readable_segments(topologies)
         ends = planner.checked_offset(end, topologies).positions()
         cursors = planner.cursors(segments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -181,14 +181,12 @@ def _register(
     assert plan is not None
     if not facts.query or facts.batch < 0:
         return  # a thread of the user's: the source's commit(end) acknowledges what was read
+    own = replace(plan, execution_id=unique_execution_id(facts.execution_id, plan.execution_id))
+    batch, record = str(facts.batch), own.serialize()
     if plan.subscription:
-        _claim(components, options, partition, plan, facts.query)
-    registered = replace(
-        plan, execution_id=unique_execution_id(facts.execution_id, plan.execution_id)
-    )
-    components.store.queries.register_plan(
-        facts.query, str(facts.batch), plan.source, registered.serialize()
-    )
+        _claim(components, options, partition, plan, facts.query, batch, record)
+    else:
+        components.store.queries.register_plan(facts.query, batch, plan.source, record)
     flush_counters_if_overdue(components)
 
 
@@ -198,8 +196,12 @@ def _claim(
     partition: SourcePartition,
     plan: ReadPlan,
     query: str,
+    batch: str,
+    record: bytes,
 ) -> None:
-    """Claim the subscription for the query where a task reads; at first, everywhere (INV-13).
+    """Register the plan, and claim the subscription for the query where the task reads (INV-13).
+
+    The first task claims it everywhere.
 
     After that no other query can take it over in a segment that this one has not read yet. It also
     makes the cursors of a query of an earlier release, and of one whose subscription was deleted.
@@ -212,17 +214,28 @@ def _claim(
     starts = {planned.segment: planned.start for planned in plan.ranges}
     own = {range_.segment.id: starts[range_.segment.id] for range_ in partition.ranges}
 
-    def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> list[CursorAnswer]:
-        answers = components.store.subscriptions.claim_cursors(
-            plan.subscription, query, plan.source_epoch, starts, asks_only=asks_only
-        )
+    def require(starts: Collection[str], answers: Sequence[CursorAnswer]) -> None:
         for segment, answer in zip(starts, answers, strict=True):
             # Of another segment that was deleted nothing is left to be read.
             if answer.code is not Code.DELETED or segment in own:
                 require_claimed(plan.subscription, query, answer)
-        return answers
 
-    answers = claim(own, asks_only=True)
+    def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> None:
+        answers = components.store.subscriptions.claim_cursors(
+            plan.subscription, query, plan.source_epoch, starts, asks_only=asks_only
+        )
+        require(starts, answers)
+
+    answers = components.store.subscriptions.ask_and_register(
+        plan.subscription,
+        query,
+        plan.source_epoch,
+        own,
+        batch=batch,
+        source=plan.source,
+        plan=record,
+    )
+    require(own, answers)
     if any(answer.claims for answer in answers):  # not claimed yet
         everywhere = {**dict(partition.starts), **own}
         # Who is refused anywhere claims nothing anywhere: else its successor would be refused.

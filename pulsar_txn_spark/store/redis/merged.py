@@ -11,6 +11,8 @@ from pulsar_txn_spark import metrics, steps
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import Pointer
 from pulsar_txn_spark.store.records import (
+    AckAnswer,
+    AckRequest,
     BeginAnswer,
     Code,
     CommitAnswer,
@@ -32,6 +34,7 @@ from pulsar_txn_spark.store.redis.sinks import (
     register_call,
     swap_call,
 )
+from pulsar_txn_spark.store.redis.subscriptions import as_range_answer, place_calls
 from pulsar_txn_spark.store.redis.topics import is_current_call
 from pulsar_txn_spark.store.redis.transactions import (
     as_created,
@@ -139,6 +142,21 @@ class RedisMergedSteps:
         if replies is None:
             return None
         return txn_answer(replies[0][1:]), [as_pin_answer(reply) for reply in replies[1:]]
+
+    def acknowledge(
+        self,
+        txn: TxnId,
+        nonce: str,
+        timeout_ms: int,
+        intents: Sequence[str],
+        acks: Sequence[AckRequest],
+    ) -> tuple[TxnAnswer, list[AckAnswer]] | None:
+        """Record intents, then place acknowledgements; none where the intents were refused."""
+        intend = intend_call(txn, nonce, timeout_ms, intents)
+        replies = self._scripts.merged("txn_acknowledge", [intend, *place_calls(txn, acks)])
+        if replies is None:
+            return None
+        return txn_answer(replies[0][1:]), [as_range_answer(reply) for reply in replies[1:]]
 
     def commit(
         self,

@@ -66,6 +66,7 @@ MERGED = {
     "txn_begin": ("sink_register", "txn_create", "pointer_cas"),
     "txn_open": ("topology_is", "txn_create", "seg_pin"),
     "txn_admit": ("txn_intend", "seg_pin"),
+    "txn_acknowledge": ("txn_intend", "ack_place"),
     "txn_commit": (
         "txn_op",
         "txn_end",
@@ -78,7 +79,7 @@ MERGED = {
 """Steps of several tags that one script takes, and the scripts that it is made of."""
 SINGLE_STEPS = "PULSAR_TXN_SPARK_SINGLE_STEPS"
 """Environment: ``1`` for single steps on one server, too, as a cluster takes them (for tests)."""
-_MERGED_AT_ONCE = 100  # calls of a merged script: all others wait for it
+_MERGED_AT_ONCE = 160  # calls of a merged script: all others wait for it, some 5 ms
 
 
 class _TagFault(StrEnum):

@@ -9,6 +9,8 @@ from pulsar_txn_spark.store.records import (
     Code,
     PointerRead,
     SinkEntry,
+    TxnHeader,
+    TxnId,
 )
 from pulsar_txn_spark.store.redis.scripts import (
     Arg,
@@ -17,6 +19,7 @@ from pulsar_txn_spark.store.redis.scripts import (
     pairs,
     text,
 )
+from pulsar_txn_spark.store.redis.transactions import as_header, read_call
 
 _SINKS_KEPT = 256  # sinks of a query that are remembered: a job has a handful of them
 _PLANS_KEPT = 8  # batches whose plans are kept: Spark replays one, the rest is for diagnosis
@@ -30,10 +33,14 @@ class RedisSinkStore:
 
     def read_pointer(self, sink: str, query: str) -> PointerRead:
         """Read a sink's pointers."""
-        reply = self._scripts.run(
-            Call("pointer_read", f"sink:{sink}", ["pointers", "current"], [query])
-        )
-        return PointerRead(text(reply[2]), reply[3], reply[4])
+        return _as_pointer(self._scripts.run(_pointer_call(sink, query)))
+
+    def read_pointer_and_header(
+        self, sink: str, query: str, txn: TxnId
+    ) -> tuple[PointerRead, TxnHeader | None]:
+        """Read a sink's pointers, and any transaction's header, in one round trip."""
+        pointer, header = self._scripts.run_all([_pointer_call(sink, query), read_call(txn)])
+        return _as_pointer(pointer), as_header(txn, header)
 
     def swap_pointer(
         self, sink: str, query: str, expected: PointerRead, pointer: bytes, *, current: str
@@ -62,15 +69,21 @@ class RedisQueryStore:
 
     def register_plan(self, query: str, batch: str, source: str, plan: bytes) -> None:
         """Register what a source reads in a micro-batch."""
-        tag = f"query:{query}"
-        args: list[Arg] = [source, plan, batch, f"{{{tag}}}:plans:", _PLANS_KEPT]
-        self._scripts.run(Call("plan_register", tag, [f"plans:{batch}", "batches"], args))
+        self._scripts.run(plan_call(query, batch, source, plan))
 
     def read_plans(self, query: str, batch: str) -> dict[str, bytes]:
         """Read what was registered for a micro-batch."""
         call = Call("plan_read", f"query:{query}", [f"plans:{batch}"], [])
         reply = self._scripts.run(call, [0, "OK"])
         return dict(pairs(reply[2:]))
+
+
+def _pointer_call(sink: str, query: str) -> Call:
+    return Call("pointer_read", f"sink:{sink}", ["pointers", "current"], [query])
+
+
+def _as_pointer(reply: Sequence[bytes]) -> PointerRead:
+    return PointerRead(text(reply[2]), reply[3], reply[4])
 
 
 def swap_call(
@@ -94,6 +107,13 @@ def register_call(query: str, sink: str, batch: int, attempt: str) -> Call:
     """Return the call that registers that a sink begins a batch."""
     args: list[Arg] = [sink, batch, attempt, _SINKS_KEPT]
     return Call("sink_register", f"query:{query}", ["sinks"], args)
+
+
+def plan_call(query: str, batch: str, source: str, plan: bytes) -> Call:
+    """Return the call that registers what a source reads in a micro-batch."""
+    tag = f"query:{query}"
+    args: list[Arg] = [source, plan, batch, f"{{{tag}}}:plans:", _PLANS_KEPT]
+    return Call("plan_register", tag, [f"plans:{batch}", "batches"], args)
 
 
 def as_others(reply: Sequence[bytes]) -> dict[str, SinkEntry]:

@@ -33,6 +33,7 @@ from pulsar_txn_spark.store.redis.scripts import (
     pairs,
     text,
 )
+from pulsar_txn_spark.store.redis.sinks import plan_call
 
 _RANGES_KEPT = 10_000  # acknowledged ranges of a subscription: 1 MB that a replay reads in one step
 
@@ -126,17 +127,27 @@ class RedisSubscriptionStore:
 
         With `asks_only`, tell what the answers would be, and change nothing.
         """
-        asks = "1" if asks_only else ""
-        calls = [
-            Call(
-                "cursor_claim",
-                f"seg:{segment}",
-                [f"cursor:{subscription}", "subscriptions"],
-                [query, source_epoch, start.padded(), subscription, "1", asks],
-            )
-            for segment, start in starts.items()
-        ]
+        calls = _claim_calls(subscription, query, source_epoch, starts, asks_only=asks_only)
         return [_as_cursor_answer(reply) for reply in self._scripts.run_all(calls)]
+
+    def ask_and_register(
+        self,
+        subscription: str,
+        query: str,
+        source_epoch: int,
+        starts: Mapping[str, Position],
+        *,
+        batch: str,
+        source: str,
+        plan: bytes,
+    ) -> list[CursorAnswer]:
+        """Tell what `claim_cursors` would answer, and register a plan, in one round trip.
+
+        The plan is registered whatever the answers are: what is not claimed is not acknowledged.
+        """
+        calls = _claim_calls(subscription, query, source_epoch, starts, asks_only=True)
+        replies = self._scripts.run_all([*calls, plan_call(query, batch, source, plan)])
+        return [_as_cursor_answer(reply) for reply in replies[: len(calls)]]
 
     def create_cursors(
         self, subscription: str, starts: Mapping[str, CursorStart], query_start: str = ""
@@ -183,32 +194,8 @@ class RedisSubscriptionStore:
 
     def place_acks(self, txn: TxnId, acks: Sequence[AckRequest]) -> list[AckAnswer]:
         """Place pending acknowledgements (``ack_place.lua``)."""
-        calls = [
-            Call(
-                "ack_place",
-                f"seg:{ack.segment}",
-                [
-                    f"cursor:{ack.subscription}",
-                    f"pending-acks:{ack.subscription}",
-                    "closed",
-                    "resolved",
-                ],
-                [
-                    txn.key,
-                    txn.tc,
-                    txn.counter,
-                    ack.query,
-                    ack.start.padded(),
-                    ack.end.padded(),
-                    ack.sink,
-                    ack.batch,
-                    ack.source_epoch,
-                ],
-                Step.PENDING_ACK,
-            )
-            for ack in acks
-        ]
-        return [_as_range_answer(reply) for reply in self._scripts.run_all(calls)]
+        replies = self._scripts.run_all(place_calls(txn, acks))
+        return [as_range_answer(reply) for reply in replies]
 
     def ack_individual(
         self,
@@ -250,7 +237,36 @@ def _as_cursor_answer(reply: list[Any]) -> CursorAnswer:
     return CursorAnswer(code, position, claims=rest[2:] == ["1"])
 
 
-def _as_range_answer(reply: list[Any]) -> AckAnswer:
+def place_calls(txn: TxnId, acks: Sequence[AckRequest]) -> list[Call]:
+    """Return the calls that place pending acknowledgements."""
+    return [
+        Call(
+            "ack_place",
+            f"seg:{ack.segment}",
+            [
+                f"cursor:{ack.subscription}",
+                f"pending-acks:{ack.subscription}",
+                "closed",
+                "resolved",
+            ],
+            [
+                txn.key,
+                txn.tc,
+                txn.counter,
+                ack.query,
+                ack.start.padded(),
+                ack.end.padded(),
+                ack.sink,
+                ack.batch,
+                ack.source_epoch,
+            ],
+            Step.PENDING_ACK,
+        )
+        for ack in acks
+    ]
+
+
+def as_range_answer(reply: list[Any]) -> AckAnswer:
     """Read the answer of ``ack_place.lua``."""
     if code_of(reply) is not Code.CURSOR:
         return _as_message_answer(reply)
@@ -305,6 +321,27 @@ def _ack_call(name: str, txn: TxnId, where: SubscriptionRef, args: Sequence[Arg]
     ]
     head: list[Arg] = [txn.key, txn.tc, txn.counter, where.owner, where.source_epoch]
     return Call(name, f"seg:{where.segment}", keys, [*head, *args], Step.PENDING_ACK)
+
+
+def _claim_calls(
+    subscription: str,
+    query: str,
+    source_epoch: int,
+    starts: Mapping[str, Position],
+    *,
+    asks_only: bool,
+) -> list[Call]:
+    keys = [f"cursor:{subscription}", "subscriptions"]
+    asks = "1" if asks_only else ""
+    return [
+        Call(
+            "cursor_claim",
+            f"seg:{segment}",
+            keys,
+            [query, source_epoch, start.padded(), subscription, "1", asks],
+        )
+        for segment, start in starts.items()
+    ]
 
 
 def _as_interval(start: str, end: str) -> AckInterval:

@@ -31,7 +31,6 @@ from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
-from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from tests.support.frames import WritableFrame
 from tests.support.redis_servers import append_only_file
 
@@ -190,7 +189,7 @@ def note_size(
 
 STEPS: dict[str, tuple[type, str]] = {
     "begin": (RedisMergedSteps, "begin"),
-    "acknowledgement": (RedisSubscriptionStore, "place_acks"),
+    "acknowledgement": (RedisMergedSteps, "acknowledge"),
     "decision": (RedisMergedSteps, "commit"),
 }
 CASES = [

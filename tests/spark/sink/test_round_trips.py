@@ -48,7 +48,11 @@ class Query:
     """A query from one topic to another, step by step as Spark runs it; one task writes."""
 
     def __init__(
-        self, store: dict[str, str], segments: int, monkeypatch: pytest.MonkeyPatch
+        self,
+        store: dict[str, str],
+        segments: int,
+        monkeypatch: pytest.MonkeyPatch,
+        subscription: str = "",
     ) -> None:
         self.store = store
         self.run = open_components(Options(store, Use.CONNECT))
@@ -63,6 +67,8 @@ class Query:
         monkeypatch.setattr(IdleWatch, "after_poll", lambda *_, **__: None)
         # As many tasks read as on two cores.
         given = {"topic": str(IN), "startingOffsets": "earliest", "maxPartitions": "2"}
+        if subscription:
+            given["subscription"] = subscription
         self.reader = PulsarTxnStreamReader({**store, **given}, SCHEMA)
         self.end: dict[str, Any] = self.reader.initialOffset()
         self._attempts = itertools.count()
@@ -81,6 +87,8 @@ class Query:
     def micro_batch(self) -> int:
         """Run one, and return how many rows it has written."""
         start, self.end = self.end, self.reader.latestOffset(self.end, ReadAllAvailable())
+        if self.batch:
+            self.reader.commit(start)  # of the batch before, as Spark does behind the poll
         options = {**self.store, "topic": str(OUT)}
         writer = PulsarTxnStreamWriter(options, SCHEMA, overwrite=False)
         batches = [
@@ -109,17 +117,21 @@ def counted(query: Query, redis_client: redis.Redis | redis.RedisCluster) -> Rou
     return trips
 
 
+@pytest.mark.parametrize("subscription, most", [("", 14), ("sub", 16)])
 @pytest.mark.parametrize("segments", [4, 16, 64])
 def test_a_micro_batch_with_a_row_in_each_segment(
     redis_path: str,
     redis_client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
     segments: int,
+    subscription: str,
+    most: int,
 ) -> None:
-    trips = counted(Query({"store.path": redis_path}, segments, monkeypatch), redis_client)
-    assert trips.total <= 16
+    query = Query({"store.path": redis_path}, segments, monkeypatch, subscription)
+    assert counted(query, redis_client).total <= most
 
 
+@pytest.mark.parametrize("subscription, most", [("", 17), ("sub", 21)])
 @pytest.mark.parametrize("segments", [4, 16, 64])
 @pytest.mark.slow
 def test_a_micro_batch_with_a_row_in_each_segment_on_a_cluster(
@@ -128,6 +140,8 @@ def test_a_micro_batch_with_a_row_in_each_segment_on_a_cluster(
     start_redis: StartRedis,
     monkeypatch: pytest.MonkeyPatch,
     segments: int,
+    subscription: str,
+    most: int,
 ) -> None:
     del redis_path
     # Of the servers of the metadata store alone; where rows go is another one, as Pulsar is.
@@ -135,5 +149,5 @@ def test_a_micro_batch_with_a_row_in_each_segment_on_a_cluster(
     monkeypatch.setattr(embedded_log, "EmbeddedSegmentLog", lambda _: log)
     store = {"store.url": f"redis+cluster://127.0.0.1:{start_cluster(start_redis, nodes=3)}"}
     cluster = connect(StoreConfig(url=store["store.url"]))
-    trips = counted(Query(store, segments, monkeypatch), cluster)
-    assert trips.total <= 18
+    query = Query(store, segments, monkeypatch, subscription)
+    assert counted(query, cluster).total <= most

@@ -430,6 +430,20 @@ def test_the_first_task_takes_the_subscription_in_every_segment(
         assert (answer.code, answer.owner) == (Code.OWNED, "q")
 
 
+def test_a_query_reads_nothing_of_a_subscription_that_is_anothers(
+    run: Components, query: Make
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topics=str(A), subscription="s", startingOffsets="earliest")
+    [segment] = run.topics.require(A).segments
+    run.store.subscriptions.delete_cursor(segment.ref.id, "s")
+    run.store.subscriptions.claim_cursor(segment.ref.id, "s", "another", 99, EARLIEST)
+    with pytest.raises(AcknowledgementConflictError, match="belongs to query another"):
+        reader.trigger()
+    assert reader.values == []
+
+
 def test_a_task_claims_each_segment_that_it_reads(run: Components, query: Make) -> None:
     create(run, A)
     reader = query(

@@ -60,6 +60,7 @@ BEGINS = {
     "sink_register",
     "tag_create",
     "tag_state",
+    "txn_acknowledge",
     "txn_admit",
     "txn_begin",
     "txn_create",

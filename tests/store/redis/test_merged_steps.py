@@ -16,7 +16,7 @@ from pulsar_txn_spark.errors import (
     TransactionAbortedError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.position import EARLIEST, MessagePosition
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, Winner
 from pulsar_txn_spark.store.records import (
@@ -35,7 +35,8 @@ from pulsar_txn_spark.store.records import (
 from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey
 from pulsar_txn_spark.txn.coordinator import TxnStatus, as_record
-from pulsar_txn_spark.txn.participants import pointer_intent, write_intent
+from pulsar_txn_spark.txn.participants import ack_intent, pointer_intent, write_intent
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer, writer_name
 from tests.support.scenario import (
     OTHER_SEGMENT,
@@ -44,10 +45,12 @@ from tests.support.scenario import (
     Loss,
     Txn,
     World,
+    ack,
     load_scripts,
 )
 
 BOTH = [SEGMENT, OTHER_SEGMENT]
+P1 = Position(1, 10)
 OPS = {"op": b"record"}
 
 
@@ -175,8 +178,8 @@ def test_a_micro_batch_begins_in_one_step_after_a_read_of_the_one_before(
     running.store.scripts._single_steps = single
     before = running.store.round_trips
     attempt = begin(running, "n1")
-    # Pointer and header, then: registration, header and pointer.
-    assert running.store.round_trips - before == (5 if single else 3)
+    # Pointer with the header of the batch before, then: registration, header and pointer.
+    assert running.store.round_trips - before == (4 if single else 2)
     header, pointer = running.header(attempt.txn), pointer_of(running)
     assert (header.state, header.nonce, header.owner) == (TxnState.OPEN, "n1", "driver|n1")
     assert (header.sink, header.query, header.batch) == (SINK, QUERY, "1")
@@ -411,6 +414,50 @@ def test_no_writer_is_pinned_whose_intents_were_refused(known: World) -> None:
     with pytest.raises(FencedError):
         known.admit(Txn(other.id, "another nonce"))
     assert known.pinned() == []
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["merged", "single"])
+def test_a_micro_batch_acknowledges_in_one_step(known: World, *, single: bool) -> None:
+    known.store.scripts._single_steps = single
+    for segment in BOTH:
+        known.store.subscriptions.claim_cursor(segment, "sub", "q", 1, EARLIEST)
+    txn = known.open()
+    wanted = [ack(EARLIEST, P1, segment=segment) for segment in BOTH]
+    pending_acks = MetadataPendingAckStore(known.coordinator)
+    before = known.store.round_trips
+    assert pending_acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, wanted) == wanted
+    assert known.store.round_trips - before == (2 if single else 1)
+    intents = known.header(txn).intents
+    assert intents == {ack_intent(segment, "sub") for segment in BOTH}
+    known.coordinator.commit(txn.id, txn.nonce, Outcome(), intents=intents)
+    cursors = known.store.subscriptions.read_cursors(BOTH, "sub")
+    assert [cursor and cursor.position for cursor in cursors] == [P1, P1]
+
+
+def test_no_acknowledgement_is_placed_whose_intents_were_refused(known: World) -> None:
+    known.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
+    txn = known.open()
+    known.store.transactions.end(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
+    other = known.open()
+    pending_acks = MetadataPendingAckStore(known.coordinator)
+    with pytest.raises(TransactionAbortedError):
+        pending_acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [ack(EARLIEST, P1)])
+    with pytest.raises(FencedError):
+        pending_acks.acknowledge(other.id, "another nonce", TIMEOUT_MS, [ack(EARLIEST, P1)])
+    # Nobody has locked the cursor.
+    assert pending_acks.acknowledge(other.id, other.nonce, TIMEOUT_MS, [ack(EARLIEST, P1)])
+
+
+def test_what_one_segment_refuses_is_acknowledged_in_the_others(known: World) -> None:
+    known.store.subscriptions.claim_cursor(OTHER_SEGMENT, "sub", "q", 1, EARLIEST)
+    txn = known.open()
+    # Of SEGMENT no task has claimed the subscription: it is claimed now.
+    wanted = [ack(EARLIEST, P1, segment=segment) for segment in BOTH]
+    pending_acks = MetadataPendingAckStore(known.coordinator)
+    assert pending_acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, wanted) == wanted
+    known.coordinator.commit(txn.id, txn.nonce, Outcome(), intents=known.header(txn).intents)
+    cursors = known.store.subscriptions.read_cursors(BOTH, "sub")
+    assert [cursor and cursor.position for cursor in cursors] == [P1, P1]
 
 
 def test_nothing_is_materialized_of_a_transaction_that_was_decided_otherwise(known: World) -> None:

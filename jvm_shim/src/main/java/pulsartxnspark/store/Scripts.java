@@ -45,7 +45,7 @@ public final class Scripts {
                   "txn_op", "txn_end", "txn_read", "seg_materialize", "txn_forget_ops", "txn_ended"));
   private static final Set<Object> FAULTS =
       Set.of("NO_TAG_RECORD", "UNREGISTERED", "OTHER_STORE", "BEHIND", "OVERTAKEN");
-  private static final int MERGED_AT_ONCE = 100; // calls of a merged script: all others wait for it
+  private static final int MERGED_AT_ONCE = 160; // calls of a merged script: all others wait for it
   private static final Map<String, Script> LOADED = new ConcurrentHashMap<>();
 
   private final RedisConnections connections;
