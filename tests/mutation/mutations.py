@@ -4045,22 +4045,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a query is stuck behind first rows that Spark had no need for",
-        "INV-9",
-        f"{STARTS}::test_a_query_goes_on_behind_first_rows_that_spark_had_no_need_for",
-        Edit(
-            f"{LUA}/cursor_claim.lua",
-            "cursor[6] and ARGV[6]",
-            "false and ARGV[6]",
-        ),
-    ),
-    mutation(
-        "a cursor that no query has begun goes along with whoever claims it",
-        "INV-9",
-        f"{ACKS}::test_a_claim_takes_no_cursor_along_but_one_of_a_query_that_has_just_begun",
-        Edit(f"{LUA}/cursor_claim.lua", "cursor[6] and ARGV[6]", "ARGV[6]"),
-    ),
-    mutation(
         "a task that claims registers no plan",
         "INV-9",
         "tests/txn/test_plans.py"

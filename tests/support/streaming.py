@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -55,8 +54,6 @@ class StreamingQuery:
         self.offsets: list[dict[str, Any]] = []  # Spark's offset log: the end of each batch
         self.committed = 0  # batches in Spark's commit log
         self.output: list[list[Row]] = []  # what the sink's transactions have written
-        self.needs_rows: dict[int, bool] = {}  # by batch
-        self.passed: list[Row] = []  # which Spark had no need for
         self.batches = BatchTransactions(run.coordinator, 60_000)
         self.found: list[Row] | None = None  # of the batch whose transaction is being committed
         self.reader: PulsarTxnStreamReader
@@ -76,11 +73,8 @@ class StreamingQuery:
         """Start a new process on the checkpoint."""
         self.reader = PulsarTxnStreamReader(self.options, SCHEMA)
 
-    def trigger(self, dies: str = "", *, needs_rows: bool = True) -> bool:
-        """Run a micro-batch, or die in it; tell whether there was one.
-
-        Where Spark has no need for the rows, it runs no task that reads, in a replay neither.
-        """
+    def trigger(self, dies: str = "") -> bool:
+        """Run a micro-batch, or die in it; tell whether there was one."""
         batch = self.committed
         # A waiting source looks when something happens, or once a second: here it always looks.
         with (
@@ -93,10 +87,6 @@ class StreamingQuery:
             start = self.offsets[batch - 1] if batch else self.reader.initialOffset()
             planned = self.reader.partitions(start, self.offsets[batch])
         partitions = [p for p in planned if isinstance(p, SourcePartition)]
-        if not self.needs_rows.setdefault(batch, needs_rows):
-            for number, partition in enumerate(partitions):  # what a task without a plan reads
-                self.passed += self._task(replace(partition, plan=None), "", number)
-            partitions = []
         execution_id = f"app-{next(_attempts)}"
         self.found = None
         found = [row for at, p in enumerate(partitions) for row in self._task(p, execution_id, at)]

@@ -12,17 +12,10 @@ from pulsar_txn_spark.errors import (
     TransactionAbortedError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.ack_ranges import ACK_TRANSITIONS, AckEvent, AckResult, AckState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.records import (
-    AckRequest,
-    Code,
-    Cursor,
-    CursorStart,
-    EndedBy,
-    TxnState,
-)
+from pulsar_txn_spark.store.records import AckRequest, Code, Cursor, EndedBy, TxnState
 from pulsar_txn_spark.txn.participants import ack_intent
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Txn, World, ack, put_cursor
 
@@ -46,40 +39,6 @@ def place(world: World, txn: Txn, *acks: AckRequest) -> list[AckRequest]:
 
 def pending(world: World, segment: str = SEGMENT) -> set[str]:
     return {key.decode() for key in world.client.hkeys(world.key("pending-acks:sub", segment))}
-
-
-@pytest.mark.parametrize("asks_first", [False, True])
-def test_a_claim_takes_no_cursor_along_but_one_of_a_query_that_has_just_begun(
-    world: World, *, asks_first: bool
-) -> None:
-    store = world.store.subscriptions
-
-    def claimed_at(subscription: str, start: Position) -> Position:
-        claims = [
-            store.claim_cursors(subscription, "q", 9, {SEGMENT: start}, asks_only=asks_only)
-            for asks_only in ([True, False] if asks_first else [False])
-        ]
-        assert [answer.code for [answer] in claims] == [Code.OK] * len(claims)
-        positions = {answer.position for [answer] in claims}
-        [found] = store.read_cursors([SEGMENT], subscription)
-        assert found is not None
-        assert positions == {MessagePosition.whole(found.position)}
-        return found.position
-
-    store.create_cursors("begun", {SEGMENT: CursorStart(P0)}, "earliest|1")
-    assert claimed_at("begun", P1) == P1
-    assert claimed_at("begun", P2) == P1, "it is claimed: now it moves by commits only"
-    store.create_cursors("ahead", {SEGMENT: CursorStart(P2)}, "latest|1")
-    assert claimed_at("ahead", P1) == P2
-    store.create_cursors("made", {SEGMENT: CursorStart(P0)})
-    assert claimed_at("made", P1) == P0, "an administrator has made it"
-    store.create_cursors("sub", {SEGMENT: CursorStart(P0)}, "earliest|1")
-    claim(world)
-    txn = world.open()
-    place(world, txn, ack(P0, P1))
-    world.commit(txn)
-    store.reset_cursor(SEGMENT, "sub", None, cursor(world))
-    assert claimed_at("sub", P2) == P1, "somebody has read here"
 
 
 # --- a cursor moves by a commit, and only by it (INV-9) ---------------------------------------

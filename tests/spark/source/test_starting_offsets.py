@@ -430,35 +430,6 @@ def test_the_first_task_takes_the_subscription_in_every_segment(
         assert (answer.code, answer.owner) == (Code.OWNED, "q")
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest"])
-@pytest.mark.parametrize("splits", [False, True], ids=["same segment", "split"])
-def test_a_query_goes_on_behind_first_rows_that_spark_had_no_need_for(
-    run: Components, query: Make, start: str, *, splits: bool
-) -> None:
-    for topic in (A, B):
-        create(run, topic)
-        if start == "earliest":
-            write(run, topic, 1)
-    reader = query("q", topics=f"{A},{B}", subscription="s", startingOffsets=start)
-    if start == "latest":
-        reader.reader.initialOffset()
-        for topic in (A, B):
-            write(run, topic, 1)
-    assert reader.trigger(needs_rows=False)
-    if splits:
-        [parent] = run.topics.require(A).active
-        run.topics.changes.split(A, parent.descriptor)
-    reader.restart()
-    write(run, A, 2)  # of B nothing is read for the time being
-    reader.run_all()
-    write(run, A, 3)
-    reader.run_all()
-    write(run, B, 4)
-    reader.run_all()
-    assert [value for _, value in reader.passed] == [1, 1]
-    assert sorted(reader.values) == [2, 3, 4]
-
-
 def test_a_query_reads_nothing_of_a_subscription_that_is_anothers(
     run: Components, query: Make
 ) -> None:

@@ -36,6 +36,7 @@ from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey
 from pulsar_txn_spark.txn.coordinator import TxnStatus, as_record
 from pulsar_txn_spark.txn.participants import ack_intent, pointer_intent, write_intent
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer, writer_name
 from tests.support.scenario import (
     OTHER_SEGMENT,
@@ -422,8 +423,9 @@ def test_a_micro_batch_acknowledges_in_one_step(known: World, *, single: bool) -
         known.store.subscriptions.claim_cursor(segment, "sub", "q", 1, EARLIEST)
     txn = known.open()
     wanted = [ack(EARLIEST, P1, segment=segment) for segment in BOTH]
+    pending_acks = MetadataPendingAckStore(known.coordinator)
     before = known.store.round_trips
-    assert known.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, wanted) == wanted
+    assert pending_acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, wanted) == wanted
     assert known.store.round_trips - before == (2 if single else 1)
     intents = known.header(txn).intents
     assert intents == {ack_intent(segment, "sub") for segment in BOTH}
@@ -437,12 +439,13 @@ def test_no_acknowledgement_is_placed_whose_intents_were_refused(known: World) -
     txn = known.open()
     known.store.transactions.end(txn.id, TxnState.ABORTED, b"", EndedBy.FENCE)
     other = known.open()
+    pending_acks = MetadataPendingAckStore(known.coordinator)
     with pytest.raises(TransactionAbortedError):
-        known.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [ack(EARLIEST, P1)])
+        pending_acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, [ack(EARLIEST, P1)])
     with pytest.raises(FencedError):
-        known.acks.acknowledge(other.id, "another nonce", TIMEOUT_MS, [ack(EARLIEST, P1)])
+        pending_acks.acknowledge(other.id, "another nonce", TIMEOUT_MS, [ack(EARLIEST, P1)])
     # Nobody has locked the cursor.
-    assert known.acks.acknowledge(other.id, other.nonce, TIMEOUT_MS, [ack(EARLIEST, P1)])
+    assert pending_acks.acknowledge(other.id, other.nonce, TIMEOUT_MS, [ack(EARLIEST, P1)])
 
 
 def test_what_one_segment_refuses_is_acknowledged_in_the_others(known: World) -> None:
@@ -450,7 +453,8 @@ def test_what_one_segment_refuses_is_acknowledged_in_the_others(known: World) ->
     txn = known.open()
     # Of SEGMENT no task has claimed the subscription: it is claimed now.
     wanted = [ack(EARLIEST, P1, segment=segment) for segment in BOTH]
-    assert known.acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, wanted) == wanted
+    pending_acks = MetadataPendingAckStore(known.coordinator)
+    assert pending_acks.acknowledge(txn.id, txn.nonce, TIMEOUT_MS, wanted) == wanted
     known.coordinator.commit(txn.id, txn.nonce, Outcome(), intents=known.header(txn).intents)
     cursors = known.store.subscriptions.read_cursors(BOTH, "sub")
     assert [cursor and cursor.position for cursor in cursors] == [P1, P1]

@@ -30,6 +30,7 @@ from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.store.redis import store as redis_store
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import ack_intent, pointer_intent, write_intent
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 from tests.support.scenario import (
     OTHER_SEGMENT,
@@ -283,7 +284,11 @@ STEPS: Mapping[str, list[Step]] = {
         )
     ],
     "txn_acknowledge": [
-        lambda w, t: len(w.acks.acknowledge(t, NONCE, TIMEOUT_MS, acks(SEGMENT, OTHER_SEGMENT)))
+        lambda w, t: len(
+            MetadataPendingAckStore(w.coordinator).acknowledge(
+                t, NONCE, TIMEOUT_MS, acks(SEGMENT, OTHER_SEGMENT)
+            )
+        )
     ],
     "txn_admit": [
         lambda w, t: w.buffer.admit(

@@ -19,7 +19,7 @@ if retired then
 end
 local asks_only = ARGV[9] == '1'
 local cursor = redis.call('HMGET', KEYS[2], 'query', 'source', 'position', 'generation',
-  'moved', 'planted')
+  'moved')
 if not cursor[3] then
   if asks_only then
     return {seq, 'OK', ARGV[6], '1', '1'}
@@ -36,20 +36,14 @@ if not cursor[1] or cursor[1] == '' then
       or (cursor[5] == '1' and ARGV[8] == '1' and cursor[3] ~= ARGV[6]) then
     return {seq, 'CHANGED', cursor[3]}
   end
-  -- Where a query has begun and no task of it has read, it may come with a later start. Spark has had
-  -- no need for the rows before that. A reset deletes the mark of that beginning.
-  local position = cursor[3]
-  if ARGV[8] == '1' and cursor[6] and ARGV[6] > position then
-    position = ARGV[6]
-  end
   if asks_only then
-    return {seq, 'OK', position, cursor[4], '1'}
+    return {seq, 'OK', cursor[3], cursor[4], '1'}
   end
   let_through()
-  redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[5], 'position', position)
+  redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[5])
   redis.call('HSETNX', KEYS[2], 'released', cursor[3])
   redis.call('HDEL', KEYS[2], 'moved')
-  return {changed(), 'OK', position, cursor[4], '1'}
+  return {changed(), 'OK', cursor[3], cursor[4], '1'}
 end
 if cursor[1] ~= ARGV[4] then
   return {seq, 'OWNED', cursor[1]}
