@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -34,6 +35,16 @@ rows = st.tuples(
 )
 
 
+@pytest.fixture(scope="module", autouse=True, params=[True, False], ids=["one by one", "columns"])
+def few(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Encode and decode rows one by one, or by columns, however few there are."""
+    with pytest.MonkeyPatch.context() as patched:
+        if not request.param:
+            patched.setattr(batch, "FEW_TO_ENCODE", 0)
+            patched.setattr(batch, "FEW_TO_DECODE", 0)
+        yield
+
+
 def batch_of(found: list[Any]) -> pa.RecordBatch:
     columns = list(zip(*found, strict=True)) or [()] * 4
     arrays = [pa.array(list(c), f.type) for c, f in zip(columns, ROW_SCHEMA, strict=True)]
@@ -61,6 +72,15 @@ def test_plain_rows_of_every_width_come_back(size: int, keyed: bool) -> None:
     found = [(b"x" * size, b"k%d" % row if keyed else None, None, None) for row in range(3)]
     encoded = batch.encode(entry_codec.normalize(batch_of(found)))
     assert as_rows(batch.decode(encoded.payload(0, 3), 3)) == found
+
+
+@settings(deadline=None)
+@given(st.lists(rows, max_size=8))
+def test_rows_are_the_same_bytes_in_whichever_way_they_are_encoded(found: list[Any]) -> None:
+    normalized = entry_codec.normalize(batch_of(found))
+    one_by_one, columns = batch._encode_few(normalized), batch._encode_many(normalized)
+    assert one_by_one.offsets.tolist() == columns.offsets.tolist()
+    assert one_by_one.payload(0, len(found)) == columns.payload(0, len(found))
 
 
 def test_rows_of_a_slice_come_back_alone() -> None:
