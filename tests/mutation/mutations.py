@@ -4072,14 +4072,39 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a task registers its plan before its claim",
+        "INV-9",
+        "tests/spark/source/test_claims.py::test_a_task_that_dies_before_its_claim_leaves_no_plan",
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "    is_known = _CLAIMED.has(source, own)",
+            "    is_known = True",
+        ),
+    ),
+    mutation(
+        "an end that a log has shown is forgotten while another log is waited for",
+        "INV-11",
+        "tests/spark/source/test_planner.py"
+        "::test_an_end_that_a_log_has_shown_stays_while_another_one_is_waited_for",
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "if segment not in best or best[segment].last_confirmed < taken.last_confirmed:",
+            "if True:",
+        ),
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "segments = [range_.segment for range_ in behind]",
+            "segments = [range_.segment for range_ in ranges]",
+        ),
+    ),
+    mutation(
         "a task claims one of its segments only",
         "INV-13",
         f"{STARTS}::test_a_task_claims_each_segment_that_it_reads",
         Edit(
             f"{SOURCE_CODE}/task.py",
-            "    answers = components.store.subscriptions.ask_and_register(\n",
-            "    own = dict([*own.items()][:1])\n"
-            "    answers = components.store.subscriptions.ask_and_register(\n",
+            "    is_known = _CLAIMED.has(source, own)\n",
+            "    own = dict([*own.items()][:1])\n    is_known = _CLAIMED.has(source, own)\n",
         ),
     ),
     mutation(
@@ -4102,7 +4127,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a query that was reset keeps a segment from its successor",
         "INV-9",
         f"{STARTS}::test_a_query_that_was_reset_keeps_nothing_from_its_successor",
-        Edit(f"{SOURCE_CODE}/task.py", "        claim(everywhere, asks_only=True)\n", ""),
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "for asks_only in (True, False):",
+            "for asks_only in (False,):",
+        ),
     ),
     mutation(
         "a reset does not shut out the queries that have started before",

@@ -73,8 +73,11 @@ class StreamingQuery:
         """Start a new process on the checkpoint."""
         self.reader = PulsarTxnStreamReader(self.options, SCHEMA)
 
-    def trigger(self, dies: str = "") -> bool:
-        """Run a micro-batch, or die in it; tell whether there was one."""
+    def trigger(self, dies: str = "", *, needs_rows: bool = True) -> bool:
+        """Run a micro-batch, or die in it; tell whether there was one.
+
+        Where Spark needs no row, as of a join with an empty table, it runs no task that reads.
+        """
         batch = self.committed
         # A waiting source looks when something happens, or once a second: here it always looks.
         with (
@@ -86,7 +89,7 @@ class StreamingQuery:
             self._die(dies, "planned")
             start = self.offsets[batch - 1] if batch else self.reader.initialOffset()
             planned = self.reader.partitions(start, self.offsets[batch])
-        partitions = [p for p in planned if isinstance(p, SourcePartition)]
+        partitions = [p for p in planned if isinstance(p, SourcePartition) and needs_rows]
         execution_id = f"app-{next(_attempts)}"
         self.found = None
         found = [row for at, p in enumerate(partitions) for row in self._task(p, execution_id, at)]

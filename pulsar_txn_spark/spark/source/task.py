@@ -43,7 +43,33 @@ from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 30.0  # a broker that takes a topic over knows its end by then
 _RECHECK_S = 1.0
+_MOST_SOURCES = 64  # that a worker knows the claims of
 _MAX_ROWS = 16_384  # rows of an Arrow batch: Spark's own default is 10 000
+
+
+Source = tuple[str, str, str, int]
+"""Metadata store, subscription, query, source epoch: no other source has all of these."""
+
+
+class _Claimed:
+    """The segments in which this process knows that a source has claimed its subscription."""
+
+    def __init__(self) -> None:
+        self._segments: dict[Source, set[str]] = {}
+
+    def has(self, source: Source, segments: Collection[str]) -> bool:
+        """Return whether a source is known to have claimed all of these segments."""
+        return self._segments.get(source, set()).issuperset(segments)
+
+    def note(self, source: Source, segments: Collection[str]) -> None:
+        """Note what a source has claimed; the least recently noted one may be forgotten."""
+        known = self._segments.pop(source, set())
+        self._segments[source] = known.union(segments)
+        if len(self._segments) > _MOST_SOURCES:
+            del self._segments[next(iter(self._segments))]
+
+
+_CLAIMED = _Claimed()
 
 
 def read_partition(
@@ -111,17 +137,20 @@ def _snapshots_of_ends(
     A broker that has just given a topic away may answer with an earlier end. So they are taken
     again for some time before anything is skipped.
     """
-    own = [range_ for range_ in ranges if not range_.segment.in_pulsar_domain]
+    behind = [range_ for range_ in ranges if not range_.segment.in_pulsar_domain]
+    best: dict[SegmentRef, SegmentSnapshot] = {}
     deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        snapshots = log.snapshot_each([range_.segment for range_ in own]) if own else []
-        behind = any(
-            snapshot.last_confirmed < range_.end
-            for range_, snapshot in zip(own, snapshots, strict=True)
-        )
+    while behind:
+        segments = [range_.segment for range_ in behind]
+        for segment, taken in zip(segments, log.snapshot_each(segments), strict=True):
+            # What has been seen there is there, whatever another broker answers later.
+            if segment not in best or best[segment].last_confirmed < taken.last_confirmed:
+                best[segment] = taken
+        behind = [r for r in behind if best[r.segment].last_confirmed < r.end]
         if not behind or time.monotonic() >= deadline:
-            return dict(zip((range_.segment for range_ in own), snapshots, strict=True))
+            break
         time.sleep(_RECHECK_S)
+    return best
 
 
 def _ending_in_log(
@@ -199,12 +228,14 @@ def _claim(
     batch: str,
     record: bytes,
 ) -> None:
-    """Register the plan, and claim the subscription for the query where the task reads (INV-13).
+    """Claim the subscription for the query where the task reads (INV-13), and register the plan.
 
-    The first task claims it everywhere.
+    The first task claims it everywhere. After that no other query can take it over in a segment
+    that this one has not read yet. It also makes the cursors of a query of an earlier release, and
+    of one whose subscription was deleted.
 
-    After that no other query can take it over in a segment that this one has not read yet. It also
-    makes the cursors of a query of an earlier release, and of one whose subscription was deleted.
+    A plan stays when its task dies, and the batch's next attempts may have to acknowledge it. So
+    it is registered behind the claim, or where this process knows that the source has claimed.
 
     Raises
     ------
@@ -220,38 +251,55 @@ def _claim(
             if answer.code is not Code.DELETED or segment in own:
                 require_claimed(plan.subscription, query, answer)
 
-    def claim(starts: Mapping[str, Position], *, asks_only: bool = False) -> None:
-        answers = components.store.subscriptions.claim_cursors(
-            plan.subscription, query, plan.source_epoch, starts, asks_only=asks_only
+    store = components.store
+    source = store.identity.uuid, plan.subscription, query, plan.source_epoch
+    caller = source[1:]
+    is_known = _CLAIMED.has(source, own)
+    if is_known:
+        answers = store.subscriptions.ask_and_register(
+            *caller, own, batch=batch, source=plan.source, plan=record
         )
-        require(starts, answers)
-
-    answers = components.store.subscriptions.ask_and_register(
-        plan.subscription,
-        query,
-        plan.source_epoch,
-        own,
-        batch=batch,
-        source=plan.source,
-        plan=record,
-    )
+    else:
+        answers = store.subscriptions.claim_cursors(*caller, own, asks_only=True)
     require(own, answers)
     if any(answer.claims for answer in answers):  # not claimed yet
         everywhere = {**dict(partition.starts), **own}
         # Who is refused anywhere claims nothing anywhere: else its successor would be refused.
-        claim(everywhere, asks_only=True)
-        claim(everywhere)
-    behind = []
-    for segment, answer in zip(own, answers, strict=True):
-        assert answer.position is not None
-        if answer.position < MessagePosition.whole(own[segment]):
-            behind.append(segment)
+        for asks_only in (True, False):
+            require(
+                everywhere,
+                store.subscriptions.claim_cursors(*caller, everywhere, asks_only=asks_only),
+            )
+    if not is_known:
+        store.queries.register_plan(query, batch, plan.source, record)
+        _CLAIMED.note(source, own)
+    positions = {segment: answer.position for segment, answer in zip(own, answers, strict=True)}
+    behind = [
+        segment
+        for segment, position in positions.items()
+        if position is not None and position < MessagePosition.whole(own[segment])
+    ]
     if behind:
-        # Spark's commit log covers what lies between these cursors and their starts.
-        elsewhere = [id_ for id_, _ in partition.starts if id_ not in behind]
-        cursors = components.store.subscriptions.read_cursors(
-            [*behind, *elsewhere], plan.subscription
-        )
-        moved = [last_moved(c, cursors) for c in cursors[: len(behind)] if c is not None]
-        timeout_ms: int = options.get("txn.timeoutMs")
-        ReadProgress(components.coordinator, timeout_ms).require_recorded(plan.subscription, moved)
+        _require_recorded(components, options, partition, plan.subscription, behind)
+
+
+def _require_recorded(
+    components: Components,
+    options: Options,
+    partition: SourcePartition,
+    subscription: str,
+    behind: Sequence[str],
+) -> None:
+    """Require that cursors before the starts of their ranges miss no batch of a sink of ours.
+
+    Spark's commit log covers what lies in between.
+
+    Raises
+    ------
+    BatchNotRecordedError
+    """
+    elsewhere = [id_ for id_, _ in partition.starts if id_ not in behind]
+    cursors = components.store.subscriptions.read_cursors([*behind, *elsewhere], subscription)
+    moved = [last_moved(c, cursors) for c in cursors[: len(behind)] if c is not None]
+    timeout_ms: int = options.get("txn.timeoutMs")
+    ReadProgress(components.coordinator, timeout_ms).require_recorded(subscription, moved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.source import task
-from pulsar_txn_spark.spark.source.partition import SourcePartition
+from pulsar_txn_spark.spark.source.partition import SegmentRange, SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.redis import segments
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+from pulsar_txn_spark.txn.transaction_buffer import Visibility
 from tests.support.round_trips import round_trips
 from tests.support.streaming import SCHEMA
 
@@ -191,6 +193,37 @@ def test_a_log_that_only_shows_its_end_later_loses_nothing(
     monkeypatch.setattr(reader, "partitions", lambda *_: planned)
     assert source.rows(reader, start, end) == ["a", "b"]
     reader.stop()
+
+
+def test_an_end_that_a_log_has_shown_stays_while_another_one_is_waited_for(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker may give it away meanwhile, and know nothing of the end any more."""
+    monkeypatch.setattr(task, "_PATIENCE_S", 0.0)
+    source.write("a")
+    source.write("b")
+    end = source.run.log.last_confirmed(source.segment)
+    now: Any = source.run.log.snapshot_each([source.segment])[0]
+    known = replace(source.segment, id="another")
+    answers = {source.segment: iter([now, replace(now, last_confirmed=EARLIEST)])}
+    answers[known] = iter([replace(now, last_confirmed=EARLIEST)] * 2)
+    asked: list[int] = []
+
+    class Log:
+        def snapshot_each(self, segments: Any) -> Any:
+            asked.append(len(segments))
+            return [next(answers[segment]) for segment in segments]
+
+    looks = iter([0.0, -1.0, 0.0])  # the deadline is over behind the second look
+    clock = SimpleNamespace(monotonic=lambda: next(looks), sleep=lambda _: None)
+    monkeypatch.setattr(task, "time", clock)
+    ranges = [
+        SegmentRange(segment, EARLIEST, end, Visibility()) for segment in (source.segment, known)
+    ]
+    snapshots = task._snapshots_of_ends(Log(), ranges)  # type: ignore[arg-type]
+    assert snapshots[source.segment].last_confirmed == end
+    assert snapshots[known].last_confirmed == EARLIEST
+    assert asked == [2, 1]
 
 
 @pytest.mark.parametrize("tasks", ["1", "4"])
