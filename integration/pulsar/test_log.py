@@ -160,6 +160,17 @@ def test_a_topic_that_is_no_segment_or_another_one_is_refused(
         harness.log.create(other)
 
 
+@pytest.mark.parametrize("transport", ["client", "wire"])
+def test_a_log_that_has_written_to_a_topic_notices_that_another_one_took_its_name(
+    harness: Harness,
+) -> None:
+    segment = harness.segment()
+    write(harness.log, segment, "before", values(b"a"))
+    harness.log.admin.delete_topic(segment.log_name)
+    with pytest.raises(SegmentNotFoundError, match="was deleted on the broker"):
+        write(harness.log, segment, "after", values(b"b"))
+
+
 def test_an_existing_topic_can_become_a_segment_with_its_data(
     harness: Harness, api: AdminRest, pulsar: Broker
 ) -> None:

@@ -2450,18 +2450,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{KNOWN_TOPICS}::test_rows_in_a_topic_that_took_the_name_are_never_reported",
         Edit(
             "pulsar_txn_spark/backends/pulsar/log.py",
-            "if known is not None and last.ledger in known.ledgers:",
-            "if known is not None:",
+            "if seen is not None and last.ledger in seen.ledgers:",
+            "if seen is not None:",
         ),
     ),
     mutation(
-        "what another task has read of a topic counts as read by this one",
-        "",
-        f"{KNOWN_TOPICS}::test_rows_in_a_topic_that_took_the_name_are_never_reported",
+        "what was read of a topic before an append proves that the topic is still the segment's",
+        "INV-11",
+        f"{KNOWN_TOPICS}"
+        "::test_no_log_that_has_written_before_reports_rows_in_a_topic_that_took_the_name",
         Edit(
             "pulsar_txn_spark/backends/pulsar/log.py",
-            "        if segment.log_name in self._read_here:\n",
-            "        if True:\n",
+            "                return\n        known = self._read_properties(segment)\n",
+            "                return\n        known = self._check_exists(segment)\n",
         ),
     ),
     mutation(

@@ -3,7 +3,8 @@
 A task of Spark lasts for one micro-batch, its process for many. So what one task has read of a
 topic serves the next ones, as long as the connection to the topic's broker lives. A broker that was
 restarted, and a topic that went to another broker, are asked again. That the topic is still the
-same one is proven by each receipt: no two topics of a cluster have a ledger in common.
+same one is proven by each receipt: no two topics of a cluster have a ledger in common. For the
+first receipt of a ledger the topic's properties are read, behind the append.
 """
 
 from __future__ import annotations

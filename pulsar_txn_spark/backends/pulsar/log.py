@@ -212,7 +212,6 @@ class PulsarSegmentLog(Closing):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._known: dict[str, KnownTopic] = {}
-        self._read_here: set[str] = set()  # of them, those whose properties this log has read
         self._means: dict[str, tuple[float, float]] = {}
         self._per_entry: dict[str, tuple[float, float]] = {}  # messages, until when
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
@@ -763,14 +762,15 @@ class PulsarSegmentLog(Closing):
             contains_txn=properties.get(CONTAINS_TXN, ""),
         )
         with self._lock:
+            before = self._known.get(segment.log_name)
+            if before is not None:
+                known.ledgers.update(before.ledgers)
             self._known[segment.log_name] = known
-            self._read_here.add(segment.log_name)
         return known
 
     def _forget(self, segment: SegmentRef) -> None:
         """Let the topic be asked again, also by others in this process."""
         self._known.pop(segment.log_name, None)
-        self._read_here.discard(segment.log_name)
         topics = self._transport.known_topics(segment)
         if topics is not None:
             topics.forget(segment)
@@ -790,16 +790,13 @@ class PulsarSegmentLog(Closing):
     def _before_report(self, segment: SegmentRef, last: Position) -> None:
         """Prove that rows up to `last` are in the segment's topic, and mark its origin.
 
-        Others of this process may have read its properties, a while ago. A ledger that is known
-        since the connection was opened is the topic's own. For another one the topic is asked.
+        A topic may be deleted at any time, and the broker creates another one for a producer. So
+        properties that were read before the append prove nothing. A ledger belongs to one topic.
         """
-        known = self._known_on_connection(segment)
-        if known is not None and last.ledger in known.ledgers:
-            return
-        if segment.log_name in self._read_here:
-            known = self._check_exists(segment)
-        else:
-            known = self._read_properties(segment)
+        for seen in (self._known_on_connection(segment), self._known.get(segment.log_name)):
+            if seen is not None and last.ledger in seen.ledgers:
+                return
+        known = self._read_properties(segment)
         if known.origin is None:
             known = self._mark_origin(segment)
         known.ledgers.add(last.ledger)
