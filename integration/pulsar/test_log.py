@@ -164,6 +164,7 @@ def test_a_topic_that_is_no_segment_or_another_one_is_refused(
 def test_a_log_that_has_written_to_a_topic_notices_that_another_one_took_its_name(
     harness: Harness,
 ) -> None:
+    assert isinstance(harness.log, PulsarSegmentLog)
     segment = harness.segment()
     write(harness.log, segment, "before", values(b"a"))
     harness.log.admin.delete_topic(segment.log_name)

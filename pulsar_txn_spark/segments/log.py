@@ -235,6 +235,13 @@ class SegmentSnapshot(Protocol):
         """As :meth:`SegmentLog.last_confirmed`."""
         ...
 
+    def last_up_to(self, position: Position) -> Position:
+        """Return `position`, or where the log ends before it.
+
+        What was acknowledged and lies in between is lost, or its broker does not know it yet.
+        """
+        ...
+
     def trimmed_to(self) -> Position | None:
         """As :meth:`SegmentLog.trimmed_to`; None if the log has to be asked."""
         ...
@@ -454,6 +461,10 @@ class EndSnapshot:
     segment: SegmentRef
     last_confirmed: Position
     trimmed: Position | None = None
+
+    def last_up_to(self, position: Position) -> Position:
+        """Return `position`, or the end of the log if that comes before it."""
+        return min(position, self.last_confirmed)
 
     def trimmed_to(self) -> Position | None:
         """Return the highest position that is certainly gone; None if it was not looked for."""

@@ -2057,7 +2057,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_batch_behind_the_end_of_its_log_is_left_where_that_is_allowed",
         Edit(
             f"{SOURCE_CODE}/task.py",
-            "    if snapshot is None or range_.end <= snapshot.last_confirmed:\n",
+            "    if last == range_.end:\n",
             "    if True:\n",
         ),
     ),
@@ -2506,10 +2506,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "a reader waits with permits, or behind a damaged entry",
+        "chunks of a message that was never whole join another message of the same id",
+        "INV-11",
+        "tests/backends/pulsar/wire/test_chunks.py"
+        "::test_chunks_of_a_message_that_was_never_whole_join_no_other_message",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "                if its.chunk_id == 0:  # sent again",
+            "                if False:  # sent again",
+        ),
+    ),
+    mutation(
+        "a reader waits with the permits of a damaged entry",
         "",
-        f"{IDLE_FEEDS}::test_a_reader_with_permits_does_not_wait, "
-        "test_a_reader_of_a_damaged_entry_does_not_wait",
+        f"{IDLE_FEEDS}::test_a_reader_of_a_damaged_entry_does_not_wait",
         Edit(
             f"{WIRE_CODE}/reader.py",
             "without_permits = self._granted <= 0",
@@ -2585,8 +2595,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{WIRE}::test_a_feed_of_a_short_range_fetches_one_entry_until_it_is_read",
         Edit(
             f"{WIRE_CODE}/reader.py",
-            "        if self._is_short:\n            # As many",
-            "        if False:\n            # As many",
+            "        if self._is_short:\n            # A broker",
+            "        if False:\n            # A broker",
         ),
     ),
     mutation(
@@ -4096,6 +4106,24 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SOURCE_CODE}/task.py",
             "segments = [range_.segment for range_ in behind]",
             "segments = [range_.segment for range_ in ranges]",
+        ),
+    ),
+    mutation(
+        "acknowledged rows that a closed ledger lacks are passed over",
+        "INV-11",
+        "tests/backends/pulsar/test_closed_ledgers.py"
+        "::test_acknowledged_rows_that_a_closed_ledger_lacks_are_never_passed_over",
+        Edit(f"{PULSAR}/log.py", "            self._check_end(segment, previous, end)\n", ""),
+    ),
+    mutation(
+        "a task that may skip what is lost sees no loss within its log",
+        "INV-11",
+        "tests/spark/source/test_planner.py"
+        "::test_a_batch_ends_where_a_closed_ledger_of_it_ends_if_that_is_allowed",
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "snapshot.last_up_to(range_.end)",
+            "min(range_.end, snapshot.last_confirmed)",
         ),
     ),
     mutation(

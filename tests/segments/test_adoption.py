@@ -304,7 +304,7 @@ def admin() -> Admin:
 def log(admin: Admin) -> PulsarSegmentLog:
     found = PulsarSegmentLog.__new__(PulsarSegmentLog)
     found._admin = admin  # type: ignore[assignment]
-    found._known, found._read_here, found._means, found._per_entry = {}, set(), {}, {}
+    found._known, found._means, found._per_entry = {}, {}, {}
     found._transport = mock.Mock()
     found._lock = mock.MagicMock()
     return found

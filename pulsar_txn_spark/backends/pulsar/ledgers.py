@@ -103,6 +103,19 @@ class ManagedLedger:
             return Position(self.last_ledger, -1)
         return position
 
+    def last_up_to(self, position: Position) -> Position:
+        """Return `position`, or the last entry before it if its ledger ends there for good.
+
+        A ledger that others with entries follow is closed: what lies behind its end never comes.
+        Bookies that lose entries make a broker close one before entries that it had acknowledged.
+        Of ledgers that were trimmed nothing is said.
+        """
+        if position.entry < 0 or not self.first_ledger <= position.ledger < self.last.ledger:
+            return position
+        before = [ledger.last for ledger in self.ledgers if ledger.id <= position.ledger]
+        last = max(before, default=Position(self.first_ledger, -1))
+        return min(last, position)
+
     @property
     def entries(self) -> int:
         """Return how many entries there are."""

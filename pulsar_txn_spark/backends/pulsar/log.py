@@ -160,6 +160,10 @@ class PulsarSnapshot:
     last_confirmed: Position
     estimates: bool
 
+    def last_up_to(self, position: Position) -> Position:
+        """Return `position`, or where the log ends before it; see the Protocol."""
+        return self.managed_ledger.last_up_to(min(position, self.last_confirmed))
+
     def trimmed_to(self) -> Position:
         """Return up to where data is gone; see the Protocol."""
         return self.log.trimmed_by(self.segment, self.managed_ledger)
@@ -631,6 +635,7 @@ class PulsarSegmentLog(Closing):
         # Positions without a hole prove that nothing is missing; else the broker has to say so.
         if not whole:
             self._check_whole(segment, start, end)
+            self._check_end(segment, previous, end)
             self._check_gaps(segment, gaps, end)
         yield from rows.batches(everything=True)
 
@@ -888,6 +893,19 @@ class PulsarSegmentLog(Closing):
                 f"everything up to {gone} was deleted before it was read. Start from the "
                 "earliest position in a new checkpoint if that is acceptable, and find out what "
                 f"deleted it (subscription {INTERNAL_SUBSCRIPTION} skipped or removed?)"
+            )
+
+    def _check_end(self, segment: SegmentRef, previous: Position, end: Position) -> None:
+        """Raise if `end` did not come, was acknowledged once, and can never come any more."""
+        if segment.in_pulsar_domain or previous == end:
+            return
+        last = self._admin.managed_ledger(segment.log_name).last_up_to(end)
+        if last < end:
+            raise DataLossError(
+                f"rows up to {end} of segment {segment.id} ({segment.log_name}) were acknowledged, "
+                f"but ledger {end.ledger} was closed at {last}, and others follow it. Nothing was "
+                "skipped. The bookies have lost what lay behind: restore them and start again, or "
+                "set failOnDataLoss=false to go on with what is left"
             )
 
     def _check_gaps(

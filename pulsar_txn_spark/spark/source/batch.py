@@ -41,7 +41,8 @@ class PulsarTxnReader(DataSourceReader):
         topologies = planner.topologies()
         segments = readable_segments(topologies)
         starting, ending = starting_offsets(options), ending_offsets(options)
-        readable = planner.readable(segments)
+        snapshot = planner.snapshot({}, segments, {}, patient=True)
+        readable = snapshot.readable
         latest = {key: item.end for key, item in readable.items()}
         from_start = starting.word == "earliest" or bool(starting.positions)
         starts = resolve_positions(
@@ -54,6 +55,8 @@ class PulsarTxnReader(DataSourceReader):
         if ending.times:
             ends |= ending_positions(planner, ending.times, topologies, readable, segments)
         for key, segment in segments.items():
+            if is_named(ending, key) and key in snapshot.of_log:
+                ends[key] = snapshot.of_log[key].last_up_to(ends[key])  # it may name no entry
             if not is_named(starting, key):
                 starts[key] = max(starts[key], planner.log_of(segment).trimmed_to(segment))
         ranges = {key: (start, ends[key]) for key, start in starts.items()}

@@ -158,9 +158,9 @@ def _ending_in_log(
 ) -> SegmentRange:
     """Shorten a range that ends behind its log, which has lost what was acknowledged there."""
     snapshot = snapshots.get(range_.segment)
-    if snapshot is None or range_.end <= snapshot.last_confirmed:
+    last = range_.end if snapshot is None else snapshot.last_up_to(range_.end)
+    if last == range_.end:
         return range_
-    last = snapshot.last_confirmed
     _LOG.warning(SKIPPED, lost_tail(range_.segment, range_.end, last))
     return replace(range_, end=max(range_.start, last))
 

@@ -68,9 +68,11 @@ def test_a_topic_s_properties_serve_the_next_tasks(broker: FakePulsar, api: Fake
 
 def test_what_was_learned_ends_with_the_connection(broker: FakePulsar, api: FakeAdminApi) -> None:
     connected(broker, api)
-    broker.peers[-1].cut()  # noticed before the next task begins, or by its writer
+    broker.peers[-1].cut()
     first, _, third = (write_in_task(broker, api) for _ in range(3))
-    assert (first, third) == (2, 0)
+    # Noticed before the task begins; or by its writer, whose receipt is of a ledger that is known.
+    assert first in (0, 2)
+    assert third == 0
 
 
 def test_what_was_read_on_an_earlier_connection_serves_nobody_else(

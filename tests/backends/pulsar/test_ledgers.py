@@ -115,3 +115,15 @@ def test_the_last_entry_is_known_also_when_it_is_gone() -> None:
         (),
         (20, 2),
     )
+
+
+@given(found=some_ledgers.filter(bool), ledger=st.integers(0, 22), entry=st.integers(-1, 7))
+def test_of_a_ledger_that_others_follow_only_what_is_there_can_still_come(
+    found: tuple[Ledger, ...], ledger: int, entry: int
+) -> None:
+    position, entries = Position(ledger, entry), every_entry(found)
+    closed = found[0].id <= ledger < found[-1].id
+    expected = position
+    if closed and entry >= 0:
+        expected = max(at for at in entries if at <= position)
+    assert managed_ledger_of(found).last_up_to(position) == expected

@@ -226,6 +226,16 @@ def test_an_end_that_a_log_has_shown_stays_while_another_one_is_waited_for(
     assert asked == [2, 1]
 
 
+def test_a_batch_ends_where_a_closed_ledger_of_it_ends_if_that_is_allowed(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    end, left = Position(7, 6), Position(7, 5)
+    range_ = SegmentRange(source.segment, Position(7, 2), end, Visibility())
+    snapshot: Any = SimpleNamespace(last_confirmed=Position(8, 0), last_up_to=lambda _: left)
+    assert task._ending_in_log(range_, {source.segment: snapshot}).end == left
+    assert "rows up to 7:6 were acknowledged, but its log ends at 7:5" in caplog.text
+
+
 @pytest.mark.parametrize("tasks", ["1", "4"])
 def test_data_that_goes_between_the_snapshot_and_the_read_is_reported(
     source: Source, tasks: str

@@ -239,7 +239,6 @@ class WireEntryFeed:
         self.topic = segment.log_name
         self._is_short = entries > 0
         self._left = entries  # of a short range
-        self._least = 0  # messages of its smallest entry so far
         self._to_skip = 0  # entries before a range that another reader has read
         self._entry_bytes = 0  # of the last one that was wanted
         self._behind = start  # the last entry that was taken
@@ -345,7 +344,7 @@ class WireEntryFeed:
 
     def go_on(self, start: Position, entries: int) -> None:
         """Read the next short range."""
-        self._left, self._least = entries, 0
+        self._left = entries
         self._to_skip = start.entry - self._behind.entry
         self._grant(self._connection, self._subscription)
 
@@ -358,7 +357,6 @@ class WireEntryFeed:
         """Learn from an entry how many permits the next ones take."""
         self._left -= 1
         self._entry_bytes = size
-        self._least = min(self._least or entry.messages, entry.messages)
         # The larger of its own mean and of a mean that fades: sizes may grow at once.
         mean = size / max(1, entry.messages)
         if self._mean_bytes:
@@ -374,8 +372,10 @@ class WireEntryFeed:
         if self._mean_bytes:
             fitting = int(settings.budget_bytes / max(1.0, self._mean_bytes))
         if self._is_short:
-            # As many as there are entries at least, each of which uses up one or more.
-            fitting = min(fitting, max(self._to_skip + 1, self._left * self._least))
+            # A broker reads an entry for each permit, however many messages are in it. The first
+            # one comes alone, until its size is known.
+            wanted = self._left if self._mean_bytes else 1
+            fitting = min(fitting, max(self._to_skip, 0) + wanted)
         target = max(1, min(fitting, settings.max_permits))
         if self._granted > (0 if self._is_short else target // 2):
             return
@@ -596,6 +596,7 @@ class EntryRows:
                 "behind it"
             )
         chunks.parts.append(bytes(entry.payload))
+        self._forget_oldest(metadata.uuid)
         if sum(map(len, chunks.parts)) > MAX_PAYLOAD_BYTES:
             raise SegmentLogError(
                 f"a message in {count} chunks at {entry.position} of segment "
@@ -605,6 +606,14 @@ class EntryRows:
             return None
         del self._chunks[metadata.uuid]
         return replace(entry, payload=b"".join(chunks.parts), first=chunks.first)
+
+    def _forget_oldest(self, wanted: str) -> None:
+        """Bound what is kept of messages that may never be whole: it can be read again."""
+        kept = sum(len(part) for chunks in self._chunks.values() for part in chunks.parts)
+        for other in [other for other in self._chunks if other != wanted]:
+            if kept <= MAX_PAYLOAD_BYTES:
+                break
+            kept -= sum(map(len, self._chunks.pop(other).parts))
 
     def _look_back(self, entry: WireEntry) -> _Chunks:
         """Return the chunks of a message that lie before an entry, as far as they are found."""
@@ -618,8 +627,11 @@ class EntryRows:
             chunks = _Chunks(here, [])
             for chunk in self._entries(start, here):
                 its = chunk.metadata
-                if its.uuid == entry.metadata.uuid and its.chunk_id == len(chunks.parts):
-                    chunks.first = chunks.first if chunks.parts else chunk.position
+                if its.uuid != entry.metadata.uuid:
+                    continue
+                if its.chunk_id == 0:  # sent again, or another message of a producer of that name
+                    chunks = _Chunks(chunk.position, [])
+                if its.chunk_id == len(chunks.parts):
                     chunks.parts.append(bytes(chunk.payload))
             if len(chunks.parts) == wanted or start == EARLIEST:
                 return chunks
