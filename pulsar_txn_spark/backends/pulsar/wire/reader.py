@@ -559,7 +559,7 @@ class EntryRows:
             shown = _with(shown, first_ledger=whole.first.ledger, first_entry=whole.first.entry)
         self._batches.append(shown)
         self._rows += shown.num_rows
-        self._bytes += shown.nbytes
+        self._bytes += len(payload)
 
     def batches(self, *, everything: bool) -> Iterator[pa.RecordBatch]:
         """Yield full batches, and with `everything` the rest too."""
