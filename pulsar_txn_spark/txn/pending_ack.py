@@ -631,6 +631,13 @@ def _not_owned(where: SubscriptionRef, answer: AckAnswer) -> AcknowledgementConf
     )
 
 
+_FIRST_TASK = (
+    ". Or it is the query's first task that reads, behind micro-batches of which Spark needed no "
+    "row. Then reset the subscription to 'here', and start the query with a new checkpoint and "
+    "startingOffsets=subscription"
+)
+
+
 def _refused(txn: TxnId, ack: AckRequest, answer: AckAnswer) -> Exception:
     where = f"subscription {ack.subscription!r} of segment {ack.segment}"
     if answer.code is Code.CURSOR:
@@ -640,7 +647,7 @@ def _refused(txn: TxnId, ack: AckRequest, answer: AckAnswer) -> Exception:
         return AcknowledgementConflictError(
             f"{where}: the range ({ack.start}, {ack.end}] {what}, which stands at {cursor}. The "
             "checkpoint and the subscription do not fit (a restored checkpoint, or a subscription "
-            "that was reset): nothing was committed"
+            f"that was reset): nothing was committed{'' if known else _FIRST_TASK}"
         )
     if answer.code in (Code.OWNED, Code.FENCED):
         try:

@@ -430,6 +430,33 @@ def test_the_first_task_takes_the_subscription_in_every_segment(
         assert (answer.code, answer.owner) == (Code.OWNED, "q")
 
 
+def test_a_query_whose_first_rows_nobody_needed_says_how_its_successor_gets_them(
+    run: Components, query: Make, redis_path: str
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    assert reader.trigger(needs_rows=False)
+    write(run, A, 2)
+    for _ in range(2):
+        with pytest.raises(AcknowledgementConflictError, match=r"gap.*no row.*reset.*to 'here'"):
+            reader.trigger()
+        reader.restart()
+    Admin({"store.path": redis_path}).reset_subscription(str(A), "s", to="here")
+    successor = query("r", topic=str(A), subscription="s", startingOffsets="subscription")
+    successor.run_all()
+    assert successor.values == [1, 2]
+
+
+def test_later_micro_batches_that_need_no_row_stop_no_query(run: Components, query: Make) -> None:
+    create(run, A)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    for value in range(1, 5):
+        write(run, A, value)
+        assert reader.trigger(needs_rows=value in (1, 4))
+    assert reader.values == [1, 4]
+
+
 def test_a_query_reads_nothing_of_a_subscription_that_is_anothers(
     run: Components, query: Make
 ) -> None:
