@@ -257,7 +257,7 @@ class Plan(_message.Message):
     def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., execution_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., source_epoch: _Optional[int] = ...) -> None: ...
 
 class TaskWrite(_message.Message):
-    __slots__ = ("partition", "txn_id", "winners", "messages", "bytes", "counters", "round_trips", "rows", "fingerprint", "before")
+    __slots__ = ("partition", "txn_id", "winners", "messages", "bytes", "counters", "round_trips", "last_seen", "histories", "rows", "fingerprint", "before")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -265,6 +265,20 @@ class TaskWrite(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class LastSeenEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class HistoriesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TXN_ID_FIELD_NUMBER: _ClassVar[int]
     WINNERS_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +286,8 @@ class TaskWrite(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIPS_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_FIELD_NUMBER: _ClassVar[int]
+    HISTORIES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
@@ -282,10 +298,12 @@ class TaskWrite(_message.Message):
     bytes: int
     counters: _containers.ScalarMap[str, int]
     round_trips: int
+    last_seen: _containers.ScalarMap[str, int]
+    histories: _containers.ScalarMap[str, str]
     rows: int
     fingerprint: int
     before: EarlierBatch
-    def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., round_trips: _Optional[int] = ..., rows: _Optional[int] = ..., fingerprint: _Optional[int] = ..., before: _Optional[_Union[EarlierBatch, _Mapping]] = ...) -> None: ...
+    def __init__(self, partition: _Optional[int] = ..., txn_id: _Optional[str] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., round_trips: _Optional[int] = ..., last_seen: _Optional[_Mapping[str, int]] = ..., histories: _Optional[_Mapping[str, str]] = ..., rows: _Optional[int] = ..., fingerprint: _Optional[int] = ..., before: _Optional[_Union[EarlierBatch, _Mapping]] = ...) -> None: ...
 
 class StagedWrite(_message.Message):
     __slots__ = ("tasks", "txn_id", "replay", "query", "execution_id")

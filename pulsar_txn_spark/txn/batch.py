@@ -67,7 +67,7 @@ from pulsar_txn_spark.txn.replay_evidence import (
     require_same_batch,
     require_same_lineage,
 )
-from pulsar_txn_spark.txn.seen import note_segments
+from pulsar_txn_spark.txn.seen import note_segments, noted_in
 
 _PLANNINGS_KEPT = 8  # of one batch: each is a restore of the checkpoint to the batch before
 _BEGIN_TRIES = 32  # each lost race means that another task or driver got on
@@ -624,6 +624,8 @@ class BatchTransactions:
             that went another way than the sink. Nothing is visible.
         TransactionConflictError
             If the tasks do not fit together, or a replay has read other data than the original.
+        StoreRolledBackError
+            If the store has lost what a task had written to it.
         CommitStateUnknownError
             If the store did not answer; the next attempt finds out.
         """
@@ -633,6 +635,7 @@ class BatchTransactions:
         tasks = [task for slot in slots for task in slot]
         for task in tasks:
             self._store.counters.add(task.counters)
+            self._store.raise_last_seen(noted_in(task))
         plans = self._plans(attempt.key, execution_id)
         evidence = None
         if attempt.key.streaming:

@@ -1842,7 +1842,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a header does not say which history its numbers are of",
         "INV-14",
         f"{HISTORIES}::test_a_header_remembers_the_history_of_its_segments",
-        Edit(f"{TXN}/seen.py", "outcome.histories[tag] = state.history", "pass"),
+        Edit(f"{TXN}/seen.py", "record.histories[tag] = state.history", "pass"),
     ),
     mutation(
         "a checkpoint does not say which history its numbers are of",
@@ -4080,6 +4080,29 @@ MUTATIONS: tuple[Mutation, ...] = (
             "pulsar_txn_spark/txn/batch.py",
             "if header is None or header.txn != txn:",
             "if header is None:",
+        ),
+    ),
+    mutation(
+        "a commit does not look for what its tasks have seen of the store",
+        "INV-14",
+        "tests/spark/sink/test_task.py"
+        "::test_a_commit_notices_that_the_store_has_lost_what_a_task_had_written",
+        Edit(
+            "pulsar_txn_spark/txn/batch.py",
+            "            self._store.raise_last_seen(noted_in(task))\n",
+            "",
+        ),
+    ),
+    mutation(
+        "the names of a topic are topics of their own",
+        "INV-10",
+        "tests/spark/sink/test_task.py"
+        "::test_rows_of_a_topic_that_is_named_in_several_ways_stay_in_order",
+        Edit(
+            "pulsar_txn_spark/spark/sink/task.py",
+            "        for topic, indexes in named.items():\n            if len(named) == 1:",
+            "        for topic, indexes in ((t, [i]) for t, many in named.items() for i in many):\n"
+            "            if False:",
         ),
     ),
     mutation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,7 @@ from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
 from pulsar_txn_spark.txn.batch import Attempt
+from pulsar_txn_spark.txn.seen import note_tags
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 
 
@@ -159,6 +160,9 @@ class _WriteTask:
             if attempt.before:
                 record.before.ParseFromString(attempt.before)
             store = self._components.store
+            # Also where it wrote nothing: it has begun the transaction, or joined it.
+            segments = (f"seg:{output.segment.id}" for output in written)
+            note_tags(record, store.seen, [f"tc{attempt.txn.tc}", *segments])
             record.round_trips = store.round_trips - self._round_trips_before
             record.counters.update(store.counters.drain())
         return TaskCommitMessage(
@@ -208,12 +212,16 @@ class Topics:
             yield self._topic(None), rows
             return
         encoded = pc.dictionary_encode(names, null_encoding="encode")
-        distinct = encoded.dictionary.to_pylist()
-        if len(distinct) == 1:
-            yield self._topic(distinct[0]), rows
-            return
-        for index, name in enumerate(distinct):
-            yield self._topic(name), rows.filter(pc.equal(encoded.indices, index))
+        # A topic has several names: none, a short and a full one. Its rows stay in order (INV-10).
+        named: dict[TopicName, list[int]] = {}
+        for index, name in enumerate(encoded.dictionary.to_pylist()):
+            named.setdefault(self._topic(name), []).append(index)
+        for topic, indexes in named.items():
+            if len(named) == 1:
+                yield topic, rows
+                continue
+            is_its = (pc.equal(encoded.indices, index) for index in indexes)
+            yield topic, rows.filter(reduce(pc.or_, is_its))
 
     def _topic(self, name: str | None) -> TopicName:
         if name is None:

@@ -13,11 +13,13 @@ import redis
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
+from pulsar_txn_spark.engine import components as runtime_module
 from pulsar_txn_spark.engine.lease import Lease
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
     FencedError,
     PulsarTxnError,
+    StoreRolledBackError,
     TransactionAbortedError,
     TransactionConflictError,
 )
@@ -27,9 +29,12 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.sink import task as write_task
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnStreamWriter, PulsarTxnWriter
 from pulsar_txn_spark.store.metadata_pb2 import OpRecord, Outcome
+from pulsar_txn_spark.store.redis import connection
 from pulsar_txn_spark.txn.coordinator import as_position
 from pulsar_txn_spark.txn.op_log import read_ops
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer
+from tests.store.redis.test_store_histories import new_replication_id
+from tests.store.redis.test_store_identity import restore, snapshot
 from tests.support.sink_calls import SCHEMA, TOPIC, Spark
 
 
@@ -248,3 +253,60 @@ def test_a_task_that_begins_after_its_failed_write_was_aborted_does_not_stop_the
         again = PulsarTxnWriter(spark.options, SCHEMA, overwrite=False)
         again.commit([spark.task(again, 0, "a")])
     assert spark.visible() == Counter("a")
+
+
+def test_rows_of_a_topic_that_is_named_in_several_ways_stay_in_order(spark: Spark) -> None:
+    schema = StructType([StructField(n, StringType()) for n in ("value", "__key", "__topic")])
+    writer = PulsarTxnStreamWriter(spark.options, schema, overwrite=False)
+    names = [None, "out", None, str(TOPIC), "public/default/out"] * 2
+    values = [str(number) for number in range(len(names))]
+    rows = pa.record_batch(
+        [values, ["k"] * len(names), pa.array(names, pa.string())], ["value", "__key", "__topic"]
+    )
+    writer.commit([writer.write(iter([rows]))], 0)
+    found = []
+    for segment in spark.segments():
+        for batch in spark.run.log.read(
+            segment,
+            EARLIEST,
+            spark.run.log.last_confirmed(segment),
+            visible=lambda _name, _position: True,
+            columns=frozenset({"value"}),
+            max_rows=100,
+        ):
+            found += [value.decode() for value in batch.column(0).to_pylist()]
+    assert found == values
+
+
+def test_a_commit_notices_that_the_store_has_lost_what_a_task_had_written(
+    spark: Spark, redis_client: Any
+) -> None:
+    """By what the task has seen: the process of the commit remembers nothing of it."""
+    writer = spark.stream_writer()
+    header, kept = b"", dict[bytes, bytes]()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal header, kept
+        yield pa.record_batch([["a"], ["k"]], ["value", "__key"])
+        [header] = [key for key in redis_client.keys("{tc*}:txn:*") if key.count(b":") == 3]
+        kept = snapshot(redis_client, tag_of(header))
+
+    messages = [writer.write(rows())]
+    # A failover to a replica that lacks the end of the task, and goes on.
+    restore(redis_client, tag_of(header), kept)
+    new_replication_id(redis_client)
+    another_process()
+    messages.append(spark.task(writer, 1, "b"))
+    another_process()
+    with pytest.raises(StoreRolledBackError, match="was seen before"):
+        spark.stream_writer().commit(messages, 0)
+    assert redis_client.hget(header, "state") == b"OPEN"
+
+
+def tag_of(key: bytes) -> str:
+    return key.decode().partition("}")[0].removeprefix("{")
+
+
+def another_process() -> None:
+    connection.close_all()
+    runtime_module._opened.clear()
