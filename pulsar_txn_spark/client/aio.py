@@ -38,7 +38,6 @@ from pulsar_txn_spark.client.transaction import BYTES_GATHERED, ROWS_GATHERED, T
 from pulsar_txn_spark.errors import (
     AlreadyClosedError,
     OptionError,
-    PulsarTxnError,
     ReceiveTimeoutError,
 )
 from pulsar_txn_spark.options import default_of
@@ -218,7 +217,13 @@ class AsyncTransaction:
 
     async def acknowledge(self, call: Callable[[Transaction], None]) -> None:
         """Acknowledge something in it; :meth:`AsyncConsumer.acknowledge` calls it."""
-        await self._in_turn(partial(call, self._txn))
+
+        def run() -> None:
+            # Its task may be cancelled, so that nobody sees the error.
+            with self._txn.whole():
+                call(self._txn)
+
+        await self._in_turn(run)
 
     async def _after_queued(self, call: Callable[[], None]) -> None:
         queued, self._queued, self._queued_bytes = self._queued, [], 0
@@ -231,12 +236,9 @@ class AsyncTransaction:
 
     def _send(self, queued: Iterable[Callable[[], None]]) -> None:
         """Hand over what was queued; without all of it, nothing is committed."""
-        try:
+        with self._txn.whole():
             for send in queued:
                 send()
-        except PulsarTxnError as error:
-            self._txn.fail(error)
-            raise
 
     async def _in_turn(self, call: Callable[[], None]) -> None:
         """Await a call that is begun when the one before has ended.
@@ -360,9 +362,12 @@ class AsyncConsumer(_AsyncClosing):
                 await asyncio.wait({self._receiving})
                 receiving, self._receiving = self._receiving, None
                 try:
-                    return receiving.result()
+                    message = receiving.result()
                 except ReceiveTimeoutError:
                     continue
+                # One that came for a cancelled task, before the consumer went back, comes again.
+                if not self._consumer.comes_again(message):
+                    return message
         raise ReceiveTimeoutError(
             f"subscription {self.subscription!r}: no message within {timeout_ms} ms. That is no "
             "fault: receive again"

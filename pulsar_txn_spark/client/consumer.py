@@ -7,6 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 
 from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.client.claims import Claims
@@ -229,21 +230,27 @@ class Consumer(Closing):
         by_segment: dict[SubscriptionRef, list[Message | Received]] = {}
         for received in messages:
             by_segment.setdefault(received.delivery.where, []).append(received)
-        for where, group in by_segment.items():
-            intervals = [received.delivery.interval for received in group]
-            if txn is None:
-                self._acks.acknowledge_now(where, intervals)
-            else:
-                self._follow(txn)
-                txn.acknowledge(self, where, intervals)
-            with self._state:
-                claims = self._claims_of(where.segment)
-                for received in group:
-                    if (
-                        txn is not None
-                        or received.delivery.redelivery_epoch != self._redelivery_epoch
-                    ):
-                        claims.add(received.delivery.interval, txn.id if txn else None)
+        with txn.whole() if txn is not None else nullcontext():
+            for where, group in by_segment.items():
+                self._acknowledge_in(where, group, txn)
+
+    def _acknowledge_in(
+        self,
+        where: SubscriptionRef,
+        group: Sequence[Message | Received],
+        txn: Transaction | None,
+    ) -> None:
+        intervals = [received.delivery.interval for received in group]
+        if txn is None:
+            self._acks.acknowledge_now(where, intervals)
+        else:
+            self._follow(txn)
+            txn.acknowledge(self, where, intervals)
+        with self._state:
+            claims = self._claims_of(where.segment)
+            for received in group:
+                if txn is not None or received.delivery.redelivery_epoch != self._redelivery_epoch:
+                    claims.add(received.delivery.interval, txn.id if txn else None)
 
     def acknowledge_cumulative(
         self, message: Message | MessageId, txn: Transaction | None = None
@@ -272,7 +279,8 @@ class Consumer(Closing):
             with self._new_txn() as own:
                 self._acknowledge_up_to(received, own)
             return
-        self._acknowledge_up_to(received, txn)
+        with txn.whole():
+            self._acknowledge_up_to(received, txn)
 
     def _follow(self, txn: Transaction) -> None:
         id_ = txn.id  # the first thing that is done in it begins it, which may take a while
@@ -333,6 +341,11 @@ class Consumer(Closing):
             ):
                 self._redeliver.append(message)
                 self._wake()
+
+    def comes_again(self, message: Message) -> bool:
+        """Tell whether a message was received before the consumer went back to its cursor."""
+        with self._state:
+            return message.delivery.redelivery_epoch != self._redelivery_epoch
 
     def redeliver_unacknowledged(self) -> None:
         """Go back to the cursor: everything that is not acknowledged comes again, in order."""

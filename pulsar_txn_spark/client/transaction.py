@@ -6,7 +6,8 @@ import logging
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Protocol
@@ -138,6 +139,10 @@ def _writers(components: Components, header: _Header) -> TopicWriters:
     )
 
 
+def _named(error: BaseException) -> str:
+    return str(error) or type(error).__name__  # an interrupt has no text
+
+
 class Transaction:
     """A transaction; made by :meth:`Client.new_txn`, and open until it is committed or aborted.
 
@@ -158,7 +163,7 @@ class Transaction:
         self._intents = self._header.intents
         self._lock = threading.RLock()
         self._decided: TxnState | None = None
-        self._failed: PulsarTxnError | None = None
+        self._failed: BaseException | None = None
         self._lost: PulsarTxnError | None = None
         self._conflict: AcknowledgementConflictError | None = None
         self._outcome: Outcome | None = None
@@ -289,7 +294,7 @@ class Transaction:
         if self._failed is not None:
             raise TransactionConflictError(
                 f"transaction {self._shown} takes nothing more, because something in it failed "
-                f"before ({self._failed}): abort it, and do its work again in a new one"
+                f"before ({_named(self._failed)}): abort it, and do its work again in a new one"
             ) from self._failed
         if self._decided is TxnState.COMMITTED or self._outcome is not None:
             raise TransactionConflictError(
@@ -297,10 +302,19 @@ class Transaction:
                 "was begun. Begin a new one"
             )
 
-    def fail(self, error: PulsarTxnError) -> None:
+    def fail(self, error: BaseException) -> None:
         """Note that something that was to be in it is not: it can only be aborted."""
         with self._lock:
             self._failed = self._failed or error
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Let it be aborted only if the block fails, for whatever reason, an interrupt included."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def _guarded(self, action: Callable[[], None]) -> None:
         """Do something, and remember if it failed: a commit without it would not be whole."""
@@ -313,7 +327,7 @@ class Transaction:
             if failed is not None:
                 add_note(error, f"transaction {self._shown} was not aborted: {failed}")
             raise
-        except PulsarTxnError as error:
+        except BaseException as error:  # an interrupt, too: rows may be gone with it
             self._failed = error
             raise
 
@@ -385,7 +399,7 @@ class Transaction:
             self._abort_quietly("something in it had failed")
             raise TransactionAbortedError(
                 f"transaction {self._shown} could not be committed, because something in it failed "
-                f"before ({self._failed}); it was aborted. Do its work again in a new one"
+                f"before ({_named(self._failed)}); it was aborted. Do its work again in a new one"
             ) from self._failed
         try:
             self._finish_writing()
@@ -396,9 +410,10 @@ class Transaction:
             elif ops:
                 with steps.at(Step.OP_RECORD):
                     self._components.coordinator.append_ops(txn, self._nonce, ops)
-        except PulsarTxnError as error:
+        except BaseException as error:
             self._failed = error
-            self._abort_quietly("its rows could not be flushed")
+            if isinstance(error, PulsarTxnError):
+                self._abort_quietly("its rows could not be flushed")
             raise
         outcome = Outcome(
             winners=winners_of(self._written),

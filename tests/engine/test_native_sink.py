@@ -33,7 +33,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.topology import hash_of
 from pulsar_txn_spark.txn.native_history import CommittedBatch, Kind, Record
-from tests.support.fake_pulsar import INVALID_STATUS, TXN_NOT_FOUND
+from tests.support.fake_pulsar import INVALID_STATUS, TXN_NOT_FOUND, Topic
 from tests.support.native_world import (
     PARTITIONS,
     QUERY,
@@ -570,3 +570,30 @@ def test_no_transaction_covers_scalable_topics_and_others(
         with pytest.raises(TransactionDomainError, match="spans both"):
             writer.finish()
         writer.close()
+
+
+def test_a_transaction_does_not_go_on_in_another_topic_of_the_same_name(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was acknowledged in the topic before is gone: nothing of it would be committed."""
+    [ref] = world.partitions[:1]
+    monkeypatch.setattr(world, "partitions", [ref])
+    sink = world.sink()
+    batch = sink.begin(60_000)
+    writer = sink.writer(batch, 0, "a0")
+    rows = [b"%d" % number + b"x" * 300 for number in range(8_000)]  # more than is gathered
+    writer.append(world.topic, pa.RecordBatch.from_pydict({"value": rows}))
+    [producer] = writer._writers.values()
+    producer._wait(producer._ledger.is_settled)
+    assert producer._ledger.total.messages > 0
+    world.broker.topics[ref.log_name] = Topic()  # deleted, and made anew for the next producer
+    monkeypatch.setattr(world.broker, "ledger", world.broker.ledger + 1)
+    for peer in world.broker.peers:
+        for number, (topic, _) in list(peer._producers.items()):
+            if topic == ref.log_name:
+                peer.close_producer(number)
+    producer._ledger.wait(lambda: producer._lost is not None)
+    writer.append(world.topic, pa.RecordBatch.from_pydict({"value": [b"new"]}))
+    with pytest.raises(UnverifiedReceiptError):
+        writer.finish()
+    writer.close()

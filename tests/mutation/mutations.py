@@ -4106,6 +4106,49 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "rows that an interrupt has taken along are no failure of a client's transaction",
+        "INV-11",
+        "tests/client/test_partial_failures.py"
+        "::test_rows_that_an_interrupt_has_taken_along_are_missed_by_the_commit",
+        Edit(
+            "pulsar_txn_spark/client/transaction.py",
+            "        except BaseException as error:  # an interrupt, too",
+            "        except PulsarTxnError as error:  # an interrupt, too",
+        ),
+    ),
+    mutation(
+        "an acknowledgement that its consumer refuses is no failure of the transaction",
+        "INV-11",
+        "tests/client/test_partial_failures.py"
+        "::test_an_acknowledgement_that_its_consumer_refuses_is_missed_by_the_commit",
+        Edit(
+            "pulsar_txn_spark/client/transaction.py",
+            "            self.fail(error)\n",
+            "            del error\n",
+        ),
+    ),
+    mutation(
+        "a message that came for a cancelled task overtakes those that come again",
+        "INV-10",
+        "tests/client/test_partial_failures.py"
+        "::test_a_message_for_a_cancelled_task_waits_for_those_that_come_again_before_it",
+        Edit(
+            "pulsar_txn_spark/client/aio.py",
+            "if not self._consumer.comes_again(message):",
+            "if True:",
+        ),
+    ),
+    mutation(
+        "a native writer goes on in another topic of the same name",
+        "INV-12",
+        f"{NATIVE_SINK}::test_a_transaction_does_not_go_on_in_another_topic_of_the_same_name",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "        is_other = self._native and acknowledged >= 0",
+            "        is_other = False",
+        ),
+    ),
+    mutation(
         "a task registers its plan before its claim",
         "INV-9",
         "tests/spark/source/test_claims.py::test_a_task_that_dies_before_its_claim_leaves_no_plan",

@@ -301,7 +301,9 @@ class WireSegmentWriter(EntryWriter):
         waiting, acknowledged = self._ledger.unacknowledged(), self._ledger.acknowledged_number
         stored = opened.last_sequence_id
         proven = stored == acknowledged and stored >= 0
-        if (waiting and not proven) or stored > acknowledged:
+        # Nothing else tells of a native topic whether it is still the one of the receipts.
+        is_other = self._native and acknowledged >= 0
+        if ((waiting or is_other) and not proven) or stored > acknowledged:
             raise unverified(
                 self._segment,
                 f"{len(waiting)} entries have no receipt; after a reconnect expected the broker "
