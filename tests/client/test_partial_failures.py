@@ -64,7 +64,7 @@ def test_an_acknowledgement_that_was_interrupted_is_missed_by_the_commit(service
     assert consumer.receive(timeout_ms=5_000).value == b"a"
 
 
-class Held:
+class Paused:
     """A call that waits where it begins, and may fail then."""
 
     def __init__(self, real: Any, error: Exception | None = None) -> None:
@@ -85,10 +85,10 @@ class Held:
         return call
 
 
-async def cancelled(call: Any, held: Held) -> None:
+async def cancelled(call: Any, paused: Paused) -> None:
     """Cancel the task of a call while its thread is in the middle of it."""
     task = asyncio.ensure_future(call)
-    assert await asyncio.to_thread(held.reached.wait, PATIENCE_S)
+    assert await asyncio.to_thread(paused.reached.wait, PATIENCE_S)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -99,16 +99,16 @@ def test_an_acknowledgement_that_fails_when_its_task_is_gone_is_missed_by_the_co
 ) -> None:
     source, target = service.topic(), service.topic()
     service.send(source, "a")
-    held = Held(TransactionCoordinator.new_txn, StoreUnavailableError("the store is away"))
+    paused = Paused(TransactionCoordinator.new_txn, StoreUnavailableError("the store is away"))
 
     async def scenario(client: aio.AsyncClient) -> None:
         consumer, producer = await client.consumer(source, "s"), await client.producer(target)
         [message] = await received(consumer, 1)
-        monkeypatch.setattr(TransactionCoordinator, "new_txn", held.method())
+        monkeypatch.setattr(TransactionCoordinator, "new_txn", paused.method())
         txn = client.new_txn()
         await producer.send("A", txn=txn)
-        await cancelled(consumer.acknowledge(message, txn), held)
-        held.go.set()
+        await cancelled(consumer.acknowledge(message, txn), paused)
+        paused.go.set()
         with pytest.raises(TransactionConflictError, match="the store is away"):
             await txn.commit()
         assert service.visible(target) == []
@@ -121,17 +121,17 @@ def test_an_acknowledgement_that_its_consumer_refuses_is_missed_by_the_commit(
 ) -> None:
     source, target = service.topic(), service.topic()
     service.send(source, "a")
-    held = Held(Consumer._pieces)
+    paused = Paused(Consumer._pieces)
 
     async def scenario(client: aio.AsyncClient) -> None:
         consumer, producer = await client.consumer(source, "s"), await client.producer(target)
         [message] = await received(consumer, 1)
-        monkeypatch.setattr(Consumer, "_pieces", held.method())
+        monkeypatch.setattr(Consumer, "_pieces", paused.method())
         txn = client.new_txn()
         await producer.send("A", txn=txn)
-        await cancelled(consumer.acknowledge_cumulative(message, txn), held)
+        await cancelled(consumer.acknowledge_cumulative(message, txn), paused)
         await consumer.redeliver_unacknowledged()
-        held.go.set()
+        paused.go.set()
         with pytest.raises(TransactionConflictError, match="went back to its cursor"):
             await txn.commit()
         assert service.visible(target) == []
@@ -145,16 +145,16 @@ def test_a_message_for_a_cancelled_task_waits_for_those_that_come_again_before_i
 ) -> None:
     source = service.topic()
     service.send(source, "a", "b", "c")
-    held = Held(Consumer.receive)
+    paused = Paused(Consumer.receive)
 
     async def scenario(client: aio.AsyncClient) -> None:
         consumer = await client.consumer(source, "s")
         [first] = await received(consumer, 1)
         txn = client.new_txn()
         await consumer.acknowledge(first, txn)
-        monkeypatch.setattr(Consumer, "receive", held.method())
-        await cancelled(consumer.receive(), held)
-        held.go.set()
+        monkeypatch.setattr(Consumer, "receive", paused.method())
+        await cancelled(consumer.receive(), paused)
+        paused.go.set()
         assert consumer._receiving is not None
         await asyncio.wait({consumer._receiving})
         await txn.abort()

@@ -2553,7 +2553,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_broker_that_does_not_deduplicate_gets_nothing_again",
         Edit(
             f"{WIRE_CODE}/producer.py",
-            "        if (waiting and not proven) or stored > acknowledged:\n",
+            "        if ((waiting or is_other) and not proven) or stored > acknowledged:\n",
             "        if False:\n",
         ),
     ),
@@ -3311,7 +3311,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         "tests/client/test_aio.py"
         "::test_a_transaction_that_lacks_what_was_queued_is_not_committed_by_the_next_try",
-        Edit(f"{CLIENT_CODE}/aio.py", "            self._txn.fail(error)\n", ""),
+        Edit(
+            f"{CLIENT_CODE}/aio.py",
+            "        with self._txn.whole():\n            for send in queued:",
+            "        if True:\n            for send in queued:",
+        ),
     ),
     mutation(
         "a decision in one step without a reply counts as refused if the next try is",
