@@ -2961,6 +2961,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a batch read ends where a slow broker has shown nothing for a moment",
         "INV-11",
         f"{SCALABLE_STREAM}::test_a_batch_read_takes_all_that_a_slow_broker_has",
+        Edit(f"{SOURCE_CODE}/batch.py", "segments, {}, patient=True", "segments, {}"),
+    ),
+    mutation(
+        "Trigger.AvailableNow ends where a slow broker has shown nothing for a moment",
+        "INV-11",
+        f"{SCALABLE_STREAM}::test_available_now_takes_all_that_a_slow_broker_has",
         Edit(f"{SOURCE_CODE}/planner.py", "segments, {}, patient=True", "segments, {}"),
     ),
     mutation(

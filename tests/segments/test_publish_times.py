@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_txn_spark.segments.publish_times import (
@@ -14,6 +14,7 @@ from pulsar_txn_spark.segments.publish_times import (
 BEGIN = 1_000_000
 
 
+@example(steps=[(5, 0), (0, 5), (5, 0)], time_ms=BEGIN + 3)
 @given(
     st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, CLOCK_SKEW_MS)), max_size=60),
     st.integers(BEGIN - 20_000, BEGIN + 100_000),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -458,7 +459,7 @@ def test_later_micro_batches_that_need_no_row_stop_no_query(run: Components, que
 
 
 def test_a_query_reads_nothing_of_a_subscription_that_is_anothers(
-    run: Components, query: Make
+    run: Components, query: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(run, A)
     write(run, A, 1)
@@ -466,6 +467,8 @@ def test_a_query_reads_nothing_of_a_subscription_that_is_anothers(
     [segment] = run.topics.require(A).segments
     run.store.subscriptions.delete_cursor(segment.ref.id, "s")
     run.store.subscriptions.claim_cursor(segment.ref.id, "s", "another", 99, EARLIEST)
+    read = Mock(side_effect=AssertionError("a segment was read"))
+    monkeypatch.setattr(EmbeddedSegmentLog, "read_each", read)
     with pytest.raises(AcknowledgementConflictError, match="belongs to query another"):
         reader.trigger()
     assert reader.values == []
