@@ -121,6 +121,29 @@ def run(pulsar: Broker, embedded: dict[str, str]) -> Components:
     return open_components(Options(options, Use.CONNECT))
 
 
+def test_a_segment_that_a_subscription_of_pulsars_own_has_not_read_is_kept(
+    run: Components, api: AdminRest
+) -> None:
+    topic = TopicName.parse(f"kept-{uuid.uuid4().hex[:8]}")
+    run.topics.create(topic, 1)
+    ref = run.topics.require(topic).segment("0").ref
+    writer = run.log.writer(ref, "plain")
+    writer.append(pa.record_batch([pa.array([b"old", b"older"])], names=["value"]))
+    writer.flush()
+    writer.close()
+    api("PUT", f"{path_of(ref.log_name)}/subscription/billing", {"ledgerId": -1, "entryId": -1})
+    run.topics.changes.split(topic, "0")
+    run.store.topics.change_property(
+        str(topic), "__retention", '{"time_ms": 0, "size_bytes": null}'
+    )
+    assert run.log.backlogs_of_others(ref) == ["billing"]
+    assert run.sweeper(0).sweep().segments_deleted == 0
+    api("POST", f"{path_of(ref.log_name)}/subscription/billing/skip_all")
+    assert run.log.backlogs_of_others(ref) == []
+    assert run.sweeper(0).sweep().segments_deleted == 1
+    run.topics.delete(topic)
+
+
 def test_a_drained_segment_is_deleted_on_the_broker_and_its_children_are_not(
     run: Components, api: AdminRest
 ) -> None:

@@ -94,6 +94,8 @@ class ResetTarget:
             end = end if position is None else min(position, end)
             return CursorStart(max(end, components.log.trimmed_to(segment.ref)), may_skip=True)
         named = (self.positions or {}).get(segment.descriptor)
+        if named == EARLIEST:
+            return CursorStart(components.log.trimmed_to(segment.ref), may_skip=True)
         return None if named is None else CursorStart(named)
 
     def checked(self, components: Components, topology: Topology) -> Self:
@@ -124,12 +126,19 @@ class ResetTarget:
                     f"{end}, up to where anything is committed. Use 'latest' for all that is there"
                 )
             if EARLIEST < position < first:
-                raise OptionError(
-                    f"segment {segment.descriptor} of {topology.topic}: everything up to {first} "
-                    f"was deleted by retention, so no subscription can go on behind {position}"
-                )
-            positions[segment.descriptor] = max(position, first)
+                raise behind_retention(topology, segment, position, first)
+            positions[segment.descriptor] = position
         return replace(self, positions=positions)
+
+
+def behind_retention(
+    topology: Topology, segment: Segment, position: Position, first: Position
+) -> OptionError:
+    """Return the error of a position that retention has passed."""
+    return OptionError(
+        f"segment {segment.descriptor} of {topology.topic}: everything up to {first} "
+        f"was deleted by retention, so no subscription can go on behind {position}"
+    )
 
 
 def is_retired(components: Components, segment: Segment) -> bool:

@@ -18,13 +18,11 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.segments.changes import TopologyChanges
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
-from pulsar_txn_spark.segments.topic_lifecycle import EndTransaction, TopicLifecycle
+from pulsar_txn_spark.segments.topic_lifecycle import EndTransaction, TopicLifecycle, native_topic
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAINS, SCALABLE_DOMAIN, TopicName
 from pulsar_txn_spark.segments.topology import GatedBy, TopicState, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
-
-_PARTITION = re.compile(r"-partition-\d+$")
 
 
 class PulsarTopics(SegmentLog, Protocol):
@@ -190,7 +188,7 @@ class Topics:
                 Step.PLAN_CHILDREN,
             )
         adopted = {segment.ref.log_name for segment in topology.segments if segment.adopted}
-        origins = {_PARTITION.sub("", log) for log in adopted}
+        origins = {native_topic(log) for log in adopted}
         if str(source) not in adopted | origins:
             raise TopicExistsError(
                 f"topic {topic} exists, and has not adopted {source}"

@@ -212,9 +212,12 @@ class TopologyChanges:
         # Before what cannot be taken back: a partition that is adopted may be somebody's again.
         if _is_done(self._still_there(topology, change), change):
             return None
-        for parent in change.parents:
-            if parent.adopted:
-                self._log.adopt(parent.ref)
+        adopted = [parent for parent in change.parents if parent.adopted]
+        for parent in adopted:
+            self._log.adopt(parent.ref)
+        # Whoever has deleted the topic since gave back what was adopted by then, and no more.
+        if adopted and _is_done(self._still_there(topology, change), change):
+            return None
         # Step 12, seal-log: only then the topology says so.
         return {parent.ref.id: self._seal(parent) for parent in change.parents}
 

@@ -288,7 +288,22 @@ class SegmentLog(Protocol):
     def delete(self, segment: SegmentRef) -> None:
         """Remove the segment's log and all that is in it; idempotent.
 
-        A log that was adopted is given back as it is: sealed, with its data.
+        A log that was adopted stays, whatever became of its adoption.
+        """
+        ...
+
+    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+        """End an adoption, however far it got; idempotent. The log stays as it is, with its data.
+
+        With `keep_policies`, other partitions of the same topic are segments still: what they have
+        in common stays.
+        """
+        ...
+
+    def backlogs_of_others(self, segment: SegmentRef) -> list[str]:
+        """Return which durable subscriptions of the log's own have not read it to its end.
+
+        Nothing in the metadata store tells of them: clients that know no segments have made them.
         """
         ...
 

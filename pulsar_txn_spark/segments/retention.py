@@ -40,6 +40,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
+from pulsar_txn_spark.segments.topic_lifecycle import remove_logs
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, TopicState, Topology
 from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.store.records import Code, RetainedPositions
@@ -367,6 +368,10 @@ class RetentionSweep:
                 and all(materialized[p] for p in siblings)
             )
             retained_by = sorted(who for who, at in bounds.items() if at == lowest < expired[id_])
+            if delete and not segment.adopted:  # what was adopted keeps its data
+                others = self._log.backlogs_of_others(segment.ref)
+                retained_by += [f"Pulsar subscription {name}" for name in others]
+                delete = not others
             verdicts.append(
                 Verdict(segment, gone[id_], expired[id_], lowest, tuple(retained_by), delete)
             )
@@ -437,6 +442,8 @@ class RetentionSweep:
         assert segment.sealed_at is not None
         # Retention step 1: the children know every subscription before the parent forgets it.
         handed_over = self._hand_over(topology, segment)
+        if handed_over is None:
+            return False
         # Retention step 2.
         self._move(topology, segment, lambda s: replace(s, state=SegmentState.DRAINED))
         # Retention step 3: whoever came in between is seen here, in the step that shuts the door.
@@ -446,11 +453,16 @@ class RetentionSweep:
         self._erase(topology, segment)
         return True
 
-    def _hand_over(self, topology: Topology, segment: Segment) -> list[str]:
-        """Let the subscriptions of a segment stand in its children; return their names."""
+    def _hand_over(self, topology: Topology, segment: Segment) -> list[str] | None:
+        """Let the subscriptions of a segment stand in its children; return their names.
+
+        None if another sweep, which took this one for dead, has deleted the segment.
+        """
         topology = self._read(str(topology.topic)) or topology
         segments = topology.readable
         retained = dict(zip([s.ref.id for s in segments], self._retained(segments), strict=True))
+        if segment.ref.id not in retained:
+            return None
         needed = needs(topology, retained)
         here = retained[segment.ref.id]
         for name, query in here.queries.items():
@@ -468,11 +480,16 @@ class RetentionSweep:
         # Retention step 4: from here on no reader looks for the log.
         self._move(topology, segment, lambda s: replace(s, state=SegmentState.DELETED))
         # Retention step 5.
-        self._log.delete(segment.ref)
+        remove_logs(self._log, [segment], self._others(topology, segment))
         # Retention step 6.
         self._store.segments.purge(segment.ref.id)
         # Retention step 7.
         self._move(topology, segment, lambda s: replace(s, erased=True))
+
+    def _others(self, topology: Topology, segment: Segment) -> list[Segment]:
+        """Return the segments of a topic, beside one, whose logs are there."""
+        topology = self._read(str(topology.topic)) or topology
+        return [s for s in topology.segments if not s.erased and s.ref.id != segment.ref.id]
 
     def _move(
         self, topology: Topology, segment: Segment, change: Callable[[Segment], Segment]

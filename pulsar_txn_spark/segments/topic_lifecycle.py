@@ -31,6 +31,7 @@ whoever lists.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -56,6 +57,31 @@ _TRIES = 64  # each lost race means that somebody else has created or deleted th
 
 EndTransaction = Callable[[TxnId, str], None]
 """``end(txn, cause)``: aborts a transaction unless it is decided; gone = nothing to do."""
+
+_PARTITION = re.compile(r"-partition-\d+$")
+
+
+def native_topic(log_name: str) -> str:
+    """Return the native topic that a log is, or is a partition of."""
+    return _PARTITION.sub("", log_name)
+
+
+def remove_logs(log: SegmentLog, segments: Sequence[Segment], left: Sequence[Segment] = ()) -> None:
+    """Delete the logs of segments, and give back those that were adopted; idempotent.
+
+    The partitions of a native topic have their policies in common. So these stay while one of the
+    partitions is a segment, also one of those that are `left`.
+    """
+    for number, segment in enumerate(segments, 1):
+        if not segment.adopted:
+            log.delete(segment.ref)
+            continue
+        others = [other for other in (*segments[number:], *left) if other.adopted]
+        topic = native_topic(segment.ref.log_name)
+        log.give_back(
+            segment.ref,
+            keep_policies=any(native_topic(other.ref.log_name) == topic for other in others),
+        )
 
 
 class TopicLifecycle:
@@ -237,8 +263,7 @@ class TopicLifecycle:
 
     def give_up(self, segments: Sequence[Segment]) -> None:
         """Remove logs that were made, or adopted, for a life that is over."""
-        for segment in segments:
-            self._log.delete(segment.ref)
+        remove_logs(self._log, segments)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -288,8 +313,7 @@ class TopicLifecycle:
         for txn in sorted(writing):
             self._end(txn, f"topic {name}, which it has written to, was deleted")
         # Deletion step 4.
-        for segment in left:
-            self._log.delete(segment.ref)
+        remove_logs(self._log, left)
         # Deletion step 5: not before the log: its dropped writers read what is left of it (INV-5).
         for id_ in ids:
             self._store.segments.purge(id_)

@@ -76,6 +76,7 @@ class Code(StrEnum):
     RESOLVED = "RESOLVED"
     SINGLE = "SINGLE"
     STALE = "STALE"
+    TRIMMED = "TRIMMED"
     UNCLAIMED = "UNCLAIMED"
 
 

@@ -27,7 +27,7 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.records import AckRequest, Code, EndedBy, TxnId, TxnState
+from pulsar_txn_spark.store.records import AckRequest, Answer, Code, EndedBy, TxnId, TxnState
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 
 TOPIC = TopicName.parse("administered")
@@ -293,6 +293,66 @@ def test_a_subscription_is_reset_to_a_position(run: Components, options: dict[st
         [move] = Admin(options).reset_subscription(NAME, SUB, to=to)
         assert (str(move.after), move.owner) == ("1:1", "q")
         assert stands(run) == (at(1), "")
+
+
+def test_a_reset_never_goes_behind_what_retention_lets_go_meanwhile(
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(run, b"a", b"b", b"c")
+    claim(run, at(2))
+    descriptor = segment(run).rpartition("/")[2]
+    reset = RedisSubscriptionStore.reset_cursor
+
+    def beside(store: RedisSubscriptionStore, *args: Any) -> Any:
+        run.store.segments.mark_trimmed(segment(run), at(1))
+        return reset(store, *args)
+
+    monkeypatch.setattr(RedisSubscriptionStore, "reset_cursor", beside)
+    with pytest.raises(OptionError, match=r"up to 1:1 was deleted by retention.* behind 1:0"):
+        Admin(options).reset_subscription(NAME, SUB, to={descriptor: "1:0"})
+    assert stands(run) == (at(2), "q")
+    [move] = Admin(options).reset_subscription(NAME, SUB, to={descriptor: "earliest"})
+    assert str(move.after) == "1:1"
+
+
+def test_a_deletion_takes_a_cursor_along_that_is_handed_over_beside_it(
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(run)
+    run.topics.changes.split(TOPIC, "0")
+    [parent, *children] = [s.ref.id for s in run.topics.require(TOPIC).segments]
+    delete = RedisSubscriptionStore.delete_cursor
+    order: list[str] = []
+
+    def beside(store: RedisSubscriptionStore, id_: str, name: str) -> Any:
+        if id_ == parent and parent not in order:
+            for child in children:
+                store.inherit_cursor(child, name, "q", "", 0)
+        order.append(id_)
+        return delete(store, id_, name)
+
+    monkeypatch.setattr(RedisSubscriptionStore, "delete_cursor", beside)
+    Admin(options).delete_subscription(NAME, SUB)
+    assert order[: len(children) + 1] == [*reversed(children), parent]
+    ids = [parent, *children]
+    assert run.store.subscriptions.read_cursors(ids, SUB) == [None] * len(ids)
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_deletion_says_that_it_cannot_delete_what_is_used_again_and_again(
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, pending: bool
+) -> None:
+    claim(run)
+    delete = RedisSubscriptionStore.delete_cursor
+
+    def beside(store: RedisSubscriptionStore, id_: str, name: str) -> Any:
+        answer = delete(store, id_, name)
+        claim(run)
+        return Answer(Code.PENDING) if pending else answer
+
+    monkeypatch.setattr(RedisSubscriptionStore, "delete_cursor", beside)
+    with pytest.raises(AcknowledgementConflictError, match="Stop it, then delete again"):
+        Admin(options).delete_subscription(NAME, SUB)
 
 
 def test_a_segment_that_is_not_named_stays_where_it_stands(

@@ -2315,10 +2315,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{RETENTION}::test_the_metadata_goes_after_the_log",
         Edit(
             f"{SEGMENTS}/retention.py",
-            "        self._log.delete(segment.ref)\n        # Retention step 6.\n"
+            "        remove_logs(self._log, [segment], self._others(topology, segment))\n"
+            "        # Retention step 6.\n"
             "        self._store.segments.purge(segment.ref.id)\n",
             "        self._store.segments.purge(segment.ref.id)\n"
-            "        self._log.delete(segment.ref)\n",
+            "        remove_logs(self._log, [segment], self._others(topology, segment))\n",
         ),
     ),
     mutation(
@@ -3158,8 +3159,116 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADOPTION}::test_an_adopted_topic_is_given_back_and_never_deleted",
         Edit(
             f"{PULSAR}/log.py",
-            "return owner == segment.id and ADOPTED_PROPERTY not in properties",
-            "return owner == segment.id",
+            "        if ADOPTED_PROPERTY in properties:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a topic is held for an adoption before it is claimed",
+        "INV-11",
+        f"{ADOPTION}::test_an_adoption_or_a_return_that_died_at_any_step_lets_no_topic_be_deleted",
+        Edit(
+            f"{PULSAR}/log.py",
+            "        self._admin.set_properties(topic, {ADOPTED_PROPERTY: segment.id})\n",
+            "        self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)\n"
+            "        self._admin.set_properties(topic, {ADOPTED_PROPERTY: segment.id})\n",
+        ),
+    ),
+    mutation(
+        "the claim of an adopted topic goes before the segment's mark",
+        "INV-11",
+        f"{ADOPTION}::test_an_adoption_or_a_return_that_died_at_any_step_lets_no_topic_be_deleted",
+        Edit(
+            f"{PULSAR}/log.py",
+            "(TRIM_PROPERTY, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY)",
+            "(TRIM_PROPERTY, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY)",
+        ),
+    ),
+    mutation(
+        "an adoption gives back what another one has claimed",
+        "INV-11",
+        f"{ADOPTION}::test_of_two_that_adopt_one_topic_the_one_who_was_overwritten_is_told",
+        Edit(
+            f"{PULSAR}/log.py",
+            "if properties.get(ADOPTED_PROPERTY) == segment.id:",
+            "if ADOPTED_PROPERTY in properties:",
+        ),
+    ),
+    mutation(
+        "two adoptions take one topic",
+        "INV-11",
+        f"{ADOPTION}::test_of_two_that_adopt_one_topic_the_one_who_was_overwritten_is_told",
+        Edit(
+            f"{PULSAR}/log.py",
+            "owners = {properties.get(SEGMENT_PROPERTY), properties.get(ADOPTED_PROPERTY)}",
+            "owners = {properties.get(SEGMENT_PROPERTY)}",
+        ),
+    ),
+    mutation(
+        "a topic that was given back is sealed by what was known of it",
+        "INV-12",
+        f"{ADOPTION}::test_a_topic_that_was_given_back_is_not_sealed",
+        Edit(
+            f"{PULSAR}/log.py",
+            "        self._read_properties(segment)\n        return self._admin.terminate",
+            "        self._check_exists(segment)\n        return self._admin.terminate",
+        ),
+    ),
+    mutation(
+        "a topic is sealed that was deleted while it was adopted",
+        "INV-12",
+        f"{ADOPTION}"
+        "::test_a_topic_that_is_deleted_while_it_is_adopted_gives_all_back_and_is_not_sealed",
+        Edit(
+            f"{SEGMENTS}/changes.py",
+            "if adopted and _is_done(self._still_there(topology, change), change):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "one partition that is given back drops the policies of all",
+        "INV-11",
+        f"{ADOPTION}::test_retention_gives_one_partition_back_and_leaves_the_others_policies",
+        Edit(f"{SEGMENTS}/retention.py", ", self._others(topology, segment))", ")"),
+    ),
+    mutation(
+        "a deletion drops the policies of all partitions with the first one",
+        "INV-11",
+        f"{ADOPTION}"
+        "::test_a_topic_that_is_deleted_while_it_is_adopted_gives_all_back_and_is_not_sealed",
+        Edit(f"{SEGMENTS}/topic_lifecycle.py", "(*segments[number:], *left)", "left"),
+    ),
+    mutation(
+        "a segment goes that a subscription of Pulsar's own has not read",
+        "INV-11",
+        f"{RETENTION}::test_a_drained_segment_stays_while_a_subscription_of_pulsars_own_has_a_backlog",
+        Edit(f"{SEGMENTS}/retention.py", "                delete = not others\n", ""),
+    ),
+    mutation(
+        "a reset goes behind what retention has let go",
+        "INV-13",
+        f"{ADMINS}::test_a_reset_never_goes_behind_what_retention_lets_go_meanwhile",
+        Edit(f"{LUA}/cursor_reset.lua", "if ARGV[8] ~= '1' then", "if false then"),
+        Edit(f"{LUA}/cursor_reset.lua", "  position = trimmed\n", ""),
+    ),
+    mutation(
+        "a subscription is deleted in parents first",
+        "INV-10",
+        f"{ADMINS}::test_a_deletion_takes_a_cursor_along_that_is_handed_over_beside_it",
+        Edit(
+            "pulsar_txn_spark/admin/subscriptions.py",
+            "in reversed(topology.readable):",
+            "in topology.readable:",
+        ),
+    ),
+    mutation(
+        "a subscription that comes again while it is deleted counts as deleted",
+        "INV-13",
+        f"{ADMINS}::test_a_deletion_takes_a_cursor_along_that_is_handed_over_beside_it",
+        Edit(
+            "pulsar_txn_spark/admin/subscriptions.py",
+            "if not any(components.store.subscriptions.read_cursors(ids, subscription)):",
+            "if ids:",
         ),
     ),
     # --- the client ------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -28,10 +28,12 @@ from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
     SegmentNotFoundError,
     TopicExistsError,
+    TopicNotFoundError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
+from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, SegmentState, Topology
 
@@ -203,6 +205,49 @@ def test_a_writer_that_meets_a_half_done_adoption_finishes_it(
     assert read_in_order(run) == [["old-0", "old-1", "old-2"], ["new"]]
 
 
+@pytest.mark.parametrize("step", ["adopt", "seal"])
+def test_a_topic_that_is_deleted_while_it_is_adopted_gives_all_back_and_is_not_sealed(
+    run: Components, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Whoever deletes it gives back what is adopted by then."""
+    real, sealed, given_back = run.log.adopt, mock.Mock(), mock.Mock()
+    monkeypatch.setattr(run.log, "seal", sealed)
+    monkeypatch.setattr(run.log, "give_back", given_back)
+    calls: list[SegmentRef] = []
+
+    def deleted_beside(segment: SegmentRef) -> None:
+        calls.append(segment)
+        if len(calls) == (1 if step == "adopt" else len(LOGS)):
+            topology = run.topics.lifecycle.read(TOPIC)
+            assert topology is not None
+            run.topics.lifecycle.end(topology)
+            given_back.reset_mock()
+        real(segment)
+
+    monkeypatch.setattr(run.log, "adopt", deleted_beside)
+    with pytest.raises(TopicNotFoundError, match="was deleted while"):
+        run.topics.adopt(SOURCE, TOPIC, 2)
+    assert not sealed.called
+    assert [call.args[0].log_name for call in given_back.call_args_list] == LOGS
+    kept = [call.kwargs["keep_policies"] for call in given_back.call_args_list]
+    assert kept == [True, True, False]
+
+
+def test_retention_gives_one_partition_back_and_leaves_the_others_policies(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.topics.adopt(SOURCE, TOPIC, 2)
+    run.store.topics.change_property(
+        str(TOPIC), RETENTION_PROPERTY, Retention(size_bytes=0).serialize()
+    )
+    given_back = mock.Mock()
+    monkeypatch.setattr(run.log, "give_back", given_back)
+    run.retention().sweep(lambda _: None)
+    assert [call.args[0].log_name for call in given_back.call_args_list] == LOGS
+    kept = [call.kwargs["keep_policies"] for call in given_back.call_args_list]
+    assert kept == [True, True, False]
+
+
 def test_a_topic_that_is_there_adopts_nothing_more(run: Components) -> None:
     run.topics.create(TOPIC, 2)
     with pytest.raises(TopicExistsError, match=f"has not adopted {SOURCE}"):
@@ -228,6 +273,7 @@ def test_only_a_native_topic_is_adopted(redis_path: str, domain: str) -> None:
 # -- the topic on Pulsar ---------------------------------------------------------------------------
 
 REF = SegmentRef("public/default/old/3f2a/0000-ffff-0", str(TOPIC), LOGS[0])
+OTHER = SegmentRef("public/default/x/1/0000-ffff-0", str(TOPIC), LOGS[0])
 
 
 class Admin:
@@ -278,11 +324,13 @@ class Admin:
 
     def create_subscription(self, _topic: str, name: str) -> None:
         self.done.append("hold the data")
-        self.subscribed.append(name)
+        if name not in self.subscribed:
+            self.subscribed.append(name)
 
     def delete_subscription(self, _topic: str, name: str) -> None:
         self.done.append("let the data go")
-        self.subscribed.remove(name)
+        if name in self.subscribed:
+            self.subscribed.remove(name)
 
     def keep_all_data(self, _topic: str) -> None:
         self.done.append("policies")
@@ -314,10 +362,10 @@ def test_a_topics_data_is_retained_before_it_counts_as_a_segment(
     log: PulsarSegmentLog, admin: Admin
 ) -> None:
     log.adopt(REF)
-    assert admin.done == ["hold the data", "policies", "mark"]
+    assert admin.done == ["mark", "hold the data", "policies", "mark"]
     assert admin.properties_of == {
         SEGMENT_PROPERTY: REF.id,
-        ADOPTED_PROPERTY: "true",
+        ADOPTED_PROPERTY: REF.id,
         ORIGIN_PROPERTY: "-1:-1,6",
     }
     log.adopt(REF)
@@ -369,11 +417,14 @@ def test_of_two_that_adopt_one_topic_the_one_who_was_overwritten_is_told(
 
     def overwritten(topic: str, marks: Mapping[str, str]) -> None:
         set_properties(topic, marks)
-        set_properties(topic, {SEGMENT_PROPERTY: "public/default/x/1/0000-ffff-0"})
+        set_properties(topic, dict.fromkeys(marks, OTHER.id))
 
     admin.set_properties = overwritten  # type: ignore[assignment,method-assign]
     with pytest.raises(SegmentLogError, match="belongs to segment public/default/x"):
         log.adopt(REF)
+    assert admin.subscribed == []
+    log.give_back(REF)
+    assert admin.properties_of == {ADOPTED_PROPERTY: OTHER.id}
 
 
 def test_a_topic_that_is_gone_is_not_adopted(log: PulsarSegmentLog, admin: Admin) -> None:
@@ -389,10 +440,83 @@ def test_an_adopted_topic_is_given_back_and_never_deleted(
     log.adopt(REF)
     admin.done.clear()
     log.delete(REF)
-    log.delete(REF)  # again, after everything was taken from it
-    assert "delete" not in admin.done
+    assert admin.done == []
+    log.give_back(REF)
     assert admin.done[:2] == ["let the data go", "forget policies"]
+    assert admin.done[-1] == f"remove {ADOPTED_PROPERTY}"
     assert admin.properties_of == {"team": "a"}
+    admin.done.clear()
+    log.give_back(REF)  # again, after everything was taken from it
+    assert admin.done == []
+
+
+def test_policies_stay_while_another_partition_is_a_segment(
+    log: PulsarSegmentLog, admin: Admin
+) -> None:
+    log.adopt(REF)
+    admin.done.clear()
+    log.give_back(REF, keep_policies=True)
+    assert "forget policies" not in admin.done
+    assert (admin.properties_of, admin.subscribed) == ({}, [])
+
+
+class DeadError(Exception):
+    """The process ends here."""
+
+
+CALLS = ("set_properties", "create_subscription", "keep_all_data")
+TAKEN = ("delete_subscription", "forget_policies", "remove_property")
+
+
+def dies(admin: Admin, calls: Sequence[str], after: int, act: Callable[[], None]) -> bool:
+    """Act, and die at the call that comes behind so many of these; False if there are fewer."""
+    left = after
+
+    def dying(real: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: Any) -> None:
+            nonlocal left
+            if left == 0:
+                raise DeadError
+            left -= 1
+            real(*args)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in calls:
+            patch.setattr(admin, name, dying(getattr(admin, name)))
+        try:
+            act()
+        except DeadError:
+            return True
+    return False
+
+
+def test_an_adoption_or_a_return_that_died_at_any_step_lets_no_topic_be_deleted(
+    log: PulsarSegmentLog, admin: Admin
+) -> None:
+    deaths = 0
+    for adopted in range(len(CALLS) + 2):
+        for returned in range(8):
+            admin.properties_of, admin.subscribed = {"team": "a"}, []
+            deaths += dies(admin, CALLS, adopted, lambda: log.adopt(REF))
+            deaths += dies(admin, TAKEN, returned, lambda: log.give_back(REF))
+            log.delete(REF)
+            log.give_back(REF)
+            assert "delete" not in admin.done
+            assert (admin.properties_of, admin.subscribed) == ({"team": "a"}, [])
+    assert deaths > 40
+
+
+def test_a_topic_that_was_given_back_is_not_sealed(log: PulsarSegmentLog, admin: Admin) -> None:
+    admin.terminate = mock.Mock()  # type: ignore[attr-defined]
+    log.adopt(REF)
+    log._check_exists(REF)
+    log.give_back(REF)
+    log._known[REF.log_name] = mock.Mock()  # another process has given it back
+    with pytest.raises(SegmentNotFoundError):
+        log.seal(REF)
+    assert not admin.terminate.called  # type: ignore[attr-defined]
 
 
 def test_a_segment_that_was_created_is_deleted_also_half_created(

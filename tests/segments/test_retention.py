@@ -426,6 +426,38 @@ def test_a_segment_is_kept_while_its_time_is_not_over(run: Components) -> None:
     assert (verdict.delete, verdict.expired, verdict.retained_by) == (False, EARLIEST, ())
 
 
+def test_a_drained_segment_stays_while_a_subscription_of_pulsars_own_has_a_backlog(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = split_and_read(run)
+    keep(run, NOTHING)
+    behind = {parent.ref.id: ["billing"]}
+    monkeypatch.setattr(run.log, "backlogs_of_others", lambda ref: behind.get(ref.id, []))
+    assert sweep(run).deleted == []
+    verdict = judge(run)[parent.ref.id]
+    assert (verdict.delete, verdict.retained_by) == (False, ("Pulsar subscription billing",))
+    behind.clear()
+    assert sweep(run).deleted == [parent.ref.id]
+
+
+def test_a_sweep_that_was_taken_for_dead_leaves_a_deleted_segment_to_the_other(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = split_and_read(run)
+    keep(run, NOTHING)
+    sweeps = RetentionSweep._hand_over
+
+    def beside(self: RetentionSweep, *args: Any) -> Any:
+        monkeypatch.setattr(RetentionSweep, "_hand_over", sweeps)
+        run.store.topics.change_property(NAME, "__upkeep", None)  # its lease is over
+        assert sweep(run).deleted == [parent.ref.id]
+        return sweeps(self, *args)
+
+    monkeypatch.setattr(RetentionSweep, "_hand_over", beside)
+    assert sweep(run) == RetentionReport()
+    assert of(run).state is SegmentState.DELETED
+
+
 def judge(run: Components) -> dict[str, Verdict]:
     retention = Retention.of(run.store.topics.read_properties(NAME))
     verdicts = run.retention().judge(run.topics.require(TOPIC), retention)

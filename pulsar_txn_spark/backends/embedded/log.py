@@ -271,6 +271,16 @@ class EmbeddedSegmentLog:
         with _server_errors(segment, "delete"):
             self._client.unlink(_state_key(segment), _log_key(segment), _index_key(segment))
 
+    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+        """Remove the log; see the Protocol. Here, nobody else has made it."""
+        del keep_policies
+        self.delete(segment)
+
+    def backlogs_of_others(self, segment: SegmentRef) -> list[str]:
+        """Return an empty list; see the Protocol. Here, the store knows all subscriptions."""
+        del segment
+        return []
+
     def seal(self, segment: SegmentRef) -> Position:
         """Seal the segment and return its last position; idempotent.
 

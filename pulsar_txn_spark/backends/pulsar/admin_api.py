@@ -61,6 +61,7 @@ _BATCH_SIZE_HEADER = "X-Pulsar-batch-size"
 _PUBLISH_TIME_HEADER = "X-Pulsar-publish-time"
 _PARTITION = re.compile(r"-partition-\d+$")
 _MARKER_HEADER = "X-Pulsar-marker-type"
+_COMPACTION = "__compaction"  # the subscription of Pulsar's own compaction
 _ABORTED_HEADER = "X-Pulsar-txn-aborted"
 _TRANSACTIONS_SETTING = "transactionCoordinatorEnabled"  # named by a broker that has them off
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
@@ -536,6 +537,27 @@ class PulsarAdmin:
         """Return the names of the topic's durable subscriptions."""
         names: list[str] = self._get(f"{_path(topic)}/subscriptions", "list subscriptions", topic)
         return names
+
+    def backlogs(self, topic: str) -> dict[str, int]:
+        """Return the messages that durable subscriptions have not acknowledged, none if all are.
+
+        Replication to other clusters counts, too, by their names. Compaction does not: what it has
+        not seen needs nobody.
+        """
+        stats = self._get(
+            f"{_path(topic)}/stats?getPreciseBacklog=true&excludePublishers=true"
+            "&excludeConsumers=true",
+            "read backlogs of",
+            topic,
+        )
+        backlogs = {
+            name: int(subscription.get("msgBacklog", 0))
+            for name, subscription in (stats.get("subscriptions") or {}).items()
+            if subscription.get("isDurable", True) and name != _COMPACTION
+        }
+        for cluster, replication in (stats.get("replication") or {}).items():
+            backlogs[f"replication to {cluster}"] = int(replication.get("replicationBacklog", 0))
+        return {name: messages for name, messages in backlogs.items() if messages > 0}
 
     # --- policies -----------------------------------------------------------------------------
 

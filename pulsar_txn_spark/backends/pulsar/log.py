@@ -93,7 +93,10 @@ GATING_BUFFER = "pulsar_txn_spark"
 """What a broker with the plug-in says of the transaction buffer of a gated segment."""
 
 ADOPTED_PROPERTY = "pulsar_txn_spark.adopted"
-"""Topic property of a segment whose topic was there before: it is given back, never deleted."""
+"""Topic property of a topic that was there before: id of the segment that it becomes.
+
+It is set first and removed last: a topic that has it is given back, never deleted.
+"""
 
 _RECEIVER_BYTES = 32 * 1024 * 1024  # bound on what a reader prefetches
 _RECEIVER_ROWS = 20_000
@@ -244,7 +247,7 @@ class PulsarSegmentLog(Closing):
         self._admin.keep_all_data(topic)
         self._admin.deduplicate(topic)
         # Creation step 3: only now it counts as a segment; an adopted topic may hold data already.
-        self._mark(segment, self._admin.properties(topic) or {}, {})
+        self._mark(segment, self._admin.properties(topic) or {})
 
     def adopt(self, segment: SegmentRef) -> None:
         """Make a topic that is there a segment, with all that keeps its data; see the Protocol."""
@@ -265,12 +268,15 @@ class PulsarSegmentLog(Closing):
                 topic,
                 status,
             )
-        # Adoption step 1: from here on nothing drops data. What is going to be sealed needs no
+        # Adoption step 1: from here on nobody takes the topic for one that was created here.
+        self._admin.set_properties(topic, {ADOPTED_PROPERTY: segment.id})
+        self._require_no_other(segment, self._admin.properties(topic) or {})
+        # Adoption step 2: nothing drops data any more. What is going to be sealed needs no
         # deduplication: nobody writes to it as a segment.
         self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
         self._admin.keep_all_data(topic)
-        # Adoption step 2: the topic is the segment, unless somebody else takes it at this moment.
-        self._mark(segment, properties, {ADOPTED_PROPERTY: "true"})
+        # Adoption step 3: the topic is the segment, unless somebody else takes it at this moment.
+        self._mark(segment, properties)
         self._require_no_other(segment, self._admin.properties(topic) or {})
 
     def _require_quiet(self, segment: SegmentRef) -> None:
@@ -297,47 +303,62 @@ class PulsarSegmentLog(Closing):
             )
 
     def _require_no_other(self, segment: SegmentRef, properties: Mapping[str, str]) -> None:
-        owner = properties.get(SEGMENT_PROPERTY)
-        if owner is not None and owner != segment.id:
+        owners = {properties.get(SEGMENT_PROPERTY), properties.get(ADOPTED_PROPERTY)}
+        for owner in owners - {None, segment.id}:
             raise SegmentLogError(
                 f"the topic {segment.log_name} belongs to segment {owner}, expected {segment.id}: "
                 "two segments in one topic would read each other's rows; use another name"
             )
 
-    def _mark(
-        self, segment: SegmentRef, properties: Mapping[str, str], more: Mapping[str, str]
-    ) -> None:
+    def _mark(self, segment: SegmentRef, properties: Mapping[str, str]) -> None:
         """Say in the topic's properties which segment it is."""
         self._require_no_other(segment, properties)
-        marks = {SEGMENT_PROPERTY: segment.id, **more}
+        marks = {SEGMENT_PROPERTY: segment.id}
         managed_ledger = self._admin.managed_ledger(segment.log_name)
         if managed_ledger.ledgers and ORIGIN_PROPERTY not in properties:
             marks[ORIGIN_PROPERTY] = f"{EARLIEST},{managed_ledger.first_ledger}"
         self._admin.set_properties(segment.log_name, marks)
 
     def delete(self, segment: SegmentRef) -> None:
-        """Delete the topic, or give an adopted one back; see the Protocol."""
+        """Delete the topic, if it was created for the segment; see the Protocol."""
         topic = segment.log_name
         properties = self._admin.properties(topic)
         if properties is not None and self._created_here(segment, properties):
             self._admin.delete_topic(topic)
-        elif properties is not None and properties.get(SEGMENT_PROPERTY) == segment.id:
+        self._forget_sizes(segment)
+
+    def _created_here(self, segment: SegmentRef, properties: Mapping[str, str]) -> bool:
+        """Tell whether a topic was made for a segment: what others have made is never deleted."""
+        if ADOPTED_PROPERTY in properties:
+            return False
+        owner = properties.get(SEGMENT_PROPERTY)
+        if owner is None:  # its creation was not finished, unless it is somebody else's
+            return INTERNAL_SUBSCRIPTION in self._admin.subscriptions(segment.log_name)
+        return owner == segment.id
+
+    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+        """Take from a topic what adoption has added; see the Protocol."""
+        topic = segment.log_name
+        properties = self._admin.properties(topic) or {}
+        if properties.get(ADOPTED_PROPERTY) == segment.id:
             self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
-            self._admin.forget_policies(topic)
-            # Last: until then it can be done again.
-            for name in (TRIM_PROPERTY, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY):
+            if not keep_policies:
+                self._admin.forget_policies(topic)
+            # The claim goes last: until then it can be done again, and nobody else takes the topic.
+            for name in (TRIM_PROPERTY, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY):
                 self._admin.remove_property(topic, name)
+        self._forget_sizes(segment)
+
+    def _forget_sizes(self, segment: SegmentRef) -> None:
         with self._lock:
             self._forget(segment)
             self._means.pop(segment.log_name, None)
             self._per_entry.pop(segment.log_name, None)
 
-    def _created_here(self, segment: SegmentRef, properties: Mapping[str, str]) -> bool:
-        """Tell whether a topic was made for a segment: what others have made is never deleted."""
-        owner = properties.get(SEGMENT_PROPERTY)
-        if owner is None:  # its creation was not finished, unless it is somebody else's
-            return INTERNAL_SUBSCRIPTION in self._admin.subscriptions(segment.log_name)
-        return owner == segment.id and ADOPTED_PROPERTY not in properties
+    def backlogs_of_others(self, segment: SegmentRef) -> list[str]:
+        """Return who else has not read the topic to its end; see the Protocol. One admin call."""
+        behind = self._admin.backlogs(segment.log_name)
+        return sorted(name for name in behind if name != INTERNAL_SUBSCRIPTION)
 
     def check_access(self, segment: SegmentRef) -> None:
         """Ask both of Pulsar's sides for the topic; see the Protocol."""
@@ -371,7 +392,8 @@ class PulsarSegmentLog(Closing):
         ------
         SegmentNotFoundError, SegmentLogUnavailableError
         """
-        self._check_exists(segment)
+        # Nothing from before serves: a topic that was given back meanwhile is not ours to seal.
+        self._read_properties(segment)
         return self._admin.terminate(segment.log_name)
 
     def last_confirmed(self, segment: SegmentRef) -> Position:

@@ -297,6 +297,15 @@ class PulsarTopicLog(PulsarSegmentLog):
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)
 
+    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+        """Refuse: an adopted topic is a segment of another name."""
+        del keep_policies
+        self._refuse(segment)
+
+    def backlogs_of_others(self, segment: SegmentRef) -> list[str]:
+        """Refuse: such topics are Pulsar's, and so is their retention."""
+        self._refuse(segment)
+
     def seal(self, segment: SegmentRef) -> Position:
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)

@@ -475,6 +475,15 @@ class ScalableTopicLog(Closing):
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)
 
+    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+        """Refuse: such topics are Pulsar's."""
+        del keep_policies
+        self._refuse(segment)
+
+    def backlogs_of_others(self, segment: SegmentRef) -> list[str]:
+        """Refuse: such topics are Pulsar's, and so is their retention."""
+        self._refuse(segment)
+
     def seal(self, segment: SegmentRef) -> Position:
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)

@@ -12,6 +12,7 @@
 --    {seq, 'ALREADY', position, cursor version}  this very request was answered before
 --    {seq, 'ABSENT'}                         there is no cursor, and none is to be made
 --    {seq, 'CHANGED'}                        the cursor is not where the caller has seen it
+--    {seq, 'TRIMMED', up to}                 it may not begin behind what retention has let go
 --    {seq, 'SINGLE', position, ranges}       it is to stay, and does not say all that is acknowledged
 --    {seq, 'DELETED'} as well if the segment was deleted
 if retired then
@@ -43,7 +44,10 @@ if position == '' then
   end
 end
 local trimmed = redis.call('HGET', KEYS[6], 'trim-to')
-if ARGV[8] == '1' and trimmed and trimmed > position then
+if ARGV[5] ~= '' and trimmed and trimmed > position then
+  if ARGV[8] ~= '1' then
+    return {seq, 'TRIMMED', trimmed}
+  end
   position = trimmed
 end
 if cursor[1] then
