@@ -251,6 +251,7 @@ class AsyncTransaction:
         else:
             begun = asyncio.ensure_future(self._after(before, call))
         self._begun = begun
+        begun.add_done_callback(_noted)
         await asyncio.shield(begun)
 
     async def _after(self, before: asyncio.Future[None], call: Callable[[], None]) -> None:
@@ -278,6 +279,12 @@ class AsyncTransaction:
             self._txn.__exit__(kind, error, trace)
 
         await self._in_turn(end)
+
+
+def _noted(call: asyncio.Future[None]) -> None:
+    """Spare the log an error that nobody awaits any more: the transaction knows of it."""
+    if not call.cancelled():
+        call.exception()
 
 
 class AsyncProducer(_AsyncClosing):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from typing import Any
 from unittest import mock
@@ -95,7 +96,10 @@ async def cancelled(call: Any, paused: Paused) -> None:
 
 
 def test_an_acknowledgement_that_fails_when_its_task_is_gone_is_missed_by_the_commit(
-    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+    run: Run,
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     source, target = service.topic(), service.topic()
     service.send(source, "a")
@@ -114,6 +118,8 @@ def test_an_acknowledgement_that_fails_when_its_task_is_gone_is_missed_by_the_co
         assert service.visible(target) == []
 
     run(scenario)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_an_acknowledgement_that_its_consumer_refuses_is_missed_by_the_commit(
