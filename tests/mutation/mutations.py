@@ -4764,6 +4764,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{BROKER_CODE}/BufferRecovery.java", "      parts.filter().load(gate);\n", ""),
     ),
     mutation(
+        "a broker's buffer refuses what clients send while the store is away",
+        "INV-10",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/BufferAppends.java",
+            "if (!writer.id.bits().isOwn()) {",
+            "if (false) {",
+        ),
+    ),
+    mutation(
+        "a broker's buffer asks for what clients have sent after it was closed",
+        "",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/BufferAppends.java",
+            "    if (writers.state() == State.Closed) {\n"
+            "      return; // closing has refused whatever waited\n    }\n    Fate fate;\n",
+            "    Fate fate;\n",
+        ),
+    ),
+    mutation(
         "a broker's buffer shows what is undecided when the store is away",
         "INV-11",
         JAR,

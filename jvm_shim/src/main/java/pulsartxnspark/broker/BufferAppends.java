@@ -139,7 +139,7 @@ final class BufferAppends {
       return fresh;
     }
     long deadlineMs = System.currentTimeMillis() + BufferParts.LONGEST_PAUSE_MS;
-    store.threads().execute(() -> admit(fresh, deadlineMs));
+    store.threads().execute(() -> admit(fresh, deadlineMs, BufferParts.FIRST_PAUSE_MS));
     return fresh;
   }
 
@@ -182,23 +182,30 @@ final class BufferAppends {
     }
   }
 
-  private void admit(OngoingWriter writer, long deadlineMs) {
+  /**
+   * Asks the store for a writer's pin, until it answers. A writer of this package waits until a deadline:
+   * its task sends the rows again. A client of Pulsar's own waits without limit, and the broker bounds
+   * what it has under way. Java's client overlooks a refusal of any message but its oldest one, whose
+   * receipt waits for the store as well.
+   */
+  private void admit(OngoingWriter writer, long deadlineMs, long pauseMs) {
+    if (writers.state() == State.Closed) {
+      return; // closing has refused whatever waited
+    }
     Fate fate;
     try {
       Query query = new Query(writer.id, null);
       fate = store.segments().fates(parts.segment(), List.of(query)).get(0);
-    } catch (StoreUnavailableException error) {
-      if (System.currentTimeMillis() < deadlineMs) {
-        store
-            .threads()
-            .schedule(
-                () -> admit(writer, deadlineMs), BufferParts.FIRST_PAUSE_MS, TimeUnit.MILLISECONDS);
-      } else {
-        turnAway(writer, Refusal.UNAVAILABLE, error.getMessage());
-      }
-      return;
     } catch (RuntimeException error) {
-      turnAway(writer, Refusal.UNAVAILABLE, String.valueOf(error.getMessage()));
+      if (!writer.id.bits().isOwn()) {
+        parts.complaints().complain("lets messages of clients wait for the metadata store", error);
+        admitLater(writer, deadlineMs, pauseMs, Math.min(2 * pauseMs, BufferParts.LONGEST_PAUSE_MS));
+      } else if (error instanceof StoreUnavailableException
+          && System.currentTimeMillis() < deadlineMs) {
+        admitLater(writer, deadlineMs, pauseMs, pauseMs);
+      } else {
+        turnAway(writer, Refusal.UNAVAILABLE, String.valueOf(error.getMessage()));
+      }
       return;
     }
     if (!(fate instanceof Fate.Pinned pinned)) {
@@ -221,6 +228,13 @@ final class BufferAppends {
       writer.waiting.clear();
       appendClients();
     }
+  }
+
+  private void admitLater(OngoingWriter writer, long deadlineMs, long pauseMs, long nextPauseMs) {
+    store
+        .threads()
+        .schedule(
+            () -> admit(writer, deadlineMs, nextPauseMs), pauseMs, TimeUnit.MILLISECONDS);
   }
 
   /** Refuses a writer of which nothing was appended. */

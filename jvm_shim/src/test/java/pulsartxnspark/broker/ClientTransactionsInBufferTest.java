@@ -18,6 +18,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
@@ -42,6 +44,7 @@ import pulsartxnspark.store.Seen;
 import pulsartxnspark.store.SegmentStore;
 import pulsartxnspark.store.StoreMetrics;
 import pulsartxnspark.store.StoreRolledBackException;
+import pulsartxnspark.store.StoreUnavailableException;
 import pulsartxnspark.store.TestStore;
 import pulsartxnspark.store.TransactionId;
 import pulsartxnspark.store.WriterId;
@@ -310,6 +313,61 @@ class ClientTransactionsInBufferTest {
     known.note("s", WRITER, PIN);
     now.addAndGet(5_000);
     assertEquals(Optional.empty(), known.take("s", WRITER));
+  }
+
+  /** Lets a store answer questions for fates as a test says. */
+  private void interceptFates(Intercepted.Answers answers) {
+    segments =
+        Intercepted.store(
+            SegmentStore.class,
+            store.segments,
+            call -> call.is("fates") ? answers.answer(call) : call.pass());
+  }
+
+  @Test
+  void whatClientsSendWaitsForTheStore() throws Exception {
+    AtomicBoolean away = new AtomicBoolean(true);
+    AtomicInteger asked = new AtomicInteger();
+    interceptFates(
+        call -> {
+          if (!away.get()) {
+            return call.pass();
+          }
+          throw asked.incrementAndGet() % 2 == 0
+              ? new StoreRolledBackException("it is older")
+              : new StoreUnavailableException("no answer", null);
+        });
+    open();
+    store.pin("s", WRITER);
+    CompletableFuture<Position> done = append("p", TXN);
+    await(() -> asked.get() >= 3);
+    assertFalse(done.isDone());
+    assertEquals(at(-1), buffer.getMaxReadPosition());
+    away.set(false);
+    await(() -> topic.appends() == 1);
+    topic.acknowledge(0);
+    assertEquals(at(0), done.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+  }
+
+  @Test
+  void nothingIsAskedForWhatWaitsOnceTheTopicIsClosed() throws Exception {
+    AtomicInteger asked = new AtomicInteger();
+    CountDownLatch closed = new CountDownLatch(1);
+    interceptFates(
+        call -> {
+          asked.incrementAndGet();
+          closed.await();
+          throw new StoreUnavailableException("no answer", null);
+        });
+    open();
+    CompletableFuture<Position> done = append("p", TXN);
+    await(() -> asked.get() == 1);
+    buffer.closeAsync();
+    closed.countDown();
+    assertThrows(ExecutionException.class, done::get);
+    threads.schedule(() -> {}, 3 * BufferParts.FIRST_PAUSE_MS, TimeUnit.MILLISECONDS).get();
+    assertEquals(1, asked.get());
+    assertEquals(0, topic.appends());
   }
 
   @Test
