@@ -4785,6 +4785,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a broker's buffer tells the topic of markers",
+        "",
+        JAR,
+        Edit(f"{BROKER_CODE}/BufferWriters.java", "if (!isMarker) {", "if (true) {"),
+    ),
+    mutation(
+        "a broker's buffer has the last entry searched for behind each marker",
+        "",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataTransactionBuffer.java",
+            "if (!isMarkerMessage) {",
+            "if (true) {",
+        ),
+    ),
+    mutation(
         "a broker's buffer shows what is undecided when the store is away",
         "INV-11",
         JAR,

@@ -109,15 +109,21 @@ final class BufferWriters {
     }
   }
 
-  /** Moves the maximum behind an entry that is in no transaction; called without the monitor. */
-  void published() {
+  /**
+   * Moves the maximum behind an entry that is in no transaction; called without the monitor. The topic
+   * is not told of a marker of Pulsar's own, as nobody reads it. Each snapshot of replicated
+   * subscriptions is one, and a topic that is told of it writes the next.
+   */
+  void published(boolean isMarker) {
     synchronized (this) {
       if (writers.isEmpty()) {
         // Whoever had a transactional entry before this one in the log would be ongoing.
         advance();
       }
     }
-    announce();
+    if (!isMarker) {
+      announce();
+    }
   }
 
   /** Lets the topic know of a maximum that has moved; called without the monitor. */

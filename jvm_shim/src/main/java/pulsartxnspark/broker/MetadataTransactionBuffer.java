@@ -77,8 +77,10 @@ public final class MetadataTransactionBuffer implements TransactionBuffer {
 
   @Override
   public void syncMaxReadPositionForNormalPublish(Position position, boolean isMarkerMessage) {
-    writers.published();
-    topic.forgetLastDispatchable();
+    writers.published(isMarkerMessage);
+    if (!isMarkerMessage) {
+      topic.forgetLastDispatchable();
+    }
   }
 
   @Override

@@ -85,6 +85,23 @@ class BufferWritersTest extends TransactionBufferTest {
   }
 
   @Test
+  void theTopicIsNotToldOfMarkers() throws Exception {
+    MetadataTransactionBuffer buffer = ready();
+    await(() -> topic.moves == 1); // the recovery's
+    topic.lastDispatchable = at(-1);
+    buffer.syncMaxReadPositionForNormalPublish(topic.store(), true);
+    assertEquals(at(0), buffer.getMaxReadPosition());
+    assertEquals(1, topic.moves);
+    assertEquals(at(-1), topic.lastDispatchable);
+    // The LAC has both when the marker is confirmed, and the topic is told of the row.
+    topic.store();
+    buffer.syncMaxReadPositionForNormalPublish(topic.store(), true);
+    buffer.syncMaxReadPositionForNormalPublish(at(2), false);
+    assertEquals(2, topic.moves);
+    assertNull(topic.lastDispatchable);
+  }
+
+  @Test
   void theLastDispatchablePositionIsForgottenAfterEachPublish() throws Exception {
     MetadataTransactionBuffer buffer = ready();
     topic.lastDispatchable = at(0);

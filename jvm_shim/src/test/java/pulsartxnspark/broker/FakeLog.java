@@ -15,6 +15,7 @@ final class FakeLog implements SegmentLog {
   volatile Object bufferLock;
   volatile boolean calledWithLock;
   volatile Position lastDispatchable; // which the topic notes; null while it is not known
+  volatile int moves; // that the topic was told of
   private Position last = PositionFactory.create(1, -1);
 
   @Override
@@ -37,8 +38,9 @@ final class FakeLog implements SegmentLog {
   }
 
   @Override
-  public void moved(Position before, Position now) {
+  public synchronized void moved(Position before, Position now) {
     noteLock();
+    moves++;
     if (now.compareTo(before) <= 0) {
       throw new AssertionError("the maximum moved back from " + before + " to " + now);
     }
