@@ -4764,6 +4764,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{BROKER_CODE}/BufferRecovery.java", "      parts.filter().load(gate);\n", ""),
     ),
     mutation(
+        "a broker's buffer that recovers does not say how far clients have written",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/BufferRecovery.java",
+            "      raiseForClients(ongoing, confirmed);\n",
+            "",
+        ),
+    ),
+    mutation(
         "a broker's buffer refuses what clients send while the store is away",
         "INV-10",
         JAR,

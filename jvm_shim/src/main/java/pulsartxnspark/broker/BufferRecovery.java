@@ -8,6 +8,7 @@ import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
 import pulsartxnspark.broker.BufferWriters.OngoingWriter;
 import pulsartxnspark.broker.BufferWriters.State;
+import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.Gate;
 import pulsartxnspark.store.LogPosition;
 import pulsartxnspark.store.WriterId;
@@ -64,7 +65,10 @@ final class BufferRecovery {
       }
       // INV-4: the LAC first. The ledger is this broker's alone since it was opened.
       Position confirmed = parts.topic().lastConfirmed();
-      begin(confirmed, store.segments().gate(parts.segment()));
+      Gate gate = store.segments().gate(parts.segment());
+      List<OngoingWriter> ongoing = ongoing(gate);
+      raiseForClients(ongoing, confirmed);
+      begin(confirmed, gate, ongoing);
     } catch (RuntimeException error) {
       parts.complaints().complain("is recovering and shows nothing to consumers", error);
       store
@@ -76,7 +80,7 @@ final class BufferRecovery {
     }
   }
 
-  private void begin(Position confirmed, Gate gate) {
+  private static List<OngoingWriter> ongoing(Gate gate) {
     List<OngoingWriter> ongoing = new ArrayList<>();
     for (Gate.Pin pin : gate.pins()) {
       WriterId id =
@@ -85,6 +89,24 @@ final class BufferRecovery {
                   () -> new IllegalStateException("a pin of " + pin.writer() + ", not of a writer"));
       ongoing.add(new OngoingWriter(id, position(pin.bound()), pin.bound()));
     }
+    return ongoing;
+  }
+
+  /**
+   * Lets the store know how far the log goes, if clients of Pulsar's own may have entries there without
+   * receipts. They send those again, and deduplication acknowledges them unseen by {@link Receipts}. The
+   * decision names no positions, and the floor would rise over what committed (INV-5).
+   */
+  private void raiseForClients(List<OngoingWriter> ongoing, Position confirmed) {
+    CoordinatorStore coordinators = parts.store().coordinators();
+    boolean ofClients = ongoing.stream().anyMatch(writer -> !writer.id.bits().isOwn());
+    if (coordinators != null && ofClients && confirmed.getEntryId() >= 0) {
+      LogPosition last = new LogPosition(confirmed.getLedgerId(), confirmed.getEntryId());
+      coordinators.raise(parts.segment(), last);
+    }
+  }
+
+  private void begin(Position confirmed, Gate gate, List<OngoingWriter> ongoing) {
     BufferWriters writers = parts.writers();
     synchronized (writers) {
       if (writers.state() != State.Recovering) {

@@ -3,6 +3,7 @@ package pulsartxnspark.broker;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static pulsartxnspark.broker.Await.await;
@@ -368,6 +369,41 @@ class ClientTransactionsInBufferTest {
     threads.schedule(() -> {}, 3 * BufferParts.FIRST_PAUSE_MS, TimeUnit.MILLISECONDS).get();
     assertEquals(1, asked.get());
     assertEquals(0, topic.appends());
+  }
+
+  @Test
+  void theLogsEndIsKnownBeforeAClientIsToldOfWhatItSendsAgain() throws Exception {
+    store.pin("s", WRITER);
+    topic.store(); // without a receipt: the broker has died
+    AtomicBoolean failed = new AtomicBoolean();
+    CoordinatorStore real = coordinators;
+    coordinators =
+        Intercepted.store(
+            CoordinatorStore.class,
+            real,
+            call -> {
+              if (call.is("raise") && failed.compareAndSet(false, true)) {
+                throw new StoreUnavailableException("no answer", null);
+              }
+              return call.pass();
+            });
+    open();
+    assertTrue(failed.get());
+    assertEquals(new LogPosition(1, 0).padded(), highPosition());
+    // Its decision names no positions, and whoever had the topic before knows of no entry.
+    store.commit("s", WRITER, null);
+    store.sweep("s", 1, 43, LogPosition.EARLIEST, LogPosition.EARLIEST);
+    buffer.closeAsync();
+    open();
+    assertFalse(buffer.isTxnAborted(TXN, at(0)));
+  }
+
+  @Test
+  void aSegmentWithoutClientsIsLoadedWithoutAWrite() throws Exception {
+    store.pin("s", WriterId.ofName("ptxn-1-7-0-aa").orElseThrow());
+    topic.store();
+    open();
+    assertNull(highPosition());
   }
 
   @Test
