@@ -4761,7 +4761,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a broker's buffer shows what dropped writers have appended when it is loaded anew",
         "INV-3",
         JAR,
-        Edit(f"{BROKER_CODE}/BufferRecovery.java", "      parts.filter().load(gate);\n", ""),
+        Edit(
+            f"{BROKER_CODE}/BufferRecovery.java",
+            "      parts.filter().load(gate, firstLedger);\n",
+            "",
+        ),
     ),
     mutation(
         "a broker's buffer that recovers does not say how far clients have written",
@@ -4809,6 +4813,32 @@ MUTATIONS: tuple[Mutation, ...] = (
             "if (!isMarkerMessage) {",
             "if (true) {",
         ),
+    ),
+    mutation(
+        "a broker's floor hides what compaction has kept of deleted ledgers",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/BufferFilter.java",
+            "return position.getLedgerId() >= firstLedger;",
+            "return true;",
+        ),
+    ),
+    mutation(
+        "a broker's floor that is raised holds from where the one before did",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/BufferFilter.java",
+            "floor = new Floor(Map.copyOf(raised), firstLedger);",
+            "floor = new Floor(Map.copyOf(raised), before.firstLedger());",
+        ),
+    ),
+    mutation(
+        "a broker's filter forgets dropped writers whose deleted ledger is still read",
+        "INV-5",
+        JAR,
+        Edit(f"{BROKER_CODE}/BufferFilter.java", "isBelow(before, bits)", "isBelow(floor, bits)"),
     ),
     mutation(
         "a broker's buffer shows what is undecided when the store is away",
@@ -5690,7 +5720,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/BufferFilter.java",
-            "!named.contains(bits) && isBelow(raised, bits)",
+            "!named.contains(bits) && isBelow(before, bits)",
             "!named.contains(bits)",
         ),
     ),
@@ -6019,8 +6049,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/BufferFilter.java",
-            "    floor = Map.copyOf(raised); // before any name goes\n",
+            "    floor = new Floor(Map.copyOf(raised), firstLedger);\n",
             "",
+        ),
+        Edit(
+            f"{BROKER_CODE}/BufferFilter.java",
+            "isBelow(before, bits)",
+            "isBelow(new Floor(raised, firstLedger), bits)",
         ),
     ),
     mutation(

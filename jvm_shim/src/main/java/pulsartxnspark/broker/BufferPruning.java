@@ -47,6 +47,6 @@ final class BufferPruning {
       parts.complaints().complain("does not learn which dropped writers are gone", error);
       return;
     }
-    parts.filter().prune(gate);
+    parts.filter().prune(gate, parts.topic().firstLedger());
   }
 }

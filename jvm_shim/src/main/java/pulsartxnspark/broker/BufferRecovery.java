@@ -107,12 +107,13 @@ final class BufferRecovery {
   }
 
   private void begin(Position confirmed, Gate gate, List<OngoingWriter> ongoing) {
+    long firstLedger = parts.topic().firstLedger();
     BufferWriters writers = parts.writers();
     synchronized (writers) {
       if (writers.state() != State.Recovering) {
         return;
       }
-      parts.filter().load(gate);
+      parts.filter().load(gate, firstLedger);
       ongoing.forEach(writers::add);
       parts.complaints().clear();
       endMs = System.currentTimeMillis();

@@ -1,6 +1,7 @@
 package pulsartxnspark.broker;
 
 import io.netty.buffer.ByteBuf;
+import java.util.Map;
 import org.apache.bookkeeper.mledger.AsyncCallbacks;
 import org.apache.bookkeeper.mledger.ManagedLedger;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
@@ -29,6 +30,12 @@ final class PersistentTopicLog implements SegmentLog {
     ManagedLedger ledger = topic.getManagedLedger();
     Position confirmed = ledger.getLastConfirmedEntry();
     return confirmed.getEntryId() < 0 ? ledger.getPreviousPosition(confirmed) : confirmed;
+  }
+
+  @Override
+  public long firstLedger() {
+    Map.Entry<Long, ?> first = topic.getManagedLedger().getLedgersInfo().firstEntry();
+    return first == null ? Long.MAX_VALUE : first.getKey();
   }
 
   @Override

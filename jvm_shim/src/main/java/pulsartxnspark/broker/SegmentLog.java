@@ -11,6 +11,9 @@ interface SegmentLog {
   /** The LAC: where the last entry is. Where there is none, its entry is -1. */
   Position lastConfirmed();
 
+  /** The id of the first ledger that the log has; the highest number where it has none. */
+  long firstLedger();
+
   /**
    * Appends an entry; entries get into the log in the order of the calls.
    *

@@ -7,6 +7,7 @@ import static pulsartxnspark.broker.Await.await;
 
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.apache.bookkeeper.mledger.PositionFactory;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.Fate;
@@ -78,6 +79,45 @@ class BufferFilterTest extends TransactionBufferTest {
     assertFalse(buffer.isTxnAborted(txn(OTHER), at(20)));
   }
 
+  /** Lets the log delete its first ledger, and raises the floor over the first transaction. */
+  private void trim() {
+    topic.firstLedger = 2;
+    store.sweep("s", 0, 2, new LogPosition(1, 9), new LogPosition(1, 9));
+  }
+
+  @Test
+  void whatCompactionHasKeptOfDeletedLedgersIsNotBelowTheFloor() throws Exception {
+    store.pin("s", WRITER);
+    store.commit("s", WRITER, new LogPosition(1, 0));
+    trim();
+    MetadataTransactionBuffer buffer = ready();
+    assertFalse(buffer.isTxnAborted(txn(WRITER), at(0)));
+    // It wrote nothing there that counts: the log has deleted that.
+    assertTrue(buffer.isTxnAborted(txn(WRITER), PositionFactory.create(2, 0)));
+  }
+
+  @Test
+  void whatIsDeletedWhileTheTopicIsLoadedIsNotBelowTheFloorThatIsLearntThen() throws Exception {
+    MetadataTransactionBuffer buffer = ready();
+    store.pin("s", WRITER);
+    store.commit("s", WRITER, new LogPosition(1, 0));
+    trim();
+    buffer.prune();
+    assertFalse(buffer.isTxnAborted(txn(WRITER), at(0)));
+    assertTrue(buffer.isTxnAborted(txn(WRITER), PositionFactory.create(2, 0)));
+  }
+
+  @Test
+  void whoStillReadsADeletedLedgerSeesNothingOfADroppedWriter() throws Exception {
+    MetadataTransactionBuffer buffer = withDropped(store.segments);
+    trim();
+    trim(); // so that the store forgets its name
+    buffer.prune();
+    assertTrue(buffer.isTxnAborted(txn(WRITER), at(0)));
+    buffer.prune();
+    assertEquals(0, buffer.getStats(false).totalAbortedTransactions);
+  }
+
   /** A buffer that knows of an aborted transaction. */
   private MetadataTransactionBuffer withDropped(SegmentStore segments) throws Exception {
     MetadataTransactionBuffer buffer = open(segments, null, 5);
@@ -135,6 +175,8 @@ class BufferFilterTest extends TransactionBufferTest {
     buffer.prune(); // they are in a group now
     assertEquals(1, buffer.getStats(false).totalAbortedTransactions);
     store.sweep("s", 0, 2, new LogPosition(1, 9), new LogPosition(1, 9));
+    buffer.prune(); // the floor is learnt
+    assertEquals(1, buffer.getStats(false).totalAbortedTransactions);
     buffer.prune();
     assertEquals(0, buffer.getStats(false).totalAbortedTransactions);
     assertTrue(buffer.isTxnAborted(txn(WRITER), at(0)));

@@ -15,6 +15,7 @@ final class FakeLog implements SegmentLog {
   volatile Object bufferLock;
   volatile boolean calledWithLock;
   volatile Position lastDispatchable; // which the topic notes; null while it is not known
+  volatile long firstLedger; // what lies before was deleted
   volatile int moves; // that the topic was told of
   private Position last = PositionFactory.create(1, -1);
 
@@ -26,6 +27,11 @@ final class FakeLog implements SegmentLog {
   @Override
   public synchronized Position lastConfirmed() {
     return last;
+  }
+
+  @Override
+  public long firstLedger() {
+    return firstLedger;
   }
 
   @Override

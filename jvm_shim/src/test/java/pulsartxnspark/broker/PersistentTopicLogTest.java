@@ -4,9 +4,13 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
+import java.util.List;
+import java.util.NavigableMap;
+import java.util.TreeMap;
 import org.apache.bookkeeper.mledger.ManagedLedger;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
+import org.apache.bookkeeper.mledger.proto.MLDataFormats.ManagedLedgerInfo.LedgerInfo;
 import org.apache.pulsar.broker.service.persistent.PersistentTopic;
 import org.junit.jupiter.api.Test;
 
@@ -24,6 +28,20 @@ class PersistentTopicLogTest {
 
   private static Position at(long ledger, long entry) {
     return PositionFactory.create(ledger, entry);
+  }
+
+  private long firstLedger(Long... ledgers) {
+    NavigableMap<Long, LedgerInfo> known = new TreeMap<>();
+    List.of(ledgers).forEach(id -> known.put(id, LedgerInfo.getDefaultInstance()));
+    when(topic.getManagedLedger()).thenReturn(ledger);
+    when(ledger.getLedgersInfo()).thenReturn(known);
+    return new PersistentTopicLog(topic).firstLedger();
+  }
+
+  @Test
+  void whatLiesBeforeTheFirstLedgerWasDeleted() {
+    assertEquals(3, firstLedger(7L, 3L));
+    assertEquals(Long.MAX_VALUE, firstLedger());
   }
 
   @Test
