@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.records import TxnId
@@ -27,9 +29,17 @@ class Claims:
         else:
             intervals.append(interval)
 
-    def drop(self, txn: TxnId) -> None:
-        """Forget a transaction."""
-        self._intervals.pop(txn, None)
+    @classmethod
+    def of(cls, intervals: Iterable[AckInterval]) -> Claims:
+        """Return what is acknowledged for good by these."""
+        claims = cls()
+        for interval in intervals:
+            claims.add(interval, None)
+        return claims
+
+    def drop(self, txn: TxnId) -> list[AckInterval]:
+        """Forget a transaction, and return what it held."""
+        return self._intervals.pop(txn, [])
 
     def contains(self, message: MessagePosition) -> bool:
         """Tell whether a message is claimed."""

@@ -77,6 +77,9 @@ class Consumer(Closing):
         self._reached: dict[TxnId, dict[SubscriptionRef, MessagePosition]] = {}
         self._floors: dict[SubscriptionRef, MessagePosition] = {}
         self._doubtful: set[TxnId] = set()
+        # By segment, what was acknowledged for good while the reader was at work.
+        self._reading = False
+        self._ended_meanwhile: list[tuple[str, Sequence[AckInterval]]] = []
         latest = initial_position is InitialPosition.LATEST
         self._reader = SubscriptionReader(
             components, topics, subscription, latest=latest, consumer=self
@@ -123,27 +126,39 @@ class Consumer(Closing):
         deadline = time.monotonic() + (
             timeout_ms / 1000 if timeout_ms is not None else float("inf")
         )
+        # Another thread that waits for a message may do so for longer than this one.
+        longest_s = -1 if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
+        if not self._receiving.acquire(timeout=longest_s):
+            raise self._no_message(timeout_ms)
+        try:
+            return self._receive(deadline, timeout_ms)
+        finally:
+            self._receiving.release()
+
+    def _receive(self, deadline: float, timeout_ms: int | None) -> Message:
         thorough = False
-        with self._receiving:
-            while True:
-                self._require_open()
-                message = self._next()
-                if message is not None:
-                    return message
-                if self._read():
-                    continue
-                left_s = deadline - time.monotonic()
-                if left_s <= 0 and not thorough:
-                    # An event may be on its way: what is there before this is called must come.
-                    thorough = True
-                    self._reader.poll_everywhere()
-                    continue
-                if left_s <= 0:
-                    raise ReceiveTimeoutError(
-                        f"subscription {self._subscription!r}: no message within {timeout_ms} ms. "
-                        "That is no fault: receive again"
-                    )
-                self._reader.wait(min(left_s, _LONGEST_WAIT_S))
+        while True:
+            self._require_open()
+            message = self._next()
+            if message is not None:
+                return message
+            if self._read():
+                continue
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 and not thorough:
+                # An event may be on its way: what is there before this is called must come.
+                thorough = True
+                self._reader.poll_everywhere()
+                continue
+            if left_s <= 0:
+                raise self._no_message(timeout_ms)
+            self._reader.wait(min(left_s, _LONGEST_WAIT_S))
+
+    def _no_message(self, timeout_ms: int | None) -> ReceiveTimeoutError:
+        return ReceiveTimeoutError(
+            f"subscription {self._subscription!r}: no message within {timeout_ms} ms. "
+            "That is no fault: receive again"
+        )
 
     def __iter__(self) -> Iterator[Message]:
         """Yield messages, waiting for each, until the consumer is closed."""
@@ -159,14 +174,13 @@ class Consumer(Closing):
         with self._state:
             if self._rewind:
                 return None
-            if self._redeliver:
-                return self._note_received(self._redeliver.popleft())
-            while self._ready:
-                message = self._ready.popleft()
-                # Between its reading and now a message of before the rewind may have been
-                # acknowledged, which this one repeats.
-                if not self._claims_of(message.segment).contains(message.position):
-                    return self._note_received(message)
+            for messages in (self._redeliver, self._ready):
+                while messages:
+                    message = messages.popleft()
+                    # Since it was read, or given back, it may have been acknowledged: as a message
+                    # of before the rewind, which this one repeats.
+                    if not self._claims_of(message.segment).contains(message.position):
+                        return self._note_received(message)
         return None
 
     def _note_received(self, message: Message) -> Message:
@@ -181,8 +195,15 @@ class Consumer(Closing):
         self._resolve_doubts()
         with self._state:
             redelivery_epoch, rewind = self._redelivery_epoch, self._rewind
-        read = self._reader.read(redelivery_epoch, rewind=rewind)
+            self._reading = True
+        try:
+            read = self._reader.read(redelivery_epoch, rewind=rewind)
+        except BaseException:
+            with self._state:
+                self._end_reading()
+            raise
         with self._state:
+            ended = self._end_reading()
             if redelivery_epoch != self._redelivery_epoch:
                 return True  # what was read is of no use: it will be read again
             self._rewind = False
@@ -190,7 +211,29 @@ class Consumer(Closing):
             for segment, interval, txn in read.locked:
                 self._claims_of(segment).add(interval, txn)
             self._ready.extend(read.messages)
+            for segment, intervals in ended:
+                self._leave_out(segment, intervals)
         return read.progress
+
+    def _end_reading(self) -> list[tuple[str, Sequence[AckInterval]]]:
+        """Return what was acknowledged for good meanwhile; called with the lock."""
+        self._reading = False
+        ended, self._ended_meanwhile = self._ended_meanwhile, []
+        return ended
+
+    def _leave_out(self, segment: str, intervals: Sequence[AckInterval]) -> None:
+        """Hand out no copy of messages that are acknowledged for good; called with the lock.
+
+        There are copies only of what is received again.
+        """
+        if not intervals or (self._redelivery_epoch == 0 and not self._redeliver):
+            return
+        ended = Claims.of(intervals)
+        for messages in (self._redeliver, self._ready):
+            left = [m for m in messages if m.segment != segment or not ended.contains(m.position)]
+            if len(left) < len(messages):
+                messages.clear()
+                messages.extend(left)
 
     def _claims_of(self, segment: str) -> Claims:
         return self._claims.setdefault(segment, Claims())
@@ -243,14 +286,20 @@ class Consumer(Closing):
         intervals = [received.delivery.interval for received in group]
         if txn is None:
             self._acks.acknowledge_now(where, intervals)
-        else:
-            self._follow(txn)
-            txn.acknowledge(self, where, intervals)
+            with self._state:
+                self._ended(where.segment, intervals)
+                for received in group:
+                    if received.delivery.redelivery_epoch != self._redelivery_epoch:
+                        self._claims_of(where.segment).add(received.delivery.interval, None)
+            return
+        redelivery_epoch = self._follow(txn)
+        txn.acknowledge(self, where, intervals)
         with self._state:
-            claims = self._claims_of(where.segment)
-            for received in group:
-                if txn is not None or received.delivery.redelivery_epoch != self._redelivery_epoch:
-                    claims.add(received.delivery.interval, txn.id if txn else None)
+            if self._follows(txn.id):
+                for interval in intervals:
+                    self._claims_of(where.segment).add(interval, txn.id)
+            elif redelivery_epoch == self._redelivery_epoch:
+                self._ended(where.segment, intervals)  # another thread has committed it
 
     def acknowledge_cumulative(
         self, message: Message | MessageId, txn: Transaction | None = None
@@ -282,13 +331,28 @@ class Consumer(Closing):
         with txn.whole():
             self._acknowledge_up_to(received, txn)
 
-    def _follow(self, txn: Transaction) -> None:
+    def _follow(self, txn: Transaction) -> int:
+        """Wait for what becomes of a transaction; return the redelivery epoch of this moment."""
         id_ = txn.id  # the first thing that is done in it begins it, which may take a while
         with self._state:
             self._txns[id_] = weakref.ref(txn)
+            return self._redelivery_epoch
+
+    def _follows(self, txn: TxnId) -> bool:
+        """Tell whether it is still to be heard how a transaction ends; called with the lock.
+
+        Another thread may have ended it. Then nobody would take back what is claimed for it.
+        """
+        return txn in self._txns or txn in self._doubtful
+
+    def _ended(self, segment: str, intervals: Sequence[AckInterval]) -> None:
+        """Note what is acknowledged for good; called with the lock."""
+        self._leave_out(segment, intervals)
+        if self._reading:  # what is being read may be of before
+            self._ended_meanwhile.append((segment, intervals))
 
     def _acknowledge_up_to(self, message: Message | Received, txn: Transaction) -> None:
-        self._follow(txn)
+        redelivery_epoch = self._follow(txn)
         delivery = message.delivery
         for where, end in [*delivery.before.items(), (delivery.where, message.position)]:
             last = where == delivery.where
@@ -296,8 +360,13 @@ class Consumer(Closing):
                 final = last and piece.end == end
                 txn.acknowledge_cumulative(self, where, piece, nothing_left=not final)
                 with self._state:
-                    self._claims_of(where.segment).add(piece, txn.id)
-                    self._reached.setdefault(txn.id, {})[where] = piece.end
+                    if self._follows(txn.id):
+                        self._claims_of(where.segment).add(piece, txn.id)
+                        self._reached.setdefault(txn.id, {})[where] = piece.end
+                    elif redelivery_epoch == self._redelivery_epoch:
+                        # Another thread has committed it.
+                        self._ended(where.segment, [piece])
+                        self._floors[where] = max(piece.end, self._floors.get(where, piece.end))
 
     def _pieces(
         self, message: Message | Received, where: SubscriptionRef, end: MessagePosition, txn: TxnId
@@ -312,8 +381,11 @@ class Consumer(Closing):
                     "acknowledge what comes"
                 )
             # The store checks that nothing before the start was given back.
-            start = max(self._origins[where], self._floors.get(where, self._origins[where]))
-            pieces = self._claims_of(where.segment).left_of(AckInterval(start, end), txn)
+            pieces: list[AckInterval] = []
+            # Retention deletes a segment only when all of it is acknowledged.
+            if (origin := self._origins.get(where)) is not None:
+                start = max(origin, self._floors.get(where, origin))
+                pieces = self._claims_of(where.segment).left_of(AckInterval(start, end), txn)
         own = where == message.delivery.where
         if own and (not pieces or pieces[-1].end != end):
             # Somebody has acknowledged this very message: the store says what became of that.
@@ -383,8 +455,8 @@ class Consumer(Closing):
         """Hear that a transaction that acknowledged here was committed."""
         with self._state:
             self._txns.pop(txn, None)
-            for claims in self._claims.values():
-                claims.drop(txn)
+            for segment, claims in self._claims.items():
+                self._ended(segment, claims.drop(txn))
             for where, end in self._reached.pop(txn, {}).items():
                 self._floors[where] = max(end, self._floors.get(where, end))
 

@@ -76,6 +76,7 @@ ADOPTION = "tests/segments/test_adoption.py"
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
 CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
+SHARED = "tests/client/test_shared_consumer.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
 TIMES = "tests/spark/source/test_time_offsets.py"
 DELAYS = "tests/spark/source/test_trigger_delay.py"
@@ -4147,6 +4148,89 @@ MUTATIONS: tuple[Mutation, ...] = (
             "        if created is not None and "
             "set(segments) == set(readable_segments(planner.topologies())):\n",
             "        if created is not None:\n",
+        ),
+    ),
+    mutation(
+        "initial cursors of children say that their parents were read",
+        "INV-13",
+        f"{STARTS}::test_initial_cursors_of_children_alone_say_nothing_of_their_parents",
+        Edit(
+            f"{SOURCE_CODE}/starting_offsets.py",
+            'if owned and offsets.word == "subscription":',
+            'if offsets.word == "subscription":',
+        ),
+    ),
+    mutation(
+        "initial cursors are created on all servers of a cluster at once",
+        "INV-13",
+        "tests/store/redis/test_connection.py"
+        "::test_no_initial_cursor_of_a_child_comes_before_that_of_its_parent",
+        Edit(
+            "pulsar_txn_spark/store/redis/subscriptions.py",
+            "[_as_cursor_answer(self._scripts.run(call)) for call in calls]",
+            "[_as_cursor_answer(reply) for reply in self._scripts.run_all(calls)]",
+        ),
+    ),
+    mutation(
+        "a segment's topic is there for a while without its mark",
+        "one domain",
+        "tests/backends/pulsar/test_gate.py"
+        "::test_a_topic_is_never_there_without_the_mark_of_its_segment",
+        Edit(
+            f"{PULSAR}/log.py",
+            "marks = {SEGMENT_PROPERTY: segment.id}\n        if gate",
+            "marks: dict[str, str] = {}\n        if gate",
+        ),
+    ),
+    mutation(
+        "client: a dead transaction hides messages that another thread acknowledged in it",
+        "INV-9",
+        f"{SHARED}::test_a_message_comes_again_whose_transaction_another_thread_has_aborted",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "return txn in self._txns or txn in self._doubtful",
+            "return True",
+        ),
+    ),
+    mutation(
+        "client: a copy that was read ahead is delivered after the message was committed",
+        "INV-9",
+        f"{SHARED}::test_what_was_acknowledged_for_good_is_not_delivered_again",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "            if len(left) < len(messages):\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "client: what is committed while it is read again is delivered again",
+        "INV-9",
+        f"{SHARED}::test_what_is_committed_while_it_is_read_again_is_not_delivered_again",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "        if self._reading:  # what",
+            "        if False:  # what",
+        ),
+    ),
+    mutation(
+        "client: what another thread has committed meanwhile is delivered again",
+        "INV-9",
+        f"{SHARED}::test_a_consumer_goes_on_behind_what_another_thread_has_committed",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "self._ended(where.segment, intervals)  # another",
+            "pass  # another",
+        ),
+    ),
+    mutation(
+        "client: a returned message is delivered although a transaction acknowledges it",
+        "INV-9",
+        f"{SHARED}::test_a_returned_message_waits_for_the_transaction_that_acknowledges_it",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "if not self._claims_of(message.segment).contains(message.position):",
+            "if messages is self._redeliver or not self._claims_of("
+            "message.segment).contains(message.position):",
         ),
     ),
     mutation(

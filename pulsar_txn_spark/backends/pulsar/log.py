@@ -231,22 +231,19 @@ class PulsarSegmentLog(Closing):
     def create(self, segment: SegmentRef, gate_store: str = "") -> None:
         """Create the topic with all that keeps its data; see the Protocol."""
         topic = segment.log_name
-        # Creation step 1: the topic, and at once the subscription that holds its data. A broker
-        # looks for the gate when it loads the topic, and never again.
-        marks = {}
+        # Creation step 1: the topic, which is never seen without its mark, and at once the
+        # subscription that holds its data. A broker looks for the gate when it loads the topic,
+        # and never again.
+        marks = {SEGMENT_PROPERTY: segment.id}
         if gate_store:
-            marks = {
-                SEGMENT_PROPERTY: segment.id,
-                GATE_PROPERTY: GATED_BY_BROKER,
-                STORE_PROPERTY: gate_store,
-            }
+            marks |= {GATE_PROPERTY: GATED_BY_BROKER, STORE_PROPERTY: gate_store}
         if self._admin.properties(topic) is None:
             self._admin.create_topic(topic, marks)
         self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
         # Creation step 2: nothing else may drop data, and resends after a reconnect are recognized.
         self._admin.keep_all_data(topic)
         self._admin.deduplicate(topic)
-        # Creation step 3: only now it counts as a segment; an adopted topic may hold data already.
+        # Creation step 3: somebody else may have made the topic, and data may be in it.
         self._mark(segment, self._admin.properties(topic) or {})
 
     def adopt(self, segment: SegmentRef) -> None:

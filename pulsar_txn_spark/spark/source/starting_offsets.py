@@ -189,7 +189,10 @@ def _continued(
         for segment in topology.segments
         if number_of(segment) >= numbers.get(name, topology.next_segment)
     }
-    read = _ends_of_read_parents(topologies, cursors) if offsets.word == "subscription" else {}
+    read: dict[SegmentKey, Position] = {}
+    if owned and offsets.word == "subscription":
+        # Where nobody has read anything, initial cursors of children say nothing of the parents.
+        read = _ends_of_read_parents(topologies, cursors)
     known = later | read | _positions(cursors)
     return SubscriptionStart(offsets, known, creates_cursors=not owned)
 

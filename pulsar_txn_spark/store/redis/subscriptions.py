@@ -152,7 +152,10 @@ class RedisSubscriptionStore:
     def create_cursors(
         self, subscription: str, starts: Mapping[str, CursorStart], query_start: str = ""
     ) -> list[CursorAnswer]:
-        """Create the cursors that are absent, in this order (``cursor_create.lua``)."""
+        """Create the cursors that are absent, in this order (``cursor_create.lua``).
+
+        A request that fails ends it: no cursor comes without those before it, on whichever servers.
+        """
         calls = [
             Call(
                 "cursor_create",
@@ -162,7 +165,7 @@ class RedisSubscriptionStore:
             )
             for segment, start in starts.items()
         ]
-        return [_as_cursor_answer(reply) for reply in self._scripts.run_all(calls)]
+        return [_as_cursor_answer(self._scripts.run(call)) for call in calls]
 
     def reset_cursor(
         self,

@@ -52,6 +52,16 @@ def test_a_topic_is_marked_as_gated_when_it_is_created(log: PulsarSegmentLog) ->
     admin.create_topic.assert_called_once_with(SEGMENT.log_name, GATED)  # type: ignore[attr-defined]
 
 
+def test_a_topic_is_never_there_without_the_mark_of_its_segment(log: PulsarSegmentLog) -> None:
+    """Who lists topics at that moment would take it for a native one from then on."""
+    admin = log._admin
+    marks = {"pulsar_txn_spark.segment": SEGMENT.id}
+    admin.properties.side_effect = [None, marks]  # type: ignore[attr-defined]
+    admin.managed_ledger.return_value.ledgers = []  # type: ignore[attr-defined]
+    log.create(SEGMENT)
+    admin.create_topic.assert_called_once_with(SEGMENT.log_name, marks)  # type: ignore[attr-defined]
+
+
 def test_a_transaction_s_writer_carries_bits_where_the_broker_gates(log: PulsarSegmentLog) -> None:
     log.writer(SEGMENT, WRITER)
     bits = log._transport.writer.call_args.args[3]  # type: ignore[attr-defined]

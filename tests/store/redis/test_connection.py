@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -40,7 +41,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.store.records import Code, Gate
+from pulsar_txn_spark.store.records import Code, CursorStart, Gate
 from pulsar_txn_spark.store.redis import connection, durability, scripts
 from pulsar_txn_spark.store.redis.connection import connect, verify
 from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
@@ -537,6 +538,39 @@ def test_each_primary_of_a_cluster_is_verified(start_redis: StartRedis) -> None:
     port = start_cluster(start_redis, appendfsync="everysec")
     with pytest.raises(StoreUnsafeError, match="appendfsync"):
         connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
+
+
+def test_no_initial_cursor_of_a_child_comes_before_that_of_its_parent(
+    start_redis: StartRedis,
+) -> None:
+    """Each is on another server, and that of the parent does not answer."""
+    port = start_cluster(start_redis, nodes=3)
+    config = StoreConfig(url=f"redis+cluster://127.0.0.1:{port}", timeout_ms=500)
+    client = connect(config)
+    assert isinstance(client, redis.RedisCluster)
+    store = RedisStore(client)
+    store_server = port_of(client, "{meta}:birth")
+    by_port = {port_of(client, f"{{seg:s{n}}}:birth"): f"s{n}" for n in range(50)}
+    stopped = next(port for port in by_port if port != store_server)
+    parent = by_port.pop(stopped)
+    [other, child] = by_port.popitem()
+    store.segments.prepare([parent, child])
+    starts = {id_: CursorStart(EARLIEST, may_skip=True) for id_ in (parent, child)}
+    with redis.Redis(port=stopped) as silent:
+        pid = silent.info("server")["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreUnavailableError):
+            store.subscriptions.create_cursors("s", starts, "subscription|3")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    with redis.Redis(port=other) as plain:
+        assert plain.keys(f"*{child}*cursor*") == []
+        assert plain.keys(f"*{child}*") != []
+
+
+def port_of(client: redis.RedisCluster, key: str) -> int:
+    return int(client.get_node_from_key(key).port)  # type: ignore[no-untyped-call]
 
 
 def test_the_embedded_log_works_on_a_cluster(start_redis: StartRedis) -> None:

@@ -215,6 +215,10 @@ class WireClient:
             connection = self._connections.get((address, behind_proxy))
             if connection is None or not connection.usable:
                 connection = Connection(self.settings, address, behind_proxy)
+                # Brokers may come back under other addresses: what has ended keeps its memory.
+                ended = [known for known, it in self._connections.items() if not it.usable]
+                for known in ended:
+                    del self._connections[known]
                 self._connections[address, behind_proxy] = connection
             return connection
 

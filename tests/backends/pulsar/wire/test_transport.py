@@ -1099,6 +1099,17 @@ def test_a_silent_broker_is_pinged_and_then_given_up(broker: FakePulsar) -> None
     assert not connection.usable
 
 
+def test_connections_that_have_ended_are_forgotten(broker: FakePulsar) -> None:
+    """Brokers may come back under other addresses, again and again."""
+    client = WireClient(settings_of(broker))
+    client.any_connection().close()
+    another = FakePulsar()
+    connection = client._connect(settings_of(another).addresses[0])
+    assert list(client._connections.values()) == [connection]
+    client.close()
+    another.close()
+
+
 def test_a_ping_of_the_broker_is_answered(broker: FakePulsar) -> None:
     settings = settings_of(broker)
     connection = Connection(settings, settings.addresses[0])

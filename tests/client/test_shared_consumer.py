@@ -1,0 +1,191 @@
+"""One consumer that several threads use, or whose messages are acknowledged late."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from pulsar_txn_spark.client.reader import SubscriptionReader
+from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.errors import ReceiveTimeoutError
+from tests.client.test_client import Service, drained
+
+PATIENCE_S = 10
+
+
+@pytest.fixture
+def service(redis_path: str, redis_client: redis.Redis) -> Iterator[Service]:
+    del redis_client  # which begins with an empty store
+    opened = Service(redis_path)
+    yield opened
+    opened.client.close()
+
+
+def in_a_thread(call: Callable[[], Any]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def beside(
+    monkeypatch: pytest.MonkeyPatch, name: str, end: Callable[[Transaction], None]
+) -> Callable[[Transaction], None]:
+    """Let another thread end a transaction as soon as it has acknowledged something."""
+    real = getattr(Transaction, name)
+
+    def acknowledged(txn: Transaction, *args: Any, **named: Any) -> None:
+        real(txn, *args, **named)
+        in_a_thread(lambda: end(txn))
+
+    monkeypatch.setattr(Transaction, name, acknowledged)
+    return lambda _: monkeypatch.setattr(Transaction, name, real)
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_a_message_comes_again_whose_transaction_another_thread_has_aborted(
+    service: Service, monkeypatch: pytest.MonkeyPatch, cumulative: bool
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2", "3", key="k")
+    with service.client.consumer(topic, "s") as consumer:
+        first = consumer.receive(0)
+        name = "acknowledge_cumulative" if cumulative else "acknowledge"
+        txn = service.client.new_txn()
+        restore = beside(monkeypatch, name, Transaction.abort)
+        getattr(consumer, name)(first, txn)
+        restore(txn)
+        assert drained(consumer) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_a_consumer_goes_on_behind_what_another_thread_has_committed(
+    service: Service, monkeypatch: pytest.MonkeyPatch, cumulative: bool
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2", "3")
+    with service.client.consumer(topic, "s") as consumer:
+        first, second = consumer.receive(0), consumer.receive(0)
+        consumer.redeliver_unacknowledged()
+        again = consumer.receive(0)
+        assert again.message_id == first.message_id  # the second one lies ready
+        name = "acknowledge_cumulative" if cumulative else "acknowledge"
+        restore = beside(monkeypatch, name, Transaction.commit)
+        txn = service.client.new_txn()
+        getattr(consumer, name)(again if cumulative else second, txn)
+        restore(txn)
+        [*_, last] = [consumer.receive(0) for _ in range(2 if cumulative else 1)]
+        assert last.value == b"3"
+        with service.client.new_txn() as txn:
+            if not cumulative:
+                consumer.acknowledge(again, txn)
+            consumer.acknowledge_cumulative(last, txn)
+    with service.client.consumer(topic, "s") as consumer:
+        assert drained(consumer) == []
+
+
+@pytest.mark.parametrize("in_transaction", [True, False])
+@pytest.mark.parametrize("returned", [True, False])
+def test_what_was_acknowledged_for_good_is_not_delivered_again(
+    service: Service, in_transaction: bool, returned: bool
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2", "3")
+    with service.client.consumer(topic, "s") as consumer:
+        first, second, _ = (consumer.receive(0) for _ in range(3))
+        if returned:
+            consumer.negative_acknowledge(second)
+        else:
+            consumer.redeliver_unacknowledged()
+            assert consumer.receive(0).message_id == first.message_id  # 2 and 3 lie ready
+        if in_transaction:
+            with service.client.new_txn() as txn:
+                consumer.acknowledge(second, txn)
+        else:
+            consumer.acknowledge(second)
+        assert drained(consumer) == ([] if returned else ["3"])
+
+
+def test_what_is_committed_while_it_is_read_again_is_not_delivered_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2")
+    with service.client.consumer(topic, "s") as consumer:
+        first, _ = consumer.receive(0), consumer.receive(0)
+        consumer.redeliver_unacknowledged()
+        read = SubscriptionReader.read
+
+        def late(reader: SubscriptionReader, *args: Any, **named: Any) -> Any:
+            found = read(reader, *args, **named)
+            monkeypatch.setattr(SubscriptionReader, "read", read)
+            with service.client.new_txn() as txn:
+                consumer.acknowledge(first, txn)
+            return found
+
+        monkeypatch.setattr(SubscriptionReader, "read", late)
+        assert drained(consumer) == ["2"]
+
+
+def test_a_returned_message_waits_for_the_transaction_that_acknowledges_it(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1")
+    with service.client.consumer(topic, "s") as consumer:
+        first = consumer.receive(0)
+        consumer.negative_acknowledge(first)
+        txn = service.client.new_txn()
+        consumer.acknowledge(first, txn)
+        assert drained(consumer) == []
+        txn.abort()
+        assert drained(consumer) == ["1"]
+
+
+def test_a_cumulative_acknowledgement_passes_over_parents_that_retention_has_deleted(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1")
+    service.split(topic)
+    service.send(topic, "2", "3", key="k")
+    with service.client.consumer(topic, "s") as consumer:
+        with service.client.new_txn() as txn:
+            consumer.acknowledge(consumer.receive(0), txn)
+        last = [consumer.receive(0) for _ in range(2)][-1]
+        service.delete_first_segment(topic)
+        assert drained(consumer) == []  # it has learnt of that
+        with service.client.new_txn() as txn:
+            consumer.acknowledge_cumulative(last, txn)
+    with service.client.consumer(topic, "s") as consumer:
+        assert drained(consumer) == []
+
+
+def test_a_timeout_holds_while_another_thread_waits_for_a_message(service: Service) -> None:
+    topic = service.topic()
+    with service.client.consumer(topic, "s") as consumer:
+        received: list[bytes | None] = []
+        waiting = threading.Event()
+        read = consumer._reader.wait
+
+        def wait(timeout_s: float) -> None:
+            waiting.set()
+            read(timeout_s)
+
+        consumer._reader.wait = wait  # type: ignore[method-assign]
+        thread = threading.Thread(target=lambda: received.append(consumer.receive().value))
+        thread.start()
+        assert waiting.wait(PATIENCE_S)
+
+        def bounded() -> None:
+            with pytest.raises(ReceiveTimeoutError, match="within 1 ms"):
+                consumer.receive(timeout_ms=1)
+
+        in_a_thread(bounded)
+        service.send(topic, "1")
+        thread.join(PATIENCE_S)
+        assert received == [b"1"]
