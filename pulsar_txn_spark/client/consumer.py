@@ -77,9 +77,8 @@ class Consumer(Closing):
         self._reached: dict[TxnId, dict[SubscriptionRef, MessagePosition]] = {}
         self._floors: dict[SubscriptionRef, MessagePosition] = {}
         self._doubtful: set[TxnId] = set()
-        # By segment, what was acknowledged for good while the reader was at work.
-        self._reading = False
-        self._ended_meanwhile: list[tuple[str, Sequence[AckInterval]]] = []
+        # What was received before the consumer went back last, and acknowledged since.
+        self._late: dict[TxnId, list[tuple[str, AckInterval]]] = {}
         latest = initial_position is InitialPosition.LATEST
         self._reader = SubscriptionReader(
             components, topics, subscription, latest=latest, consumer=self
@@ -195,15 +194,8 @@ class Consumer(Closing):
         self._resolve_doubts()
         with self._state:
             redelivery_epoch, rewind = self._redelivery_epoch, self._rewind
-            self._reading = True
-        try:
-            read = self._reader.read(redelivery_epoch, rewind=rewind)
-        except BaseException:
-            with self._state:
-                self._end_reading()
-            raise
+        read = self._reader.read(redelivery_epoch, rewind=rewind)
         with self._state:
-            ended = self._end_reading()
             if redelivery_epoch != self._redelivery_epoch:
                 return True  # what was read is of no use: it will be read again
             self._rewind = False
@@ -211,29 +203,7 @@ class Consumer(Closing):
             for segment, interval, txn in read.locked:
                 self._claims_of(segment).add(interval, txn)
             self._ready.extend(read.messages)
-            for segment, intervals in ended:
-                self._leave_out(segment, intervals)
         return read.progress
-
-    def _end_reading(self) -> list[tuple[str, Sequence[AckInterval]]]:
-        """Return what was acknowledged for good meanwhile; called with the lock."""
-        self._reading = False
-        ended, self._ended_meanwhile = self._ended_meanwhile, []
-        return ended
-
-    def _leave_out(self, segment: str, intervals: Sequence[AckInterval]) -> None:
-        """Hand out no copy of messages that are acknowledged for good; called with the lock.
-
-        There are copies only of what is received again.
-        """
-        if not intervals or (self._redelivery_epoch == 0 and not self._redeliver):
-            return
-        ended = Claims.of(intervals)
-        for messages in (self._redeliver, self._ready):
-            left = [m for m in messages if m.segment != segment or not ended.contains(m.position)]
-            if len(left) < len(messages):
-                messages.clear()
-                messages.extend(left)
 
     def _claims_of(self, segment: str) -> Claims:
         return self._claims.setdefault(segment, Claims())
@@ -287,19 +257,29 @@ class Consumer(Closing):
         if txn is None:
             self._acks.acknowledge_now(where, intervals)
             with self._state:
-                self._ended(where.segment, intervals)
-                for received in group:
-                    if received.delivery.redelivery_epoch != self._redelivery_epoch:
-                        self._claims_of(where.segment).add(received.delivery.interval, None)
+                self._ended(where.segment, intervals, self._late_of(group))
             return
         redelivery_epoch = self._follow(txn)
         txn.acknowledge(self, where, intervals)
         with self._state:
+            late = self._late_of(group)
             if self._follows(txn.id):
                 for interval in intervals:
                     self._claims_of(where.segment).add(interval, txn.id)
+                self._late.setdefault(txn.id, []).extend((where.segment, at) for at in late)
             elif redelivery_epoch == self._redelivery_epoch:
-                self._ended(where.segment, intervals)  # another thread has committed it
+                self._ended(where.segment, intervals, late)  # another thread has committed it
+
+    def _late_of(self, group: Sequence[Message | Received]) -> list[AckInterval]:
+        """Return what was received before the consumer went back; called with the lock.
+
+        Copies of it may come: the reader has learnt what is acknowledged when it went back.
+        """
+        return [
+            received.delivery.interval
+            for received in group
+            if received.delivery.redelivery_epoch != self._redelivery_epoch
+        ]
 
     def acknowledge_cumulative(
         self, message: Message | MessageId, txn: Transaction | None = None
@@ -345,11 +325,19 @@ class Consumer(Closing):
         """
         return txn in self._txns or txn in self._doubtful
 
-    def _ended(self, segment: str, intervals: Sequence[AckInterval]) -> None:
-        """Note what is acknowledged for good; called with the lock."""
-        self._leave_out(segment, intervals)
-        if self._reading:  # what is being read may be of before
-            self._ended_meanwhile.append((segment, intervals))
+    def _ended(
+        self, segment: str, intervals: Sequence[AckInterval], late: Sequence[AckInterval] = ()
+    ) -> None:
+        """Deliver nothing again of what is acknowledged for good; called with the lock."""
+        for interval in late:
+            self._claims_of(segment).add(interval, None)
+        if self._redeliver and intervals:
+            ended = Claims.of(intervals)
+            self._redeliver = deque(
+                message
+                for message in self._redeliver
+                if message.segment != segment or not ended.contains(message.position)
+            )
 
     def _acknowledge_up_to(self, message: Message | Received, txn: Transaction) -> None:
         redelivery_epoch = self._follow(txn)
@@ -457,6 +445,8 @@ class Consumer(Closing):
             self._txns.pop(txn, None)
             for segment, claims in self._claims.items():
                 self._ended(segment, claims.drop(txn))
+            for segment, interval in self._late.pop(txn, ()):
+                self._claims_of(segment).add(interval, None)
             for where, end in self._reached.pop(txn, {}).items():
                 self._floors[where] = max(end, self._floors.get(where, end))
 
@@ -480,6 +470,7 @@ class Consumer(Closing):
             self._redeliver.clear()
             self._claims.clear()
             self._reached.clear()
+            self._late.clear()
             self._floors.clear()
             self._wake()
 

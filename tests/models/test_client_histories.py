@@ -41,6 +41,7 @@ class Life:
         self.consumer: Consumer
         self.received: list[Message] = []  # since the consumer was at its cursor last
         self.older: list[Message] = []
+        self.returned: set[str] = set()  # since then, by a negative acknowledgement
         self.epoch = 0
         self.subscribe()
 
@@ -51,6 +52,7 @@ class Life:
         self.consumer = self.service.client.consumer(self.topic, "s")
         self.dead |= {txn for txn, locked in self.open.items() if locked}
         self.received, self.older, self.epoch = [], [], 0
+        self.returned = set()
 
     def send(self) -> None:
         key = self.random.randrange(KEYS)
@@ -69,6 +71,9 @@ class Life:
         assert value not in self.gone, "it was acknowledged for good"
         holders = [txn for txn, locked in self.open.items() if value in locked]
         assert not set(holders) - self.dead, "an open transaction holds it"
+        if value in self.returned:
+            self.returned.remove(value)
+            return
         assert value not in map(text, self.received), "it came twice, with no reason to"
         key = value.split("-")[0]
         before = [text(m) for m in self.received if text(m).split("-")[0] == key]
@@ -116,7 +121,8 @@ class Life:
         else:
             assert txn not in self.dead
             assert not any(wanted & locked for locked in living), "two transactions hold it"
-            assert wanted, "all of it was acknowledged before"
+            # What it holds itself may lie before what was acknowledged for good.
+            assert wanted or self.open[txn], "all of it was acknowledged before"
             self.open[txn] |= wanted
 
     def acknowledge_now(self) -> None:
@@ -163,6 +169,24 @@ class Life:
         self.consumer.redeliver_unacknowledged()
         self.notice()
 
+    def acknowledge_late(self) -> None:
+        """Acknowledge something that was received before, while copies of it lie ready."""
+        self.redeliver()
+        self.receive()
+        self.begin()
+        self.acknowledge()
+        self.commit()
+
+    def give_back(self) -> None:
+        if not self.received:
+            return
+        message = self.random.choice(self.received)
+        value = text(message)
+        self.consumer.negative_acknowledge(message)
+        holders = [txn for txn, locked in self.open.items() if value in locked]
+        if value not in self.gone and not set(holders) - self.dead:
+            self.returned.add(value)
+
     def split(self) -> None:
         name = TopicName.parse(self.topic)
         active = self.service.run.topics.require(name).active
@@ -176,6 +200,7 @@ class Life:
             self.epoch = self.consumer._redelivery_epoch
             self.older += self.received
             self.received = []
+            self.returned = set()
 
     # -- a life --------------------------------------------------------------------------------
 
@@ -191,6 +216,8 @@ class Life:
             self.abort: 2,
             self.expire: 2,
             self.redeliver: 1,
+            self.acknowledge_late: 3,
+            self.give_back: 3,
             self.split: 1,
             self.subscribe: 1,
         }
