@@ -2,6 +2,7 @@ package pulsartxnspark.broker;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static pulsartxnspark.broker.AckedSubscription.at;
 import static pulsartxnspark.broker.Await.await;
@@ -11,6 +12,8 @@ import static pulsartxnspark.broker.Await.get;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.pulsar.broker.transaction.pendingack.PendingAckStore;
 import org.apache.pulsar.broker.transaction.pendingack.proto.PendingAckOp;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.transaction.common.exception.TransactionConflictException;
@@ -83,6 +86,23 @@ class PendingAcksBesidePulsarsTest extends PendingAckTest {
     pulsars.opening.complete(null);
     all.forEach(Await::get);
     assertEquals(List.of("open", "individual", "individual"), pulsars.told);
+  }
+
+  @Test
+  void whoeverWaitsForPulsarsStoreWaitsForTheSameOne() {
+    AtomicInteger opens = new AtomicInteger();
+    CompletableFuture<PendingAckStore> opening = new CompletableFuture<>();
+    PulsarsPendingAcks beside =
+        new PulsarsPendingAcks(
+            null,
+            () -> {
+              opens.incrementAndGet();
+              return opening;
+            });
+    List<CompletableFuture<PendingAckStore>> waiting = List.of(beside.opened(), beside.opened());
+    opening.complete(pulsars);
+    waiting.forEach(one -> assertSame(pulsars, get(one)));
+    assertEquals(1, opens.get());
   }
 
   @Test
