@@ -4178,9 +4178,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_topic_is_never_there_without_the_mark_of_its_segment",
         Edit(
             f"{PULSAR}/log.py",
-            "marks = {SEGMENT_PROPERTY: segment.id}\n        if gate",
+            "marks = {CREATED_PROPERTY: segment.id}\n        if gate",
             "marks: dict[str, str] = {}\n        if gate",
         ),
+    ),
+    mutation(
+        "a topic that is being created for a segment is a native one",
+        "one domain",
+        f"{NATIVE}::test_a_pattern_finds_topics_of_one_namespace_without_those_of_the_system",
+        Edit(f"{PULSAR}/native_topic_log.py", " or properties.get(CREATED_PROPERTY)", ""),
     ),
     mutation(
         "client: a dead transaction hides messages that another thread acknowledged in it",

@@ -15,6 +15,7 @@ from pulsar_txn_spark.backends.pulsar.admin_api import TransactionState
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
     ADOPTED_PROPERTY,
+    CREATED_PROPERTY,
     INTERNAL_SUBSCRIPTION,
     ORIGIN_PROPERTY,
     SEGMENT_PROPERTY,
@@ -528,6 +529,11 @@ def test_a_segment_that_was_created_is_deleted_also_half_created(
     admin.properties_of, admin.subscribed = {}, [INTERNAL_SUBSCRIPTION]
     log.delete(REF)
     assert admin.done == ["delete"] * 2
+    admin.properties_of, admin.subscribed = {CREATED_PROPERTY: REF.id}, []
+    log.delete(REF)
+    assert admin.done == ["delete"] * 3
+    admin.properties_of, admin.subscribed = {CREATED_PROPERTY: "another"}, [INTERNAL_SUBSCRIPTION]
+    log.delete(REF)
     admin.properties_of = {SEGMENT_PROPERTY: "another"}
     log.delete(replace(REF, id="public/default/old/3f2a/0000-ffff-1"))
-    assert admin.done == ["delete"] * 2
+    assert admin.done == ["delete"] * 3

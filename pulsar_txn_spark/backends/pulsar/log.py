@@ -82,6 +82,12 @@ The ledger is the first one after it with data."""
 TRIM_PROPERTY = "pulsar_txn_spark.trim"
 """Topic property of the same form: the trim that was begun last."""
 
+CREATED_PROPERTY = "pulsar_txn_spark.created"
+"""Topic property with the id of the segment that a topic was created for, from its creation on.
+
+A topic that has it, and not yet :data:`SEGMENT_PROPERTY`, is neither a segment nor a native topic.
+"""
+
 GATE_PROPERTY = "pulsar_txn_spark.gate"
 """Topic property with the value ``broker`` where the brokers gate the segment, for every client."""
 
@@ -231,19 +237,23 @@ class PulsarSegmentLog(Closing):
     def create(self, segment: SegmentRef, gate_store: str = "") -> None:
         """Create the topic with all that keeps its data; see the Protocol."""
         topic = segment.log_name
-        # Creation step 1: the topic, which is never seen without its mark, and at once the
+        # Creation step 1: the topic, which nobody ever takes for a native one, and at once the
         # subscription that holds its data. A broker looks for the gate when it loads the topic,
         # and never again.
-        marks = {SEGMENT_PROPERTY: segment.id}
+        marks = {CREATED_PROPERTY: segment.id}
         if gate_store:
-            marks |= {GATE_PROPERTY: GATED_BY_BROKER, STORE_PROPERTY: gate_store}
+            marks = {
+                SEGMENT_PROPERTY: segment.id,
+                GATE_PROPERTY: GATED_BY_BROKER,
+                STORE_PROPERTY: gate_store,
+            }
         if self._admin.properties(topic) is None:
             self._admin.create_topic(topic, marks)
         self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
         # Creation step 2: nothing else may drop data, and resends after a reconnect are recognized.
         self._admin.keep_all_data(topic)
         self._admin.deduplicate(topic)
-        # Creation step 3: somebody else may have made the topic, and data may be in it.
+        # Creation step 3: only now it counts as a segment; an adopted topic may hold data already.
         self._mark(segment, self._admin.properties(topic) or {})
 
     def adopt(self, segment: SegmentRef) -> None:
@@ -330,6 +340,8 @@ class PulsarSegmentLog(Closing):
             return False
         owner = properties.get(SEGMENT_PROPERTY)
         if owner is None:  # its creation was not finished, unless it is somebody else's
+            if CREATED_PROPERTY in properties:
+                return properties[CREATED_PROPERTY] == segment.id
             return INTERNAL_SUBSCRIPTION in self._admin.subscriptions(segment.log_name)
         return owner == segment.id
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NoReturn
 
@@ -22,6 +22,7 @@ from pulsar_txn_spark.backends.pulsar.errors import require_whole
 from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
+    CREATED_PROPERTY,
     SEGMENT_PROPERTY,
     PulsarSegmentLog,
     PulsarSnapshot,
@@ -117,8 +118,7 @@ class PulsarTopicLog(PulsarSegmentLog):
         for full in self._admin.topics(tenant, namespace):
             name = TopicName.of_any_domain(_PARTITION.sub("", full))
             if full not in self._owned:
-                owner = (self._admin.properties(full) or {}).get(SEGMENT_PROPERTY)
-                self._owned[full] = owner is not None
+                self._owned[full] = _owner_of(self._admin.properties(full) or {}) is not None
             if not name.name.startswith("__") and not self._owned[full]:
                 native_topics.add(name)
         names = sorted(native_topics)
@@ -155,7 +155,7 @@ class PulsarTopicLog(PulsarSegmentLog):
                 "broker because it was idle and had no subscription. Check admin.url, and give the "
                 "topic a retention or a subscription"
             )
-        owner = properties.get(SEGMENT_PROPERTY)
+        owner = _owner_of(properties)
         if owner is not None:
             topic = TopicName.parse(owner.rsplit("/", 2)[0])
             raise TransactionDomainError(
@@ -321,3 +321,8 @@ class PulsarTopicLog(PulsarSegmentLog):
     def _refuse(self, segment: SegmentRef) -> NoReturn:
         TopicName.of_any_domain(segment.topic).require_segmented()
         raise AssertionError(f"{segment} is no native topic")
+
+
+def _owner_of(properties: Mapping[str, str]) -> str | None:
+    """Return the id of the segment that a topic is, or was created for; None if it is native."""
+    return properties.get(SEGMENT_PROPERTY) or properties.get(CREATED_PROPERTY)

@@ -55,7 +55,7 @@ def test_a_topic_is_marked_as_gated_when_it_is_created(log: PulsarSegmentLog) ->
 def test_a_topic_is_never_there_without_the_mark_of_its_segment(log: PulsarSegmentLog) -> None:
     """Who lists topics at that moment would take it for a native one from then on."""
     admin = log._admin
-    marks = {"pulsar_txn_spark.segment": SEGMENT.id}
+    marks = {"pulsar_txn_spark.created": SEGMENT.id}
     admin.properties.side_effect = [None, marks]  # type: ignore[attr-defined]
     admin.managed_ledger.return_value.ledgers = []  # type: ignore[attr-defined]
     log.create(SEGMENT)

@@ -17,7 +17,12 @@ from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin, TransactionState
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
-from pulsar_txn_spark.backends.pulsar.log import SEGMENT_PROPERTY, PulsarSegmentLog, _Holes
+from pulsar_txn_spark.backends.pulsar.log import (
+    CREATED_PROPERTY,
+    SEGMENT_PROPERTY,
+    PulsarSegmentLog,
+    _Holes,
+)
 from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import (
@@ -303,19 +308,21 @@ def test_a_topic_that_the_broker_does_not_know_is_not_found(log: PulsarTopicLog)
         log.topology(absent)
 
 
-def test_a_segment_is_not_read_past_its_gate(log: PulsarTopicLog, admin: Admin) -> None:
-    admin.properties_of[NAME] = {SEGMENT_PROPERTY: "public/default/x/3f2a/0000-ffff-0"}
+@pytest.mark.parametrize("name", [SEGMENT_PROPERTY, CREATED_PROPERTY])
+def test_a_segment_is_not_read_past_its_gate(log: PulsarTopicLog, admin: Admin, name: str) -> None:
+    admin.properties_of[NAME] = {name: "public/default/x/3f2a/0000-ffff-0"}
     with pytest.raises(TransactionDomainError, match="Read topic://public/default/x"):
         log.topology(TOPIC)
 
 
+@pytest.mark.parametrize("mark", [SEGMENT_PROPERTY, CREATED_PROPERTY])
 def test_a_pattern_finds_topics_of_one_namespace_without_those_of_the_system(
-    log: PulsarTopicLog, admin: Admin
+    log: PulsarTopicLog, admin: Admin, mark: str
 ) -> None:
     base = "persistent://public/default/"
     for name in ("a-partition-0", "a-partition-1", "b", "__change_events", "c--1--0000-ffff-0"):
         admin.managed_ledgers[base + name] = managed_ledger_of((1, 0))
-    admin.properties_of[base + "c--1--0000-ffff-0"] = {SEGMENT_PROPERTY: "public/default/c/1/x"}
+    admin.properties_of[base + "c--1--0000-ffff-0"] = {mark: "public/default/c/1/x"}
     topics = Topics(mock.Mock(), mock.Mock(), log)
     assert [str(n) for n in topics.matching(base + ".*")] == [base + "a", base + "b"]
     assert [str(n) for n in topics.matching(base + "b?")] == [base + "b"]
