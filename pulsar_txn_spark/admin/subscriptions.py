@@ -154,7 +154,7 @@ def delete(components: Components, topic: TopicName, subscription: str) -> None:
         for segment in reversed(topology.readable):
             _delete_cursor(components, segment.ref.id, subscription, topology)
         # A sweep may have handed the subscription over to a child, and a split may have come.
-        topology = components.topics.require(topic)
+        topology = components.topics.lifecycle.reread(topology, "a subscription of it was deleted")
         ids = [segment.ref.id for segment in topology.readable]
         if not any(components.store.subscriptions.read_cursors(ids, subscription)):
             return

@@ -266,7 +266,8 @@ class Consumer(Closing):
             if self._follows(txn.id):
                 for interval in intervals:
                     self._claims_of(where.segment).add(interval, txn.id)
-                self._late.setdefault(txn.id, []).extend((where.segment, at) for at in late)
+                if late:
+                    self._late.setdefault(txn.id, []).extend((where.segment, at) for at in late)
             elif redelivery_epoch == self._redelivery_epoch:
                 self._ended(where.segment, intervals, late)  # another thread has committed it
 

@@ -18,8 +18,13 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.segments.changes import TopologyChanges
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
-from pulsar_txn_spark.segments.topic_lifecycle import EndTransaction, TopicLifecycle, native_topic
-from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAINS, SCALABLE_DOMAIN, TopicName
+from pulsar_txn_spark.segments.topic_lifecycle import EndTransaction, TopicLifecycle
+from pulsar_txn_spark.segments.topic_name import (
+    PULSAR_DOMAINS,
+    SCALABLE_DOMAIN,
+    TopicName,
+    native_topic,
+)
 from pulsar_txn_spark.segments.topology import GatedBy, TopicState, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore

@@ -31,7 +31,6 @@ whoever lists.
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -47,7 +46,7 @@ from pulsar_txn_spark.errors import (
     TopologyConflictError,
 )
 from pulsar_txn_spark.segments.log import SegmentLog
-from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topic_name import TopicName, native_topic
 from pulsar_txn_spark.segments.topology import Segment, TopicState, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
@@ -57,13 +56,6 @@ _TRIES = 64  # each lost race means that somebody else has created or deleted th
 
 EndTransaction = Callable[[TxnId, str], None]
 """``end(txn, cause)``: aborts a transaction unless it is decided; gone = nothing to do."""
-
-_PARTITION = re.compile(r"-partition-\d+$")
-
-
-def native_topic(log_name: str) -> str:
-    """Return the native topic that a log is, or is a partition of."""
-    return _PARTITION.sub("", log_name)
 
 
 def remove_logs(log: SegmentLog, segments: Sequence[Segment], left: Sequence[Segment] = ()) -> None:

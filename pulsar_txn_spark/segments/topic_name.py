@@ -26,6 +26,12 @@ PULSAR_DOMAINS = (PULSAR_DOMAIN, SCALABLE_DOMAIN)
 DOMAINS = (DOMAIN, *PULSAR_DOMAINS)
 _PARTS = 3
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)  # Pulsar's NamedEntity, for tenant, namespace and name
+_PARTITION = re.compile(r"-partition-\d+$")
+
+
+def native_topic(log_name: str) -> str:
+    """Return the native topic that a log is, or is a partition of; paths of them serve as well."""
+    return _PARTITION.sub("", log_name)
 
 
 class TopicName(NamedTuple):

@@ -21,6 +21,7 @@ from pulsar_txn_spark.errors import (
     OptionError,
     PulsarTxnError,
     SegmentNotFoundError,
+    TopicNotFoundError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -336,6 +337,25 @@ def test_a_deletion_takes_a_cursor_along_that_is_handed_over_beside_it(
     assert order[: len(children) + 1] == [*reversed(children), parent]
     ids = [parent, *children]
     assert run.store.subscriptions.read_cursors(ids, SUB) == [None] * len(ids)
+
+
+def test_a_deletion_leaves_the_subscription_of_another_topic_of_the_name_alone(
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(run)
+    delete = RedisSubscriptionStore.delete_cursor
+
+    def beside(store: RedisSubscriptionStore, id_: str, name: str) -> Any:
+        answer = delete(store, id_, name)
+        run.topics.delete(TOPIC)
+        run.topics.create(TOPIC, 1)
+        claim(run)
+        return answer
+
+    monkeypatch.setattr(RedisSubscriptionStore, "delete_cursor", beside)
+    with pytest.raises(TopicNotFoundError, match="nothing was done to another topic"):
+        Admin(options).delete_subscription(NAME, SUB)
+    assert stands(run) == (EARLIEST, "q")
 
 
 @pytest.mark.parametrize("pending", [False, True])

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis
 
 from pulsar_txn_spark.client.reader import SubscriptionReader
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.errors import ReceiveTimeoutError
+from tests.client.test_aio import service
 from tests.client.test_client import Service, drained
 
+__all__ = ["service"]  # a fixture
+
 PATIENCE_S = 10
-
-
-@pytest.fixture
-def service(redis_path: str, redis_client: redis.Redis) -> Iterator[Service]:
-    del redis_client  # which begins with an empty store
-    opened = Service(redis_path)
-    yield opened
-    opened.client.close()
 
 
 def in_a_thread(call: Callable[[], Any]) -> None:
@@ -165,18 +159,20 @@ def test_a_cumulative_acknowledgement_passes_over_parents_that_retention_has_del
         assert drained(consumer) == []
 
 
-def test_a_timeout_holds_while_another_thread_waits_for_a_message(service: Service) -> None:
+def test_a_timeout_holds_while_another_thread_waits_for_a_message(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = service.topic()
     with service.client.consumer(topic, "s") as consumer:
         received: list[bytes | None] = []
         waiting = threading.Event()
-        read = consumer._reader.wait
+        real = SubscriptionReader.wait
 
-        def wait(timeout_s: float) -> None:
+        def wait(reader: SubscriptionReader, timeout_s: float) -> None:
             waiting.set()
-            read(timeout_s)
+            real(reader, timeout_s)
 
-        consumer._reader.wait = wait  # type: ignore[method-assign]
+        monkeypatch.setattr(SubscriptionReader, "wait", wait)
         thread = threading.Thread(target=lambda: received.append(consumer.receive().value))
         thread.start()
         assert waiting.wait(PATIENCE_S)

@@ -3263,6 +3263,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a deletion takes the subscription of another topic of the name along",
+        "INV-12",
+        f"{ADMINS}::test_a_deletion_leaves_the_subscription_of_another_topic_of_the_name_alone",
+        Edit(
+            "pulsar_txn_spark/admin/subscriptions.py",
+            'components.topics.lifecycle.reread(topology, "a subscription of it was deleted")',
+            "components.topics.require(topic)",
+        ),
+    ),
+    mutation(
         "a subscription that comes again while it is deleted counts as deleted",
         "INV-13",
         f"{ADMINS}::test_a_deletion_takes_a_cursor_along_that_is_handed_over_beside_it",
@@ -4153,7 +4163,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "initial cursors of children say that their parents were read",
         "INV-13",
-        f"{STARTS}::test_initial_cursors_of_children_alone_say_nothing_of_their_parents",
+        f"{STARTS}::test_a_start_that_dies_half_way_is_done_again_and_skips_nothing",
         Edit(
             f"{SOURCE_CODE}/starting_offsets.py",
             'if owned and offsets.word == "subscription":',

@@ -7,7 +7,6 @@ broker is not ready: a topic that moves between brokers answers 503 for a moment
 from __future__ import annotations
 
 import json
-import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -33,6 +32,7 @@ from pulsar_txn_spark.errors import (
     SegmentNotFoundError,
 )
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.topic_name import native_topic
 
 _T = TypeVar("_T")
 
@@ -59,7 +59,6 @@ _SETTLE_POLL_SECONDS = 0.05
 _BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
 _BATCH_SIZE_HEADER = "X-Pulsar-batch-size"
 _PUBLISH_TIME_HEADER = "X-Pulsar-publish-time"
-_PARTITION = re.compile(r"-partition-\d+$")
 _MARKER_HEADER = "X-Pulsar-marker-type"
 _COMPACTION = "__compaction"  # the subscription of Pulsar's own compaction
 _ABORTED_HEADER = "X-Pulsar-txn-aborted"
@@ -777,7 +776,7 @@ def _path(topic: str) -> str:
 
 def _policy_path(topic: str) -> str:
     """Return the path of a topic's policies; partitions have none of their own."""
-    return _PARTITION.sub("", _path(topic))
+    return native_topic(_path(topic))
 
 
 def _no_quota(policy: Mapping[str, Mapping[str, Any]] | None) -> bool:

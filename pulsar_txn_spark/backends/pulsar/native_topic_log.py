@@ -10,7 +10,6 @@ retention policy retains. Which entries are gone follows from the ledgers that a
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -38,7 +37,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import LogRange, SegmentRef, SegmentWriter
-from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topic_name import TopicName, native_topic
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, Topology
 
 _PARTITIONS_SECONDS = (
@@ -46,7 +45,6 @@ _PARTITIONS_SECONDS = (
 )
 _OFF_SECONDS = 60.0  # how long "this broker has no transactions" may serve
 _HIDDEN_TAIL = 8  # markers and aborted entries at a range's end that are recognized one by one
-_PARTITION = re.compile(r"-partition-\d+$")
 
 
 class PulsarTopicLog(PulsarSegmentLog):
@@ -116,7 +114,7 @@ class PulsarTopicLog(PulsarSegmentLog):
             return kept
         native_topics = set()
         for full in self._admin.topics(tenant, namespace):
-            name = TopicName.of_any_domain(_PARTITION.sub("", full))
+            name = TopicName.of_any_domain(native_topic(full))
             if full not in self._owned:
                 self._owned[full] = _owner_of(self._admin.properties(full) or {}) is not None
             if not name.name.startswith("__") and not self._owned[full]:
