@@ -128,7 +128,7 @@ def _configurations(given: dict[str, str]) -> list[Any]:
     return [
         options.store,
         options.pulsar,
-        WriteJob(options, "nonce", None),
+        WriteJob(options, "uuid", "nonce", None),
         SourcePartition(
             (SegmentRange(ref, EARLIEST, Position(1, 1), Visibility()),),
             frozenset(),

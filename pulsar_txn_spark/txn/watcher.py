@@ -70,7 +70,10 @@ class SegmentWatcher(Closing):
         self._segments: dict[str, None] = {}  # in the order given
         self._topics: frozenset[str] = frozenset()
         self._due: set[str] = set()
+        self._topics_due = False  # also where there is no segment, as before the first topic
         self._polled_at = 0.0
+        self.topics_were_due = False
+        """Whether the topics are to be read again, by what :meth:`wait` found last."""
         self._blocking: dict[str, frozenset[TxnId]] = {}
         self._coordinators: set[int] = set()
         if segments:
@@ -90,7 +93,8 @@ class SegmentWatcher(Closing):
         ------
         StoreUnavailableError, StoreRolledBackError
         """
-        self._topics = frozenset(topics)
+        known, self._topics = self._topics, frozenset(topics)
+        self._topics_due |= not self._topics <= known
         wanted = dict.fromkeys(segments)
         new = wanted.keys() - self._segments.keys()
         # First the place in the streams, then the read of the state: nothing is lost between.
@@ -128,7 +132,8 @@ class SegmentWatcher(Closing):
     def wait(self, timeout_s: float) -> list[str]:
         """Wait until segments should be polled, and return them in the order given.
 
-        Returns at once if some are due. Empty = the time is over, or :meth:`wake` was called.
+        Returns at once if some are due. Empty = the time is over, :meth:`wake` was called, or only
+        the topics are due.
 
         Raises
         ------
@@ -136,13 +141,14 @@ class SegmentWatcher(Closing):
             If the store cannot be reached.
         """
         deadline = time.monotonic() + timeout_s
-        while not self._due:
+        while not self._due and not self._topics_due:
             recheck_at = self._polled_at + self._recheck_s
             tags = self._feed.wait(max(0.0, min(deadline, recheck_at) - time.monotonic()))
             self._due |= self._concerned(tags)
+            self._topics_due |= any(f"topic:{topic}" in tags for topic in self._topics)
             now = time.monotonic()
             if now >= recheck_at:
-                self._due |= self._segments.keys()
+                self._topics_due = True
             if now >= deadline or not tags:
                 break
         return self._take()
@@ -153,8 +159,6 @@ class SegmentWatcher(Closing):
 
     def _concerned(self, tags: Collection[str]) -> set[str]:
         """Return the segments that events on these tags are about."""
-        if any(f"topic:{topic}" in tags for topic in self._topics):
-            return set(self._segments)
         concerned = {segment for segment in self._segments if f"seg:{segment}" in tags}
         for segment, txns in self._blocking.items():
             if any(f"tc{txn.tc}" in tags for txn in txns):
@@ -162,10 +166,12 @@ class SegmentWatcher(Closing):
         return concerned
 
     def _take(self) -> list[str]:
-        due = [segment for segment in self._segments if segment in self._due]
-        if len(due) == len(self._segments):
+        everything = self._topics_due
+        due = [segment for segment in self._segments if everything or segment in self._due]
+        if everything or (due and len(due) == len(self._segments)):
             self._polled_at = time.monotonic()
         self._due.clear()
+        self.topics_were_due, self._topics_due = everything, False
         return due
 
     def wake(self) -> None:

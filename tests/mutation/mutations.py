@@ -56,6 +56,7 @@ RETENTION = "tests/segments/test_retention.py"
 TRIM = "tests/backends/pulsar/test_trim.py"
 SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
+TERMINATE = "tests/backends/pulsar/test_terminate.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
@@ -2567,6 +2568,48 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{WIRE_CODE}/producer.py",
             "stored == acknowledged and stored >= 0",
             "stored == acknowledged",
+        ),
+    ),
+    mutation(
+        "a topic counts as sealed although the cluster has not stored it",
+        "INV-10",
+        f"{TERMINATE}::test_one_that_is_sealed_in_the_memory_of_a_broker_alone_is_sealed_again, "
+        "test_one_whose_end_is_never_stored_is_not_sealed",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/admin_api.py",
+            "            return None\n        return Position(int(sealed_at",
+            "            return Position(99, 0)\n        return Position(int(sealed_at",
+        ),
+    ),
+    mutation(
+        "entries that a broker has acknowledged behind a segment's end are forgotten",
+        "INV-10",
+        f"{TERMINATE}::test_entries_that_were_acknowledged_behind_the_end_are_an_error",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/admin_api.py",
+            "        if behind:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a task of a sink writes by another store than the driver's",
+        "INV-11",
+        "tests/spark/sink/test_task.py::test_an_executor_that_reaches_another_store_writes_nothing",
+        Edit(
+            "pulsar_txn_spark/spark/sink/task.py",
+            "    if reached != job.store_uuid:\n",
+            "    if False:\n",
+        ),
+    ),
+    mutation(
+        "a source that has found no segment never looks again",
+        "",
+        f"{IDLE}::test_a_source_that_has_found_no_topic_looks_again_once_in_a_while, "
+        "test_the_end_of_an_adoption_is_found_although_there_was_no_segment_before",
+        Edit(
+            "pulsar_txn_spark/spark/source/idle.py",
+            "not watcher.poll() and not watcher.topics_were_due",
+            "not watcher.poll()",
         ),
     ),
     mutation(

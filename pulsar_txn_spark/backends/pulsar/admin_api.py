@@ -42,6 +42,9 @@ CALLS_AT_A_TIME = 4
 """So many connections are kept; more calls at once than that help nobody."""
 
 _ATTEMPTS = 4  # an unloaded topic is served again within a second or two
+_SEAL_PAUSES_S = (0.0, 0.1, 0.5, 2.0, 0.0)
+"""Between tries to seal a topic of which the brokers have not stored that it is sealed."""
+
 _BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
 """Between tries of what a broker refuses with "Subscription Busy" (seen on 5.0.0-M1).
 
@@ -223,14 +226,49 @@ class PulsarAdmin:
         ------
         SegmentNotFoundError
             If there is no such topic.
+        SegmentLogUnavailableError
+            If the brokers do not store that it is sealed.
+        SegmentLogError
+            If they have acknowledged entries behind its end.
         """
-        self._call("POST", f"{_path(topic)}/terminate", "seal the topic", topic)
-        # Brokers (4.0.7 at least) neither store nor refuse the sends in flight at that moment.
-        # Their topic stays "temporarily unavailable", for readers as well. Loading it anew ends
-        # that (apache/pulsar#26678).
-        self.unload(topic)
+        for pause_s in _SEAL_PAUSES_S:
+            self._call("POST", f"{_path(topic)}/terminate", "seal the topic", topic)
+            # Brokers (4.0.7 at least) neither store nor refuse the sends in flight at that moment.
+            # Their topic stays "temporarily unavailable", for readers as well. Loading it anew ends
+            # that (apache/pulsar#26678).
+            self.unload(topic)
+            # A broker says "terminated" before it has stored it, or although it could not. What was
+            # not stored is forgotten with the unloading, and the topic takes rows again.
+            sealed_at = self._stored_end(topic)
+            if sealed_at is not None:
+                break
+            time.sleep(pause_s)
+        else:
+            raise SegmentLogUnavailableError(
+                f"cannot seal {topic}: the broker says that it did, {len(_SEAL_PAUSES_S)} times, "
+                "but has not stored it, so that the topic would take rows again. Nothing was "
+                "concluded from it; look into the broker's log for its metadata store, and try "
+                "again"
+            )
+        managed_ledger = self.managed_ledger(topic)
+        behind = [ledger.last for ledger in managed_ledger.ledgers if ledger.last > sealed_at]
+        if behind:
+            raise SegmentLogError(
+                f"{topic} was sealed at {sealed_at}, but the broker has acknowledged entries up to "
+                f"{behind[-1]}, which no reader gets (apache/pulsar#25858: a ledger was replaced "
+                "at that moment). Nothing was skipped: the segment stays as it is. Recover these "
+                "entries from the bookies, and ask for help before you go on"
+            )
         # What `terminate` itself returns may name an entry of a last ledger that is empty.
-        return self.managed_ledger(topic).last
+        return managed_ledger.last
+
+    def _stored_end(self, topic: str) -> Position | None:
+        """Return where the cluster's metadata say that a topic was sealed, None if they do not."""
+        known = self._get(f"{_path(topic)}/internal-info", "read the metadata of", topic)
+        sealed_at = known.get("terminatedPosition")
+        if sealed_at is None:
+            return None
+        return Position(int(sealed_at["ledgerId"]), int(sealed_at["entryId"]))
 
     def unload(self, topic: str) -> None:
         """Make the broker close a topic and load it anew on its next use."""

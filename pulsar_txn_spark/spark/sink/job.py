@@ -40,6 +40,8 @@ class WriteJob:
     Parameters
     ----------
     options : Options
+    store_uuid : str
+        Of the metadata store that the driver reaches.
     nonce : str
         New for each attempt at the write.
     sink_id : str or None
@@ -61,6 +63,7 @@ class WriteJob:
     """
 
     options: Options
+    store_uuid: str
     nonce: str
     sink_id: str | None
     query_id: str | None = None
@@ -109,6 +112,16 @@ class WriteJob:
         """
         components = open_components(self.options)
         return BatchTransactions(components.coordinator, self.options.get("txn.timeoutMs"))
+
+
+def store_uuid(options: Options) -> str:
+    """Return which metadata store this process reaches.
+
+    Raises
+    ------
+    StoreUnavailableError, StoreUnsafeError, SegmentLogUnavailableError
+    """
+    return open_components(options).store.identity.uuid
 
 
 def sink_rules(options: Options, *, once: bool) -> SinkRules:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import TransactionConflictError
 from pulsar_txn_spark.options import Options
-from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob
+from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob, store_uuid
 from pulsar_txn_spark.store.metadata_pb2 import StagedWrite, TaskWrite
 from pulsar_txn_spark.store.records import Code
 from pulsar_txn_spark.txn.batch import Attempt, SinkRules
@@ -63,6 +63,7 @@ class SlotAttempt:
         """Return what the tasks of this attempt have in common."""
         return WriteJob(
             options=options,
+            store_uuid=store_uuid(options),
             nonce=self.nonce,
             sink_id=self.sink_id,
             query_id=self.query_id,

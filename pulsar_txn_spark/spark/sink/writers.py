@@ -32,7 +32,7 @@ from pulsar_txn_spark.spark.sink.commit import (
     commit,
     one_attempt,
 )
-from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob, sink_rules
+from pulsar_txn_spark.spark.sink.job import TaskCommitMessage, WriteJob, sink_rules, store_uuid
 from pulsar_txn_spark.spark.sink.staging import SlotAttempt, stage
 from pulsar_txn_spark.spark.sink.task import run_write_task
 from pulsar_txn_spark.spark.versions import DataSourceStreamArrowWriter
@@ -98,6 +98,7 @@ class PulsarTxnStreamWriter(DataSourceStreamArrowWriter):
         self._schema = schema
         self._job = WriteJob(
             options=options,
+            store_uuid=store_uuid(options),
             nonce=new_nonce(),
             sink_id=options.get("sinkId"),
             driver=driver_name(),
@@ -141,6 +142,7 @@ class PulsarTxnWriter(DataSourceArrowWriter):
         if self._slot is None:
             self._job = WriteJob(
                 options=options,
+                store_uuid=store_uuid(options),
                 nonce=new_nonce(),
                 sink_id=options.get("sinkId"),
                 driver=driver_name(),

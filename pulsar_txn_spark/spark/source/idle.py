@@ -47,8 +47,10 @@ class IdleWatch:
 
     def _is_quiet(self) -> bool:
         """Tell whether nothing has happened since this was asked before."""
+        watcher = self._watcher
         try:
-            return self._watcher is not None and not self._watcher.poll()
+            # Without any segment, as before the first topic of a pattern, only topics can be due.
+            return watcher is not None and not watcher.poll() and not watcher.topics_were_due
         except PulsarTxnError:
             # The poll that comes now asks the store itself: it reports what is still wrong, and
             # watches anew.

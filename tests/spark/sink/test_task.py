@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +50,18 @@ def test_what_all_tasks_wrote_becomes_visible_with_the_commit(spark: Spark) -> N
     assert spark.visible() == Counter()
     writer.commit(results, 0)
     assert spark.visible() == Counter(["a0", "b0", "a1", "b1"])
+
+
+@pytest.mark.parametrize("transactions", ["true", "false"])
+def test_an_executor_that_reaches_another_store_writes_nothing(
+    spark: Spark, transactions: str
+) -> None:
+    # Nobody who reads by the driver's store would know the writer: its rows would be visible.
+    writer = spark.stream_writer(transactions=transactions)
+    writer._job = replace(writer._job, store_uuid="another")
+    with pytest.raises(StoreRolledBackError, match="this executor reaches metadata store"):
+        spark.task(writer, 0, "a")
+    assert spark.visible() == Counter()
 
 
 def test_no_entry_is_appended_before_its_writer_is_pinned(

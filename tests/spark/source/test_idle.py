@@ -12,6 +12,7 @@ import redis
 from pyspark.sql.types import StructType
 
 import pulsar_txn_spark
+from pulsar_txn_spark import client
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import StoreUnavailableError
 from pulsar_txn_spark.options import Options, Use
@@ -170,6 +171,46 @@ def test_without_any_event_it_polls_once_in_a_while(source: Source) -> None:
     while source.run.store.round_trips == before and time.monotonic() < deadline:
         assert not source.ask()
     assert source.run.store.round_trips > before
+
+
+def test_a_source_that_has_found_no_topic_looks_again_once_in_a_while(
+    redis_path: str,
+) -> None:
+    options = {"store.path": redis_path, "topicsPattern": "topic://public/default/late.*"}
+    reader = PulsarTxnStreamReader({**options, "startingOffsets": "earliest"}, StructType())
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    watcher = reader._idle._watcher
+    assert watcher is not None
+    watcher._recheck_s = 0.05
+    pulsar_txn_spark.Admin({"store.path": redis_path}).create_topic("late-topic")
+    with client.connect({"store.path": redis_path}) as service:
+        service.producer("late-topic").send(b"row")
+    deadline = time.monotonic() + SOON_S
+    while reader.latestOffset(start, ReadAllAvailable()) == start:
+        assert time.monotonic() < deadline, "it never looked again"
+    reader.stop()
+
+
+def test_the_end_of_an_adoption_is_found_although_there_was_no_segment_before(
+    source: Source,
+) -> None:
+    watch = IdleWatch(source.run)
+    for _ in range(2):  # as of a topic whose first segments are not there yet
+        watch.before_poll()
+        watch.watch([], [TOPIC])
+        watch.after_poll(source.start, {}, is_empty=True)
+    watcher = watch._watcher
+    assert watcher is not None
+    watcher._recheck_s = FAR_S
+    watch.unchanged_since(source.start)
+    watch.after_poll(source.start, {}, is_empty=True)
+    assert watch.unchanged_since(source.start)
+    source.run.topics.changes.split(TopicName.parse(TOPIC), "0")
+    deadline = time.monotonic() + SOON_S
+    while watch.unchanged_since(source.start):
+        assert time.monotonic() < deadline, "it never looked again"
+    watch.close()
 
 
 def test_a_source_that_spark_stops_gives_its_connection_back(

@@ -1,0 +1,109 @@
+"""A topic counts as sealed when the cluster has stored it, whatever a broker says before."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pulsar_txn_spark.backends.pulsar import admin_api
+from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
+from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import SegmentLogError, SegmentLogUnavailableError
+from pulsar_txn_spark.position import Position
+
+TOPIC = "persistent://public/default/s1"
+
+
+@dataclass
+class Broker:
+    """A broker of one topic, as 4.0.7 terminates it: first in its memory, then in the metadata.
+
+    Parameters
+    ----------
+    in_memory, stored : bool
+        Where the topic is terminated.
+    store_fails : int
+        So many times the metadata take nothing.
+    behind : list
+        Ledgers that got entries although the topic was terminated.
+    """
+
+    in_memory: bool = False
+    stored: bool = False
+    store_fails: int = 0
+    behind: list[dict[str, int]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def answer(self, method: str, path: str, *_: Any, **__: Any) -> Any:
+        what = path.rpartition("/")[2]
+        self.asked.append(what)
+        if what == "terminate":
+            self._terminate()
+        elif what == "unload":
+            self.in_memory = self.stored
+        elif what == "internal-info":
+            known: dict[str, Any] = {"version": 3, "ledgers": [{"ledgerId": 3}]}
+            if self.stored:
+                known["terminatedPosition"] = {"ledgerId": 3, "entryId": 1}
+            return SimpleNamespace(data=json.dumps(known).encode())
+        elif what == "internalStats":
+            ledgers = [{"ledgerId": 3, "entries": 2, "size": 9}, *self.behind]
+            stats = {
+                "lastConfirmedEntry": "3:1",
+                "ledgers": ledgers,
+                "currentLedgerSize": 0,
+                "entriesAddedCounter": 0,
+            }
+            return SimpleNamespace(data=json.dumps(stats).encode())
+        else:
+            raise AssertionError(method, path)
+        return SimpleNamespace(data=b"")
+
+    def _terminate(self) -> None:
+        if self.in_memory:
+            return  # "an already terminated managed ledger"
+        self.in_memory = True
+        self.stored = self.store_fails <= 0
+        self.store_fails -= 1
+
+
+def admin_of(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> PulsarAdmin:
+    admin = PulsarAdmin(PulsarConfig("pulsar://x:1", "http://x:2"))
+    monkeypatch.setattr(admin, "_call", broker.answer)
+    monkeypatch.setattr(admin_api.time, "sleep", lambda _seconds: None)
+    return admin
+
+
+def test_a_topic_is_sealed_where_its_end_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    assert admin_of(broker, monkeypatch).terminate(TOPIC) == Position(3, 1)
+    assert broker.asked == ["terminate", "unload", "internal-info", "internalStats"]
+
+
+def test_one_that_is_sealed_in_the_memory_of_a_broker_alone_is_sealed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody else's request failed, or is under way, and this one was answered at once."""
+    broker = Broker(in_memory=True)
+    assert admin_of(broker, monkeypatch).terminate(TOPIC) == Position(3, 1)
+    assert broker.stored
+    assert broker.asked.count("terminate") == 2
+
+
+def test_one_whose_end_is_never_stored_is_not_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(store_fails=1_000)
+    with pytest.raises(SegmentLogUnavailableError, match="has not stored it"):
+        admin_of(broker, monkeypatch).terminate(TOPIC)
+    assert not broker.stored
+
+
+def test_entries_that_were_acknowledged_behind_the_end_are_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(behind=[{"ledgerId": 4, "entries": 1, "size": 5}])
+    with pytest.raises(SegmentLogError, match="acknowledged entries up to 4:0"):
+        admin_of(broker, monkeypatch).terminate(TOPIC)
