@@ -592,7 +592,7 @@ def test_a_transaction_does_not_go_on_in_another_topic_of_the_same_name(
         for number, (topic, _) in list(peer._producers.items()):
             if topic == ref.log_name:
                 peer.close_producer(number)
-    producer._ledger.wait(lambda: producer._lost is not None)
+    producer._ledger.wait(lambda: producer._producer.lost is not None)
     writer.append(world.topic, pa.RecordBatch.from_pydict({"value": [b"new"]}))
     with pytest.raises(UnverifiedReceiptError):
         writer.finish()

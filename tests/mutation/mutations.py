@@ -57,6 +57,7 @@ TRIM = "tests/backends/pulsar/test_trim.py"
 SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
 TERMINATE = "tests/backends/pulsar/test_terminate.py"
+SHARED = "tests/backends/pulsar/wire/test_shared_producers.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
@@ -2613,6 +2614,64 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a shared producer's last sequence id proves what is stored under other names",
+        "INV-11",
+        f"{SHARED}::test_the_next_broker_proves_nothing_of_entries_under_another_name",
+        Edit(f"{WIRE_CODE}/producer.py", "proven = not self._shared and stored", "proven = stored"),
+    ),
+    mutation(
+        "a producer is used again while entries have no receipts",
+        "INV-11",
+        f"{SHARED}::test_a_producer_is_not_used_again_while_an_entry_has_no_receipt",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/receipt_ledger.py",
+            "self._explain is None and not self._unacknowledged",
+            "self._explain is None",
+        ),
+    ),
+    mutation(
+        "a producer is used again although its writer has failed",
+        "INV-11",
+        f"{SHARED}::test_a_producer_is_not_used_again_after_a_failure",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/receipt_ledger.py",
+            "self._explain is None and not self._unacknowledged",
+            "not self._unacknowledged",
+        ),
+    ),
+    mutation(
+        "the sequence ids of a producer begin anew with each writer",
+        "INV-11",
+        f"{SHARED}::test_writers_use_a_producer_one_after_the_other_with_ascending_sequence_ids",
+        Edit(
+            f"{WIRE_CODE}/opened_producer.py",
+            "self._writer, self.last_number = None, last_number",
+            "self._writer = None",
+        ),
+    ),
+    mutation(
+        "a producer that was lost while it waited is used again",
+        "",
+        f"{SHARED}::test_a_producer_that_was_lost_while_it_waited_is_not_used_again",
+        Edit(
+            f"{WIRE_CODE}/opened_producer.py",
+            "return self.lost is None and self._connection is not None and self._connection.usable",
+            "return True",
+        ),
+    ),
+    mutation(
+        "producers wait without a bound",
+        "",
+        "tests/backends/pulsar/wire/test_idle_producers.py::"
+        "test_the_oldest_are_closed_where_too_many_wait, "
+        "test_those_that_have_waited_long_are_closed_when_another_one_begins_to_wait",
+        Edit(
+            f"{WIRE_CODE}/idle_producers.py",
+            "while len(self._waiting) > MOST or now - self._longest() > LONGEST_S:",
+            "while False:",
+        ),
+    ),
+    mutation(
         "readers that were opened ahead and never read stay open",
         "",
         "tests/backends/pulsar/test_feeds_ahead.py::"
@@ -2656,8 +2715,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{WIRE}::test_what_a_broker_still_says_of_the_old_producer_is_not_taken_for_the_new_ones",
         Edit(
             f"{WIRE_CODE}/producer.py",
-            "        self._close_old()\n",
-            "        self._leave(self._connection)\n",
+            "        self._producer.close(min(_CLOSE_SECONDS, self._settings.timeout_s))\n",
+            "        self._producer.leave()\n",
         ),
     ),
     mutation(

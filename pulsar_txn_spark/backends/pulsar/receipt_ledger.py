@@ -89,6 +89,8 @@ class ReceiptLedger:
         """Number of the last entry with a receipt; set it before the first entry is sent."""
         self.next_number = 0
         """Number of the next entry."""
+        self.closed_whole = False
+        """Whether it was closed without a failure, and with a receipt of every entry."""
 
     def start_after(self, number: int) -> None:
         """Begin the numbers after the last one that the broker has stored."""
@@ -167,6 +169,7 @@ class ReceiptLedger:
             if self._closed:
                 return False
             self._closed = True
+            self.closed_whole = self._explain is None and not self._unacknowledged
             self._unacknowledged.clear()
             self._count(-self._bytes)
             self._in_flight.changed.notify_all()

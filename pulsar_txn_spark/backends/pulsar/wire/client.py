@@ -22,6 +22,7 @@ from pulsar_txn_spark.backends.pulsar.receipt_ledger import InFlight
 from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
 from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError
 from pulsar_txn_spark.backends.pulsar.wire.idle_feeds import IdleFeeds
+from pulsar_txn_spark.backends.pulsar.wire.idle_producers import IdleProducers
 from pulsar_txn_spark.backends.pulsar.wire.settings import (
     Address,
     ConnectionSettings,
@@ -106,6 +107,8 @@ class WireClient:
         """What all writers of this client have without a receipt."""
         self.idle_feeds: IdleFeeds[Any] = IdleFeeds()
         """Readers that wait for the next range of their segments."""
+        self.idle_producers: IdleProducers[Any] = IdleProducers()
+        """Producers that wait for the next writer of their topics."""
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._connections: dict[tuple[Address, str | None], Connection] = {}

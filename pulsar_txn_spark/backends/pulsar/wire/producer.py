@@ -1,12 +1,21 @@
 """Writing to a topic over the wire: rows to entries, entries in flight, receipts checked.
 
+**Whose entries these are** stands in each of them: the writer's name. The producer of a writer
+outside of transactions has that name, too. In a transaction a writer uses a producer that waits for
+it (:mod:`~pulsar_txn_spark.backends.pulsar.wire.idle_producers`).
+
 **When the connection is lost**, entries without a receipt may or may not be in the log. The
 producer opens again under its name, and the broker says the last sequence id of that name that it
 stored. If that is just the last one that was acknowledged, none of the others is there: they are
 sent again, in order. In every other case nobody can tell, and the writer fails with
-:class:`~pulsar_txn_spark.errors.UnverifiedReceiptError`. That includes the case that nothing was
-acknowledged yet: a broker without deduplication would answer the same. The rows without a receipt
-are then sent under a new name, see :mod:`~pulsar_txn_spark.engine.topic_writers`.
+:class:`~pulsar_txn_spark.errors.UnverifiedReceiptError`. That includes
+
+- that nothing was acknowledged yet: a broker without deduplication would answer the same;
+- that the producer has another name than the entries. The topic's next broker learns of sequence
+  ids from the entries, and so under their names.
+
+The rows without a receipt are then sent under a new name, see
+:mod:`~pulsar_txn_spark.engine.topic_writers`.
 """
 
 from __future__ import annotations
@@ -27,9 +36,6 @@ from pulsar_txn_spark.backends.pulsar.errors import ENTRY_MARGIN_BYTES, too_larg
 from pulsar_txn_spark.backends.pulsar.passthrough import parse_passthrough
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
-    CommandCloseProducer,
-    CommandProducer,
-    CommandProducerSuccess,
     CommandSend,
     CommandSendError,
     CommandSendReceipt,
@@ -45,10 +51,11 @@ from pulsar_txn_spark.backends.pulsar.segment_writer import (
 )
 from pulsar_txn_spark.backends.pulsar.txn_bits import TxnBits
 from pulsar_txn_spark.backends.pulsar.wire import batch
-from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, Backoff, WireClient, explain
+from pulsar_txn_spark.backends.pulsar.wire.client import RETRIED, WireClient, explain
 from pulsar_txn_spark.backends.pulsar.wire.compression import NUMBERS, compress
-from pulsar_txn_spark.backends.pulsar.wire.connection import Connection, RefusedError, positive_id
+from pulsar_txn_spark.backends.pulsar.wire.connection import RefusedError, positive_id
 from pulsar_txn_spark.backends.pulsar.wire.frames import encode_send
+from pulsar_txn_spark.backends.pulsar.wire.opened_producer import OpenedProducer
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import FencedError, SegmentLogError
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -120,6 +127,8 @@ class WireSegmentWriter(EntryWriter):
         Whether the brokers gate the topic. An entry then takes keys of one group only.
     native : bool
         Whether it is one of Pulsar's own transactions.
+    shared : bool
+        Whether its producer is one that other writers use before and after it.
 
     Raises
     ------
@@ -140,23 +149,37 @@ class WireSegmentWriter(EntryWriter):
         bits: TxnBits | None = None,
         gated: bool = False,
         native: bool = False,
+        shared: bool = False,
     ) -> None:
         super().__init__(segment, settings, client.in_flight, before_report)
         self._name = name
         self._bits = bits
         self._gated = gated
         self._native = native
+        self._shared = shared
         self._client = client
         self._settings = settings
-        self._number = client.next_number()
-        self._epoch = 0
-        self._lost: RefusedError | None = None  # guarded by in_flight.changed
         self._reopened = (-1, 0)  # how often the producer was opened again after this receipt
-        self._connection, opened = self._open(client.settings.operation_s)
-        self._ledger.start_after(opened.last_sequence_id)
+        topic = segment.log_name
+        waiting = client.idle_producers.take(topic) if shared else None
+        if waiting is not None:
+            self._producer: OpenedProducer = waiting
+        elif shared:
+            self._producer = OpenedProducer.shared(topic, client)
+        else:
+            self._producer = OpenedProducer(topic, name, client, native=native)
+        self._producer.attach(self)
+        last = self._open(client.settings.operation_s) if waiting is None else waiting.last_number
+        self._ledger.start_after(last)
 
     def _release(self) -> None:
-        self._leave(self._connection)
+        producer = self._producer
+        # What still has no receipt may be refused, or stored, when another writer has begun.
+        if self._shared and self._ledger.closed_whole:
+            producer.detach(self._ledger.acknowledged_number)
+            self._client.idle_producers.put(producer)
+        else:
+            producer.leave()
 
     # --- rows to entries ----------------------------------------------------------------------
 
@@ -216,7 +239,9 @@ class WireSegmentWriter(EntryWriter):
             publish_time=time.time_ns() // 1_000_000,
             num_messages_in_batch=end - start,
         )
-        send = CommandSend(producer_id=self._number, sequence_id=number, num_messages=end - start)
+        send = CommandSend(
+            producer_id=self._producer.id, sequence_id=number, num_messages=end - start
+        )
         if self._bits is not None:
             metadata.txnid_most_bits, metadata.txnid_least_bits = self._bits
             send.txnid_most_bits, send.txnid_least_bits = self._bits
@@ -227,7 +252,8 @@ class WireSegmentWriter(EntryWriter):
             packed = compress(plain, self._settings.compression)
             metadata.compression = self._settings.compression
             metadata.uncompressed_size = len(plain)
-        size, allowed = len(packed) + metadata.ByteSize(), self._connection.max_message_bytes
+        size = len(packed) + metadata.ByteSize()
+        allowed = self._producer.connection.max_message_bytes
         if size > allowed - ENTRY_MARGIN_BYTES:
             raise too_large(self._segment, end - start, size, allowed)
         frame = encode_send(BaseCommand(type=BaseCommand.SEND, send=send), metadata, packed)
@@ -235,10 +261,10 @@ class WireSegmentWriter(EntryWriter):
         self._wait(lambda: self._ledger.has_room(cost))
         with self._client.in_flight.changed:
             self._ledger.register(SentEntry(number, end - start, payload_bytes, cost, frame))
-            lost = self._lost
+            lost = self._producer.lost
         if lost is None:
-            with contextlib.suppress(RefusedError):  # on_lost is told too; then it is sent again
-                self._connection.post(frame)
+            with contextlib.suppress(RefusedError):  # then the producer is lost, and opened again
+                self._producer.connection.post(frame)
 
     # --- receipts, on the connection's thread -------------------------------------------------
 
@@ -262,25 +288,19 @@ class WireSegmentWriter(EntryWriter):
             )
         elif why.result in RETRIED:
             # The topic is being sealed or moved: opened again, it says which.
-            self.on_lost(why)
+            self._producer.on_lost(why)
         else:
             self._ledger.fail(partial(explain, why, "append to", self._segment))
-
-    def on_lost(self, why: RefusedError) -> None:
-        """Note that the producer is gone; the writer's own thread opens it again."""
-        with self._client.in_flight.changed:
-            self._lost = self._lost or why
-            self._client.in_flight.changed.notify_all()
 
     # --- reconnecting -------------------------------------------------------------------------
 
     def _wait(self, done: Callable[[], bool]) -> None:
         """Wait until `done`, opening the producer again where it was lost."""
         while True:
-            self._ledger.wait(lambda: self._lost is not None or done())
-            if self._lost is None:
+            self._ledger.wait(lambda: self._producer.lost is not None or done())
+            if self._producer.lost is None:
                 return
-            self._reopen(self._lost)
+            self._reopen(self._producer.lost)
 
     def _reopen(self, why: RefusedError) -> None:
         number, times = self._reopened
@@ -289,90 +309,44 @@ class WireSegmentWriter(EntryWriter):
         self._reopened = acknowledged, times
         if times > _MOST_REOPENINGS:
             raise explain(why, "append to", self._segment)
-        self._close_old()
-        self._client.forget(self._segment.log_name)
-        self._epoch += 1
         # Resend step 1: the old connection says nothing any more; no more than it said is known.
-        with self._client.in_flight.changed:
-            self._lost = None
+        self._producer.close(min(_CLOSE_SECONDS, self._settings.timeout_s))
+        self._client.forget(self._segment.log_name)
         # Resend step 2: open again, and hear what the broker has stored under this name.
-        self._connection, opened = self._open(self._settings.timeout_s)
+        stored = self._open(self._settings.timeout_s)
         # Resend step 3: only if none of what waits can be there, it goes out again.
         waiting, acknowledged = self._ledger.unacknowledged(), self._ledger.acknowledged_number
-        stored = opened.last_sequence_id
-        proven = stored == acknowledged and stored >= 0
+        proven = not self._shared and stored == acknowledged and stored >= 0
         # Nothing else tells of a native topic whether it is still the one of the receipts.
         is_other = self._native and acknowledged >= 0
         if ((waiting or is_other) and not proven) or stored > acknowledged:
-            raise unverified(
-                self._segment,
-                f"{len(waiting)} entries have no receipt; after a reconnect expected the broker "
-                f"to have stored sequence id {acknowledged} last, found {stored}. The producer was "
-                f"lost by {why.result}: {why.detail or 'no details'}",
-            )
-        with contextlib.suppress(RefusedError):  # lost once more: on_lost has said so
+            raise unverified(self._segment, self._unproven(why, len(waiting), stored))
+        with contextlib.suppress(RefusedError):  # lost once more, which the producer knows
             for entry in waiting:
-                self._connection.post(entry.frame)
+                self._producer.connection.post(entry.frame)
 
-    def _open(self, timeout_s: float) -> tuple[Connection, CommandProducerSuccess]:
-        backoff = Backoff(timeout_s)
+    def _unproven(self, why: RefusedError, waiting: int, stored: int) -> str:
+        lost = f"The producer was lost by {why.result}: {why.detail or 'no details'}"
+        if self._shared:
+            return f"{waiting} entries have no receipt, and no broker can prove one now. {lost}"
+        return (
+            f"{waiting} entries have no receipt; after a reconnect expected the broker to have "
+            f"stored sequence id {self._ledger.acknowledged_number} last, found {stored}. {lost}"
+        )
 
-        def attempt() -> tuple[Connection, CommandProducerSuccess]:
-            connection = self._client.connection_of(self._segment.log_name, backoff.left_s)
-            # Before the answer: from then on the producer may be lost.
-            connection.add_producer(self._number, self)
-            try:
-                answer = connection.request(self._create, backoff.left_s)
-            except RefusedError:
-                self._leave(connection)
-                self._client.forget(self._segment.log_name)
-                self._lost = None
-                raise
-            return connection, answer.producer_success
-
+    def _open(self, timeout_s: float) -> int:
+        """Open the producer; return the last sequence id that is stored under its name."""
         try:
-            connection, opened = backoff.retry(attempt)
+            name, stored = self._producer.open(timeout_s)
         except RefusedError as refused:
             raise explain(refused, "open a writer of", self._segment) from None
-        if opened.producer_name != self._name:
-            self._leave(connection)
+        if name != self._producer.name:
+            self._producer.leave()
             raise SegmentLogError(
-                f"expected a producer named {self._name} of segment {self._segment.id}, found "
-                f"{opened.producer_name!r}: readers could not tell whose rows these are"
+                f"expected a producer named {self._producer.name} of segment {self._segment.id}, "
+                f"found {name!r}: readers could not tell whose rows these are"
             )
-        return connection, opened
-
-    def _create(self, number: int) -> BaseCommand:
-        producer = CommandProducer(
-            topic=self._segment.log_name,
-            producer_id=self._number,
-            request_id=number,
-            producer_name=self._name,
-            epoch=self._epoch,
-            user_provided_producer_name=True,
-        )
-        if self._native:
-            producer.txn_enabled = True  # the answer comes when the transaction buffer is there
-        return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
-
-    def _close_old(self) -> None:
-        """Close the producer, and let the broker say all that it has to say of it.
-
-        The next one has the same number: a late refusal would be taken for one of its entries.
-        """
-        self._connection.remove(self._number)
-        patience_s = min(_CLOSE_SECONDS, self._settings.timeout_s)
-        with contextlib.suppress(RefusedError):  # lost, or gone already: then nothing comes either
-            self._connection.request(self._close_command, patience_s)
-
-    def _leave(self, connection: Connection) -> None:
-        """Let go of the producer on a connection, without waiting for the broker."""
-        connection.remove(self._number)
-        connection.tell(self._close_command)
-
-    def _close_command(self, number: int) -> BaseCommand:
-        closing = CommandCloseProducer(producer_id=self._number, request_id=number)
-        return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=closing)
+        return stored
 
 
 def _fenced(segment: SegmentRef, name: str, detail: str) -> FencedError:

@@ -20,7 +20,7 @@ from pulsar_txn_spark.backends.pulsar.wire.reader import (
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.redaction import redacted
-from pulsar_txn_spark.segments.log import SegmentRef, SegmentWriter
+from pulsar_txn_spark.segments.log import TRANSACTIONAL_WRITER, SegmentRef, SegmentWriter
 
 
 class WireTransport:
@@ -87,6 +87,7 @@ class WireTransport:
             before_report=before_report,
             bits=bits,
             gated=gated,
+            shared=name.startswith(TRANSACTIONAL_WRITER),
         )
 
     def known_topics(self, segment: SegmentRef) -> KnownTopics | None:

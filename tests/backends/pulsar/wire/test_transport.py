@@ -975,7 +975,7 @@ def test_a_writer_with_nothing_in_flight_survives_noise(
         writer.flush()
         broker.peers[-1].say_bytes(HTTP)
         with client.in_flight.changed:
-            assert client.in_flight.changed.wait_for(lambda: writer._lost is not None, 5)
+            assert client.in_flight.changed.wait_for(lambda: writer._producer.lost is not None, 5)
     assert values(read(client)) == expected(12)
 
 
