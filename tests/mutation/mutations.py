@@ -2557,7 +2557,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_broker_that_does_not_deduplicate_gets_nothing_again",
         Edit(
             f"{WIRE_CODE}/producer.py",
-            "        if ((waiting or is_other) and not proven) or stored > acknowledged:\n",
+            "        if (needs_proof and not proven) or is_gated or stored > acknowledged:\n",
             "        if False:\n",
         ),
     ),
@@ -2603,6 +2603,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "the plan of a batch that is run again is removed as the oldest one",
+        "INV-9",
+        "tests/txn/test_plans.py::test_a_batch_that_is_run_again_long_after_has_its_plan",
+        Edit(
+            "pulsar_txn_spark/store/redis/lua/plan_register.lua",
+            "if old[i] ~= ARGV[6] then",
+            "if true then",
+        ),
+    ),
+    mutation(
         "a source that has found no segment never looks again",
         "",
         f"{IDLE}::test_a_source_that_has_found_no_topic_looks_again_once_in_a_while, "
@@ -2618,6 +2628,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{SHARED}::test_the_next_broker_proves_nothing_of_entries_under_another_name",
         Edit(f"{WIRE_CODE}/producer.py", "proven = not self._shared and stored", "proven = stored"),
+    ),
+    mutation(
+        "a writer with transaction bits goes on at a broker that was not asked whether it gates",
+        "INV-2",
+        f"{WIRE}::test_a_writer_with_transaction_bits_does_not_go_on_at_another_broker",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "        is_gated = self._bits is not None and not self._native\n",
+            "        is_gated = False\n",
+        ),
+    ),
+    mutation(
+        "a reader stays with a broker that has lost the topic and shows nothing",
+        "",
+        "tests/backends/pulsar/library/test_reader.py::"
+        "test_a_broker_that_shows_nothing_for_a_while_may_not_have_the_topic_any_more",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/log.py",
+            "            if now > looked_up_at + _LOOK_UP_SECONDS:\n",
+            "            if False:\n",
+        ),
     ),
     mutation(
         "a producer is used again while entries have no receipts",

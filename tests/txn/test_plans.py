@@ -68,6 +68,15 @@ def test_plans_are_kept_apart_by_source_batch_and_query(world: World) -> None:
     assert world.store.queries.read_plans("q", "2") == {}
 
 
+def test_a_batch_that_is_run_again_long_after_has_its_plan(world: World) -> None:
+    for batch in range(20):
+        world.store.queries.register_plan("q", str(batch), "source", b"plan")
+    for batch in (3, 4):
+        world.store.queries.register_plan("q", str(batch), "source", b"again")
+        assert world.store.queries.read_plans("q", str(batch)) == {"source": b"again"}
+    assert len(world.client.keys("{query:q}:plans:*")) == sinks._PLANS_KEPT + 1
+
+
 def test_only_the_plans_of_the_last_batches_are_kept(world: World) -> None:
     kept = sinks._PLANS_KEPT
     for batch in range(20):

@@ -107,6 +107,7 @@ It is set first and removed last: a topic that has it is given back, never delet
 _RECEIVER_BYTES = 32 * 1024 * 1024  # bound on what a reader prefetches
 _RECEIVER_ROWS = 20_000
 _LATE_SECONDS = 30.0  # a broker that restarts, or takes a topic over, shows its entries by then
+_LOOK_UP_SECONDS = 5.0  # then another broker may have the topic than the one that is asked
 _LOOKED_AT_ALWAYS = 100  # entries at a range's end, 2 ms each, however late it is
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _COUNTED_SEGMENTS = 8  # but not in a snapshot of more segments: each entry is a request
@@ -700,7 +701,8 @@ class PulsarSegmentLog(Closing):
         SegmentLogUnavailableError
             If an entry is due and does not come.
         """
-        deadline = time.monotonic() + _LATE_SECONDS
+        looked_up_at = time.monotonic()
+        deadline = looked_up_at + _LATE_SECONDS
         while True:
             self._check_not_stalled(segment, end, deadline)
             due = self._due(segment, previous, end, holes, deadline)
@@ -709,13 +711,17 @@ class PulsarSegmentLog(Closing):
             entry = feed.next_entry(previous)  # what blocked it may have ended just now
             if entry is not None:
                 return entry
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > deadline:
                 raise SegmentLogUnavailableError(
                     f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be "
                     f"read. The broker shows nothing after {previous}, although {due} is there or "
                     "was acknowledged. Nothing was skipped: look into the broker's log, and "
                     "start again"
                 )
+            if now > looked_up_at + _LOOK_UP_SECONDS:
+                feed.look_up_again(previous)
+                looked_up_at = now
 
     def _due(
         self,

@@ -39,6 +39,10 @@ class Feed(Protocol):
         """Return the entry after `previous`, None if the broker has none."""
         ...
 
+    def look_up_again(self, previous: Position) -> None:
+        """Go on behind `previous` at the broker that a new lookup names, if the transport can."""
+        ...
+
     def close(self) -> None:
         """Let go of the connection."""
         ...

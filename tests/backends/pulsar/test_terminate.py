@@ -74,7 +74,7 @@ class Broker:
 def admin_of(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> PulsarAdmin:
     admin = PulsarAdmin(PulsarConfig("pulsar://x:1", "http://x:2"))
     monkeypatch.setattr(admin, "_call", broker.answer)
-    monkeypatch.setattr(admin_api.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(admin_api, "_SEAL_PAUSES_S", (0.0,) * 5)
     return admin
 
 

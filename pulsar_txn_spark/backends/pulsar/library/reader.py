@@ -204,6 +204,9 @@ class EntryFeed:
             _check_tail(messages[-1], position, size, self._segment)
         return ClientEntry(messages, position, size)
 
+    def look_up_again(self, previous: Position) -> None:
+        """Do nothing: pulsar-client looks a topic up when its connection breaks."""
+
     def close(self) -> None:
         """Close the reader."""
         close_quietly(self._reader)

@@ -319,7 +319,11 @@ class WireSegmentWriter(EntryWriter):
         proven = not self._shared and stored == acknowledged and stored >= 0
         # Nothing else tells of a native topic whether it is still the one of the receipts.
         is_other = self._native and acknowledged >= 0
-        if ((waiting or is_other) and not proven) or stored > acknowledged:
+        # A broker that does not gate the topic would never end what has transaction bits. Whoever
+        # opens a writer there asks it first.
+        is_gated = self._bits is not None and not self._native
+        needs_proof = waiting or is_other
+        if (needs_proof and not proven) or is_gated or stored > acknowledged:
             raise unverified(self._segment, self._unproven(why, len(waiting), stored))
         with contextlib.suppress(RefusedError):  # lost once more, which the producer knows
             for entry in waiting:
@@ -327,7 +331,7 @@ class WireSegmentWriter(EntryWriter):
 
     def _unproven(self, why: RefusedError, waiting: int, stored: int) -> str:
         lost = f"The producer was lost by {why.result}: {why.detail or 'no details'}"
-        if self._shared:
+        if self._shared or self._bits is not None:
             return f"{waiting} entries have no receipt, and no broker can prove one now. {lost}"
         return (
             f"{waiting} entries have no receipt; after a reconnect expected the broker to have "

@@ -286,6 +286,19 @@ class WireEntryFeed:
             elif time.monotonic() > deadline:
                 raise explain(RefusedError("Timeout"), "read", self._segment)
 
+    def look_up_again(self, previous: Position) -> None:
+        """Leave the broker, and go on behind `previous` at the one that a new lookup names.
+
+        A broker that has lost its metadata store may serve a topic for a while that another one has
+        taken over. It shows nothing of what comes in there.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        why = RefusedError("Disconnected", "the broker does not show what is due")
+        self._reopen(previous, why, time.monotonic() + self._settings.timeout_s)
+
     def ends_at(self, previous: Position, timeout_s: float) -> bool:
         """Tell whether nothing that readers get to see will ever lie behind `previous`.
 

@@ -112,6 +112,13 @@ def writer_on(
     )
 
 
+def writer_at(broker: FakePulsar, opened: contextlib.ExitStack) -> WireSegmentWriter:
+    """Return a writer of a client of its own."""
+    client = WireClient(settings_of(broker))
+    opened.callback(client.close)
+    return writer_on(client, name="elsewhere")
+
+
 def put_through(writer: WireSegmentWriter, rows: pa.RecordBatch) -> None:
     writer.append(rows)  # may raise already what the flush would
     writer.flush()
@@ -168,7 +175,7 @@ def test_the_transaction_bits_stand_in_the_command_and_in_the_entry_after_a_reco
     broker: FakePulsar, client: WireClient
 ) -> None:
     broker.on_send = once(1, "cut")
-    writer = writer_on(client, bits=TxnBits(1 << 62, 7))
+    writer = writer_on(client, bits=TxnBits(1 << 62, 7), native=True)
     put_through(writer, numbered(8))
     sent = [command.send for command in broker.heard if command.type == BaseCommand.SEND]
     assert len(sent) >= 2
@@ -314,6 +321,26 @@ def test_a_writer_with_nothing_in_flight_survives_a_cut(
         writer.flush()
         broker.peers[-1].cut()
     assert values(read(client)) == expected(12)
+
+
+@pytest.mark.parametrize("kind", ["cut", "close"])
+def test_a_writer_with_transaction_bits_does_not_go_on_at_another_broker(
+    broker: FakePulsar, client: WireClient, kind: str
+) -> None:
+    """One without the plug-in would never end what has bits, and block its readers."""
+    writer = writer_on(client, bits=TxnBits(1 << 62, 7), gated=True)
+    put_through(writer, numbered(4))
+    if kind == "cut":
+        broker.peers[-1].cut()
+    else:
+        [number] = broker.peers[-1]._producers
+        broker.peers[-1].close_producer(number)
+    with client.in_flight.changed:
+        assert client.in_flight.changed.wait_for(lambda: writer._producer.lost is not None, 5)
+    sent = broker.count(BaseCommand.SEND)
+    with pytest.raises(UnverifiedReceiptError, match="0 entries have no receipt"):
+        put_through(writer, numbered(4))
+    assert broker.count(BaseCommand.SEND) == sent
 
 
 def test_a_receipt_of_a_duplicate_is_no_acknowledgement(
@@ -977,6 +1004,33 @@ def test_a_writer_with_nothing_in_flight_survives_noise(
         with client.in_flight.changed:
             assert client.in_flight.changed.wait_for(lambda: writer._producer.lost is not None, 5)
     assert values(read(client)) == expected(12)
+
+
+def test_a_reader_goes_on_at_the_broker_that_a_new_lookup_names(
+    broker: FakePulsar, client: WireClient, opened: contextlib.ExitStack
+) -> None:
+    """The one before has lost the topic, and does not know it yet."""
+    put_through(writer_on(client), numbered(4))
+    feed = WireEntryFeed(SEGMENT, EARLIEST, client, WireReaderSettings(poll_s=0.01))
+    first = feed.next_entry(EARLIEST)
+    assert first is not None
+    assert feed.next_entry(first.position) is None
+    successor = FakePulsar()
+    opened.callback(successor.close)
+    successor.topics = broker.topics
+    broker.topics = {SEGMENT.log_name: replace(broker.topic(SEGMENT.log_name))}
+    old = broker.topic(SEGMENT.log_name)
+    old.entries = list(old.entries)
+    put_through(writer_at(successor, opened), numbered(4, 4))
+    assert feed.next_entry(first.position) is None
+    broker.on_lookup = lambda _command: CommandLookupTopicResponse(
+        response=1, brokerServiceUrl=successor.url, brokerServiceUrlTls=successor.url
+    )
+    feed.look_up_again(first.position)
+    second = feed.next_entry(first.position)
+    assert second is not None
+    assert second.position == (LEDGER, 1)
+    feed.close()
 
 
 @pytest.mark.parametrize(
