@@ -57,7 +57,7 @@ TRIM = "tests/backends/pulsar/test_trim.py"
 SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
 TERMINATE = "tests/backends/pulsar/test_terminate.py"
-SHARED = "tests/backends/pulsar/wire/test_shared_producers.py"
+PRODUCERS = "tests/backends/pulsar/wire/test_shared_producers.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
@@ -2626,7 +2626,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a shared producer's last sequence id proves what is stored under other names",
         "INV-11",
-        f"{SHARED}::test_the_next_broker_proves_nothing_of_entries_under_another_name",
+        f"{PRODUCERS}::test_the_next_broker_proves_nothing_of_entries_under_another_name",
         Edit(f"{WIRE_CODE}/producer.py", "proven = not self._shared and stored", "proven = stored"),
     ),
     mutation(
@@ -2653,7 +2653,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a producer is used again while entries have no receipts",
         "INV-11",
-        f"{SHARED}::test_a_producer_is_not_used_again_while_an_entry_has_no_receipt",
+        f"{PRODUCERS}::test_a_producer_is_not_used_again_while_an_entry_has_no_receipt",
         Edit(
             "pulsar_txn_spark/backends/pulsar/receipt_ledger.py",
             "self._explain is None and not self._unacknowledged",
@@ -2663,7 +2663,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a producer is used again although its writer has failed",
         "INV-11",
-        f"{SHARED}::test_a_producer_is_not_used_again_after_a_failure",
+        f"{PRODUCERS}::test_a_producer_is_not_used_again_after_a_failure",
         Edit(
             "pulsar_txn_spark/backends/pulsar/receipt_ledger.py",
             "self._explain is None and not self._unacknowledged",
@@ -2673,7 +2673,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the sequence ids of a producer begin anew with each writer",
         "INV-11",
-        f"{SHARED}::test_writers_use_a_producer_one_after_the_other_with_ascending_sequence_ids",
+        f"{PRODUCERS}::test_writers_use_a_producer_one_after_the_other_with_ascending_sequence_ids",
         Edit(
             f"{WIRE_CODE}/opened_producer.py",
             "self._writer, self.last_number = None, last_number",
@@ -2683,7 +2683,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a producer that was lost while it waited is used again",
         "",
-        f"{SHARED}::test_a_producer_that_was_lost_while_it_waited_is_not_used_again",
+        f"{PRODUCERS}::test_a_producer_that_was_lost_while_it_waited_is_not_used_again",
         Edit(
             f"{WIRE_CODE}/opened_producer.py",
             "return self.lost is None and self._connection is not None and self._connection.usable",

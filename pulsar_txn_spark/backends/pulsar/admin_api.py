@@ -245,19 +245,18 @@ class PulsarAdmin:
             time.sleep(pause_s)
         else:
             raise SegmentLogUnavailableError(
-                f"cannot seal {topic}: the broker says that it did, {len(_SEAL_PAUSES_S)} times, "
-                "but has not stored it, so that the topic would take rows again. Nothing was "
-                "concluded from it; look into the broker's log for its metadata store, and try "
-                "again"
+                f"cannot seal {topic}: in {len(_SEAL_PAUSES_S)} tries the broker said that it did, "
+                "but it has not stored that. The topic would take rows again, so it does not count "
+                "as sealed. Look into the broker's log for its metadata store, and try again"
             )
         managed_ledger = self.managed_ledger(topic)
         behind = [ledger.last for ledger in managed_ledger.ledgers if ledger.last > sealed_at]
         if behind:
             raise SegmentLogError(
                 f"{topic} was sealed at {sealed_at}, but the broker has acknowledged entries up to "
-                f"{behind[-1]}, which no reader gets (apache/pulsar#25858: a ledger was replaced "
-                "at that moment). Nothing was skipped: the segment stays as it is. Recover these "
-                "entries from the bookies, and ask for help before you go on"
+                f"{behind[-1]}, which no reader gets. It replaced a ledger at that moment "
+                "(apache/pulsar#25858). Nothing was skipped, and the segment stays as it is. "
+                "Recover these entries from the bookies before you go on"
             )
         # What `terminate` itself returns may name an entry of a last ledger that is empty.
         return managed_ledger.last

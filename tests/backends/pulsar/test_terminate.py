@@ -96,7 +96,7 @@ def test_one_that_is_sealed_in_the_memory_of_a_broker_alone_is_sealed_again(
 
 def test_one_whose_end_is_never_stored_is_not_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker(store_fails=1_000)
-    with pytest.raises(SegmentLogUnavailableError, match="has not stored it"):
+    with pytest.raises(SegmentLogUnavailableError, match="has not stored that"):
         admin_of(broker, monkeypatch).terminate(TOPIC)
     assert not broker.stored
 

@@ -57,8 +57,8 @@ class IdleProducers(Generic[Producer]):
     def take(self, topic: str) -> Producer | None:
         """Return a producer of a topic that waits no longer, None if there is none."""
         with self._lock:
-            found = [producer for producer in self._waiting if producer.topic == topic]
-            for producer in reversed(found):
+            of_topic = [producer for producer in self._waiting if producer.topic == topic]
+            for producer in reversed(of_topic):
                 del self._waiting[producer]
                 if producer.can_wait():
                     return producer
