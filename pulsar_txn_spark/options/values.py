@@ -216,6 +216,8 @@ def offsets_or(*words: str) -> Callable[[str], Offsets]:
             }
         except (ValueError, AttributeError) as error:
             raise ValueError(f"{expected} ({error})") from error
+        if not any(positions.values()):
+            raise ValueError(f"{expected} (this JSON names no position)")
         return Offsets(words[0], positions)
 
     return parse

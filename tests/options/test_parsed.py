@@ -360,6 +360,8 @@ def test_a_topics_short_name_will_do_in_offsets() -> None:
         '{"t": {"s": "-5:0"}}',
         '{"t": {"s": null}}',
         '{"a/b": {"s": "1:2"}}',
+        "{}",
+        '{"t": {}}',
     ],
 )
 def test_malformed_offsets_are_refused(text: str) -> None:

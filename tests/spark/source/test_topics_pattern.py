@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from pulsar_txn_spark.engine.components import Components
-from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.errors import DataLossError, TopicNotFoundError
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
 from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import Killed, StreamingQuery
 
@@ -79,6 +80,17 @@ def test_a_deleted_topic_is_a_loss_that_stops_the_query(
     with pytest.raises(DataLossError, match=r"deleted.*set failOnDataLoss=false to go on"):
         reader.run_all()
     assert reader.values == [1]
+
+
+def test_a_batch_read_of_a_pattern_that_matches_nothing_is_an_error(
+    run: Components, redis_path: str
+) -> None:
+    run.topics.create(OTHER, 1)
+    options = {"store.path": redis_path, **PATTERN}
+    source = PulsarTxnDataSource(dict(options))
+    reader = source.reader(source.schema())
+    with pytest.raises(TopicNotFoundError, match=r"flights.*matches no topic .*other.*batch read"):
+        reader.partitions()
 
 
 def test_without_fail_on_data_loss_a_deleted_topic_is_skipped_and_a_new_one_of_its_name_is_read(
