@@ -143,6 +143,8 @@ class SourceTopics:
 
         Raises
         ------
+        OptionError
+            If two topics have a log in common.
         TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
         """
         pattern = self._options.get("topicsPattern")
@@ -155,6 +157,7 @@ class SourceTopics:
             topologies = [topology for topology in matching if topology is not None]
             if not topologies:
                 self._say_that_none_matches(pattern)
+        _require_disjoint(topologies)
         return {str(topology.topic): self._finished(topology) for topology in topologies}
 
     def _say_that_none_matches(self, pattern: str) -> None:
@@ -194,6 +197,25 @@ class SourceTopics:
             # A reader need not have the rights for it. A writer will finish the change.
             _LOG.warning("a change of %s is not finished yet: %s", topology.topic, error)
             return topology
+
+
+def _require_disjoint(topologies: Collection[Topology]) -> None:
+    """Refuse topics of which one is a partition of another one: its rows would be read twice.
+
+    Raises
+    ------
+    OptionError
+    """
+    topics: dict[str, TopicName] = {}
+    for topology in topologies:
+        for segment in topology.readable:
+            log = segment.ref.log_name
+            other = topics.setdefault(log, topology.topic)
+            if other != topology.topic:
+                raise OptionError(
+                    f"topics {other} and {topology.topic} both have {log}, whose rows would be "
+                    "read twice. Name one of them"
+                )
 
 
 def readable_segments(topologies: Mapping[str, Topology]) -> dict[SegmentKey, SegmentRef]:

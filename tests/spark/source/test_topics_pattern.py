@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pulsar_txn_spark.engine.components import Components
-from pulsar_txn_spark.errors import DataLossError, TopicNotFoundError
+from pulsar_txn_spark.errors import DataLossError, OptionError, TopicNotFoundError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
+from pulsar_txn_spark.spark.source.topics import SourceTopics
 from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import Killed, StreamingQuery
 
@@ -91,6 +97,25 @@ def test_a_batch_read_of_a_pattern_that_matches_nothing_is_an_error(
     reader = source.reader(source.schema())
     with pytest.raises(TopicNotFoundError, match=r"flights.*matches no topic .*other.*batch read"):
         reader.partitions()
+
+
+def test_a_topic_and_a_partition_of_it_are_not_read_both() -> None:
+    def of_pulsar(name: TopicName) -> Topology:
+        logs = [f"{name}-partition-{n}" for n in (0, 1)] if name.name == "t" else [str(name)]
+        refs = [SegmentRef(log, str(name), log) for log in logs]
+        return Topology(name, "", tuple(Segment(ref, 0, 1) for ref in refs), len(refs), "pulsar")
+
+    components: Any = SimpleNamespace(topics=SimpleNamespace(readable=of_pulsar))
+
+    def read(names: str) -> list[str]:
+        options = Options({"topics": names}, Use.READ | Use.STREAM)
+        return list(SourceTopics(options, components).topologies())
+
+    one, two = (f"persistent://public/default/t-partition-{n}" for n in (1, 2))
+    for both in (f"persistent://public/default/t,{one}", f"{one},persistent://public/default/t"):
+        with pytest.raises(OptionError, match=f"both have {one}, whose rows would be read twice"):
+            read(both)
+    assert len(read(f"persistent://public/default/t,{two}")) == 2
 
 
 def test_without_fail_on_data_loss_a_deleted_topic_is_skipped_and_a_new_one_of_its_name_is_read(
