@@ -160,6 +160,13 @@ class SourceTopics:
         _require_disjoint(topologies)
         return {str(topology.topic): self._finished(topology) for topology in topologies}
 
+    def find(self, name: str) -> Topology | None:
+        """Return a topic, whether the options name it or not; None if it cannot be found."""
+        try:
+            return self._topics.readable_if_there(TopicName.of_any_domain(name))
+        except PulsarTxnError:
+            return None
+
     def _say_that_none_matches(self, pattern: str) -> None:
         is_batch = bool(self._options.use & Use.BATCH)
         if self._has_warned and not is_batch:

@@ -88,6 +88,47 @@ def test_a_deleted_topic_is_a_loss_that_stops_the_query(
     assert reader.values == [1]
 
 
+@pytest.mark.parametrize(
+    "fewer", [{"topic": str(A)}, {"topics": str(A)}, {"topicsPattern": ".*flights-a"}]
+)
+def test_a_topic_that_is_only_not_named_any_more_is_no_loss_that_may_be_accepted(
+    run: Components, redis_path: str, fewer: dict[str, str]
+) -> None:
+    """With failOnDataLoss=false its offset would go, and all of it be read when it comes back."""
+    for topic, value in ((A, 1), (B, 2)):
+        run.topics.create(topic, 1)
+        write(run, topic, value)
+    both = {"topics": f"{A},{B}"}
+    reader = StreamingQuery(run, redis_path, "q", **both, startingOffsets="earliest")
+    reader.run_all()
+    rest = {key: text for key, text in reader.options.items() if key not in both}
+    reader.options = {**rest, **fewer}
+    reader.restart()
+    with pytest.raises(DataLossError, match=r"flights-b, .*still there.*name it again") as refused:
+        reader.trigger()
+    assert "failOnDataLoss" not in str(refused.value)
+    reader.options = {**rest, **both}
+    reader.restart()
+    write(run, B, 3)
+    reader.run_all()
+    assert sorted(reader.values) == [1, 2, 3]
+
+
+def test_a_topic_that_is_another_one_by_now_is_a_loss_also_if_it_is_not_named(
+    run: Components, redis_path: str
+) -> None:
+    for topic in (A, B):
+        run.topics.create(topic, 1)
+    reader = StreamingQuery(run, redis_path, "q", topics=f"{A},{B}", startingOffsets="earliest")
+    reader.run_all()
+    run.topics.delete(B)
+    run.topics.create(B, 1)
+    reader.options["topics"] = str(A)
+    reader.restart()
+    with pytest.raises(DataLossError, match="set failOnDataLoss=false to go on"):
+        reader.trigger()
+
+
 def test_a_batch_read_of_a_pattern_that_matches_nothing_is_an_error(
     run: Components, redis_path: str
 ) -> None:
