@@ -22,6 +22,7 @@ from pulsar_txn_spark.options.table import (
 from pulsar_txn_spark.options.values import NATIVE, Offsets, Times
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.topic_name import Domains, TopicName
+from pulsar_txn_spark.store.redis.server import server_folder
 
 _ENDPOINT = ("metrics.port", "metrics.host")  # for Prometheus
 
@@ -103,6 +104,9 @@ class Options:
             if not key.startswith(PASSTHROUGH):
                 value = parse_option(key, text, use)
                 self._values[BY_KEY[key].key] = value
+        if "store.path" in self._values:
+            # Whoever parses the texts once more may do so in another folder.
+            self.raw["store.path"] = self._values["store.path"]
         self.use = use | Use.SCOPE if SCOPE_OPTION in self.raw else use
         if self.native:
             self._check_native()
@@ -224,9 +228,11 @@ class Options:
         return {k.removeprefix(prefix): v for k, v in self.raw.items() if k.startswith(prefix)}
 
     def _store_config(self) -> StoreConfig:
+        url = self.get("store.url")
         return StoreConfig(
-            url=self.get("store.url"),
-            path=self.get("store.path"),
+            url=url,
+            # The default folder depends on the environment and the home of this process, too.
+            path=None if url is not None else str(server_folder(self.get("store.path"))),
             username=self.get("store.username"),
             password=self.get("store.password"),
             tls_ca_file=self.get("store.tls.caFile"),

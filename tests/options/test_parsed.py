@@ -23,6 +23,8 @@ from pulsar_txn_spark.options import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
+from pulsar_txn_spark.store.redis.server import server_folder
 from tools.options_page import default_text
 
 READ = Use.READ | Use.STREAM
@@ -416,7 +418,31 @@ def test_options_make_the_configuration_of_the_store() -> None:
         assume_durable=True,
         timeout_ms=100,
     )
-    assert Options({}, WRITE).store == StoreConfig()
+    assert Options({}, WRITE).store == StoreConfig(path=str(server_folder(None)))
+
+
+@pytest.mark.parametrize("given", [{"store.path": "./5"}, {"store.path": "~/5"}, {}])
+def test_the_embedded_server_s_folder_is_one_wherever_the_options_go(
+    given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor has another working folder, another home and another environment."""
+    for name in ("PULSAR_TXN_SPARK_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    driver, executor = tmp_path / "driver", tmp_path / "executor"
+    for folder in (driver, executor):
+        folder.mkdir()
+    monkeypatch.chdir(driver)
+    monkeypatch.setenv("HOME", str(driver))
+    options = Options(given, WRITE)
+    pickled = pickle.dumps(options)
+    monkeypatch.chdir(executor)
+    monkeypatch.setenv("HOME", str(executor))
+    expected = "5" if given else ".local/share/pulsar_txn_spark"
+    there = pickle.loads(pickled)
+    assert parse_endpoint(there.store).folder == str(driver / expected)
+    if given:  # what is parsed once more, as by the writes of a foreachBatch
+        again = Options(options.raw, WRITE)
+        assert again.store.path == options.get("store.path") == str(driver / expected)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +462,7 @@ def test_an_option_without_a_value_is_refused(key: str) -> None:
 
 def test_a_folder_named_by_a_number_or_a_path_object_is_taken() -> None:
     given: dict[str, Any] = {"store.path": Path("/data/5")}
-    assert Options({"store.path": "./5"}, WRITE).get("store.path") == "./5"
+    assert Options({"store.path": "./5"}, WRITE).get("store.path") == str(Path("5").absolute())
     assert Options(given, WRITE).get("store.path") == "/data/5"
 
 
