@@ -25,6 +25,16 @@ from pulsar_txn_spark.segments.topic_name import Domains, TopicName
 from pulsar_txn_spark.store.redis.server import server_folder
 
 _ENDPOINT = ("metrics.port", "metrics.host")  # for Prometheus
+_NEEDED = {
+    "transport": ("service.url",),
+    "metrics.host": ("metrics.port",),
+    # Whoever names a folder has not forgotten the URL: the environment may have one besides.
+    "store.username": ("store.url", "store.path"),
+    "store.password": ("store.url", "store.path"),
+}
+"""Options that mean nothing without another one, or without any of several."""
+
+_OF_TRANSACTIONS = ("sinkId", "replayEvidence")
 
 
 def parse_option(key: str, text: str, use: Use) -> Any:
@@ -190,12 +200,42 @@ class Options:
                 "option 'service.url' is missing: 'admin.url' alone does not say where Pulsar is, "
                 "for example pulsar://localhost:6650"
             )
+        self._refuse_meaningless()
         stray = [key for key in self.raw if key.startswith(PASSTHROUGH)]
         if stray and "service.url" not in self._values:
             raise OptionError(
                 f"option {stray[0]!r} is for Pulsar, but 'service.url' is not given: give it, or "
                 "drop the option"
             )
+
+    def _refuse_meaningless(self) -> None:
+        """Refuse options that mean nothing beside the others, or without one that is missing."""
+        for key, needed in _NEEDED.items():
+            if key in self._values and not any(other in self._values for other in needed):
+                raise OptionError(
+                    f"option {key!r} means nothing here: {needed[0]!r} is missing. Give it, or "
+                    f"drop {key!r}"
+                )
+        url = self._values.get("store.url")
+        is_plain = url is not None and not url.startswith("rediss")
+        if is_plain and "store.tls.verifyHost" in self._values:
+            raise OptionError(
+                "option 'store.tls.verifyHost' means nothing here: 'store.url' is not rediss:// or "
+                "rediss+cluster://, so that the connection would not be encrypted"
+            )
+        if self._values.get("transactions") is False:
+            for key in _OF_TRANSACTIONS:
+                if key in self._values:
+                    raise OptionError(
+                        f"option {key!r} means nothing here: with transactions=false each row is "
+                        "visible at once, and a replay writes it again. Drop one of them"
+                    )
+        for key in ("topic", "topics", "topicsPattern"):
+            if "path" in self._values and key in self._values:
+                raise OptionError(
+                    f"option {key!r} says what is read or written, and load(), save() or start() "
+                    "has got a path as well: drop the path"
+                )
 
     def get(self, key: str) -> Any:
         """Return an option's value: the one given, or else the default of the table.

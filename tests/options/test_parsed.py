@@ -230,6 +230,58 @@ def test_options_that_exclude_each_other_are_refused(given: dict[str, str], pair
             Options(order, READ)
 
 
+WITH_PORT = {"metrics.port": "0", "metrics.host": "::1"}
+WITH_TLS = {"store.url": "rediss://h", "store.tls.verifyHost": "false"}
+CREDENTIALS = {"store.username": "me", "store.password": "hunter2"}
+
+
+@pytest.mark.parametrize(
+    "given,needed",
+    [
+        ({"store.password": "hunter2"}, "'store.url' is missing"),
+        ({"store.username": "me"}, "'store.url' is missing"),
+        ({"transport": "auto"}, "'service.url' is missing"),
+        ({"metrics.host": "::1"}, "'metrics.port' is missing"),
+        ({"store.url": "redis://h", "store.tls.verifyHost": "true"}, "is not rediss://"),
+        ({"store.url": "unix:///r", "store.tls.verifyHost": "false"}, "is not rediss://"),
+        ({"sinkId": "s", "transactions": "false"}, "transactions=false"),
+        ({"replayEvidence": "rows", "transactions": "false"}, "transactions=false"),
+    ],
+)
+def test_an_option_that_means_nothing_beside_the_others_is_refused(
+    given: dict[str, str], needed: str
+) -> None:
+    for order in (given, dict(reversed(list(given.items())))):
+        with pytest.raises(OptionError, match=f"means nothing here.*{needed}") as refused:
+            Options(order, WRITE)
+        assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"store.url": "redis://h", **CREDENTIALS},
+        {"store.path": "/x", **CREDENTIALS},
+        {"transport": "wire", **PULSAR},
+        WITH_PORT,
+        WITH_TLS,
+        {**WITH_TLS, "store.url": "rediss+cluster://h"},
+        {"store.path": "/x", "store.tls.verifyHost": "false"},
+        {"sinkId": "s", "replayEvidence": "rows", "transactions": "true"},
+    ],
+)
+def test_an_option_is_taken_beside_what_it_needs(given: dict[str, str]) -> None:
+    Options(given, WRITE)
+
+
+def test_a_topic_and_a_path_are_not_both_named() -> None:
+    for key in ("topic", "topics", "topicsPattern"):
+        with pytest.raises(OptionError, match=f"'{key}' says what is read.*drop the path"):
+            Options({"path": "events", key: "t"}, READ)
+    with pytest.raises(OptionError, match="drop the path"):
+        Options({"path": "events", "topic": "t"}, WRITE)
+
+
 def test_pulsar_needs_both_of_its_addresses() -> None:
     with pytest.raises(OptionError, match=r"'admin\.url' is missing"):
         Options({"service.url": PULSAR["service.url"]}, READ)
