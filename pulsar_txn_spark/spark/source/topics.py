@@ -174,14 +174,14 @@ class SourceTopics:
         self._has_warned = True
         known = self._topics.names()
         listed = f"there are {len(known)}: {', '.join(known[:8])}" if known else "there is none"
-        found = f"topicsPattern {pattern!r} matches no topic ({listed})"
+        message = f"topicsPattern {pattern!r} matches no topic ({listed})"
         advice = (
             "It has to match the whole name, such as topic://public/default/flights-.*, or what "
             "follows topic://"
         )
         if is_batch:
-            raise TopicNotFoundError(f"{found}, so that a batch read has nothing to read. {advice}")
-        _LOG.warning("%s: nothing is read until one comes. %s", found, advice)
+            raise TopicNotFoundError(f"{message}, so a batch read has nothing to read. {advice}")
+        _LOG.warning("%s: nothing is read until one comes. %s", message, advice)
 
     def _finished(self, topology: Topology) -> Topology:
         """Finish a split or merge whose process has not done so within the grace period.
