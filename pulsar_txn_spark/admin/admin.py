@@ -77,7 +77,8 @@ class Admin:
         segments : int
             How many; they tile the 16-bit hash space.
         exist_ok : bool
-            Accept an existing topic, if it has as many active segments.
+            Accept an existing topic, if it was created with as many segments and the same gate.
+            Splits and merges since then do not matter.
         retention_time, retention_size : str, optional
             As for :meth:`set_retention`; by default everything is kept for ever.
         gate : str
@@ -88,7 +89,7 @@ class Admin:
         Raises
         ------
         TopicExistsError
-            If it exists.
+            If it exists; with `exist_ok`, if it was created otherwise.
         OptionError
             If a limit, the number of segments or the gate is wrong.
         """

@@ -22,8 +22,19 @@ from pulsar_txn_spark.options.table import (
 from pulsar_txn_spark.options.values import NATIVE, Offsets, Times
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.topic_name import Domains, TopicName
+from pulsar_txn_spark.store.redis.server import server_folder
 
 _ENDPOINT = ("metrics.port", "metrics.host")  # for Prometheus
+_NEEDED = {
+    "transport": ("service.url",),
+    "metrics.host": ("metrics.port",),
+    # Whoever names a folder has not forgotten the URL: the environment may have one besides.
+    "store.username": ("store.url", "store.path"),
+    "store.password": ("store.url", "store.path"),
+}
+"""Options that mean nothing without another one, or without any of several."""
+
+_OF_TRANSACTIONS = ("sinkId", "replayEvidence")
 
 
 def parse_option(key: str, text: str, use: Use) -> Any:
@@ -103,6 +114,9 @@ class Options:
             if not key.startswith(PASSTHROUGH):
                 value = parse_option(key, text, use)
                 self._values[BY_KEY[key].key] = value
+        if "store.path" in self._values:
+            # Whoever parses the texts once more may do so in another folder.
+            self.raw["store.path"] = self._values["store.path"]
         self.use = use | Use.SCOPE if SCOPE_OPTION in self.raw else use
         if self.native:
             self._check_native()
@@ -186,12 +200,42 @@ class Options:
                 "option 'service.url' is missing: 'admin.url' alone does not say where Pulsar is, "
                 "for example pulsar://localhost:6650"
             )
+        self._refuse_meaningless()
         stray = [key for key in self.raw if key.startswith(PASSTHROUGH)]
         if stray and "service.url" not in self._values:
             raise OptionError(
                 f"option {stray[0]!r} is for Pulsar, but 'service.url' is not given: give it, or "
                 "drop the option"
             )
+
+    def _refuse_meaningless(self) -> None:
+        """Refuse options that mean nothing beside the others, or without one that is missing."""
+        for key, needed in _NEEDED.items():
+            if key in self._values and not any(other in self._values for other in needed):
+                raise OptionError(
+                    f"option {key!r} means nothing here: {needed[0]!r} is missing. Give it, or "
+                    f"drop {key!r}"
+                )
+        url = self._values.get("store.url")
+        is_plain = url is not None and not url.startswith("rediss")
+        if is_plain and "store.tls.verifyHost" in self._values:
+            raise OptionError(
+                "option 'store.tls.verifyHost' means nothing here: 'store.url' is not rediss:// or "
+                "rediss+cluster://, so that the connection would not be encrypted"
+            )
+        if self._values.get("transactions") is False:
+            for key in _OF_TRANSACTIONS:
+                if key in self._values:
+                    raise OptionError(
+                        f"option {key!r} means nothing here: with transactions=false each row is "
+                        "visible at once, and a replay writes it again. Drop one of them"
+                    )
+        for key in ("topic", "topics", "topicsPattern"):
+            if "path" in self._values and key in self._values:
+                raise OptionError(
+                    f"option {key!r} says what is read or written, and load(), save() or start() "
+                    "has got a path as well: drop the path"
+                )
 
     def get(self, key: str) -> Any:
         """Return an option's value: the one given, or else the default of the table.
@@ -224,9 +268,11 @@ class Options:
         return {k.removeprefix(prefix): v for k, v in self.raw.items() if k.startswith(prefix)}
 
     def _store_config(self) -> StoreConfig:
+        url = self.get("store.url")
         return StoreConfig(
-            url=self.get("store.url"),
-            path=self.get("store.path"),
+            url=url,
+            # The default folder depends on the environment and the home of this process, too.
+            path=None if url is not None else str(server_folder(self.get("store.path"))),
             username=self.get("store.username"),
             password=self.get("store.password"),
             tls_ca_file=self.get("store.tls.caFile"),

@@ -145,9 +145,16 @@ OPTIONS: tuple[Option, ...] = (
         secret=True,
         conflicts=("store.path",),
     ),
-    Option("store.path", parse_folder, None, ANYWHERE, "Folder of the embedded server's data."),
-    Option("store.username", parse_text, None, ANYWHERE, "ACL user."),
-    Option("store.password", parse_text, None, ANYWHERE, "Password.", secret=True),
+    Option(
+        "store.path",
+        parse_folder,
+        None,
+        ANYWHERE,
+        "Folder of the embedded server's data. A relative one begins at the working folder of the "
+        "process that parses the options, such as the driver. Executors get the absolute one.",
+    ),
+    Option("store.username", parse_text, None, ANYWHERE, "ACL user, for `store.url`."),
+    Option("store.password", parse_text, None, ANYWHERE, "Password, for `store.url`.", secret=True),
     Option("store.tls.caFile", parse_text, None, ANYWHERE, "PEM file of the authority to trust."),
     Option(
         "store.tls.certFile", parse_text, None, ANYWHERE, "PEM file of the client's certificate."
@@ -158,7 +165,7 @@ OPTIONS: tuple[Option, ...] = (
         parse_boolean,
         _STORE.tls_verify_host,
         ANYWHERE,
-        "Whether the server's certificate must carry its host name.",
+        "Whether the server's certificate must carry its host name. Only with TLS.",
     ),
     Option(
         "store.acceptDataLoss",
@@ -212,7 +219,8 @@ OPTIONS: tuple[Option, ...] = (
         _PULSAR.transport,
         ANYWHERE,
         "How to speak with Pulsar: through `pulsar-client`, by its binary protocol (`wire`), or "
-        "`auto`: wire, unless an option needs what only pulsar-client has.",
+        "`auto`: wire, unless an option needs what only pulsar-client has. Only with "
+        "`service.url`.",
     ),
     Option(
         "domain.overrides",
@@ -254,8 +262,8 @@ OPTIONS: tuple[Option, ...] = (
         parse_text,
         "127.0.0.1",
         ANYWHERE,
-        "Address that the endpoint listens on. There is no authentication: leave it on loopback, "
-        "or see to it that only Prometheus gets there.",
+        "Address that the endpoint of `metrics.port` listens on. There is no authentication: leave "
+        "it on loopback, or see to it that only Prometheus gets there.",
     ),
     # what to read or write
     Option(
@@ -295,7 +303,8 @@ OPTIONS: tuple[Option, ...] = (
         "startingOffsets",
         offsets_or("latest", "earliest", "subscription"),
         Depends(
-            "subscription if there is one, else latest (stream) or earliest (batch)",
+            "where the subscription stands if it exists already; else latest, also with a new "
+            "subscription (stream), or earliest (batch)",
             lambda use: Offsets("earliest" if use & Use.BATCH else "latest"),
         ),
         READ_ANY,

@@ -17,6 +17,7 @@ from pulsar_txn_spark.backports import time_from_iso
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store.redis.server import server_folder
 
 
 def parse_text(value: str) -> str:
@@ -122,7 +123,10 @@ _NO_FOLDER = re.compile(r"\s*(none|null|nil|true|false|undefined|\d+)\s*", re.IG
 
 
 def parse_folder(value: str) -> str:
-    """Read the path of a folder."""
+    """Read the path of a folder, and return the absolute one.
+
+    Every other process may have another working folder and another home.
+    """
     # A new folder is a new, empty store: what was not meant as one must not become one in silence.
     if "://" in value:
         raise OptionError(
@@ -131,7 +135,7 @@ def parse_folder(value: str) -> str:
         )
     if _NO_FOLDER.fullmatch(parse_text(value)):
         raise ValueError("a folder, such as /var/lib/pulsar-txn or ./5")
-    return parse_text(value)
+    return str(server_folder(parse_text(value)))
 
 
 def parse_admin_address(value: str) -> str:
@@ -216,6 +220,8 @@ def offsets_or(*words: str) -> Callable[[str], Offsets]:
             }
         except (ValueError, AttributeError) as error:
             raise ValueError(f"{expected} ({error})") from error
+        if not any(positions.values()):
+            raise ValueError(f"{expected} (this JSON names no position)")
         return Offsets(words[0], positions)
 
     return parse

@@ -18,6 +18,7 @@ from pulsar_txn_spark.options import (
     fitting,
     from_comment,
     merged,
+    parse_option,
     to_comment,
 )
 from pulsar_txn_spark.spark.rows import MESSAGE_ID, schema_of
@@ -36,7 +37,13 @@ def columns_of_new_table(created: Mapping[str, str]) -> StructType:
     ------
     OptionError, TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
     """
-    comment = to_comment(created)
+    # Who reads the table later may do so in another working folder.
+    folders = {
+        key: parse_option(key, text, Use.CONNECT)
+        for key, text in created.items()
+        if key == "store.path"
+    }
+    comment = to_comment({**created, **folders})
     reading, writing = fitting(created, Use.READ), fitting(created, Use.WRITE)
     metadata_columns = check_source(reading).get("metadata.columns")
     if writing.keys() - reading.keys():

@@ -112,7 +112,7 @@ class TxnId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """Which store this is: uuid, epoch (raised by whoever restores it), number of TC shards."""
+    """Which store this is: uuid, epoch (always 1 so far), number of TC shards."""
 
     uuid: str
     store_epoch: str

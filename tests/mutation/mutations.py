@@ -80,6 +80,9 @@ CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
 SHARED = "tests/client/test_shared_consumer.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
+PATTERNS = "tests/spark/source/test_topics_pattern.py"
+OPTION_CODE = "pulsar_txn_spark/options"
+OPTION_TESTS = "tests/options/test_parsed.py"
 TIMES = "tests/spark/source/test_time_offsets.py"
 DELAYS = "tests/spark/source/test_trigger_delay.py"
 PATTERNS = "tests/spark/source/test_topics_pattern.py"
@@ -4488,6 +4491,178 @@ MUTATIONS: tuple[Mutation, ...] = (
             "pulsar_txn_spark/client/aio.py",
             "if not self._consumer.comes_again(message):",
             "if True:",
+        ),
+    ),
+    mutation(
+        "what descends from a named segment begins at its end",
+        "INV-10",
+        f"{STARTS}"
+        "::test_behind_a_position_in_a_parent_every_row_of_its_descendants_is_read[position-none]",
+        Edit(
+            f"{SOURCE_CODE}/offset_options.py",
+            "                    positions.setdefault(topic, {})[segment.descriptor] = EARLIEST",
+            "                    del topic",
+        ),
+    ),
+    mutation(
+        "what descends from a segment with a named time begins at its end",
+        "INV-10",
+        f"{STARTS}"
+        "::test_behind_a_position_in_a_parent_every_row_of_its_descendants_is_read[time-none]",
+        Edit(
+            f"{SOURCE_CODE}/offset_options.py",
+            "*(times if isinstance(times, Mapping) else ())",
+            "*()",
+        ),
+    ),
+    mutation(
+        "only the children of a named segment begin at their first row, and not theirs",
+        "INV-10",
+        f"{STARTS}"
+        "::test_behind_a_position_in_a_parent_every_row_of_its_descendants_is_read[position-none]",
+        Edit(
+            f"{SOURCE_CODE}/offset_options.py",
+            "                behind.add(segment.ref.id)\n                if segment",
+            "                if segment",
+        ),
+    ),
+    mutation(
+        "a cursor in what descends from a named segment skips what retention has deleted",
+        "INV-11",
+        f"{STARTS}"
+        "::test_rows_of_a_descendant_that_retention_has_deleted_are_not_skipped_in_silence",
+        Edit(
+            f"{SOURCE_CODE}/initial_offset.py",
+            "    named = offsets.positions\n",
+            "    named = start.offsets.positions\n",
+        ),
+    ),
+    mutation(
+        "offsets that name no position are taken for the word latest",
+        "INV-11",
+        f"{OPTION_TESTS}::test_malformed_offsets_are_refused",
+        Edit(
+            f"{OPTION_CODE}/values.py",
+            "        if not any(positions.values()):",
+            "        if False:",
+        ),
+    ),
+    mutation(
+        "a batch read of a pattern that matches no topic returns nothing",
+        "INV-11",
+        f"{PATTERNS}::test_a_batch_read_of_a_pattern_that_matches_nothing_is_an_error",
+        Edit(f"{SOURCE_CODE}/topics.py", "        if is_batch:\n", "        if False:\n"),
+    ),
+    mutation(
+        "a topic is read together with a partition of it",
+        "INV-11",
+        f"{PATTERNS}::test_a_topic_and_a_partition_of_it_are_not_read_both",
+        Edit(
+            f"{SOURCE_CODE}/topics.py",
+            "        _require_disjoint(topologies)\n        return",
+            "        return",
+        ),
+    ),
+    mutation(
+        "a topic that is only not named any more is taken for a deleted one",
+        "INV-11",
+        f"{PATTERNS}::test_a_topic_that_is_only_not_named_any_more_is_no_loss_that_may_be_accepted",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "            if self._fail_on_data_loss and name not in topologies:",
+            "            if False:",
+        ),
+    ),
+    mutation(
+        "a topic that was created again is taken for one that is only not named any more",
+        "INV-12",
+        f"{PATTERNS}::test_a_topic_that_is_another_one_by_now_is_a_loss_also_if_it_is_not_named",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "        if topology is not None and topology.instance_id == instance_id:",
+            "        if topology is not None:",
+        ),
+    ),
+    mutation(
+        "credentials without a URL mean the embedded server",
+        "INV-12",
+        f"{OPTION_TESTS}::test_an_option_that_means_nothing_beside_the_others_is_refused",
+        Edit(
+            f"{OPTION_CODE}/parsed.py",
+            "            if key in self._values and not any(",
+            "            if not key and not any(",
+        ),
+    ),
+    mutation(
+        "a check of host names is asked of a connection without TLS",
+        "INV-12",
+        f"{OPTION_TESTS}::test_an_option_that_means_nothing_beside_the_others_is_refused",
+        Edit(
+            f"{OPTION_CODE}/parsed.py",
+            '        if is_plain and "store.tls.verifyHost" in self._values:',
+            "        if False:",
+        ),
+    ),
+    mutation(
+        "evidence of replays is asked of a sink without transactions",
+        "INV-15",
+        f"{OPTION_TESTS}::test_an_option_that_means_nothing_beside_the_others_is_refused",
+        Edit(
+            f"{OPTION_CODE}/parsed.py",
+            '        if self._values.get("transactions") is False:',
+            "        if False:",
+        ),
+    ),
+    mutation(
+        "a path beside a topic is not heeded",
+        "INV-12",
+        f"{OPTION_TESTS}::test_a_topic_and_a_path_are_not_both_named",
+        Edit(
+            f"{OPTION_CODE}/parsed.py",
+            '            if "path" in self._values and key in self._values:',
+            "            if False:",
+        ),
+    ),
+    mutation(
+        "a URL of the store names two databases",
+        "INV-12",
+        "tests/store/redis/test_connection.py"
+        "::test_a_malformed_address_is_refused_without_being_shown",
+        Edit(
+            f"{REDIS}/endpoint.py",
+            '        if text:\n            raise _malformed("it names',
+            '        if False:\n            raise _malformed("it names',
+        ),
+    ),
+    mutation(
+        "the embedded server's folder is another one in another working folder",
+        "INV-12",
+        f"{OPTION_TESTS}::test_the_embedded_server_s_folder_is_one_wherever_the_options_go",
+        Edit(
+            f"{OPTION_CODE}/parsed.py",
+            '            self.raw["store.path"] = self._values["store.path"]',
+            "            pass",
+        ),
+    ),
+    mutation(
+        "the embedded server's default folder is another one in another home",
+        "INV-12",
+        f"{OPTION_TESTS}::test_the_embedded_server_s_folder_is_one_wherever_the_options_go",
+        Edit(
+            f"{OPTION_CODE}/parsed.py",
+            'path=None if url is not None else str(server_folder(self.get("store.path"))),',
+            'path=self.get("store.path"),',
+        ),
+    ),
+    mutation(
+        "a table's folder is another one in another working folder",
+        "INV-12",
+        "tests/spark/test_catalog_table.py"
+        "::test_a_table_keeps_the_folder_that_its_options_meant_where_it_was_made",
+        Edit(
+            f"{SPARK}/catalog_table.py",
+            "    comment = to_comment({**created, **folders})",
+            "    comment = to_comment(created)",
         ),
     ),
     mutation(

@@ -23,6 +23,8 @@ from pulsar_txn_spark.options import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
+from pulsar_txn_spark.store.redis.server import server_folder
 from tools.options_page import default_text
 
 READ = Use.READ | Use.STREAM
@@ -228,6 +230,58 @@ def test_options_that_exclude_each_other_are_refused(given: dict[str, str], pair
             Options(order, READ)
 
 
+WITH_PORT = {"metrics.port": "0", "metrics.host": "::1"}
+WITH_TLS = {"store.url": "rediss://h", "store.tls.verifyHost": "false"}
+CREDENTIALS = {"store.username": "me", "store.password": "hunter2"}
+
+
+@pytest.mark.parametrize(
+    "given,needed",
+    [
+        ({"store.password": "hunter2"}, "'store.url' is missing"),
+        ({"store.username": "me"}, "'store.url' is missing"),
+        ({"transport": "auto"}, "'service.url' is missing"),
+        ({"metrics.host": "::1"}, "'metrics.port' is missing"),
+        ({"store.url": "redis://h", "store.tls.verifyHost": "true"}, "is not rediss://"),
+        ({"store.url": "unix:///r", "store.tls.verifyHost": "false"}, "is not rediss://"),
+        ({"sinkId": "s", "transactions": "false"}, "transactions=false"),
+        ({"replayEvidence": "rows", "transactions": "false"}, "transactions=false"),
+    ],
+)
+def test_an_option_that_means_nothing_beside_the_others_is_refused(
+    given: dict[str, str], needed: str
+) -> None:
+    for order in (given, dict(reversed(list(given.items())))):
+        with pytest.raises(OptionError, match=f"means nothing here.*{needed}") as refused:
+            Options(order, WRITE)
+        assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"store.url": "redis://h", **CREDENTIALS},
+        {"store.path": "/x", **CREDENTIALS},
+        {"transport": "wire", **PULSAR},
+        WITH_PORT,
+        WITH_TLS,
+        {**WITH_TLS, "store.url": "rediss+cluster://h"},
+        {"store.path": "/x", "store.tls.verifyHost": "false"},
+        {"sinkId": "s", "replayEvidence": "rows", "transactions": "true"},
+    ],
+)
+def test_an_option_is_taken_beside_what_it_needs(given: dict[str, str]) -> None:
+    Options(given, WRITE)
+
+
+def test_a_topic_and_a_path_are_not_both_named() -> None:
+    for key in ("topic", "topics", "topicsPattern"):
+        with pytest.raises(OptionError, match=f"'{key}' says what is read.*drop the path"):
+            Options({"path": "events", key: "t"}, READ)
+    with pytest.raises(OptionError, match="drop the path"):
+        Options({"path": "events", "topic": "t"}, WRITE)
+
+
 def test_pulsar_needs_both_of_its_addresses() -> None:
     with pytest.raises(OptionError, match=r"'admin\.url' is missing"):
         Options({"service.url": PULSAR["service.url"]}, READ)
@@ -360,6 +414,8 @@ def test_a_topics_short_name_will_do_in_offsets() -> None:
         '{"t": {"s": "-5:0"}}',
         '{"t": {"s": null}}',
         '{"a/b": {"s": "1:2"}}',
+        "{}",
+        '{"t": {}}',
     ],
 )
 def test_malformed_offsets_are_refused(text: str) -> None:
@@ -414,7 +470,31 @@ def test_options_make_the_configuration_of_the_store() -> None:
         assume_durable=True,
         timeout_ms=100,
     )
-    assert Options({}, WRITE).store == StoreConfig()
+    assert Options({}, WRITE).store == StoreConfig(path=str(server_folder(None)))
+
+
+@pytest.mark.parametrize("given", [{"store.path": "./5"}, {"store.path": "~/5"}, {}])
+def test_the_embedded_server_s_folder_is_one_wherever_the_options_go(
+    given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor has another working folder, another home and another environment."""
+    for name in ("PULSAR_TXN_SPARK_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    driver, executor = tmp_path / "driver", tmp_path / "executor"
+    for folder in (driver, executor):
+        folder.mkdir()
+    monkeypatch.chdir(driver)
+    monkeypatch.setenv("HOME", str(driver))
+    options = Options(given, WRITE)
+    pickled = pickle.dumps(options)
+    monkeypatch.chdir(executor)
+    monkeypatch.setenv("HOME", str(executor))
+    expected = "5" if given else ".local/share/pulsar_txn_spark"
+    there = pickle.loads(pickled)
+    assert parse_endpoint(there.store).folder == str(driver / expected)
+    if given:  # what is parsed once more, as by the writes of a foreachBatch
+        again = Options(options.raw, WRITE)
+        assert again.store.path == options.get("store.path") == str(driver / expected)
 
 
 @pytest.mark.parametrize(
@@ -434,7 +514,7 @@ def test_an_option_without_a_value_is_refused(key: str) -> None:
 
 def test_a_folder_named_by_a_number_or_a_path_object_is_taken() -> None:
     given: dict[str, Any] = {"store.path": Path("/data/5")}
-    assert Options({"store.path": "./5"}, WRITE).get("store.path") == "./5"
+    assert Options({"store.path": "./5"}, WRITE).get("store.path") == str(Path("5").absolute())
     assert Options(given, WRITE).get("store.path") == "/data/5"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +59,17 @@ def test_a_table_has_the_columns_of_the_source_and_keeps_its_options(spark: Spar
     comment = carrier.metadata["comment"]
     assert from_comment(comment) == {**spark.options, "sinkid": "w"}
     assert PulsarTxnDataSource(spark.options).schema() == READ_SCHEMA, "no table, no options"
+
+
+def test_a_table_keeps_the_folder_that_its_options_meant_where_it_was_made(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(spark.options["store.path"])
+    monkeypatch.chdir(folder.parent)
+    table = created({**spark.options, "store.path": folder.name})
+    monkeypatch.chdir("/")
+    reader: Any = PulsarTxnDataSource({}).reader(table)
+    assert reader._options.store.path == str(folder)
 
 
 @pytest.mark.parametrize(

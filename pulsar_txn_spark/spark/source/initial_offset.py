@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pulsar_txn_spark.errors import TopologyConflictError
+from pulsar_txn_spark.options import Offsets
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topology import SegmentState, Topology
-from pulsar_txn_spark.spark.source.offset_options import require_readable, resolve_positions
+from pulsar_txn_spark.spark.source.offset_options import (
+    require_readable,
+    resolve_positions,
+    with_descendants,
+)
 from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
 from pulsar_txn_spark.spark.source.planner import SourcePlanner
 from pulsar_txn_spark.spark.source.starting_offsets import (
@@ -39,10 +44,11 @@ def initial_offset(planner: SourcePlanner) -> SourceOffset:
         topologies = planner.topologies()
         segments = readable_segments(topologies)
         start = resolve_start(planner.options, topologies, planner.cursors(segments))
-        positions = _positions(planner, start, topologies, segments)
+        named = with_descendants(start.offsets, topologies)
+        positions = _positions(planner, start, named, topologies, segments)
         if not subscription or not start.creates_cursors:
             return planner.offset(topologies, positions, keep_deleted=bool(start.known))
-        created = _create_cursors(planner, topologies, start, positions)
+        created = _create_cursors(planner, topologies, start, named, positions)
         # A child that was created meanwhile might have been trimmed before its cursor existed: the
         # next attempt creates a cursor there, too.
         if created is not None and set(segments) == set(readable_segments(planner.topologies())):
@@ -59,11 +65,11 @@ def initial_offset(planner: SourcePlanner) -> SourceOffset:
 def _positions(
     planner: SourcePlanner,
     start: SubscriptionStart,
+    offsets: Offsets,
     topologies: Mapping[str, Topology],
     segments: Mapping[SegmentKey, SegmentRef],
 ) -> dict[SegmentKey, Position]:
     """Return where the query starts in each segment."""
-    offsets = start.offsets
     latest: dict[SegmentKey, Position] = {}
     if offsets.word == "latest" and any(key not in start.known for key in segments):
         latest = _latest(planner, segments)
@@ -91,10 +97,11 @@ def _create_cursors(
     planner: SourcePlanner,
     topologies: Mapping[str, Topology],
     start: SubscriptionStart,
+    offsets: Offsets,
     positions: Mapping[SegmentKey, Position],
 ) -> dict[SegmentKey, Position] | None:
     """Create the cursors that are missing; None if others have changed some meanwhile."""
-    named = start.offsets.positions
+    named = offsets.positions
     starts = dict(positions)
     for name, topology in topologies.items():
         # Parents come first: a subscription that stands in a child has read its parents.

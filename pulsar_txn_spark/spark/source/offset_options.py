@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Offsets, Options, Times
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.source.offsets import SegmentKey
 
 
@@ -41,6 +42,35 @@ def is_named(offsets: Offsets, key: SegmentKey) -> bool:
     """Tell whether an option gives a position in this segment."""
     topic, descriptor = key
     return any(name.rpartition("/")[2] == descriptor for name in offsets.positions.get(topic, {}))
+
+
+def with_descendants(offsets: Offsets, topologies: Mapping[str, Topology]) -> Offsets:
+    """Name also the beginning of each segment that descends from a named one.
+
+    A recorded position says where a reader stands. What descends from that segment came later, so
+    that a stream which began at its end would skip rows that the reader has not read.
+
+    Parameters
+    ----------
+    offsets : Offsets
+        Those that are named by positions or by times; what they name stays.
+    topologies : mapping of str to Topology
+    """
+    positions = {topic: dict(own) for topic, own in offsets.positions.items()}
+    for topic, topology in topologies.items():
+        times = offsets.times.by_topic.get(topic)
+        names = {*positions.get(topic, ()), *(times if isinstance(times, Mapping) else ())}
+        named = {name.rpartition("/")[2] for name in names}
+        behind: set[str] = set()  # ids of named segments and of their descendants
+        readable = {segment.ref.id for segment in topology.readable}
+        for segment in topology.segments:  # parents stand before their children
+            if segment.descriptor in named:
+                behind.add(segment.ref.id)
+            elif not behind.isdisjoint(segment.parents):
+                behind.add(segment.ref.id)
+                if segment.ref.id in readable:
+                    positions.setdefault(topic, {})[segment.descriptor] = EARLIEST
+    return replace(offsets, positions=positions)
 
 
 def resolve_positions(

@@ -196,7 +196,9 @@ class SourcePlanner:
         store = self.components.store
         offset.require_store(store.identity)
         deletions = offset.deletions(topologies)
-        for deletion in deletions.values():
+        for name, deletion in deletions.items():
+            if self._fail_on_data_loss and name not in topologies:
+                self._require_gone(name, offset.topics[name].instance_id, topologies)
             self._skip(deletion, _deleted_topic_error)
         offset = offset.without(deletions)
         last_seen = {}
@@ -207,6 +209,27 @@ class SourcePlanner:
                     last_seen[f"seg:{ids[descriptor]}"] = Seen(item.seq, item.history)
         store.raise_last_seen(last_seen)
         return offset
+
+    def _require_gone(
+        self, name: str, instance_id: str, topologies: Mapping[str, Topology]
+    ) -> None:
+        """Raise for a topic that is there as it was, and that the options do not name any more.
+
+        To go on without it would forget where the query stands there. If it was named again later,
+        all of it would be read once more.
+
+        Raises
+        ------
+        DataLossError
+        """
+        topology = self._topics.find(name)
+        if topology is not None and topology.instance_id == instance_id:
+            raise DataLossError(
+                f"the checkpoint has read topic {name}, which these options do not read "
+                f"({', '.join(topologies) or 'none'}). The topic is still there, and nothing of it "
+                "is lost: name it again. If the checkpoint belongs to another query, start with "
+                "that of this one, or with a new one"
+            )
 
     def _skip(self, loss: str, error_of: Callable[[str], DataLossError]) -> None:
         """Raise for what was deleted, or say once that it is skipped.

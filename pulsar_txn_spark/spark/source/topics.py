@@ -7,7 +7,12 @@ import time
 from collections.abc import Collection, Mapping
 
 from pulsar_txn_spark.engine.components import Components, open_components
-from pulsar_txn_spark.errors import OptionError, PulsarTxnError, TransactionDomainError
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    TopicNotFoundError,
+    TransactionDomainError,
+)
 from pulsar_txn_spark.options import NO_OPTIONS, Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAINS, TopicName
@@ -138,6 +143,8 @@ class SourceTopics:
 
         Raises
         ------
+        OptionError
+            If two topics have a log in common.
         TopicNotFoundError, StoreUnavailableError, SegmentLogUnavailableError
         """
         pattern = self._options.get("topicsPattern")
@@ -149,22 +156,32 @@ class SourceTopics:
             matching = map(self._topics.readable_if_there, self._topics.matching(pattern))
             topologies = [topology for topology in matching if topology is not None]
             if not topologies:
-                self._warn_of_no_match(pattern)
+                self._say_that_none_matches(pattern)
+        _require_disjoint(topologies)
         return {str(topology.topic): self._finished(topology) for topology in topologies}
 
-    def _warn_of_no_match(self, pattern: str) -> None:
-        if self._has_warned:
+    def find(self, name: str) -> Topology | None:
+        """Return a topic, whether the options name it or not; None if it cannot be found."""
+        try:
+            return self._topics.readable_if_there(TopicName.of_any_domain(name))
+        except PulsarTxnError:
+            return None
+
+    def _say_that_none_matches(self, pattern: str) -> None:
+        is_batch = bool(self._options.use & Use.BATCH)
+        if self._has_warned and not is_batch:
             return
         self._has_warned = True
         known = self._topics.names()
         listed = f"there are {len(known)}: {', '.join(known[:8])}" if known else "there is none"
-        _LOG.warning(
-            "topicsPattern %r matches no topic (%s): nothing is read until one comes. It has to "
-            "match the whole name, such as topic://public/default/flights-.*, or what follows "
-            "topic://",
-            pattern,
-            listed,
+        message = f"topicsPattern {pattern!r} matches no topic ({listed})"
+        advice = (
+            "It has to match the whole name, such as topic://public/default/flights-.*, or what "
+            "follows topic://"
         )
+        if is_batch:
+            raise TopicNotFoundError(f"{message}, so a batch read has nothing to read. {advice}")
+        _LOG.warning("%s: nothing is read until one comes. %s", message, advice)
 
     def _finished(self, topology: Topology) -> Topology:
         """Finish a split or merge whose process has not done so within the grace period.
@@ -187,6 +204,25 @@ class SourceTopics:
             # A reader need not have the rights for it. A writer will finish the change.
             _LOG.warning("a change of %s is not finished yet: %s", topology.topic, error)
             return topology
+
+
+def _require_disjoint(topologies: Collection[Topology]) -> None:
+    """Refuse topics of which one is a partition of another one: its rows would be read twice.
+
+    Raises
+    ------
+    OptionError
+    """
+    topics: dict[str, TopicName] = {}
+    for topology in topologies:
+        for segment in topology.readable:
+            log = segment.ref.log_name
+            other = topics.setdefault(log, topology.topic)
+            if other != topology.topic:
+                raise OptionError(
+                    f"topics {other} and {topology.topic} both have {log}, whose rows would be "
+                    "read twice. Name one of them"
+                )
 
 
 def readable_segments(topologies: Mapping[str, Topology]) -> dict[SegmentKey, SegmentRef]:

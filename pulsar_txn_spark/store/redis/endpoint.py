@@ -120,7 +120,9 @@ def _database(parts: SplitResult, *, cluster: bool) -> int:
         # redis-py would take its own settings from here, retries among them.
         raise _malformed("it may have no parameters but 'db'")
     if parts.scheme != "unix" and parts.path.strip("/"):
-        text = text or parts.path.strip("/")
+        if text:
+            raise _malformed("it names its database twice, behind the host and as 'db'")
+        text = parts.path.strip("/")
     try:
         database = int(text or 0)
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import Mock
@@ -158,6 +159,86 @@ def test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_furt
     assert sweep(run), "the parent is deleted before the query has read a row of the child"
     reader.run_all()
     assert reader.values == [1, 4]
+
+
+# -- positions that were recorded before a split -------------------------------------------------
+
+
+def split(run: Components, topic: TopicName, number: int) -> list[str]:
+    """Split an active segment, and return the descriptors of its children."""
+    parent = run.topics.require(topic).active[number]
+    run.topics.changes.split(topic, parent.descriptor)
+    segments = run.topics.require(topic).segments
+    return [segment.descriptor for segment in segments if parent.ref.id in segment.parents]
+
+
+@pytest.mark.parametrize("subscription", [{}, {"subscription": "s"}], ids=["none", "subscription"])
+@pytest.mark.parametrize("by", ["position", "time"])
+def test_behind_a_position_in_a_parent_every_row_of_its_descendants_is_read(
+    run: Components, query: Make, subscription: dict[str, str], by: str
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    [parent] = run.topics.require(A).segments
+    recorded = run.log.last_confirmed(parent.ref)
+    write(run, A, 2)
+    split(run, A, 0)
+    write(run, A, *range(10, 30))
+    split(run, A, 1)  # the second generation
+    write(run, A, *range(30, 50))
+    place = {parent.descriptor: str(recorded) if by == "position" else 0}
+    option = "startingOffsets" if by == "position" else "startingOffsetsByTimestamp"
+    start = {option: json.dumps({str(A): place}), **subscription}
+    reader = query("q", topic=str(A), **start)
+    reader.run_all()
+    first = [2] if by == "position" else [1, 2]
+    assert sorted(reader.values) == [*first, *range(10, 50)]
+
+
+def test_only_what_descends_from_a_named_segment_is_read_from_its_beginning(
+    run: Components, query: Make
+) -> None:
+    create(run, A, segments=2)
+    create(run, B)
+    write(run, B, 1)
+    low, high = run.topics.require(A).segments
+    written = range(10, 30)
+    write(run, A, *written)
+    recorded = run.log.last_confirmed(low.ref)
+    left, right = split(run, A, 0)
+    write(run, A, *range(30, 60))
+    [named] = [s for s in run.topics.require(A).segments if s.descriptor == left]
+    place = {low.descriptor: str(recorded), left: str(run.log.last_confirmed(named.ref))}
+    reader = query("q", topics=f"{A},{B}", startingOffsets=json.dumps({str(A): place}))
+    started = reader.reader.initialOffset()["topics"]
+    positions = {d: item["p"] for d, item in started[str(A)]["segments"].items()}
+    assert positions == {
+        low.descriptor: str(recorded),
+        high.descriptor: str(run.log.last_confirmed(high.ref)),
+        left: place[left],
+        right: str(EARLIEST),
+    }
+    [other] = started[str(B)]["segments"].values()
+    assert other["p"] == str(run.log.last_confirmed(run.topics.require(B).segments[0].ref))
+
+
+def test_rows_of_a_descendant_that_retention_has_deleted_are_not_skipped_in_silence(
+    run: Components, query: Make
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    [parent] = run.topics.require(A).segments
+    place = json.dumps({str(A): {parent.descriptor: "earliest"}})
+    run.topics.changes.seal(A, parent.descriptor)
+    write(run, A, 2)
+    [child] = run.topics.require(A).active
+    end = run.log.last_confirmed(child.ref)
+    run.store.segments.mark_trimmed(child.ref.id, end)
+    run.log.trim(child.ref, end)
+    for name, options in (("q1", {}), ("q2", {"subscription": "s"})):
+        reader = query(name, topic=str(A), startingOffsets=place, **options)
+        with pytest.raises(DataLossError, match="has been deleted"):
+            reader.run_all()
 
 
 # -- crashes and races while it starts -----------------------------------------------------------

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pulsar_txn_spark.engine.components import Components
-from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.errors import DataLossError, OptionError, TopicNotFoundError
+from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Segment, Topology
+from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
+from pulsar_txn_spark.spark.source.topics import SourceTopics
 from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import Killed, StreamingQuery
 
@@ -79,6 +86,77 @@ def test_a_deleted_topic_is_a_loss_that_stops_the_query(
     with pytest.raises(DataLossError, match=r"deleted.*set failOnDataLoss=false to go on"):
         reader.run_all()
     assert reader.values == [1]
+
+
+@pytest.mark.parametrize(
+    "fewer", [{"topic": str(A)}, {"topics": str(A)}, {"topicsPattern": ".*flights-a"}]
+)
+def test_a_topic_that_is_only_not_named_any_more_is_no_loss_that_may_be_accepted(
+    run: Components, redis_path: str, fewer: dict[str, str]
+) -> None:
+    """With failOnDataLoss=false its offset would go, and all of it be read when it comes back."""
+    for topic, value in ((A, 1), (B, 2)):
+        run.topics.create(topic, 1)
+        write(run, topic, value)
+    both = {"topics": f"{A},{B}"}
+    reader = StreamingQuery(run, redis_path, "q", **both, startingOffsets="earliest")
+    reader.run_all()
+    rest = {key: text for key, text in reader.options.items() if key not in both}
+    reader.options = {**rest, **fewer}
+    reader.restart()
+    with pytest.raises(DataLossError, match=r"flights-b, .*still there.*name it again") as refused:
+        reader.trigger()
+    assert "failOnDataLoss" not in str(refused.value)
+    reader.options = {**rest, **both}
+    reader.restart()
+    write(run, B, 3)
+    reader.run_all()
+    assert sorted(reader.values) == [1, 2, 3]
+
+
+def test_a_topic_that_is_another_one_by_now_is_a_loss_also_if_it_is_not_named(
+    run: Components, redis_path: str
+) -> None:
+    for topic in (A, B):
+        run.topics.create(topic, 1)
+    reader = StreamingQuery(run, redis_path, "q", topics=f"{A},{B}", startingOffsets="earliest")
+    reader.run_all()
+    run.topics.delete(B)
+    run.topics.create(B, 1)
+    reader.options["topics"] = str(A)
+    reader.restart()
+    with pytest.raises(DataLossError, match="set failOnDataLoss=false to go on"):
+        reader.trigger()
+
+
+def test_a_batch_read_of_a_pattern_that_matches_nothing_is_an_error(
+    run: Components, redis_path: str
+) -> None:
+    run.topics.create(OTHER, 1)
+    options = {"store.path": redis_path, **PATTERN}
+    source = PulsarTxnDataSource(dict(options))
+    reader = source.reader(source.schema())
+    with pytest.raises(TopicNotFoundError, match=r"flights.*matches no topic .*other.*batch read"):
+        reader.partitions()
+
+
+def test_a_topic_and_a_partition_of_it_are_not_read_both() -> None:
+    def of_pulsar(name: TopicName) -> Topology:
+        logs = [f"{name}-partition-{n}" for n in (0, 1)] if name.name == "t" else [str(name)]
+        refs = [SegmentRef(log, str(name), log) for log in logs]
+        return Topology(name, "", tuple(Segment(ref, 0, 1) for ref in refs), len(refs), "pulsar")
+
+    components: Any = SimpleNamespace(topics=SimpleNamespace(readable=of_pulsar))
+
+    def read(names: str) -> list[str]:
+        options = Options({"topics": names}, Use.READ | Use.STREAM)
+        return list(SourceTopics(options, components).topologies())
+
+    one, two = (f"persistent://public/default/t-partition-{n}" for n in (1, 2))
+    for both in (f"persistent://public/default/t,{one}", f"{one},persistent://public/default/t"):
+        with pytest.raises(OptionError, match=f"both have {one}, whose rows would be read twice"):
+            read(both)
+    assert len(read(f"persistent://public/default/t,{two}")) == 2
 
 
 def test_without_fail_on_data_loss_a_deleted_topic_is_skipped_and_a_new_one_of_its_name_is_read(

@@ -107,6 +107,8 @@ def test_escaped_characters_in_a_url_are_decoded() -> None:
         "redis://a,b",
         "redis://h?retry_on_timeout=yes",
         "redis://h#hunter2",
+        "redis://h/1?db=2",
+        "redis://h/1?db=1",
         "unix://",
         "unix://relative/r.sock",
         "redis+cluster://h/1",
