@@ -58,6 +58,7 @@ SCALING = "tests/segments/test_scaling.py"
 WIRE = "tests/backends/pulsar/wire/test_transport.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
+WIRE_CONNECTION = "tests/backends/pulsar/wire/test_connection.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
 KNOWN_TOPICS = "tests/backends/pulsar/test_known_topics.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
@@ -2615,6 +2616,41 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{WIRE_CODE}/producer.py",
             "        self._close_old()\n",
             "        self._leave(self._connection)\n",
+        ),
+    ),
+    mutation(
+        "a silent address of a name takes the time of the one that answers",
+        "transport",
+        f"{WIRE_CONNECTION}::test_the_addresses_of_a_name_share_the_time_to_connect",
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "opened.settimeout(left / (len(resolved) - passed))",
+            "opened.settimeout(left)",
+        ),
+    ),
+    mutation(
+        "the time to greet begins before an address has answered",
+        "transport",
+        f"{WIRE_CONNECTION}::test_a_broker_behind_a_silent_address_has_the_whole_time_to_greet",
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "            opened = self._dial()\n",
+            "            began = time.monotonic()\n            opened = self._dial()\n",
+        ),
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "self._greet(opened, behind_proxy)\n",
+            "self._greet(opened, behind_proxy, began)\n",
+        ),
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "    def _greet(self, opened: socket.socket, behind_proxy: str | None) -> None:\n",
+            "    def _greet(self, opened, behind_proxy, began) -> None:\n",
+        ),
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "        deadline = time.monotonic() + self._settings.connect_s\n        method,",
+            "        deadline = began + self._settings.connect_s\n        method,",
         ),
     ),
     mutation(
