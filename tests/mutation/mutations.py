@@ -59,6 +59,7 @@ WIRE = "tests/backends/pulsar/wire/test_transport.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
 WIRE_CONNECTION = "tests/backends/pulsar/wire/test_connection.py"
+WIRE_CLIENT = "tests/backends/pulsar/wire/test_client.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
 KNOWN_TOPICS = "tests/backends/pulsar/test_known_topics.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
@@ -2652,6 +2653,61 @@ MUTATIONS: tuple[Mutation, ...] = (
             "        deadline = time.monotonic() + self._settings.connect_s\n        method,",
             "        deadline = began + self._settings.connect_s\n        method,",
         ),
+    ),
+    mutation(
+        "a connection is opened under the lock of all connections",
+        "transport",
+        f"{WIRE_CLIENT}::test_a_connection_is_had_while_another_broker_does_not_answer",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "            connection = Connection(self.settings, address, behind_proxy)\n",
+            "            with self._lock:\n"
+            "                connection = Connection(self.settings, address, behind_proxy)\n",
+        ),
+    ),
+    mutation(
+        "each thread opens a connection to a broker for itself",
+        "transport",
+        f"{WIRE_CLIENT}::test_all_who_ask_for_a_broker_at_a_time_wait_for_one_connection",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "            opening = self._openings.get(key)\n",
+            "            opening = None\n",
+        ),
+    ),
+    mutation(
+        "all who wait for a connection are interrupted with the thread that opens it",
+        "transport",
+        f"{WIRE_CLIENT}::"
+        "test_who_waits_for_a_connection_is_not_interrupted_with_the_one_who_opens_it",
+        Edit(f"{WIRE_CODE}/client.py", "known = isinstance(failed, Exception)", "known = True"),
+    ),
+    mutation(
+        "a lookup leaves open connections to later addresses aside",
+        "transport",
+        f"{WIRE_CLIENT}::test_an_open_connection_to_any_address_of_the_service_url_will_do",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "                if connection is not None and connection.usable:\n"
+            "                    return connection\n",
+            "                break\n",
+        ),
+    ),
+    mutation(
+        "a lookup begins with an address that failed",
+        "transport",
+        f"{WIRE_CLIENT}::test_an_address_that_failed_last_is_tried_last",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "in_turn = sorted(self._failed_at, key=self._failed_at.__getitem__)",
+            "in_turn = list(self._failed_at)",
+        ),
+    ),
+    mutation(
+        "a connection that is opened while its client is closed stays open",
+        "transport",
+        f"{WIRE_CLIENT}::test_a_connection_that_was_opened_behind_the_end_of_its_client_is_closed",
+        Edit(f"{WIRE_CODE}/client.py", "            self._openings.clear()", "            pass"),
     ),
     mutation(
         "a broker that would create the topic is asked for its partitions",
