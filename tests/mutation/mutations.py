@@ -2710,6 +2710,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{WIRE_CODE}/client.py", "            self._openings.clear()", "            pass"),
     ),
     mutation(
+        "a lookup that is passed round is not tried again",
+        "transport",
+        f"{WIRE}::test_a_lookup_that_is_passed_round_is_tried_again_until_brokers_agree",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            'raise RefusedError("ServiceUnitNotReady", f"{_REDIRECTS} brokers',
+            'raise RefusedError("LookupError", f"{_REDIRECTS} brokers',
+        ),
+    ),
+    mutation(
         "a broker that would create the topic is asked for its partitions",
         "transport",
         f"{WIRE}::test_a_broker_that_would_create_the_topic_is_not_asked_for_its_partitions",

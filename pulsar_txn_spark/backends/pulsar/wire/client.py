@@ -321,7 +321,8 @@ class WireClient:
             if answer.response == _CONNECT:
                 return where
             broker, authoritative = self._connect(*where), answer.authoritative
-        raise RefusedError("LookupError", f"{_REDIRECTS} brokers passed the lookup on")
+        # They may take each other for the leader for as long as it changes.
+        raise RefusedError("ServiceUnitNotReady", f"{_REDIRECTS} brokers passed the lookup on")
 
     def _look_up(
         self, broker: Connection, topic: str, authoritative: bool, timeout_s: float
