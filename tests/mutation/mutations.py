@@ -60,6 +60,7 @@ NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
 WIRE_CONNECTION = "tests/backends/pulsar/wire/test_connection.py"
 WIRE_CLIENT = "tests/backends/pulsar/wire/test_client.py"
+REDIRECTS = "tests/backends/pulsar/test_redirects.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
 KNOWN_TOPICS = "tests/backends/pulsar/test_known_topics.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
@@ -2717,6 +2718,78 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{WIRE_CODE}/client.py",
             'raise RefusedError("ServiceUnitNotReady", f"{_REDIRECTS} brokers',
             'raise RefusedError("LookupError", f"{_REDIRECTS} brokers',
+        ),
+    ),
+    mutation(
+        "a call of the admin API ends where a redirect led to nobody",
+        "transport",
+        f"{REDIRECTS}::test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_gone",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "            if is_last:\n                raise\n",
+            "            raise\n",
+        ),
+    ),
+    mutation(
+        "every retry is spent on the broker that a redirect named",
+        "transport",
+        f"{REDIRECTS}::test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_gone",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "            and was_redirected(self)\n",
+            "            and False\n",
+        ),
+    ),
+    mutation(
+        "a broker that a redirect named and that is not ready has the last word",
+        "transport",
+        f"{REDIRECTS}::"
+        "test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_not_ready",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "            if is_last or answer.status not in UNREADY or not",
+            "            if True or not",
+        ),
+    ),
+    mutation(
+        "redirects to a broker that is gone are followed for longer than was asked",
+        "transport",
+        f"{REDIRECTS}::"
+        "test_redirects_to_a_broker_that_is_gone_are_followed_for_a_bounded_time_and_it_is_named",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "time.monotonic() + pause_s > deadline",
+            "time.monotonic() > deadline + 60",
+        ),
+    ),
+    mutation(
+        "a status that the caller accepts is waited out",
+        "transport",
+        f"{REDIRECTS}::test_a_status_that_says_something_to_the_caller_is_waited_for_a_short_time",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "            is_last = is_last or (answer.status in accept and tries > ATTEMPTS)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "a broker that is not ready is asked for as long as one that a redirect named",
+        "transport",
+        f"{REDIRECTS}::test_who_is_not_ready_without_a_redirect_is_asked_a_few_times",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            " or not was_redirected(answer.retries):",
+            ":",
+        ),
+    ),
+    mutation(
+        "a call that may be under way is begun again",
+        "transport",
+        f"{REDIRECTS}::test_a_call_that_may_be_under_way_is_not_begun_again_elsewhere",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "(error is None or isinstance(error, ConnectTimeoutError))",
+            "True",
         ),
     ),
     mutation(
