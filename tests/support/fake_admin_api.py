@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -95,8 +96,8 @@ class FakeAdminApi:
 
 
 @contextmanager
-def fake_admin_api() -> Iterator[FakeAdminApi]:
-    """Serve the admin API on a free port of the loopback."""
+def fake_admin_api(tls: ssl.SSLContext | None = None) -> Iterator[FakeAdminApi]:
+    """Serve the admin API on a free port of the loopback, by https with `tls`."""
     api = FakeAdminApi()
 
     class Handler(BaseHTTPRequestHandler):
@@ -150,6 +151,9 @@ def fake_admin_api() -> Iterator[FakeAdminApi]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     url = f"http://127.0.0.1:{server.server_port}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        url = f"https://localhost:{server.server_port}"
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

@@ -26,6 +26,7 @@ from pulsar_txn_spark.backends.pulsar.passthrough import (
 from pulsar_txn_spark.backends.pulsar.redirects import (
     ATTEMPTS,
     UNREADY,
+    DowngradeError,
     OwnerAwayError,
     RedirectRetry,
     begin_again,
@@ -739,6 +740,13 @@ class PulsarAdmin:
         raise self._error(answer, action, topic)
 
     def _unanswered(self, failed: urllib3.exceptions.HTTPError) -> str:
+        if isinstance(failed, DowngradeError):
+            return (
+                f"{failed.source} speaks https, and redirects to http://{failed.target}. Nothing "
+                "was sent there: the credentials would have gone out in clear. Let a load "
+                "balancer lead to the brokers' webServicePortTls, or set admin.url to a Pulsar "
+                "proxy"
+            )
         if isinstance(failed, OwnerAwayError):
             return (
                 f"the admin API at {self._url} redirects to the broker {failed.address}, which "

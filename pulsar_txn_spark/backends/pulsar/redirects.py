@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import urllib3
-from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, ResponseError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, ResponseError
 
 from pulsar_txn_spark.backports import Self
 
@@ -36,6 +37,21 @@ class OwnerAwayError(MaxRetryError):
         return f"{self.pool.host}:{self.pool.port}"
 
 
+class DowngradeError(HTTPError):
+    """A redirect leads from https to http; it was not followed.
+
+    Parameters
+    ----------
+    source, target : str
+        ``host:port`` of both.
+    """
+
+    def __init__(self, source: str, target: str) -> None:
+        super().__init__(source, target)
+        self.source = source
+        self.target = target
+
+
 class RedirectRetry(urllib3.Retry):
     """Retries of one broker; where a redirect named it, of read errors only."""
 
@@ -54,14 +70,15 @@ class RedirectRetry(urllib3.Retry):
         ------
         OwnerAwayError
             If a broker that was named does not accept, or is not ready.
+        DowngradeError
         urllib3.exceptions.MaxRetryError
         """
         location = response.get_redirect_location() if response is not None else None
-        if (
-            not location
-            and was_redirected(self)
-            and (error is None or isinstance(error, ConnectTimeoutError))
-        ):
+        if location:
+            target = urlsplit(location)
+            if _pool.scheme == "https" and target.scheme == "http":
+                raise DowngradeError(f"{_pool.host}:{_pool.port}", _host_and_port(target))
+        elif was_redirected(self) and (error is None or isinstance(error, ConnectTimeoutError)):
             raise OwnerAwayError(_pool, url, error or ResponseError("it is not ready"))
         return super().increment(method, url, response, error, _pool, _stacktrace)
 
@@ -107,3 +124,7 @@ def begin_again(
                 return answer
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LAST_PAUSE_SECONDS)
+
+
+def _host_and_port(url: SplitResult) -> str:
+    return url.netloc.rpartition("@")[2]

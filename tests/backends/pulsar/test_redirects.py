@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -168,3 +170,19 @@ def test_a_call_that_may_be_under_way_is_not_begun_again_elsewhere(
     assert len(api.heard) == 1
     assert len(other.heard) == ATTEMPTS  # the redirect counts for one
     assert pauses == []
+
+
+def test_a_redirect_from_https_to_http_gets_no_credentials(
+    other: FakeAdminApi, certificates: Path, admin_of: Callable[..., PulsarAdmin]
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "broker.pem", certificates / "broker.key")
+    with fake_admin_api(context) as api:
+        api.instead = leads_to(other.url, 1)
+        admin = admin_of(api, tlsTrustCertsFilePath=str(certificates / "ca.pem"), **TOKEN)
+        with pytest.raises(SegmentLogUnavailableError, match="in clear") as refused:
+            admin.messages_since_load(TOPIC)
+        assert api.heard == [("GET", "Bearer secret")]
+    assert other.heard == []
+    assert other.url in str(refused.value)
+    assert "secret" not in str(refused.value)

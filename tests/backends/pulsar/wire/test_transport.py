@@ -6,7 +6,6 @@ import collections
 import contextlib
 import logging
 import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -1013,25 +1012,6 @@ def test_credentials_go_out_on_connecting_and_when_the_broker_wants_them_again(
     renewed = response.authResponse.response
     assert (renewed.auth_method_name.encode(), renewed.auth_data) == sent
     assert params not in repr(settings)
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with a CA, and certificates that it signed for the broker and for a client."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("there is no 'openssl' on the PATH to make certificates with")
-    folder = tmp_path_factory.mktemp("tls")
-    new = [openssl, "req", "-newkey", "rsa:2048", "-nodes"]
-    named = ["-subj", "/CN=broker", "-addext", "subjectAltName=DNS:localhost"]
-    signed = [*new, "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2"]
-    for command in (
-        [*new, "-x509", "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem"],
-        [*signed, *named, "-keyout", "broker.key", "-out", "broker.pem"],
-        [*signed, "-subj", "/CN=us", "-keyout", "us.key", "-out", "us.pem"],
-    ):
-        subprocess.run(command, check=True, capture_output=True, cwd=folder)
-    return folder
 
 
 @pytest.fixture
